@@ -23,7 +23,7 @@ import no_op
 from measuring import Report, Row, Timing, options, publish
 
 from bfl.engine.flower import FlowerApp, RayEngine, new_run, simulation
-from bfl.engine.flower.messages import new_context
+from bfl.engine.flower.grid import new_context
 from bfl.engine.serial import SerialGrid
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.client_metrics import TRAIN_SECONDS, recorded

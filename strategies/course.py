@@ -1,17 +1,26 @@
-"""The course of a Strategy's federation: its clients, its state and the round in progress."""
+"""The course of a Strategy's federation: its clients, its state and the round in progress.
+
+With what an application lends a Strategy, what a round gives back, and what goes wrong with it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 
+from bfl.aggregation.ensemble import LEFT_OUT
+from bfl.aggregation.refinements import AFTER, BEFORE
+from bfl.federation.client_metrics import CONTINUED, recorded
+from bfl.federation.wire import Positions
 from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
-from strategies.federation import discover
+from bfl.posteriors import Posterior
+from strategies.federation import Federation, discover
 from strategies.flower_clients import FlowerClients, RetryPolicy, TaskTemplate
 from strategies.messaging import UsableReplies
 from strategies.preflight import (
@@ -25,7 +34,6 @@ from strategies.preflight import (
 )
 from strategies.round import OpenRound
 from strategies.server_state import PooledRound, PooledRounds, ServerState
-from strategies.warnings import Warnings
 
 if TYPE_CHECKING:
     from strategies.posterior_pooling import PosteriorPooling
@@ -166,3 +174,155 @@ def _asked(strategy: PosteriorPooling, size: int, num_rounds: int) -> dict[int, 
         number: strategy.method.sampling.sample(strategy.seed, number, size)
         for number in range(1, last + 1)
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSupport:
+    """The things that an application around a Strategy lends it; a plain one needs none of them.
+
+    Attributes:
+        federation: The nodes, where they have been waited for already.
+        state: The state to go on from; None: before the first round.
+        folder: The run's folder, for clients that keep a state in a simulation.
+        key: The run's own word, by which nodes file what they keep.
+        test_partition: The test examples of each client; None where clients do not evaluate.
+        evaluate_models: Evaluates the predictive's models after a round; its numbers stand in the
+            round's metrics.
+        to_close: Gives the posterior whose network the closing finishes, of the last one.
+        before_sums: Called with a word for each round of the closing's sums, before anybody is
+            asked.
+        on_sums: Called with the number of each round of the closing's sums, and its numbers.
+    """
+
+    federation: Federation | None = None
+    state: ServerState | None = None
+    folder: str = ""
+    key: str = ""
+    test_partition: Sequence[Positions | None] | None = None
+    evaluate_models: Callable[[ServerState], Mapping[str, float]] = lambda state: {}
+    to_close: Callable[[Posterior], Posterior] = lambda last: last
+    before_sums: Callable[[str], None] = lambda release: None
+    on_sums: Callable[[int, Mapping[str, float]], None] = lambda number, numbers: None
+
+
+@dataclass(frozen=True)
+class Round:
+    """The outcome of one round, for whoever looks on.
+
+    Attributes:
+        state: Where the federation stands after it, with the global posterior.
+        metrics: What clients and pooling have measured, and what was evaluated.
+        seconds: How long training and pooling took.
+        clients: One entry for each client pooled, see ``strategies.pool_updates``.
+    """
+
+    state: ServerState
+    metrics: dict[str, float]
+    seconds: float
+    clients: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def number(self) -> int:
+        """The round, from 1."""
+        return self.state.server_round
+
+    @property
+    def posterior(self) -> Posterior:
+        """The global posterior after the round."""
+        return self.state.posterior
+
+
+NOT_FINITE = "logits-not-finite"
+"""Number of predictions whose logits are not finite; it stands in place of their metrics.
+
+A round is evaluated before it is saved, so such logits must not end the run."""
+
+FEW_EFFECTIVE_CLIENTS = 2.0 + 1e-6
+"""Effective number of clients, of three or more, up to which a warning is given: one of them, or
+two that send the same, outweigh all others."""
+
+
+CLEAR_NATS, CLEAR_SHARE = 0.01, 0.01
+"""By how much more a student's cross-entropy is clearly more: a late round's steps may change a
+student that has learnt all, and say nothing."""
+
+
+class Warnings:
+    """Tells what goes wrong with clients: the same once, and again in one line.
+
+    Args:
+        say: Told each warning.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._told: set[str] = set()
+        self._told_of_weights = False
+        self._told_of_numbers: set[str] = set()
+
+    def of_client(self, called: str, partition_id: int, text: str) -> None:
+        """Tell that a client has failed or was refused, in a round that is so called."""
+        last = text.strip().splitlines()[-1].removeprefix(CONTINUED)
+        reason = text if text not in self._told else f"{last} (as before)"
+        self._told.add(text)
+        self._say(f"{called}, client {partition_id}: {reason}")
+
+    def of_weights(self, server_round: int, weighting: str, pooled: PooledRound) -> None:
+        """Tell once if one client or two of at least three outweigh all others."""
+        metrics, clients = pooled.metrics, len(pooled.clients)
+        effective = metrics.get("effective-clients", math.inf)
+        if self._told_of_weights or clients < 3 or effective > FEW_EFFECTIVE_CLIENTS:
+            return
+        self._told_of_weights = True
+        self._say(
+            f"round {server_round}: the weights of {clients} clients are worth {effective:.3g} "
+            f"(effective-clients); the largest is {metrics['largest-weight']:.3g} (weighting "
+            f"{weighting}); later rounds have the numbers in their records alone"
+        )
+
+    def of_numbers(self, server_round: int, metrics: Mapping[str, Any]) -> None:
+        """Tell once of each number that says that logits were not finite, or nothing was learnt."""
+        for name, value in metrics.items():
+            if name.startswith(recorded("")):
+                continue
+            said = told_of_logits(name, value) or told_of_student(name, metrics)
+            if said and name not in self._told_of_numbers:
+                self._told_of_numbers.add(name)
+                self._say(f"round {server_round}: {said}; later rounds have the number alone")
+
+
+def told_of_student(name: str, metrics: Mapping[str, Any]) -> str | None:
+    """Return in words that a student ends further from its targets than it began; None if not.
+
+    Args:
+        name: The number's name, ``distillation-after`` where anything is told.
+        metrics: The round's numbers.
+    """
+    if name != AFTER:
+        return None
+    before, after = metrics.get(BEFORE, math.inf), metrics[name]
+    if after <= before + max(CLEAR_NATS, CLEAR_SHARE * before):
+        return None
+    return (
+        f"the student has come away from its targets, {after:.4g} nats after distillation "
+        f"({AFTER}) and {before:.4g} before; its steps may be too large "
+        "(distillation-learning-rate)"
+    )
+
+
+def told_of_logits(name: str, value: Any) -> str | None:
+    """Return in words what a number says of logits that are not finite; None if nothing.
+
+    Args:
+        name: Its name, which is not a client's.
+        value: The number.
+    """
+    if name.endswith(NOT_FINITE):
+        what = f"{value:g} logits are not finite ({name}), so there are no metrics of them"
+    elif name.endswith(LEFT_OUT):
+        what = (
+            f"{value:g} models of the ensemble are left out ({name}): their logits are not finite"
+        )
+    else:
+        return None
+    return f"{what}; a client may have sent too large values"

@@ -40,13 +40,12 @@ from bfl.learning.example_privacy import SumsNoise
 from bfl.posteriors import Manifest
 from bfl.posteriors.posterior import SCALE_FLOOR
 from strategies.closing import CLOSING, close
-from strategies.course import Course, begin_course
+from strategies.course import Course, Round, RunSupport, begin_course
 from strategies.messaging import answered, exchange
 from strategies.method import Method
 from strategies.preflight import initial_posterior
 from strategies.privacy import PoolNoise
 from strategies.round import begin_round, end_round
-from strategies.run_support import Round, RunSupport
 
 __all__ = ["PosteriorPooling", "Round", "RunSupport"]
 

@@ -14,8 +14,8 @@ from bfl.api.alone import running_alone
 from bfl.api.arrays import Data, stored
 from bfl.api.result import Result, load
 from bfl.configuration import resolve
+from bfl.configuration.settings import without_former_strategy
 from bfl.configuration.sources import is_all_given, read_config_file
-from bfl.configuration.strategies import without_former_strategy
 from bfl.engine.flower import FlowerApp, RayEngine, run_serially
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.run.simulation import (

@@ -13,9 +13,8 @@ from rich.table import Table
 
 from bfl.commands.terminal import add_run_config_to, console, path_argument
 from bfl.configuration import Configuration, resolve, unread_settings
-from bfl.configuration.settings import given_values
+from bfl.configuration.settings import given_values, named_strategy
 from bfl.configuration.sources import read_with_sources
-from bfl.configuration.strategies import named_strategy
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.table import metrics_table

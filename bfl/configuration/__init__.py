@@ -2,8 +2,7 @@
 
 - ``keys``: the keys that every run has and that pick no part, typed.
 - ``kinds``: the kinds of parts that keys pick, each declared once.
-- ``settings``: all keys with their defaults, and what it is to give none.
-- ``strategies``: what the key ``strategy`` names.
+- ``settings``: all keys with their defaults, what it is to give none, what ``strategy`` names.
 - ``configuration``: all keys together, with the components they pick.
 - ``requirements``: what these need and exclude of each other.
 - ``compatibility``: whether all that a configuration has picked goes together.

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from bfl.configuration.component_slots import SLOTS, ComponentSlot, base_of
+from bfl.configuration.component_slots import SLOTS, ComponentSlot, Parts, base_of
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
-from bfl.configuration.numbers import needs_of_classes
 from bfl.configuration.requirements import Choice, conflicts, properties
-from bfl.configuration.strategies import Strategy
-from bfl.configuration.without_network import needs_of_a_network
+from bfl.configuration.settings import Strategy
 from bfl.data.corruptions import corruption_names
 from bfl.federation.outgoing import is_private, length_problem, order_problem
 from bfl.federation.parts import Part
@@ -255,3 +253,74 @@ def _choices(
             )
         )
     return chosen
+
+
+def needs_of_classes(keys: Keys, parts: Parts) -> Iterator[str]:
+    """Yield what is configured that takes classes, where numbers are predicted.
+
+    Args:
+        keys: The keys of every run.
+        parts: What the other keys have picked.
+    """
+    if keys.task == "classification":
+        return
+    closing = [each.name for each in parts.closing if each.rounds]
+    needed = {
+        "server-data": (keys.server_data, "''"),
+        "pretrain-examples": (keys.pretrain_examples, "0"),
+        "ood-dataset": (keys.ood_dataset, "''"),
+        "corruptions": ("+".join(corruption_names(keys.corruptions)), "'none'"),
+        "evaluated-by": (keys.evaluated_by if keys.evaluated_by == "clients" else "", "'server'"),
+        "closing": ("+".join(closing), "'none'"),
+        "predictive": ("" if parts.predictive.idle else parts.predictive.name, "'posterior'"),
+        "personalization": (
+            parts.personalization.name if parts.personalization.active else "",
+            "'none'",
+        ),
+        "shared": (parts.shared.name if parts.shared.partial else "", "'all'"),
+        "weighting": (parts.weighting.name if parts.weighting.needs_server else "", "others"),
+        "refinement": (parts.refinement.name if parts.refinement.needs_server else "", "'none'"),
+    }
+    for key, (value, allowed) in needed.items():
+        if value:
+            yield (
+                f"task is '{keys.task}' and {key} is {value!r}, which is for classes; allowed: "
+                f"{allowed}"
+            )
+
+
+def needs_of_a_network(keys: Keys, parts: Parts) -> Iterator[str]:
+    """Yield what is configured that a server needs a network for, where it has none.
+
+    Args:
+        keys: The keys of every run.
+        parts: What the other keys have picked.
+    """
+    if keys.server_evaluates:
+        return
+    asking = {
+        name: part.name
+        for name, part in (("refinement", parts.refinement), ("weighting", parts.weighting))
+        if part.needs_server
+    }
+    needed = {
+        **asking,
+        "pretrain-examples": keys.pretrain_examples,
+        # Where a part asks for them, to have none is no way out.
+        "server-data": keys.server_data if not asking else "",
+        "predictive": not parts.predictive.idle and parts.predictive.name,
+        "ood-dataset": keys.ood_dataset,
+        "corruptions": " + ".join(corruption_names(keys.corruptions)),
+        "shared": parts.shared.partial and parts.shared.name,
+    }
+    for key, value in needed.items():
+        if value:
+            yield (
+                f"server-evaluates is false and {key} is {value!r}, for which the server needs a "
+                f"network; allowed: server-evaluates=true, or {_without(key)}"
+            )
+
+
+def _without(key: str) -> str:
+    """Return in words what there is to be nothing of."""
+    return "another weighting" if key == "weighting" else f"no {key}"

@@ -24,8 +24,13 @@ from bfl.configuration.component_slots import (
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
 from bfl.configuration.messages import refused_values, unknown_key, wrong_type
 from bfl.configuration.pairs import Value, parse_pairs
-from bfl.configuration.settings import default_values, given_values, settings_of
-from bfl.configuration.strategies import Strategy, named_strategy
+from bfl.configuration.settings import (
+    Strategy,
+    default_values,
+    given_values,
+    named_strategy,
+    settings_of,
+)
 from bfl.data.corruptions import corruption_names
 from bfl.data.datasets import (
     absolute_dataset,

@@ -9,10 +9,12 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
+from bfl.aggregation.pooling import pooling_rules
 from bfl.configuration.component_slots import REGISTRIES, SLOTS
 from bfl.configuration.keys import Keys
 from bfl.configuration.pairs import Value
-from bfl.configuration.strategies import named_strategy
+from bfl.errors import ConfigurationError, unknown_name
+from bfl.presets import presets
 from bfl.registry import Component, kebab
 
 UNSET = ""
@@ -127,3 +129,65 @@ def expanded(values: Mapping[str, Any]) -> dict[str, Any]:
     defaults = default_values()
     strategy = named_strategy(str(given.get("strategy", defaults["strategy"])))
     return {**defaults, **strategy.values, **given}
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A named choice of values for keys.
+
+    Attributes:
+        name: Its full name.
+        values: The values, by key.
+        only_a_rule: Whether it is a pooling rule's name.
+    """
+
+    name: str
+    values: Mapping[str, Any]
+    only_a_rule: bool = False
+
+
+def named_strategy(word: str) -> Strategy:
+    """Return what a word names, a preset or a pooling rule.
+
+    Raises:
+        ConfigurationError: It names neither, or both.
+    """
+    is_preset, is_rule = word in presets, word in pooling_rules
+    if is_preset and is_rule:
+        raise ConfigurationError(
+            f"strategy '{word}' is both the preset '{presets.get(word).name}' and the pooling rule "
+            f"'{pooling_rules.get(word).name}'; allowed: a name of one of them"
+        )
+    if is_preset:
+        preset = presets.get(word)
+        return Strategy(preset.name, preset.values)
+    if is_rule:
+        name = pooling_rules.get(word).name
+        return Strategy(name, {"pooling": name}, only_a_rule=True)
+    spellings = {*presets.spellings(), *pooling_rules.spellings()}
+    raise ConfigurationError(unknown_name("strategy", word, spellings))
+
+
+def without_former_strategy(
+    complete: Mapping[str, Any], changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a run's complete values without those that would hide another strategy's.
+
+    For runs of which is not known what of their values was given: of those that either strategy
+    sets, none is taken for it.
+
+    Args:
+        complete: The values of a run, all of them.
+        changes: What is to be changed in them.
+    """
+    words = [values.get("strategy") for values in (complete, changes)]
+    if not all(isinstance(word, str) and word for word in words):
+        return dict(complete)
+    try:
+        former, following = (named_strategy(str(word)) for word in words)
+    except ConfigurationError:  # which is said when they are resolved
+        return dict(complete)
+    if former.name == following.name:
+        return dict(complete)
+    hidden = {*former.values, *following.values}
+    return {key: value for key, value in complete.items() if key not in hidden}

@@ -8,7 +8,7 @@ from typing import Any
 
 from bfl.configuration.configuration import resolve
 from bfl.configuration.pairs import Value, parse_pairs
-from bfl.configuration.strategies import without_former_strategy
+from bfl.configuration.settings import without_former_strategy
 from bfl.errors import ConfigurationError
 from bfl.files import given_path
 from bfl.plugins import PluginPolicy, activate, named_plugins

@@ -14,7 +14,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from bfl.engine.flower.messages import CLIENT_RAISED, set_message_id
+from bfl.engine.flower.grid import CLIENT_RAISED, set_message_id
 from bfl.engine.run import EngineRun
 
 

@@ -15,9 +15,9 @@ from bfl.errors import ConfigurationError, NotFiniteError
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE, EvaluatedEnsemble, evaluate_ensemble
 from bfl.experiments.results.best import VALIDATION
 from bfl.federation.wire import posterior_from_arrays
+from strategies.course import NOT_FINITE
 from strategies.federation import Federation
 from strategies.server_state import ServerState
-from strategies.warnings import NOT_FINITE
 
 
 def not_finite(error: NotFiniteError, prefix: str = "") -> dict[str, float]:

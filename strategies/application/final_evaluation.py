@@ -51,8 +51,8 @@ from strategies.application.run_context import (
     posterior_to_close,
 )
 from strategies.closing import ROUNDS_MADE
+from strategies.course import told_of_logits
 from strategies.server_state import ServerState
-from strategies.warnings import told_of_logits
 
 if TYPE_CHECKING:
     from bfl.data.images import Images

@@ -12,7 +12,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from bfl.configuration import Configuration
-from bfl.configuration.without_network import needs_of_a_network
+from bfl.configuration.compatibility import needs_of_a_network
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.errors import ConfigurationError, RunError

@@ -12,8 +12,8 @@ from bfl.experiments.results.run_folder import PER_CLIENT, RunFolder
 from bfl.experiments.results.summary import describe_posterior
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.experiments.tracking import LiveLog
+from strategies.course import Round
 from strategies.privacy import PrivacyAccount
-from strategies.run_support import Round
 
 
 class RoundRecorder:

@@ -17,9 +17,8 @@ from bfl.aggregation.server_optimizers import server_optimizers
 from bfl.configuration import default_values, expanded, resolve
 from bfl.configuration.component_slots import REGISTRIES, SLOTS
 from bfl.configuration.requirements import brought_problems, properties
-from bfl.configuration.settings import settings_of, unset_values
+from bfl.configuration.settings import named_strategy, settings_of, unset_values
 from bfl.configuration.sources import read_run_config
-from bfl.configuration.strategies import named_strategy
 from bfl.engine.flower import FlowerApp
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder

@@ -3,14 +3,10 @@
 import numpy as np
 import pytest
 
+from bfl.learning.networks.parametrizations import SMALLEST_SCALE, SOFTPLUS
 from bfl.learning.optimizers import TrainedVariable, optimizers
 from bfl.learning.priors import NormalPrior
 from bfl.posteriors import Posterior
-from bfl.posteriors.parametrization import (
-    SMALLEST_SCALE,
-    scale_from_untransformed,
-    untransformed_from_variance,
-)
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR, SCALE_FLOOR, with_scale_floor
 
 DEVIATIONS = np.array([1e-12, 9e-6, 1e-5, 1.1e-5, 0.1], np.float32)
@@ -63,12 +59,12 @@ def test_a_floor_that_is_none_is_refused(floor):
 def grown(tensorflow, word, rate, variance, steps):
     """Return by how much log σ grows where a wide prior alone pulls: 5,000 examples, KL / N."""
     tf = tensorflow
-    rho = tf.Variable(untransformed_from_variance(np.full(1, variance)).astype(np.float32))
+    rho = tf.Variable(SOFTPLUS.untransformed(np.full(1, variance)).astype(np.float32))
     optimizer = optimizers.create(word)
     trained = TrainedVariable(
         rho, tuple(tf.Variable(tf.zeros_like(rho)) for _ in optimizer.slots), scale=True
     )
-    before = float(scale_from_untransformed(rho.numpy())[0])
+    before = float(np.sqrt(SOFTPLUS.variance(rho.numpy())[0]))
 
     @tf.function
     def step(number):
@@ -79,7 +75,7 @@ def grown(tensorflow, word, rate, variance, steps):
 
     for number in range(steps):
         step(tf.constant(number))
-    return float(np.log(scale_from_untransformed(rho.numpy())[0] / before))
+    return float(np.log(np.sqrt(SOFTPLUS.variance(rho.numpy())[0]) / before))
 
 
 @pytest.mark.parametrize(("word", "rate"), [("adam", 1e-3), ("sgd", 1e-2)])

@@ -22,7 +22,7 @@ from bfl.posteriors import Posterior
 from bfl.posteriors.natural import NaturalParameters
 from clients.state import PartStates
 from strategies import PosteriorPooling
-from strategies.run_support import Round
+from strategies.course import Round
 
 SCALE, SEED = 2.0, 3
 PRIOR = priors.create("cavity", {"prior-scale": SCALE})

@@ -11,7 +11,7 @@ import strategies
 from bfl.federation.parts import Part
 from bfl.federation.wire import TrainTask, posterior_to_arrays
 from bfl.posteriors import Posterior
-from strategies.run_support import Round
+from strategies.course import Round
 
 
 def play_part(

@@ -14,7 +14,7 @@ from bfl.errors import ConfigurationError, RunError
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Posterior
-from strategies.run_support import Round
+from strategies.course import Round
 
 START = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(1, np.float32))
 ZEROS = np.zeros(3, np.float32)

@@ -18,7 +18,7 @@ import strategies
 from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.weightings import weightings
 from bfl.engine.flower import new_run
-from bfl.engine.flower.messages import set_message_id
+from bfl.engine.flower.grid import set_message_id
 from bfl.federation.wire import (
     ARRAYS,
     METRICS,

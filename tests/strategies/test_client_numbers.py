@@ -10,7 +10,7 @@ from small_federation import make_app, make_grid
 import strategies
 from bfl.federation.wire import TrainTask, posterior_to_arrays, reply_content
 from bfl.posteriors import Posterior
-from strategies.run_support import Round
+from strategies.course import Round
 
 
 @pytest.mark.parametrize(

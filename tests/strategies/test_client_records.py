@@ -14,7 +14,7 @@ from bfl.aggregation.weightings import weightings
 from bfl.federation.wire import TrainTask, posterior_to_arrays, reply_content
 from bfl.posteriors import Posterior
 from strategies import strategy_class
-from strategies.run_support import Round
+from strategies.course import Round
 
 
 def reply(task: TrainTask, received: Posterior) -> RecordDict:

@@ -10,7 +10,7 @@ import pytest
 from bfl.aggregation.samplers import GaussianSampler
 from bfl.configuration import resolve
 from strategies.application.preflight import samples_around_no_pool
-from strategies.warnings import Warnings
+from strategies.course import Warnings
 
 FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
 

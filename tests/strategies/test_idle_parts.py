@@ -12,7 +12,7 @@ from bfl.aggregation.defences import Defence
 from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.weightings import weightings
 from bfl.configuration import resolve
-from bfl.configuration.without_network import needs_of_a_network
+from bfl.configuration.compatibility import needs_of_a_network
 from bfl.evaluation.predictives import Predictive
 from bfl.federation.attacks import Attack
 from bfl.federation.outgoing import Outgoing

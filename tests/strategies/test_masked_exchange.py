@@ -23,7 +23,7 @@ from bfl.federation.wire import posterior_from_arrays, posterior_to_arrays
 from bfl.learning.corrections.scaffold import Scaffold
 from bfl.posteriors import Posterior
 from strategies import PosteriorPooling
-from strategies.run_support import Round, RunSupport
+from strategies.course import Round, RunSupport
 from strategies.server_state import ServerState
 
 MASKED = {"exchange": "masked"}

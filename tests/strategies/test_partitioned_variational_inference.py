@@ -28,7 +28,7 @@ from bfl.learning.priors import QuadraticPrior
 from bfl.posteriors import Posterior
 from bfl.posteriors.natural import NaturalParameters
 from clients.state import PartStates, StateInFolder
-from strategies.run_support import Round
+from strategies.course import Round
 
 D, NOISE = 4, 0.5
 COUNTS = (4, 7, 12, 20, 40)

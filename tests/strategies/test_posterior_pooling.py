@@ -24,10 +24,10 @@ from bfl.learning.corrections import corrections
 from bfl.posteriors import Posterior
 from strategies import PosteriorPooling, strategy_class
 from strategies.application.run_context import make_strategy
+from strategies.course import Round
 from strategies.federation import discover
 from strategies.method import Method
 from strategies.preflight import check_declarations
-from strategies.run_support import Round
 
 
 def start() -> Posterior:

@@ -20,7 +20,7 @@ from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from clients.state import PartStates
 from strategies.application.run_context import make_strategy
-from strategies.run_support import Round
+from strategies.course import Round
 
 K, ROUNDS = 4, 120
 BASE: dict[str, Any] = {

@@ -24,8 +24,8 @@ from bfl.evaluation.predictives import Predictive, predictives
 from bfl.federation.wire import posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies import NaiveWeightedAveraging
+from strategies.course import RunSupport
 from strategies.method import Method
-from strategies.run_support import RunSupport
 
 D, P = 4, 2
 

@@ -15,8 +15,7 @@ from bfl.aggregation.refinements.distillation import Distillation
 from bfl.federation.wire import posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies import NaiveWeightedAveraging
-from strategies.course import UNFINISHED
-from strategies.run_support import RunSupport
+from strategies.course import UNFINISHED, RunSupport
 from strategies.server_state import ServerState
 
 D, P = 3, 1

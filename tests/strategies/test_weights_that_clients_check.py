@@ -24,7 +24,7 @@ from bfl.posteriors import Posterior
 from clients.client_app import train
 from clients.node import Node
 from strategies import PosteriorPooling
-from strategies.run_support import Round
+from strategies.course import Round
 
 
 class Shares(Weighting):

@@ -18,8 +18,8 @@ from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
 from bfl.posteriors import Manifest, Parameter, Posterior
+from strategies.course import Round
 from strategies.pool_updates import pool_updates
-from strategies.run_support import Round
 from strategies.server_state import ServerState
 
 MANIFEST = Manifest(

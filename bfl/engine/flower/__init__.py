@@ -10,17 +10,22 @@ part is named in ``tests/engine/test_private_parts.py``, where the next release 
 - ``ray_engine``: Flower's Ray engine, started once for any number of runs.
 - ``simulation``: one run of Flower's simulation, with what is exchanged in it.
 - ``actors``: a pool of Ray actors that outlives a run.
-- ``handing_out``: a round's messages handed out in time proportional to their number.
 - ``replies``: a deployment's replies, each of which comes by itself, or is refused with a reason.
 - ``superlink``: Flower's SuperLink, which waits for its database.
-- ``grid``: Flower's grid in memory, for a run that can be ended.
+- ``grid``: Flower's grid in memory, for a run that can be ended; identities of runs and messages,
+  codes of errors, Flower's log.
 - ``serially``: an app in this process, without Ray.
-- ``messages``: identities of runs and messages, codes of errors, Flower's log.
 """
 
 from bfl.engine.flower.app import OWN_SERVER, FlowerApp, Values
-from bfl.engine.flower.grid import is_simulation, poll_interval
-from bfl.engine.flower.messages import CLIENT_RAISED, NO_REPLY, log, new_run
+from bfl.engine.flower.grid import (
+    CLIENT_RAISED,
+    NO_REPLY,
+    is_simulation,
+    log,
+    new_run,
+    poll_interval,
+)
 from bfl.engine.flower.ray_engine import RayEngine
 from bfl.engine.flower.replies import Replies, UnusableReplyError
 from bfl.engine.flower.serially import run_serially

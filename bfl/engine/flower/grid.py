@@ -1,11 +1,13 @@
-"""Flower's grid in memory, for a run that can be ended; and how often to look at a grid.
+"""Flower's grid in memory, for a run that can be ended; its messages, runs, errors and log.
 
-It hands out a round's messages in time proportional to their number.
+The grid hands out a round's messages in time proportional to their number.
 """
 
 from __future__ import annotations
 
 import importlib
+import logging
+import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -71,11 +73,6 @@ def new_messages(state: Any) -> list[Any]:
     return new
 
 
-LEAST, SHARE = 0.25, 0.1
-"""A SuperNode's pause between looks for a message, Flower: 3 s: a tenth of the time for which there
-has been none, so that a server with many nodes that wait is not asked all the time."""
-
-
 IN_MEMORY_INTERVAL = 0.005
 """Seconds between looks for replies that lie in a dictionary of this process.
 
@@ -135,3 +132,49 @@ def poll_interval(grid: Any) -> float:
     if _is_in_memory(grid):
         return IN_MEMORY_INTERVAL
     return float(getattr(grid, "pull_interval", 0.05))
+
+
+NO_REPLY = 0
+"""Flower's ErrorCode.UNKNOWN."""
+
+
+CLIENT_RAISED = 2
+"""Flower's ErrorCode.CLIENT_APP_RAISED_EXCEPTION."""
+
+
+log = logging.getLogger("flwr").log
+"""Flower's log."""
+
+
+def new_run(overrides: Mapping[str, Any]) -> Any:
+    """Return Flower's description of a new run, and make it this process's run.
+
+    Flower's messages take their sender and run from what is set here.
+    """
+    from flwr.common.constant import RUN_ID_NUM_BYTES, SUPERLINK_NODE_ID, TASK_ID_NUM_BYTES
+    from flwr.supercore.constant import NOOP_FEDERATION_ID
+    from flwr.supercore.run import Run
+    from flwr.supercore.task_identity import TaskIdentity
+
+    run = Run.create_empty(run_id=secrets.randbits(8 * RUN_ID_NUM_BYTES))
+    run.primary_task_id = secrets.randbits(8 * TASK_ID_NUM_BYTES)
+    run.federation_id = NOOP_FEDERATION_ID
+    run.override_config = dict(overrides)
+    TaskIdentity.task_id = 1
+    TaskIdentity.run_id = run.run_id
+    TaskIdentity.node_id = SUPERLINK_NODE_ID
+    return run
+
+
+def new_context(run_id: int, values: Mapping[str, Any]) -> Any:
+    """Return the context of a ServerApp."""
+    from flwr.app import Context, RecordDict
+
+    return Context(
+        run_id=run_id, node_id=0, node_config={}, state=RecordDict(), run_config=dict(values)
+    )
+
+
+def set_message_id(message: Any, message_id: str) -> None:
+    """Give a message its id, as Flower's grids do: its metadata has no setter for it."""
+    message.metadata.__dict__["_message_id"] = message_id

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bfl.engine.flower.app import FlowerApp, client_resources, prepare
-from bfl.engine.flower.messages import new_context, new_run
+from bfl.engine.flower.grid import new_context, new_run
 from bfl.engine.resources import cpus_of_this_process
 from bfl.engine.run import EngineRun
 

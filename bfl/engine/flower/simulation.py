@@ -10,8 +10,7 @@ from typing import Any
 
 from bfl.engine.flower.actors import kept, without_tensorflow
 from bfl.engine.flower.app import FlowerApp
-from bfl.engine.flower.grid import grid_of, handed_out_at_once
-from bfl.engine.flower.messages import new_context, new_run
+from bfl.engine.flower.grid import grid_of, handed_out_at_once, new_context, new_run
 from bfl.engine.run import EngineRun
 from bfl.errors import RunError
 

@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.posteriors.parametrization import untransformed_from_variance, variance_from_untransformed
-
 Array = npt.NDArray[np.floating]
+
+EPSILON = float(np.finfo(np.float32).eps)
+"""ε: the float32 machine epsilon that TensorFlow Probability adds, so that σ stays positive."""
+
+SMALLEST_SCALE = float(np.nextafter(np.float32(EPSILON), np.float32(1)))
+"""The smallest σ = ε + softplus(ρ) that has an inverse here: the float32 next above ε."""
 
 
 class Parametrization(ABC):
@@ -37,15 +41,30 @@ class Parametrization(ABC):
 
 @dataclass(frozen=True)
 class Softplus(Parametrization):
-    """σ = ε + softplus(ρ), TensorFlow Probability's (``bfl.posteriors.parametrization``)."""
+    """σ = ε + softplus(ρ), TensorFlow Probability's.
+
+    Float32 cannot tell σ = ε from the σ just above it: the caller rounds at the end.
+
+    Source: TensorFlow Probability, ``tfp.layers.default_mean_field_normal_fn``, whose untransformed
+    scale passes through ``np.finfo(dtype).eps + tf.nn.softplus(untransformed_scale)``.
+    """
 
     def variance(self, untransformed: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """Return (ε + softplus(ρ))²."""
-        return variance_from_untransformed(untransformed)
+        """Return (ε + softplus(ρ))², at least ε², finite for every finite ρ."""
+        # logaddexp(0, ρ) is log(1 + exp(ρ)) without the overflow of exp.
+        return np.square(EPSILON + np.logaddexp(0.0, np.asarray(untransformed, np.float64)))
 
     def untransformed(self, variance: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """Return ρ."""
-        return untransformed_from_variance(variance)
+        """Return ρ = log(exp(σ − ε) − 1), finite for every finite σ²; NaN stays NaN.
+
+        No ρ gives σ <= ε. Such a σ is clipped to ``SMALLEST_SCALE``, whose ρ is about −32; softplus
+        is so flat there that training hardly moves it.
+        """
+        sigma = np.sqrt(np.maximum(np.asarray(variance, np.float64), 0.0))
+        excess = np.maximum(sigma, SMALLEST_SCALE) - EPSILON
+        # exp(x) − 1 overflows for a large x, and log(exp(x)) loses a small one;
+        # x + log(1 − exp(−x)) does neither.
+        return np.asarray(excess + np.log(-np.expm1(-excess)))
 
     def posterior_fn(self) -> Callable[..., Any]:
         """Return TensorFlow Probability's own; it begins at 0, since a posterior is loaded."""

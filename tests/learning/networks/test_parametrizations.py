@@ -9,7 +9,6 @@ from bfl.learning.inferences import inferences
 from bfl.learning.models import create_architecture
 from bfl.learning.networks.parametrizations import SOFTPLUS, LogVariance
 from bfl.posteriors import Posterior
-from bfl.posteriors import parametrization as softplus
 from bfl.posteriors.manifest import Manifest, Parameter
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
@@ -59,12 +58,8 @@ def test_log_variances_are_held_as_they_are(variance):
     assert np.isfinite(LogVariance().untransformed(np.array([0.0, -1.0]))).all()
 
 
-def test_softplus_is_what_it_was():
-    rho = np.linspace(-20, 5, 50)
-    np.testing.assert_array_equal(SOFTPLUS.variance(rho), softplus.variance_from_untransformed(rho))
-    variance = SOFTPLUS.variance(rho)
-    expected = softplus.untransformed_from_variance(variance)
-    np.testing.assert_array_equal(SOFTPLUS.untransformed(variance), expected)
+def test_networks_that_say_nothing_hold_softplus():
+    variance = SOFTPLUS.variance(np.linspace(-20, 5, 50))
     assert SOFTPLUS.used_variance(variance) is variance
     for name in ("flipout", "reparameterization"):
         assert inferences.create(name).parametrization is SOFTPLUS

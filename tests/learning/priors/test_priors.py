@@ -49,7 +49,7 @@ def test_fixed_is_the_papers_and_ignores_what_is_received(received):
 def test_the_divergence_from_a_flat_prior_is_the_negative_entropy(received):
     """Up to ½ log 2π a parameter; its gradient is 0 by means and −1/σ by standard deviations."""
     from bfl.keras import tf
-    from bfl.learning.networks.prior import PriorVariables
+    from bfl.learning.networks.network import PriorVariables
 
     prior = PriorVariables(20)
     prior.assign(priors.create("flat").density(received, {}).standardized())
