@@ -26,7 +26,6 @@ from bfl.closing.chain import (
 )
 from bfl.closing.closed import begun
 from bfl.errors import ConfigurationError, RunError
-from bfl.federation.exchanges import Direct
 from bfl.federation.secure_aggregation.fixed_point import decoded, exponent_for
 from bfl.federation.state import Snapshots
 from bfl.federation.wire import CLOSE
@@ -190,7 +189,6 @@ def _request(
         broadcast=told(method.closing, known),
         expected=_of_sums(np.zeros(size, np.float32)),
         problems=[lambda update: problem(update.posterior, update.num_examples)],
-        exchange=method.exchange if method.exchange.secure_sums else Direct(),
     )
 
 

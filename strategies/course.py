@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
 from bfl.aggregation.ensemble import LEFT_OUT
 from bfl.aggregation.refinements import AFTER, BEFORE
 from bfl.federation.client_metrics import CONTINUED, recorded
-from bfl.federation.wire import Positions
+from bfl.federation.wire import Positions, initial_posterior
 from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
 from bfl.posteriors import Posterior
 from strategies.federation import Federation, discover
@@ -27,7 +27,6 @@ from strategies.preflight import (
     check_exchange,
     check_memory,
     check_method,
-    initial_posterior,
     known_configuration,
     text_for_clients,
     unknown_moving_statistics,
@@ -71,24 +70,6 @@ class Course:
     messages: Sequence[Message] = ()
     usable: UsableReplies = field(default_factory=lambda: UsableReplies(1))
     pooled: PooledRound = field(init=False)
-
-    def begin(self, server_round: int, opened: OpenRound, config: ConfigRecord) -> None:
-        """Begin a round; clients are sent some values of a ServerApp's own with its messages."""
-        self.begun, self.opened = server_round, opened
-        self.clients.send_too(config)
-
-    def ask(self) -> Sequence[Message]:
-        """Return the messages of the round that has begun; none if it is pooled without replies."""
-        if self.opened is None or self.opened.pooled or not self.opened.by_replies:
-            return []
-        self.usable = self.clients.usable(self.opened.request)
-        self.messages = self.clients.messages(self.opened.request)
-        return self.messages
-
-    def end(self, pooled: PooledRound) -> None:
-        """End the round, which has led to a state."""
-        self.state, self.pooled = pooled.state, replace(pooled, models=None)
-        self.opened, self.messages = None, ()
 
 
 def begin_course(

@@ -106,8 +106,11 @@ class Federation:
         Raises:
             RunError: The engine has died.
         """
+        online = set(grid.get_node_ids())
+        if online == self._partitions.keys():
+            return self
         if self.by_order:
-            return self._refilled(set(grid.get_node_ids()))
+            return self._refilled(online)
         descriptions = self.descriptions or NodeDescriptions(grid)
         silent = descriptions.silent()
         online = descriptions.ask(besides=self.nodes.values())

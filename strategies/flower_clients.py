@@ -116,7 +116,7 @@ class FlowerClients:
         warn: Told what goes wrong with a client.
 
     Attributes:
-        more: Values of a ServerApp's own, for its own clients.
+        more: Values of a ServerApp's own, for its own clients, sent from now on.
 
     Raises:
         ConfigurationError: The partition or a node's own data do not fit.
@@ -147,10 +147,6 @@ class FlowerClients:
         self._likelihood_examples = (
             self._examples.total(federation.size) if template.counts_all_examples else 0
         )
-
-    def send_too(self, config: ConfigRecord) -> None:
-        """Send values of a ServerApp's own with the messages from now on."""
-        self.more = config
 
     @property
     def size(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -14,6 +15,7 @@ from bfl.aggregation.pooling import CLIPPED
 from bfl.aggregation.precision_spread import PrecisionSpread
 from bfl.aggregation.server import RoundContext
 from bfl.errors import NotFiniteError, PosteriorError, RunError
+from bfl.federation.exchanges import unpacked
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
 from bfl.posteriors import Posterior
 from strategies.pool_sums import collect_sums
@@ -55,6 +57,7 @@ def options_of(method: Method) -> tuple[type[Option], ...]:
     masked = method.exchange.secure_sums is not None
     options: dict[type[Option], bool] = {
         CollectsSums: masked,
+        Unpacks: method.exchange.packs,
         MeasuresSpread: method.pooling.by_precision and not masked,
         NoisesPool: method.pool_noise is not None,
         MovesPool: not method.server_optimizer.idle,
@@ -69,7 +72,15 @@ class CollectsSums(Option):
 
     def begin(self, opened: OpenRound) -> None:
         """Have sums collected in place of updates."""
-        opened.collect, opened.by_replies = collect_sums, False
+        opened.collect = collect_sums
+
+
+class Unpacks(Option):
+    """An exchange that packs updates."""
+
+    def begin(self, opened: OpenRound) -> None:
+        """Have updates unpacked."""
+        opened.request.unpack = partial(unpacked, opened.method.exchange)
 
 
 class MeasuresSpread(Option):

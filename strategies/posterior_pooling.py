@@ -35,7 +35,7 @@ from bfl.federation.broadcasts import Broadcast
 from bfl.federation.exchanges import Exchange
 from bfl.federation.parts import Part
 from bfl.federation.sampling import Sampling
-from bfl.federation.wire import Positions, posterior_to_arrays
+from bfl.federation.wire import Positions, initial_posterior, posterior_to_arrays
 from bfl.learning.example_privacy import SumsNoise
 from bfl.posteriors import Manifest
 from bfl.posteriors.posterior import SCALE_FLOOR
@@ -43,7 +43,6 @@ from strategies.closing import CLOSING, close
 from strategies.course import Course, Round, RunSupport, begin_course
 from strategies.messaging import answered, exchange
 from strategies.method import Method
-from strategies.preflight import initial_posterior
 from strategies.privacy import PoolNoise
 from strategies.round import begin_round, end_round
 
@@ -155,6 +154,7 @@ class PosteriorPooling(Strategy):
         named = {part.name for part in fields(Method)} - {"pooling"}
         given = {name: getattr(self, name) for name in sorted(named)}
         self.method = Method.of_parts(pooling=self._rule(), **given)
+        self._adds_up = self.method.exchange.secure_sums is not None
         self.closed: Known | None = None
         self._course: Course | None = None
 
@@ -196,12 +196,17 @@ class PosteriorPooling(Strategy):
             ConfigurationError: Something does not go together, or the arrays are no posterior.
             RunError: Nodes are missing.
         """
-        if self.method.exchange.secure_sums:
+        if self._adds_up:
             raise ConfigurationError(
                 f"exchange '{self.method.exchange.name}' takes several messages a round, which "
                 "Flower's own start and its wrappers do not send; call this Strategy's start"
             )
-        return self._opened(server_round, arrays, config, grid).ask()
+        course = self._opened(server_round, arrays, config, grid)
+        if course.opened is None or course.opened.pooled:  # an interrupted server has left it
+            return []
+        course.usable = course.clients.usable(course.opened.request)
+        course.messages = course.clients.messages(course.opened.request)
+        return course.messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -221,8 +226,8 @@ class PosteriorPooling(Strategy):
             raise RunError(f"round {server_round} has not begun: configure_train comes first")
         replies = answered(replies, course.messages)
         pooled = end_round(course.opened, course.clients.replying(replies, course.usable))
-        course.end(pooled)
-        course.warnings.of_weights(server_round, self.method.weighting.name, pooled)
+        course.state, course.pooled = pooled.state, replace(pooled, models=None)
+        course.opened, course.messages = None, ()
         return posterior_to_arrays(pooled.state.posterior), MetricRecord(dict(pooled.metrics))
 
     def configure_evaluate(
@@ -232,7 +237,7 @@ class PosteriorPooling(Strategy):
         course = self._course
         if not self.fraction_evaluate or course is None:
             return []
-        course.clients.send_too(config)
+        course.clients.more = config
         return course.clients.to_evaluate(server_round, arrays, self.fraction_evaluate, self.seed)
 
     def aggregate_evaluate(
@@ -305,7 +310,7 @@ class PosteriorPooling(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the replies of a round as they come; none where clients' sums alone are seen."""
-        if self.method.exchange.secure_sums:
+        if self._adds_up:
             self._opened(server_round, arrays, config, grid)
             return ()
         messages = list(self.configure_train(server_round, arrays, config, grid))
@@ -318,6 +323,7 @@ class PosteriorPooling(Strategy):
         """Tell whoever looks on of the round that is over; return whether it is the last."""
         of_models, pooled = self.run.evaluate_models(course.state), course.pooled
         metrics: dict[str, Any] = {**pooled.metrics, **evaluated, **of_models}
+        course.warnings.of_weights(course.state.server_round, self.method.weighting.name, pooled)
         course.warnings.of_numbers(course.state.server_round, metrics)
         finished = Round(course.state, metrics, seconds, pooled.clients)
         return bool(self.on_round and self.on_round(finished))
@@ -347,5 +353,6 @@ class PosteriorPooling(Strategy):
             unfinished=course.unfinished,
             parametrization=course.parametrization,
         )
-        course.begin(server_round, opened, config)
+        course.begun, course.opened = server_round, opened
+        course.clients.more = config
         return course

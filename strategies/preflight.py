@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from flwr.app import ArrayRecord
-
 from bfl.aggregation.pooling import PoolingRule
 from bfl.aggregation.server import Server, UsesServer
 from bfl.aggregation.server_optimizers import ServerOptimizer
@@ -18,11 +16,10 @@ from bfl.configuration import Configuration, contradictions, resolve
 from bfl.configuration.component_slots import SLOTS, base_of
 from bfl.data.datasets.server_data import HELD_BACK
 from bfl.engine.resources import available_memory
-from bfl.errors import ConfigurationError, PosteriorError
+from bfl.errors import ConfigurationError
 from bfl.federation.parts import Part
 from bfl.federation.secure_aggregation.accuracy import ValueRange, check_accuracy
 from bfl.federation.secure_aggregation.on_the_wire import is_share
-from bfl.federation.wire import posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
 from bfl.registry import kebab
@@ -33,31 +30,6 @@ from strategies.pool_updates import foreseen_weights
 
 WORKING_VECTORS = 8
 """Vectors over all parameters that the server holds besides the clients' models."""
-
-
-def initial_posterior(arrays: ArrayRecord, manifest: Manifest | None) -> Posterior:
-    """Return the posterior that the first round begins with.
-
-    Args:
-        arrays: The arrays that a Strategy was started with.
-        manifest: The parameters of the network, where they are known.
-
-    Raises:
-        ConfigurationError: The arrays are no posterior.
-    """
-    if set(arrays) != set(VECTORS):
-        raise ConfigurationError(
-            f"initial_arrays has {', '.join(sorted(arrays)) or 'no arrays'}; expected "
-            f"{', '.join(VECTORS)}: posterior_to_arrays of bfl.federation.wire makes them"
-        )
-    posterior = posterior_from_arrays(arrays)
-    try:
-        posterior.check()
-        if manifest:
-            manifest.check(posterior)
-    except PosteriorError as error:
-        raise ConfigurationError(f"initial_arrays: {error}") from error
-    return posterior
 
 
 def text_for_clients(given: Configuration | str, *, paths: bool = True) -> str:

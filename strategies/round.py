@@ -14,7 +14,6 @@ from typing import Any, Protocol
 from bfl.aggregation.pooling import DAMPING, Pooled
 from bfl.aggregation.server import Server
 from bfl.errors import PosteriorError, RunError
-from bfl.federation.exchanges import Exchange
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
 from bfl.federation.wire import TRAIN
 from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
@@ -25,7 +24,7 @@ from strategies.options import Option
 from strategies.pool_sums import ClientsSum, WantedSum
 from strategies.pool_updates import RoundStatistics, collect_updates
 from strategies.server_state import PooledRound, PooledRounds, ServerState
-from strategies.updates import ClientUpdate
+from strategies.updates import ClientUpdate, Unpack, of_vectors
 
 
 class Clients(Protocol):
@@ -74,7 +73,7 @@ class TrainingRequest:
         pooled_rounds: By partition id, the last round in which a client's update was pooled; 0:
             none yet.
         damping: By partition id, by how much that round's change was damped.
-        exchange: How their updates travel.
+        unpack: Makes posteriors of the vectors that come.
         broadcast: What they are sent beside the posterior.
         declared: What they have to send besides theirs.
         problems: Each says what is wrong with an update beyond its form; None if nothing is.
@@ -89,11 +88,11 @@ class TrainingRequest:
     vectors: Sequence[str]
     pooled_rounds: Mapping[int, int]
     damping: Mapping[int, float]
-    exchange: Exchange
     broadcast: Arrays = field(default_factory=dict)
     declared: tuple[DeclaredArray, ...] = ()
     problems: list[Callable[[ClientUpdate], str | None]] = field(default_factory=list)
     expected: Posterior | None = None
+    unpack: Unpack = of_vectors
     message_type: str = TRAIN
     called: str = ""
 
@@ -119,7 +118,6 @@ def training_request(
         "vectors": method.broadcast.vectors,
         "pooled_rounds": {i: int(state.pooled_rounds[i]) for i in asked},
         "damping": {i: float(state.damping[i]) for i in asked},
-        "exchange": method.exchange,
     }
     return TrainingRequest(**{**given, **more})
 
@@ -143,7 +141,6 @@ class OpenRound:
         request: What its clients are asked.
         options: What the method does besides pooling.
         collect: Has clients train, and pools what they send.
-        by_replies: Whether what clients send are the replies to the round's messages.
         counts: How many clients there were, once they have been pooled.
         posterior: What the pool has become so far.
         changes: Entries of the next state that are not this one's.
@@ -163,7 +160,6 @@ class OpenRound:
     request: TrainingRequest = field(init=False)
     options: Sequence[Option] = field(init=False)
     collect: Callable[[OpenRound, Clients], tuple[Pooled, RoundStatistics]] = collect_updates
-    by_replies: bool = True
     counts: Counts = field(init=False)
     posterior: Posterior = field(init=False)
     changes: dict[str, Any] = field(default_factory=dict)

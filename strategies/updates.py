@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,7 +14,6 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from bfl.errors import BflError, LostStateError, PosteriorError, RunError
 from bfl.experiments.results.evaluated_clients import impossible_numbers
 from bfl.federation.client_metrics import NUM_EXAMPLES
-from bfl.federation.exchanges import Direct, Exchange, unpacked
 from bfl.federation.parts import Arrays, DeclaredArray
 from bfl.federation.wire import (
     ARRAYS,
@@ -24,7 +23,7 @@ from bfl.federation.wire import (
     vectors_from_arrays,
 )
 from bfl.posteriors import Manifest, Posterior
-from bfl.posteriors.posterior import VECTORS
+from bfl.posteriors.posterior import VECTORS, Vector
 from strategies.examples import ExampleCounts
 from strategies.messaging import UsableReplies
 
@@ -50,6 +49,14 @@ METRIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 T = TypeVar("T")
+
+Unpack = Callable[[Mapping[str, Vector], Posterior], Posterior]
+"""Makes a client's posterior of the vectors that have come, and of the posterior it was sent."""
+
+
+def of_vectors(vectors: Mapping[str, Vector], sent: Posterior) -> Posterior:
+    """Return the posterior whose three vectors have come; see ``Posterior.of_vectors``."""
+    return Posterior.of_vectors(vectors)
 
 
 class RefusedUpdateError(BflError):
@@ -222,7 +229,7 @@ def checked_update(
         num_examples=examples.known.get(partition_id),
         most_examples=examples.most,
         declared=request.declared,
-        exchange=request.exchange,
+        unpack=request.unpack,
     )
     for problem in filter(None, (each(update) for each in request.problems)):
         raise RefusedUpdateError(problem)
@@ -238,7 +245,7 @@ def read_update(
     num_examples: int | None = None,
     most_examples: int = MOST_EXAMPLES,
     declared: Sequence[DeclaredArray] = (),
-    exchange: Exchange | None = None,
+    unpack: Unpack = of_vectors,
 ) -> ClientUpdate:
     """Return the update in a client's reply.
 
@@ -255,7 +262,7 @@ def read_update(
         num_examples: How many examples the client holds, where the server knows it.
         most_examples: The most that a client may claim where it does not.
         declared: What the client has to send besides its posterior.
-        exchange: How posteriors travel; by default as they are.
+        unpack: Makes a posterior of the vectors that have come, and of the one that was sent.
 
     Raises:
         RefusedUpdateError: Something is not as it should be.
@@ -268,7 +275,7 @@ def read_update(
         raise RefusedUpdateError(f"the reply has no record '{METRICS}' of metrics")
     return ClientUpdate(
         partition_id=partition_id,
-        posterior=_posterior(arrays, sent, manifest, exchange or Direct()),
+        posterior=_posterior(arrays, sent, manifest, unpack),
         num_examples=_num_examples(metrics.get(NUM_EXAMPLES), num_examples, most_examples),
         metrics=_numbers(metrics),
         extras=_extras(content, declared),
@@ -276,10 +283,10 @@ def read_update(
 
 
 def _posterior(
-    arrays: ArrayRecord, sent: Posterior, manifest: Manifest | None, exchange: Exchange
+    arrays: ArrayRecord, sent: Posterior, manifest: Manifest | None, unpack: Unpack
 ) -> Posterior:
     try:
-        posterior = unpacked(exchange, vectors_from_arrays(arrays), sent)
+        posterior = unpack(vectors_from_arrays(arrays), sent)
     except PosteriorError as error:
         raise RefusedUpdateError(str(error)) from error
     except Exception as error:  # whatever NumPy makes of bytes that a client has chosen

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.parts import Arrays
-from bfl.posteriors import Posterior
+from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
 
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
@@ -90,6 +90,31 @@ def posterior_from_arrays(arrays: ArrayRecord, variance: float | None = None) ->
         return Posterior(**{name: _unpacked(arrays[name]) for name in VECTORS})
     mean = _unpacked(arrays["mean"])
     return Posterior(mean, np.full_like(mean, variance), _unpacked(arrays["point"]))
+
+
+def initial_posterior(arrays: ArrayRecord, manifest: Manifest | None) -> Posterior:
+    """Return the posterior that the first round begins with.
+
+    Args:
+        arrays: The arrays that a Strategy was started with.
+        manifest: The parameters of the network, where they are known.
+
+    Raises:
+        ConfigurationError: The arrays are no posterior.
+    """
+    if set(arrays) != set(VECTORS):
+        raise ConfigurationError(
+            f"initial_arrays has {', '.join(sorted(arrays)) or 'no arrays'}; expected "
+            f"{', '.join(VECTORS)}: posterior_to_arrays of bfl.federation.wire makes them"
+        )
+    posterior = posterior_from_arrays(arrays)
+    try:
+        posterior.check()
+        if manifest:
+            manifest.check(posterior)
+    except PosteriorError as error:
+        raise ConfigurationError(f"initial_arrays: {error}") from error
+    return posterior
 
 
 NUMPY = "numpy.ndarray"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -104,6 +105,20 @@ class Posterior:
     variance: Vector
     point: Vector = field(default_factory=_no_point)
     _found_sound: bool = field(default=False, init=False, repr=False, compare=False)
+
+    @classmethod
+    def of_vectors(cls, vectors: Mapping[str, Vector]) -> Posterior:
+        """Return the posterior of three vectors by their names.
+
+        Raises:
+            PosteriorError: There are others, or one is missing.
+        """
+        if set(vectors) != set(VECTORS):
+            raise PosteriorError(
+                f"the arrays are {', '.join(sorted(vectors)) or 'none'}; expected "
+                f"{', '.join(VECTORS)}"
+            )
+        return cls(**vectors)
 
     @property
     def size(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,9 +28,7 @@ START = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32))
 class Watching(Defence):
     """Changes nothing, and need not see all updates together."""
 
-    @property
-    def idle(self) -> bool:
-        return True
+    idle: ClassVar[bool] = True
 
     def protect(self, posteriors: Sequence[Posterior]) -> list[Posterior]:
         raise AssertionError("all updates were held together")
@@ -39,9 +37,7 @@ class Watching(Defence):
 class Honest(Attack):
     """Sends what was learned."""
 
-    @property
-    def idle(self) -> bool:
-        return True
+    idle: ClassVar[bool] = True
 
     def corrupt(self, learned: Any, received: Any, generator: Any) -> Posterior:
         raise AssertionError("nobody is hostile")
@@ -50,9 +46,7 @@ class Honest(Attack):
 class AsTold(Workload):
     """As many epochs as the run says."""
 
-    @property
-    def varies(self) -> bool:
-        return False
+    varies: ClassVar[bool] = False
 
     def epochs(self, seed: int, server_round: int, partition_id: int, *rest: int) -> int:
         return rest[-1]
@@ -64,9 +58,7 @@ class AsTold(Workload):
 class Alone(Predictive):
     """Nothing predicts beside the posterior."""
 
-    @property
-    def idle(self) -> bool:
-        return True
+    idle: ClassVar[bool] = True
 
     def models(self, kept: Any, **given: Any) -> None:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +27,8 @@ class Defence(Component):
     It changes posteriors and leaves the rule alone, so every defence goes with every rule.
     """
 
-    @property
-    def idle(self) -> bool:
-        """True if posteriors are pooled as they are sent, so that none waits for the others'."""
-        return False
+    idle: ClassVar[bool] = False
+    """True if posteriors are pooled as they are sent, so that none waits for the others'."""
 
     def has(self) -> frozenset[str]:
         """Return whether it changes what clients have sent."""
@@ -70,10 +69,7 @@ defences: Registry[Defence] = Registry("defence", "bfl.aggregation.defences")
 class NoDefence(Defence):
     """Posteriors are pooled as they are sent."""
 
-    @property
-    def idle(self) -> bool:
-        """True."""
-        return True
+    idle: ClassVar[bool] = True
 
     def protect(self, posteriors: Sequence[Posterior]) -> list[Posterior]:
         """Return the posteriors."""

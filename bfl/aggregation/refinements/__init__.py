@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from bfl.aggregation.server import RoundContext, UsesServer
 from bfl.posteriors import Posterior
@@ -31,10 +32,8 @@ class Refinement(Component, UsesServer, ABC):
     interrupted gives the same result when it is made again.
     """
 
-    @property
-    def idle(self) -> bool:
-        """True if the pooled posterior stays as it is."""
-        return False
+    idle: ClassVar[bool] = False
+    """True if the pooled posterior stays as it is."""
 
     @property
     def needs_models(self) -> bool:
@@ -77,10 +76,7 @@ refinements: Registry[Refinement] = Registry("refinement", "bfl.aggregation.refi
 class NoRefinement(Refinement):
     """The pooled posterior as it is."""
 
-    @property
-    def idle(self) -> bool:
-        """True."""
-        return True
+    idle: ClassVar[bool] = True
 
     def refine(self, context: RoundContext) -> Refined:
         """Return the pooled posterior."""

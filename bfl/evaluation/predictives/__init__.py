@@ -32,10 +32,8 @@ class Predictive(Component, ABC):
 
     needs_models: ClassVar[bool] = False
 
-    @property
-    def idle(self) -> bool:
-        """True if nothing predicts besides the posterior, so that it asks for no network."""
-        return False
+    idle: ClassVar[bool] = False
+    """True if nothing predicts besides the posterior, so that it asks for no network."""
 
     def has(self) -> frozenset[str]:
         """Return whether the server has clients' models evaluated, one by one and whole."""
@@ -76,10 +74,7 @@ class PosteriorPredictive(Predictive):
     Source: Fischer et al. (2024), equation (7).
     """
 
-    @property
-    def idle(self) -> bool:
-        """True."""
-        return True
+    idle: ClassVar[bool] = True
 
     def models(
         self,

@@ -7,6 +7,7 @@ few clients hostile.
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -23,10 +24,8 @@ class Attack(Component):
     would not train honestly before it lies, and what is measured would be another attack.
     """
 
-    @property
-    def idle(self) -> bool:
-        """True if it sends what was learned, so that no client is hostile."""
-        return False
+    idle: ClassVar[bool] = False
+    """True if it sends what was learned, so that no client is hostile."""
 
     def has(self) -> frozenset[str]:
         """Return whether updates are corrupted."""
@@ -52,10 +51,7 @@ attacks: Registry[Attack] = Registry("attack", "bfl.federation.attacks")
 class NoAttack(Attack):
     """Nobody is hostile."""
 
-    @property
-    def idle(self) -> bool:
-        """True."""
-        return True
+    idle: ClassVar[bool] = True
 
     def corrupt(
         self, learned: Posterior, received: Posterior, generator: np.random.Generator

@@ -10,7 +10,6 @@ import numpy.typing as npt
 from bfl.errors import PosteriorError, public
 from bfl.federation.secure_aggregation.messages import SecureSums
 from bfl.posteriors import Posterior
-from bfl.posteriors.posterior import VECTORS
 from bfl.registry import Component, Registry
 
 Vectors = Mapping[str, npt.NDArray[Any]]
@@ -76,12 +75,7 @@ class Exchange(Component):
         Raises:
             PosteriorError: They are others than ``pack`` gives.
         """
-        if set(vectors) != set(VECTORS):
-            raise PosteriorError(
-                f"the arrays are {', '.join(sorted(vectors)) or 'none'}; expected "
-                f"{', '.join(VECTORS)}"
-            )
-        return Posterior(**vectors)
+        return Posterior.of_vectors(vectors)
 
 
 class _Noted(Mapping[str, npt.NDArray[Any]]):

@@ -24,10 +24,8 @@ class Workload(Component, ABC):
 
     reads_local_epochs: ClassVar[bool] = True
 
-    @property
-    def varies(self) -> bool:
-        """True if clients may make another number of epochs than ``local-epochs``."""
-        return True
+    varies: ClassVar[bool] = True
+    """True if clients may make another number of epochs than ``local-epochs``."""
 
     @abstractmethod
     def epochs(
@@ -70,10 +68,7 @@ class EqualWorkload(Workload):
     Source: McMahan et al. (2017), Algorithm 1.
     """
 
-    @property
-    def varies(self) -> bool:
-        """False."""
-        return False
+    varies: ClassVar[bool] = False
 
     def epochs(
         self, seed: int, server_round: int, partition_id: int, clients: int, local_epochs: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -36,7 +37,7 @@ def received(gaussians: int) -> Posterior:
 def reading(exchange: Exchange, vectors: Arrays) -> Posterior:
     """Return what the server makes of vectors that a client has sent."""
     reply: Any = SimpleNamespace(content=reply_content(vectors, {"num-examples": 3}))
-    return read_update(reply, 0, RECEIVED, exchange=exchange).posterior
+    return read_update(reply, 0, RECEIVED, unpack=partial(unpacked, exchange)).posterior
 
 
 @pytest.mark.parametrize("name", SEEN)
