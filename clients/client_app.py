@@ -30,7 +30,6 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from bfl.code import code_digest
-from bfl.configuration import Configuration
 from bfl.engine.resources import resident_memory
 from bfl.errors import ConfigurationError
 from bfl.experiments.run.trainer import trainer_for
@@ -61,23 +60,18 @@ from bfl.learning.training import LocalTask
 from bfl.plugins import activate
 from clients.closing import closed
 from clients.examples import (
-    client_examples,
     data_problem,
     label_problem,
-    labels_and_classes,
     own_examples,
 )
-from clients.guard import deadline, reason_for_server, refuse, reports_errors
+from clients.guard import deadline, reason_for_server, reports_errors
 from clients.local_round import LocalRound
 from clients.masked import advertised, confirmed, shared, unmasked
 from clients.node import Node
-from clients.options import options_of
 from clients.personal import personal_model_problem
+from clients.prepared import PreparedClient, prepared
 from clients.process import (
-    TrainingData,
     cached_configuration,
-    own_data,
-    shared_data,
     start_tensorflow,
 )
 
@@ -166,11 +160,9 @@ def train(message: Message, context: Context) -> Message:
     """Train the received posterior on this client's data for some epochs (Algorithm 1)."""
     config: Any = message.content[CONFIG]
     task = TrainTask.from_config(config)
-    node = Node.of(context)
-    configuration = cached_configuration(task.configuration, node.plugins)
-    refuse(task, node, configuration)
-    with deadline(configuration.keys.client_timeout):
-        return _train(message, context, task, configuration)
+    client = prepared(message, context, task)
+    with deadline(client.configuration.keys.client_timeout):
+        return _train(message, context, task, client)
 
 
 @app.train(CLOSE.partition(".")[2])
@@ -179,56 +171,50 @@ def close(message: Message, context: Context) -> Message:
     """Add up over this client's data what the closing round asks of the final network."""
     config: Any = message.content[CONFIG]
     task = TrainTask.from_config(config)
-    node = Node.of(context)
-    configuration = cached_configuration(task.configuration, node.plugins)
-    refuse(task, node, configuration)
-    with deadline(configuration.keys.client_timeout):
-        data = _training_data(configuration, node)
-        return closed(message, context, task, configuration, data)
+    client = prepared(message, context, task)
+    with deadline(client.configuration.keys.client_timeout):
+        return closed(message, context, task, client)
 
 
-def _train(
-    message: Message, context: Context, task: TrainTask, configuration: Configuration
-) -> Message:
+def _train(message: Message, context: Context, task: TrainTask, client: PreparedClient) -> Message:
     started = time.perf_counter()
-    node, keys, schedule = Node.of(context), configuration.keys, configuration.schedule
-    data = _training_data(configuration, node)
-    examples = client_examples(task, data, node, configuration)
-    labels, classes = labels_and_classes(task, data, node, configuration, examples)
+    configuration, data = client.configuration, client.data
+    keys, prior = configuration.keys, configuration.prior
     local = LocalRound(
         message=message,
         context=context,
         task=task,
-        node=node,
+        node=client.node,
         configuration=configuration,
-        examples=examples,
+        examples=client.examples,
     )
-    options = options_of(local)
+    options = [option() for option in client.options]
     # Before it trains and keeps a state for what it would not send.
     for option in options:
         option.begin(local)
     local.received = local.from_server
-    start_tensorflow()
-    trainer = trainer_for(configuration, data.image_shape, classes, **local.trainer_settings)
-    local.trainer, local.manifest = trainer, trainer.network.manifest
+    if client.trainer is None:
+        start_tensorflow()
+        client.trainer = trainer_for(
+            configuration, data.image_shape, client.classes, **local.trainer_settings
+        )
+    local.trainer, local.manifest = client.trainer, client.trainer.network.manifest
     for option in options:
         option.prepare(local)
-    prior = configuration.prior
-    local_task = LocalTask(
+    local.asked = LocalTask(
         received=local.received,
-        prior=prior.density(local.received, local.states.of_part(prior)),
-        examples=examples,
-        epochs=configuration.workload.epochs(
-            keys.seed, task.server_round, task.partition_id, node.num_partitions, keys.local_epochs
+        prior=prior.density(local.received, local.state_of(prior)),
+        examples=client.examples,
+        learning_rate=configuration.schedule.learning_rate(
+            keys.learning_rate, task.server_round, keys.rounds
         ),
-        learning_rate=schedule.learning_rate(keys.learning_rate, task.server_round, keys.rounds),
         seed=keys.seed,
         key_labels=(task.server_round, task.partition_id),
         likelihood_examples=task.likelihood_examples,
-        **local.local_settings,
+        **{"epochs": keys.local_epochs, **local.local_settings},
     )
-    answers = labels if data.targets is None else data.targets
-    local.asked, local.result = local_task, trainer.train(data.images, answers, local_task)
+    answers = client.labels if data.targets is None else data.targets
+    local.result = client.trainer.train(data.images, answers, local.asked)
     local.sent, local.metrics = local.result.posterior, _measured(local, started)
     for option in reversed(options):
         option.conclude(local)
@@ -250,10 +236,3 @@ def _measured(local: LocalRound, started: float) -> dict[str, float | int]:
         TRAIN_SECONDS: time.perf_counter() - started,
         MEMORY: resident_memory(),
     }
-
-
-def _training_data(configuration: Configuration, node: Node) -> TrainingData:
-    """Return the node's own data if it has some, and the run's otherwise."""
-    if node.dataset:
-        return own_data(node.dataset, configuration.keys.reading)
-    return shared_data(*node.shared_dataset(configuration.keys))

@@ -27,9 +27,9 @@ from bfl.federation.wire import (
     reply_content,
 )
 from bfl.posteriors import Posterior
-from clients.examples import client_examples, held_back, labels_and_classes
+from clients.examples import held_back
 from clients.masked import checked_task, masked_sums
-from clients.node import Node
+from clients.prepared import PreparedClient
 from clients.process import TrainingData, start_tensorflow
 
 if TYPE_CHECKING:
@@ -43,17 +43,15 @@ def closed(
     message: Message,
     context: Context,
     task: TrainTask,
-    configuration: Configuration,
-    data: TrainingData,
+    client: PreparedClient,
 ) -> Message:
     """Answer with the sums that the chain of closings asks for in this round.
 
     They are measured at the posterior's mean, in inference mode, on the examples that the client
     trains on, and on those that it holds back from training.
     """
-    node = Node.of(context)
-    examples = client_examples(task, data, node, configuration)
-    labels, classes = labels_and_classes(task, data, node, configuration, examples)
+    node, configuration, data = client.node, client.configuration, client.data
+    examples, labels, classes = client.examples, client.labels, client.classes
     kept = held_back(task, data, node, configuration)
     told = None
     if configuration.exchange.secure_sums:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,12 +11,11 @@ import numpy.typing as npt
 from flwr.app import Context, Message, RecordDict
 
 from bfl.configuration import Configuration
-from bfl.federation.parts import Arrays
+from bfl.federation.parts import Arrays, Part
 from bfl.federation.wire import ARRAYS, Positions, TrainTask, posterior_from_arrays
 from bfl.learning.training import LocalResult, LocalTask
 from bfl.posteriors import Manifest, Posterior
 from clients.node import Node
-from clients.state import PartStates
 
 if TYPE_CHECKING:
     from bfl.learning.networks.network import Network
@@ -38,7 +37,7 @@ class LocalRound:
         trainer_settings: More arguments of ``trainer_for``.
         local_settings: More fields of the ``LocalTask``.
         concluded: More fields of ``Trained``, for the parts of the method.
-        states: What the method's parts keep, as the round begins.
+        state_of: Gives what a part of the method keeps, as the round begins.
         broadcast: What the server has sent besides the posterior.
         kept: What the client kept in the last round that the server has pooled.
         keeps: What it keeps of this round until the server has pooled it.
@@ -61,7 +60,7 @@ class LocalRound:
     trainer_settings: dict[str, Any] = field(default_factory=dict)
     local_settings: dict[str, Any] = field(default_factory=dict)
     concluded: dict[str, Any] = field(default_factory=dict)
-    states: PartStates = field(default_factory=lambda: PartStates((), {}))
+    state_of: Callable[[Part], Arrays] = lambda part: {}
     broadcast: Arrays = field(default_factory=dict)
     kept: Arrays = field(default_factory=dict)
     keeps: dict[str, npt.NDArray[Any]] = field(default_factory=dict)

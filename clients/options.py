@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
 from flwr.app import RecordDict
 
 from bfl import randomness
+from bfl.configuration import Configuration
 from bfl.configuration.privacy import says_nothing_measured
 from bfl.federation.exchanges import unpacked
 from bfl.federation.outgoing import sent as sent_update
 from bfl.federation.privacy.normals import SystemNormals
-from bfl.federation.wire import ARRAYS, EXTRAS, vectors_to_arrays
+from bfl.federation.wire import ARRAYS, vectors_to_arrays
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 from clients.evaluation import EvaluatesModels
@@ -21,7 +21,6 @@ from clients.local_round import LocalRound, Option
 from clients.masked import Masked, StaysInRange
 from clients.node import Node
 from clients.personal import TrainsPersonalModel
-from clients.process import cached_configuration
 from clients.state import (
     PartStates,
     client_state,
@@ -33,25 +32,17 @@ from clients.state import (
 )
 
 
-def options_of(local: LocalRound) -> list[Option]:
-    """Return the options of a round, new ones, in their order."""
-    task, beside = local.task, EXTRAS in local.message.content
-    return [
-        option() for option in _chosen(task.configuration, local.node, task.partition_id, beside)
-    ]
-
-
-@lru_cache(maxsize=256)
-def _chosen(text: str, node: Node, partition_id: int, beside: bool) -> tuple[type[Option], ...]:
-    """Return the options of a client in a run.
+def options_of(
+    configuration: Configuration, node: Node, partition_id: int, beside: bool
+) -> tuple[type[Option], ...]:
+    """Return the options of a client in a run, in their order.
 
     Args:
-        text: The run's configuration.
+        configuration: The run's configuration.
         node: The client's node.
         partition_id: Which client it plays.
         beside: Whether the server has sent anything besides the posterior.
     """
-    configuration = cached_configuration(text, node.plugins)
     parts, keys = configuration.parts, configuration.keys
     keeps_optimizer = keys.optimizer_state == "keep"
     masked = configuration.exchange.secure_sums is not None
@@ -70,6 +61,7 @@ def _chosen(text: str, node: Node, partition_id: int, beside: bool) -> tuple[typ
         TrainsPersonalModel: configuration.personalization.active,
         KeepsOptimizer: keeps_optimizer,
         StartsElsewhere: configuration.start.elsewhere,
+        DrawsEpochs: configuration.workload.varies,
         CorrectsGradients: configuration.correction.active,
         DrawsAnew: configuration.example_privacy.active and not node.simulated,
         SaysNothingMeasured: private,
@@ -98,13 +90,14 @@ class HasParts(Option):
         """Give the parts their states, and what the server has sent for them."""
         parts, received = local.configuration.parts, local.from_server
         local.broadcast = received_extras(local.message.content, parts, received)
-        local.states = PartStates.of(parts, local.kept, local.task, received)
+        self._states = PartStates.of(parts, local.kept, local.task, received)
+        local.state_of = self._states.of_part
 
     def conclude(self, local: LocalRound) -> None:
         """Have the parts say what is sent besides the posterior, and kept."""
         trained = local.result.trained(local.asked, local.sent, local.broadcast)
         trained = replace(trained, received=local.from_server, **local.concluded)
-        local.extras, kept = local.states.conclude(trained)
+        local.extras, kept = self._states.conclude(trained)
         local.keeps |= kept
 
 
@@ -171,9 +164,24 @@ class StartsElsewhere(Option):
         """Say where it begins."""
         start, seed = local.configuration.start, local.configuration.keys.seed
         local.local_settings["start"] = start.begin(
-            local.states.of_part(start),
+            local.state_of(start),
             local.received,
             lambda: local.network.initial_posterior(seed),
+        )
+
+
+class DrawsEpochs(Option):
+    """Another number of epochs than ``local-epochs``."""
+
+    def prepare(self, local: LocalRound) -> None:
+        """Say how many."""
+        task, keys = local.task, local.configuration.keys
+        local.local_settings["epochs"] = local.configuration.workload.epochs(
+            keys.seed,
+            task.server_round,
+            task.partition_id,
+            local.node.num_partitions,
+            keys.local_epochs,
         )
 
 
@@ -183,7 +191,7 @@ class CorrectsGradients(Option):
     def prepare(self, local: LocalRound) -> None:
         """Give training the offsets."""
         correction = local.configuration.correction
-        state = local.states.of_part(correction)
+        state = local.state_of(correction)
         offsets = correction.checked_offsets(state, local.broadcast, local.received)
         local.local_settings["offsets"] = offsets
 
@@ -211,7 +219,7 @@ class KeepsHead(Option):
         """Put the head that was kept, or that the network begins with, to what was received."""
         shared, network = local.configuration.shared, local.network
         self._division = division = shared.division(network.manifest)
-        state = local.states.of_part(shared)
+        state = local.state_of(shared)
         own = (
             Posterior(**{name: state[name] for name in VECTORS})
             if state

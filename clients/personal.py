@@ -77,7 +77,7 @@ class TrainsPersonalModel(Option):
         configuration, task = local.configuration, local.task
         personalization, keys = configuration.personalization, configuration.keys
         assert isinstance(personalization, PersonalModel)
-        state = local.states.of_part(personalization)
+        state = local.state_of(personalization)
         check_model(task, state, self._named(configuration))
         drawn = randomness.generator(keys.seed, "personal", task.partition_id)
         local.local_settings["personal"] = PersonalTask(

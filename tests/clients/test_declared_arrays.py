@@ -170,7 +170,7 @@ def test_what_is_added_to_gradients_is_a_mean_and_a_point(
     """Refused where training would leave it out, or fail in words of its own."""
     asked: Any = SimpleNamespace(
         configuration=replace(resolve({}), correction=Leaning()),
-        states=PartStates((), {}),
+        state_of=PartStates((), {}).of_part,
         broadcast={},
         received=RECEIVED,
         local_settings={},

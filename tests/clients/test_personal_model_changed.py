@@ -45,7 +45,7 @@ def made(word: str, kept: Any) -> tuple[LocalRound, TrainsPersonalModel]:
     )
     local.received = nothing
     name = CONFIGURATION.personalization.client_state_name
-    local.states = PartStates(CONFIGURATION.parts, {name: kept})
+    local.state_of = PartStates(CONFIGURATION.parts, {name: kept}).of_part
     option = TrainsPersonalModel()
     option.begin(local)
     option.prepare(local)

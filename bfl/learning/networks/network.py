@@ -40,6 +40,7 @@ class Network:
         precision: Precision = "float32",
     ) -> None:
         self.inference = inference
+        self.parametrization = inference.parametrization
         self.image_shape = image_shape
         self.classes = classes
         with computing_in(precision):
@@ -115,7 +116,7 @@ class Network:
                 np.zeros(self.manifest.point_size, np.float32),
             )
         )
-        untransformed = self.inference.parametrization.untransformed(posterior.variance)
+        untransformed = self.parametrization.untransformed(posterior.variance)
         self._assign([p.value for p in self._gaussian], posterior.mean, gaussian=True)
         self._assign([p.untransformed_scale for p in self._gaussian], untransformed, gaussian=True)
         self._assign([p.value for p in self._point], posterior.point, gaussian=False)
@@ -171,7 +172,7 @@ class Network:
         untransformed = join([p.untransformed_scale for p in self._gaussian])
         return Posterior(
             mean=join([p.value for p in self._gaussian]),
-            variance=self.inference.parametrization.variance(untransformed).astype(np.float32),
+            variance=self.parametrization.variance(untransformed).astype(np.float32),
             point=join([p.value for p in self._point]),
         )
 

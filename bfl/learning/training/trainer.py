@@ -81,6 +81,7 @@ class LocalTrainer:
         self.augmentation = augmentation
         self.optimizer = optimizer
         self.correction = correction or corrections.create("none")
+        self._needs_gradient = self.correction.needs_full_gradient
         self.temperature = temperature
         self.rate_decay = rate_decay
         self.traces = 0
@@ -129,7 +130,7 @@ class LocalTrainer:
         count = int(task.examples.size)
         # Only the client's own become tensors: a process holds the data set once.
         own = tf.constant(images[task.examples]), as_labels(labels[task.examples])
-        gradient = self._gradient(own, task) if self.correction.needs_full_gradient else {}
+        gradient = self._gradient(own, task) if self._needs_gradient else {}
         self._begin(task, task.start or task.received)
         if self.private_steps:
             mine = images[task.examples], labels[task.examples]
