@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from dataclasses import replace
 from functools import lru_cache
@@ -13,7 +14,7 @@ from flwr.app import Context, Message
 
 from bfl import randomness
 from bfl.aggregation.weightings.equal import Equal
-from bfl.closing.base import Examples, with_one
+from bfl.closing.base import FEATURE_BOUND, Examples, with_one
 from bfl.closing.chain import deviations, greatest, measured
 from bfl.configuration import Configuration
 from bfl.federation.client_metrics import NUM_EXAMPLES
@@ -118,6 +119,14 @@ def _features_of(
         predictor = _predictor(configuration, data.image_shape, classes)
         found = predictor.features_at_mean(posterior, data.images[positions])
         _features[key] = np.asarray(found, np.float32)
+        if longer := np.count_nonzero(np.linalg.norm(found, axis=1) > FEATURE_BOUND):
+            print(
+                f"warning: client {task.partition_id}: features of {longer} of {len(found)} "
+                f"examples are longer than {FEATURE_BOUND:g}; a closing shortens them to that, in "
+                "its sums and in predictions",
+                file=sys.stderr,
+                flush=True,
+            )
     _features.move_to_end(key)
     while len(_features) > FEATURES_KEPT:
         _features.popitem(last=False)

@@ -254,12 +254,19 @@ def test_a_closing_that_fails_is_not_told_as_a_round(
         make_run(VALUES, 3, tmp_path / "run", exchange=exchange, rounds=1)
 
 
-def test_masked_ivon_clients_with_a_variational_last_layer_are_closed(tmp_path: Path) -> None:
+def test_masked_ivon_clients_with_a_variational_last_layer_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each says, once, that features of its examples are too long."""
+    monkeypatch.setattr(clients.closing, "FEATURE_BOUND", 0.0)
     changes = {"model": "mlp", "inference": "ivon", "strategy": "ivon", "exchange": "masked"}
     closing = {"closing": "bayesian-head", "variational-layers": "last", "rounds": 1}
-    run = make_run(VALUES, 3, tmp_path / "run", **{**changes, **closing})
+    values = {**VALUES, **changes, **closing, "calibration-share": 0.0}
+    run = make_run(values, 3, tmp_path / "run")
     assert run.metrics()["mean-epistemic"] > 1e-6
     assert run.posterior()[0].variance.size == 10 * (200 + 1)  # an MLP has 200 features
+    said = capsys.readouterr().err
+    assert [said.count(f"warning: client {number}:") for number in range(4)] == [1, 1, 1, 0]
 
 
 @pytest.mark.parametrize(
