@@ -20,7 +20,7 @@ from measuring import Report, Row, Timing, alternate, options, publish
 from bfl.engine.resources import cpus_of_this_process
 from bfl.evaluation.prediction.monte_carlo import Predictor
 from bfl.keras import configure, keras, tf, tfp
-from bfl.learning.inferences import Flipout, Layer, Padding
+from bfl.learning.inferences import Flipout, Layers
 from bfl.learning.models import create_architecture
 from bfl.learning.networks.network import build_network
 from bfl.learning.networks.precision import Precision
@@ -32,19 +32,13 @@ SHAPE = (32, 32, 3)
 class UnkeyedFlipout(Flipout):
     """TensorFlow Probability's Flipout layers as they come."""
 
-    def variational_convolution(
-        self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding
-    ) -> Layer:
-        """Return the convolution."""
-        layer: Layer = tfp.layers.Convolution2DFlipout(
-            filters, kernel_size, strides=strides, padding=padding, name=name
-        )
-        return layer
+    def layers(self) -> Layers:
+        """Return them without their form, which is bfl's."""
 
-    def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
-        """Return the dense layer."""
-        layer: Layer = tfp.layers.DenseFlipout(units, name=name)
-        return layer
+        def formless(make: Any) -> Any:
+            return lambda *given, form, **named: make(*given, **named)
+
+        return formless(tfp.layers.Convolution2DFlipout), formless(tfp.layers.DenseFlipout)
 
 
 def theirs(images: Any) -> Any:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 Layer = Callable[[Any], Any]
 """A Keras layer, or several in a row: takes a symbolic tensor, gives a symbolic tensor."""
 
+Layers = tuple[Callable[..., Layer], Callable[..., Layer]]
+"""Makers of the convolutions and of the dense layers of a variational network."""
+
 Padding = Literal["same", "valid"]
 """Zeros around a convolution's images so that it keeps their size (over the strides), or none."""
 
@@ -185,28 +188,25 @@ class VariationalInference(Inference):
         self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding = "same"
     ) -> Layer:
         """Return a convolution that is variational if all layers are, and else a plain one."""
-        make = (
-            self.variational_convolution
-            if self.variational_layers == "all"
-            else Deterministic().convolution
+        if self.variational_layers != "all":
+            return Deterministic().convolution(
+                filters, kernel_size, strides=strides, name=name, padding=padding
+            )
+        make, _ = self.layers()
+        return make(
+            filters, kernel_size, strides=strides, padding=padding, name=name, form=self.form
         )
-        return make(filters, kernel_size, strides=strides, name=name, padding=padding)
-
-    @abstractmethod
-    def variational_convolution(
-        self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding
-    ) -> Layer:
-        """Return a 2-D convolution whose kernel and bias are Gaussian."""
 
     def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
         """Return a dense layer, variational unless the last alone is and this is another."""
-        plain = self.variational_layers == "last" and not output
-        make = Deterministic().dense if plain else self.variational_dense
-        return make(units, name=name)
+        if self.variational_layers == "last" and not output:
+            return Deterministic().dense(units, name=name)
+        _, make = self.layers()
+        return make(units, name=name, form=self.form)
 
     @abstractmethod
-    def variational_dense(self, units: int, *, name: str) -> Layer:
-        """Return a dense layer whose kernel and bias are Gaussian."""
+    def layers(self) -> Layers:
+        """Return what makes its variational layers."""
 
     def parameters(self, layer: Any) -> list[ParameterVariables]:
         """Return the kernel's and the bias's variables, with those of their priors if they vary."""
@@ -258,21 +258,11 @@ class Flipout(GradientVariationalInference):
     (σ = softplus(−3) = 0.049).
     """
 
-    def variational_convolution(
-        self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding
-    ) -> Layer:
-        """Return TensorFlow Probability's Flipout convolution."""
-        from bfl.learning.networks.layers import KeyedConvolution2DFlipout
+    def layers(self) -> Layers:
+        """Return TensorFlow Probability's Flipout layers."""
+        from bfl.learning.networks.layers import KeyedConvolution2DFlipout, KeyedDenseFlipout
 
-        return KeyedConvolution2DFlipout(
-            filters, kernel_size, strides=strides, padding=padding, name=name, form=self.form
-        )
-
-    def variational_dense(self, units: int, *, name: str) -> Layer:
-        """Return TensorFlow Probability's dense Flipout layer."""
-        from bfl.learning.networks.layers import KeyedDenseFlipout
-
-        return KeyedDenseFlipout(units, name=name, form=self.form)
+        return KeyedConvolution2DFlipout, KeyedDenseFlipout
 
 
 @inferences.register("mc-dropout", aliases=("monte-carlo-dropout",))
@@ -340,18 +330,8 @@ class Reparameterization(GradientVariationalInference):
     biases without a variance (``biases``) and means from N(0, 1/fan-in) (``initial-means``).
     """
 
-    def variational_convolution(
-        self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding
-    ) -> Layer:
-        """Return a convolution whose outputs are drawn."""
-        from bfl.learning.networks.layers import ReparameterizedConvolution2D
+    def layers(self) -> Layers:
+        """Return layers whose outputs are drawn."""
+        from bfl.learning.networks.layers import ReparameterizedConvolution2D, ReparameterizedDense
 
-        return ReparameterizedConvolution2D(
-            filters, kernel_size, strides=strides, padding=padding, name=name, form=self.form
-        )
-
-    def variational_dense(self, units: int, *, name: str) -> Layer:
-        """Return a dense layer whose outputs are drawn."""
-        from bfl.learning.networks.layers import ReparameterizedDense
-
-        return ReparameterizedDense(units, name=name, form=self.form)
+        return ReparameterizedConvolution2D, ReparameterizedDense

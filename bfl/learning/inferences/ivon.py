@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from bfl.learning.inferences import Layer, Padding, VariationalInference, inferences
+from bfl.learning.inferences import Layers, VariationalInference, inferences
 from bfl.learning.networks.parametrizations import Parametrization, RelativePrecision
 
 
@@ -51,18 +51,8 @@ class ImprovedVariationalOnlineNewton(VariationalInference):
         """Precisions in units of the initial one."""
         return RelativePrecision(self.initial_scale)
 
-    def variational_convolution(
-        self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding
-    ) -> Layer:
-        """Return a convolution with one draw of its weights a batch."""
-        from bfl.learning.networks.layers import DrawnConvolution2D
+    def layers(self) -> Layers:
+        """Return layers with one draw of their weights a batch."""
+        from bfl.learning.networks.layers import DrawnConvolution2D, DrawnDense
 
-        return DrawnConvolution2D(
-            filters, kernel_size, strides=strides, padding=padding, name=name, form=self.form
-        )
-
-    def variational_dense(self, units: int, *, name: str) -> Layer:
-        """Return a dense layer with one draw of its weights a batch."""
-        from bfl.learning.networks.layers import DrawnDense
-
-        return DrawnDense(units, name=name, form=self.form)
+        return DrawnConvolution2D, DrawnDense
