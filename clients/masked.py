@@ -17,7 +17,7 @@ from bfl.aggregation.weightings import Weighting
 from bfl.configuration import Configuration
 from bfl.configuration.configuration import without_paths
 from bfl.configuration.privacy import says_nothing_measured
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, ProtocolError
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.secure_aggregation.client import (
     ClientSecrets,
@@ -27,7 +27,6 @@ from bfl.federation.secure_aggregation.client import (
     share,
     unmask,
 )
-from bfl.federation.secure_aggregation.errors import ProtocolError
 from bfl.federation.secure_aggregation.fixed_point import Ring, encoded
 from bfl.federation.secure_aggregation.keys import Unsigned
 from bfl.federation.secure_aggregation.masking import encoded_statistics

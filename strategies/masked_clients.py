@@ -10,12 +10,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from bfl.configuration.configuration import without_paths
-from bfl.errors import RunError
-from bfl.federation.secure_aggregation.errors import (
-    ProtocolError,
-    TooFewClientsError,
-    UnusableClientsError,
-)
+from bfl.errors import ProtocolError, RunError, TooFewClientsError, UnusableClientsError
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
     Delivery,

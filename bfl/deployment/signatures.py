@@ -12,8 +12,7 @@ from cryptography.hazmat.primitives.hashes import SHA384
 
 from bfl.deployment.client_list import ClientList
 from bfl.deployment.node_keys import openssh_public
-from bfl.errors import ConfigurationError
-from bfl.federation.secure_aggregation.errors import ProtocolError
+from bfl.errors import ConfigurationError, ProtocolError
 
 _SCHEME = ec.ECDSA(SHA384())
 

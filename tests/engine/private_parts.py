@@ -213,10 +213,7 @@ PARTS = (
         HANDING_OUT,
         offers=("lock", "message_ins_store"),
     ),
-    Part("flwr.supercore.date", "now", HANDING_OUT, is_as=lambda now: bool(now().isoformat())),
     # Identities.
-    Part("flwr.common.constant", "RUN_ID_NUM_BYTES", MESSAGES),
-    Part("flwr.common.constant", "TASK_ID_NUM_BYTES", MESSAGES),
     Part("flwr.common.constant", "SUPERLINK_NODE_ID", MESSAGES),
     Part(
         "flwr.common.constant",
@@ -253,8 +250,6 @@ PARTS = (
         is_as=lambda logger: logger.log == log,
     ),
     # Apps.
-    Part("flwr.clientapp.client_app", "LoadClientAppError", APP),
-    Part("flwr.serverapp.server_app", "LoadServerAppError", APP),
     Part(
         "flwr.supercore.object_ref",
         "load_app",

@@ -23,8 +23,8 @@ import bfl.engine.flower.replies
 import strategies.messaging
 from bfl.deployment.proxy import MOST_BYTES
 from bfl.engine.flower import new_run
+from bfl.errors import ProtocolError
 from bfl.federation.node_description import NodeDescription, manifest_content, manifest_from_content
-from bfl.federation.secure_aggregation.errors import ProtocolError
 from bfl.federation.secure_aggregation.messages import Fields, PublicKeys, Shares
 from bfl.federation.secure_aggregation.on_the_wire import (
     SECURE,

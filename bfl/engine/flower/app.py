@@ -102,24 +102,22 @@ class FlowerApp:
         """Return the ServerApp, loaded as Flower loads it: by the name in pyproject.toml.
 
         Raises:
-            Exception: Flower's LoadServerAppError: there is none of that name, or it cannot be
-                imported.
+            ConfigurationError: There is none of that name, or it cannot be imported.
         """
-        from flwr.serverapp.server_app import LoadServerAppError
-        from flwr.supercore.object_ref import load_app
-
-        return load_app(self.server, LoadServerAppError, str(self.folder))
+        return self._loaded(self.server)
 
     def load_client(self) -> Any:
         """Return the ClientApp.
 
         Raises:
-            Exception: Flower's LoadClientAppError.
+            ConfigurationError: As for ``load_server``.
         """
-        from flwr.clientapp.client_app import LoadClientAppError
+        return self._loaded(self.client)
+
+    def _loaded(self, name: str) -> Any:
         from flwr.supercore.object_ref import load_app
 
-        return load_app(self.client, LoadClientAppError, str(self.folder))
+        return load_app(name, ConfigurationError, str(self.folder))
 
     def check_before_start(self, configuration: Configuration, clients: int) -> None:
         """Have this project's ServerApp raise what can be known to be wrong before it is started.

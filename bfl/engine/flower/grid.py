@@ -11,6 +11,7 @@ import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Any
 
@@ -60,7 +61,6 @@ def hand_out(state: Any, queue: Any, nodes_mapping: Mapping[int, int], f_stop: A
 
 def new_messages(state: Any) -> list[Any]:
     """Return the messages that have not been handed out, and mark them as Flower does."""
-    from flwr.supercore.date import now
 
     def is_new(message: Any) -> bool:
         return not message.metadata.delivered_at
@@ -69,7 +69,7 @@ def new_messages(state: Any) -> list[Any]:
         # All are handed out at once, so the new ones are at the end.
         new = list(takewhile(is_new, reversed(state.message_ins_store.values())))[::-1]
         for message in new:
-            message.metadata.delivered_at = now().isoformat()
+            message.metadata.delivered_at = datetime.now(UTC).isoformat()
     return new
 
 
@@ -146,18 +146,22 @@ log = logging.getLogger("flwr").log
 """Flower's log."""
 
 
+ID_BITS = 64
+"""Bits of the ids of runs and tasks."""
+
+
 def new_run(overrides: Mapping[str, Any]) -> Any:
     """Return Flower's description of a new run, and make it this process's run.
 
     Flower's messages take their sender and run from what is set here.
     """
-    from flwr.common.constant import RUN_ID_NUM_BYTES, SUPERLINK_NODE_ID, TASK_ID_NUM_BYTES
+    from flwr.common.constant import SUPERLINK_NODE_ID
     from flwr.supercore.constant import NOOP_FEDERATION_ID
     from flwr.supercore.run import Run
     from flwr.supercore.task_identity import TaskIdentity
 
-    run = Run.create_empty(run_id=secrets.randbits(8 * RUN_ID_NUM_BYTES))
-    run.primary_task_id = secrets.randbits(8 * TASK_ID_NUM_BYTES)
+    run = Run.create_empty(run_id=secrets.randbits(ID_BITS))
+    run.primary_task_id = secrets.randbits(ID_BITS)
     run.federation_id = NOOP_FEDERATION_ID
     run.override_config = dict(overrides)
     TaskIdentity.task_id = 1

@@ -3,6 +3,4 @@
 - ``difference``: an update's difference from what was received, as one vector and back.
 - ``normals``: where random numbers come from; the system's own randomness.
 - ``accountant``: ε of so many releases, of all data or of batches drawn in secret.
-- ``mechanism``: what a part tells an account of its noise.
-- ``ledger``: which releases there have been.
 """

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from bfl.federation.secure_aggregation.errors import ProtocolError
+from bfl.errors import ProtocolError
 from bfl.federation.secure_aggregation.fixed_point import Ring
 from bfl.federation.secure_aggregation.keys import (
     MASKING,

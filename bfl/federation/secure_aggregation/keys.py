@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from bfl.federation.secure_aggregation.errors import ProtocolError
+from bfl.errors import ProtocolError
 
 
 class Identity(Protocol):

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
 from bfl import randomness
 from bfl.aggregation.pooling import Statistics
-from bfl.federation.secure_aggregation.errors import ProtocolError
+from bfl.errors import ProtocolError
 from bfl.federation.secure_aggregation.fixed_point import CHUNK, Ring, decoded, encoded
 
 

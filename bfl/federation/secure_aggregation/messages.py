@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
+from bfl.errors import ProtocolError
 from bfl.federation.secure_aggregation.accuracy import ValueRange
-from bfl.federation.secure_aggregation.errors import ProtocolError
 from bfl.federation.secure_aggregation.masking import Neighbourhood
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from bfl.aggregation.weightings import Weighting
+from bfl.errors import ProtocolError
 from bfl.federation.client_metrics import NUM_EXAMPLES
-from bfl.federation.secure_aggregation.errors import ProtocolError
 from bfl.federation.secure_aggregation.fixed_point import Ring
 from bfl.federation.secure_aggregation.messages import Delivery, Fields
 from bfl.federation.wire import ARRAYS, CONFIG, EXTRAS, METRICS, VERSION, WIRE_FORMAT, check_version

@@ -9,11 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
-from bfl.federation.secure_aggregation.errors import (
-    ProtocolError,
-    TooFewClientsError,
-    UnusableClientsError,
-)
+from bfl.errors import ProtocolError, TooFewClientsError, UnusableClientsError
 from bfl.federation.secure_aggregation.fixed_point import Ring
 from bfl.federation.secure_aggregation.keys import (
     DIGEST,

@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from bfl.errors import ConfigurationError, public
-from bfl.federation.parts import Arrays, DeclaredArray, Part
-from bfl.federation.parts.part import named_problem
+from bfl.federation.parts import Arrays, DeclaredArray, Part, named_problem
 from bfl.posteriors import Posterior
 from bfl.registry import Registry
 

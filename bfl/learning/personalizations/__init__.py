@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from pydantic import Field, field_validator
 
+from bfl.data.datasets.base import assigned
 from bfl.errors import ConfigurationError
-from bfl.federation.assignment import assigned
 from bfl.federation.client_metrics import MEME, PERSONAL
 from bfl.federation.parts import Arrays, Part, Trained
 from bfl.learning.models import create_architecture

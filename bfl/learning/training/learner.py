@@ -139,6 +139,8 @@ class TermInputs:
 
     def assign(self, received: Posterior) -> None:
         """Set the inputs to those of a task."""
+        if not self._variables:
+            return
         for name, array in self._term.inputs(self._manifest, received).items():
             self._variables[name].assign(np.asarray(array, np.float32))
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from bfl.errors import ProtocolError
 from bfl.federation.secure_aggregation import client as half
 from bfl.federation.secure_aggregation.client import ClientSecrets
-from bfl.federation.secure_aggregation.errors import ProtocolError
 from bfl.federation.secure_aggregation.fixed_point import Ring
 from bfl.federation.secure_aggregation.keys import Identity, Unsigned
 from bfl.federation.secure_aggregation.masking import Neighbourhood

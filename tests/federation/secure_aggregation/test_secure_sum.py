@@ -9,8 +9,8 @@ import pytest
 from in_memory import ALL, STAGES, TOLD, Clients, plain_sum, random_vectors, run
 from scipy.stats import chisquare
 
+from bfl.errors import ProtocolError, TooFewClientsError
 from bfl.federation.secure_aggregation import client as half
-from bfl.federation.secure_aggregation.errors import ProtocolError, TooFewClientsError
 from bfl.federation.secure_aggregation.masking import Neighbourhood
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,

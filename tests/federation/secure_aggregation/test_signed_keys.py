@@ -17,9 +17,8 @@ from in_memory import Clients, plain_sum, random_vectors, run
 from bfl.deployment.client_list import Client, ClientList
 from bfl.deployment.node_keys import openssh_private, openssh_public
 from bfl.deployment.signatures import ListedIdentity
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, ProtocolError, UnusableClientsError
 from bfl.federation.secure_aggregation.client import advertise
-from bfl.federation.secure_aggregation.errors import ProtocolError, UnusableClientsError
 from bfl.federation.secure_aggregation.keys import Identity, Unsigned
 from bfl.federation.secure_aggregation.messages import Invitation, Roster, Shares
 from clients.node import Node

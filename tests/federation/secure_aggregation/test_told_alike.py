@@ -13,10 +13,10 @@ from in_memory import TOLD, Clients, plain_sum, random_vectors, run
 
 from bfl.aggregation.pooling import client_statistics, pooling_rules
 from bfl.configuration.configuration import without_paths
+from bfl.errors import ProtocolError, TooFewClientsError
 from bfl.federation.exchanges.masked import Masked
 from bfl.federation.secure_aggregation import client as half
 from bfl.federation.secure_aggregation.accuracy import agreed_exponents
-from bfl.federation.secure_aggregation.errors import ProtocolError, TooFewClientsError
 from bfl.federation.secure_aggregation.masking import (
     Neighbourhood,
     decoded_statistics,

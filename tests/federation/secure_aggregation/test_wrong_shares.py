@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 from in_memory import ALL, STAGES, Clients, plain_sum, random_vectors, run
 
-from bfl.federation.secure_aggregation.errors import (
-    ProtocolError,
-    TooFewClientsError,
-    UnusableClientsError,
-)
+from bfl.errors import ProtocolError, TooFewClientsError, UnusableClientsError
 from bfl.federation.secure_aggregation.masking import combined, split
 from bfl.federation.secure_aggregation.messages import Unmasking
 from bfl.federation.secure_aggregation.server import SecureSum
