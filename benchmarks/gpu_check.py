@@ -133,7 +133,12 @@ def cell(size: Size, scratch: Path, data: Path | None, rounds: int) -> str:
     base = {key: study["base"][key] for key in ("prior", "prior-scale", "local-epochs")}
     dataset = "cifar10" if data else write_images(scratch, size.examples)
     values = {**base, "dataset": dataset, "model": size.model, "rounds": rounds}
-    values |= {"strategy": "weighted-sum-of-normals", "evaluate-every": 0, "mc-samples": 2}
+    values |= {
+        "strategy": "weighted-sum-of-normals",
+        "evaluate-every": 0,
+        "mc-samples": 2,
+        "figures": "none",
+    }
     if data:
         values["data-dir"] = str(data)
     return " ".join(f"{key}={json.dumps(value)}" for key, value in values.items())
@@ -142,7 +147,9 @@ def cell(size: Size, scratch: Path, data: Path | None, rounds: int) -> str:
 def checks(size: Size, scratch: Path, data: Path | None) -> dict[str, Callable[[float], Any]]:
     """Return the checks by name, each a function of the seconds that are left."""
     found: dict[str, Callable[[float], Any]] = {"tensorflow": lambda left: here(left, "seen")}
-    default = f'model="{size.model}" rounds={size.rounds} train-examples={size.examples}'
+    default = (
+        f'model="{size.model}" rounds={size.rounds} train-examples={size.examples} figures="none"'
+    )
     for turn in ("first", "second"):
         found[f"default-run-{turn}"] = lambda left, turn=turn: simulated(
             size, left, scratch, turn, default

@@ -65,9 +65,10 @@ def finish_run(given: argparse.Namespace) -> None:
     Raises:
         ConfigurationError: The run has made no round, or is over.
     """
-    rounds = load(given.folder).rounds
-    if not rounds:
-        raise ConfigurationError(f"{given.folder} has made no round; allowed: a run that has")
+    run = load(given.folder)
+    if run.finished or not (rounds := run.rounds):
+        state = "is over" if run.finished else "has made no round"
+        raise ConfigurationError(f"{given.folder} {state}; allowed: a run that was interrupted")
     plugins = {"plugins": given.plugins} if given.plugins else {}
     _resume(given, {"rounds": rounds[-1]["round"], **plugins})
 

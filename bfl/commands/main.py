@@ -38,6 +38,7 @@ from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.glossary import glossary_page
 from bfl.experiments.results.report import REPORT, run_report
+from bfl.experiments.results.run_folder import CONFIG
 from bfl.plugins import activate
 from bfl.registry import Registry
 
@@ -203,7 +204,10 @@ def plot_folder(given: argparse.Namespace) -> None:
     if study_results.is_study_place(given.folder):
         study_results.plot_study(given.folder, given)
         return
-    paths = draw_all(show.run_folder(given.folder))
+    folder = show.run_folder(given.folder)
+    # A run that has drawn none was in a hurry; whoever asks for them now wants them.
+    hurried = folder.holds(CONFIG) and folder.config().get("figures") == "none"
+    paths = draw_all(folder, "png" if hurried else "")
     if not paths:
         raise DataError(f"{given.folder} holds nothing to draw yet")
     for path in paths:

@@ -103,7 +103,8 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
     context.log.end(numbers, figures)
     if numbers:
         progress.console.print(metrics_table(numbers, samples))
-    progress.say(f"figures: {', '.join(path.name for path in figures)}")
+    if figures:
+        progress.say(f"figures: {', '.join(path.name for path in figures)}")
     progress.say(f"posterior SHA-256 {posterior.digest()}")
     progress.say(f"results are in {folder.path.resolve()}")
 

@@ -19,7 +19,7 @@ from installed import executable
 from bfl.experiments.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SETTINGS = 'model="resnet8" rounds=1 local-epochs=1 mc-samples=2 evaluate-mc-samples=1'
+SETTINGS = 'model="mlp" rounds=1 local-epochs=1 mc-samples=2 evaluate-mc-samples=1 figures="none"'
 PRESET_SET_BACK = 'strategy="fedprox" pooling="weighted-sum-of-normals" objective="elbo"'
 """A preset each of whose values a user sets back to the default: the bits are those of none."""
 
@@ -209,9 +209,10 @@ def take_back_last_round(folder: Path) -> None:
 
 
 def check_complete(folder: Path, settings: Mapping[str, object]) -> None:
-    """Check that a run has left its final metrics and figures."""
+    """Check that a run has left its final metrics, and the figures that it was to draw."""
     run = RunFolder(folder)
     assert {key: run.config()[key] for key in settings} == dict(settings)
     assert 0.0 <= run.metrics()["accuracy"] <= 1.0
-    figures = {path.name for path in (folder / "figures").iterdir()}
-    assert {"retention-curves.png", "reliability-diagram.png"} <= figures
+    if run.config()["figures"] != "none":
+        figures = {path.name for path in (folder / "figures").iterdir()}
+        assert {"retention-curves.png", "reliability-diagram.png"} <= figures

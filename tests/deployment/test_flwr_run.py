@@ -44,10 +44,10 @@ def test_same_posterior_as_in_one_process(
     """With a preset, before which a user's values come that equal pyproject.toml's."""
     done = superlink.run(
         *(str(ROOT / "scripts" / "flwr-run.sh"), "local", "--federation-config", FEDERATION),
-        *("--run-config", run_config(tmp_path, "run", PRESET_SET_BACK)),
+        *("--run-config", run_config(tmp_path, "run", PRESET_SET_BACK).replace('"none"', '"png"')),
     )
     assert done.returncode == 0, done.stdout + superlink.logs()
-    check_complete(tmp_path / "run", {"rounds": 1, "clients": 2, "model": "resnet8"})
+    check_complete(tmp_path / "run", {"rounds": 1, "clients": 2, "model": "mlp"})
     assert RunFolder(tmp_path / "run").config()["strategy"] == "federated-proximal"
     assert final_digest(tmp_path / "run") == serial_digest
     assert serial_digest in done.stdout
@@ -85,7 +85,7 @@ def test_resumed_run_ends_with_the_same_posterior(superlink: Flower, tmp_path: P
         assert done.returncode == 0, done.stdout + superlink.logs()
         assert ("round 1/2" in done.stdout) == (not resume)
         assert "round 2/2" in done.stdout
-        check_complete(tmp_path / "run", {"rounds": 2, "clients": 2, "model": "resnet8"})
+        check_complete(tmp_path / "run", {"rounds": 2, "clients": 2, "model": "mlp"})
         digests.append(final_digest(tmp_path / "run"))
         if not resume:
             take_back_last_round(tmp_path / "run")

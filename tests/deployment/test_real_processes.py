@@ -87,7 +87,7 @@ def test_same_posterior_as_in_one_process(
         *("--run-config", run_config(tmp_path, "run")),
     )
     assert done.returncode == 0, done.stdout + flower.logs()
-    check_complete(tmp_path / "run", {"rounds": 1, "clients": 2, "model": "resnet8"})
+    check_complete(tmp_path / "run", {"rounds": 1, "clients": 2, "model": "mlp"})
     assert final_digest(tmp_path / "run") == serial_digest
     end_processes(nodes)
 
@@ -109,7 +109,7 @@ def test_resumed_with_states_of_the_nodes(superlink: tuple[Flower, int], tmp_pat
         )
         end_processes(nodes)
         assert done.returncode == 0, done.stdout + flower.logs()
-        check_complete(tmp_path / "run", {"rounds": 2, "clients": 2, "model": "resnet8"})
+        check_complete(tmp_path / "run", {"rounds": 2, "clients": 2, "model": "mlp"})
         assert not (tmp_path / "run" / "clients").exists()
         digests.append(final_digest(tmp_path / "run"))
         if not resume:
@@ -191,7 +191,7 @@ def test_four_nodes_give_the_posterior_of_four_clients_in_one_process(
         timeout=400,
     )
     assert done.returncode == 0, done.stdout
-    check_complete(tmp_path / "run", {"rounds": 1, "clients": 4, "model": "resnet8"})
+    check_complete(tmp_path / "run", {"rounds": 1, "clients": 4, "model": "mlp"})
     assert final_digest(tmp_path / "run") == final_digest(tmp_path / "one-process")
 
 

@@ -15,6 +15,7 @@ test-examples = 100
 rounds = {rounds}
 local-epochs = 1
 clients = 2
+figures = "none"
 """
 
 

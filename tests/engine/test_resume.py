@@ -246,6 +246,7 @@ def test_an_interrupted_run_is_finished_with_the_rounds_that_it_has(
     assert folder.config()["rounds"] == 3
     assert folder.posterior()[0].digest() == uninterrupted.rounds()[2]["posterior-sha256"]
     assert "accuracy" in folder.metrics()
+    assert bfl(["finish", str(folder.path), "--backend", "serial"]) == 2
     arguments = ["--app", str(ROOT), "--backend", "serial", "--resume", str(folder.path)]
     assert main([*arguments, "--run-config", f"rounds={ROUNDS}"]) == 0
     assert same(folder, uninterrupted)

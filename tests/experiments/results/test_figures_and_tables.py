@@ -8,6 +8,7 @@ import pytest
 from matplotlib import image, rc_context
 from rich.console import Console
 
+from bfl.commands.main import main
 from bfl.errors import DataError
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.experiments.results import RunFolder, table, write_evaluation
@@ -330,3 +331,5 @@ def test_figures_are_of_the_kind_that_the_run_asks_for(tmp_path, kind, begin):
     assert bool(first) is (begin is not None)
     assert all(data.startswith(begin) for data in first)
     assert [path.read_bytes() for path in draw_all(folder)] == first
+    assert main(["plot", str(folder.path)]) == 0
+    assert any((folder.path / "figures").iterdir())

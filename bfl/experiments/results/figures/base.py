@@ -59,10 +59,14 @@ class Figure(Component):
 figures: Registry[Figure] = Registry("figure", "bfl.experiments.results.figures")
 
 
-def draw_all(folder: RunFolder) -> list[Path]:
+def draw_all(folder: RunFolder, kind: str = "") -> list[Path]:
     """Draw every registered figure that the run has the data for, and return the files.
 
     The same data give the same bytes.
+
+    Args:
+        folder: The run.
+        kind: ``png``, ``svg``, ``pdf`` or ``none``; empty: the run's own key ``figures``.
 
     Raises:
         DataError: A file of the run is there but corrupt.
@@ -70,7 +74,7 @@ def draw_all(folder: RunFolder) -> list[Path]:
     """
     written = []
     settings = folder.config() if folder.holds(CONFIG) else {}
-    kind = str(settings.get("figures", "png"))
+    kind = kind or str(settings.get("figures", "png"))
     for name in figures.names() if kind != "none" else ():
         figure = figures.create(name, settings).draw(folder)
         if figure is not None:
