@@ -3,23 +3,24 @@
 
     python scripts/closing_page.py            # prints what is committed
     python scripts/closing_page.py --write    # writes page and figure from docs/results/closing-*
-    python scripts/closing_page.py --price FOLDER    # measures the price first, on the
-                                                     # Fashion-MNIST in FOLDER, in minutes
 
-The runs are those of ``configs/closing/``, put here by ``bfl study merge``.
+The runs are those of ``configs/closing/``, put here by ``bfl study merge``; the price is that of
+``scripts/closing_price.py``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
-import tempfile
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median
-from typing import Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bfl.closing.curvature import Form
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results" / "closing.md"
@@ -37,14 +38,15 @@ METHODS = {
 OTHERS = ("prior at 0", "temperature")
 """Further closing rounds tried with FedAvg."""
 
+CURVATURES: tuple[Form, ...] = ("full", "blocks", "kronecker", "bound")
+FEATURES, CLASSES, PARAMETERS = 64, 10, 75_722
+"""Width in and out of ResNet-8's last layer, and the numbers in a message of its points."""
+
 PARTITIONS = {"iid": "IID", "dirichlet": "Dirichlet 0.5", "shards": "2-class"}
 FAR = {"digits": ("inverted", "noised"), "fashion-mnist": ("mnist",)}
 NEAR = "rotated"
-BEFORE = "before-closing-"
+BEFORE, MADE = "before-closing-", "closing-rounds-made"
 ENTROPY, DENSITY = f"{BEFORE}predictive-entropy", "feature-density"
-EXAMPLES, ROUNDS, REPEATS = 10000.0, 2, 3
-"""Settings of the measurement of the price."""
-
 METRICS = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
 
 Key = tuple[str, str, int, str]
@@ -83,7 +85,7 @@ def lines(study: str) -> list[Line]:
         keys = result.configuration
         key = (keys["dataset"], PARTITIONS[keys["partition"]], keys["rounds"], _method(keys))
         found.setdefault(key, {})[keys["seed"]] = result.metrics
-    orders = [list(PARTITIONS.values()), [*METHODS.values(), *OTHERS]]
+    orders = [list(PARTITIONS.values()), [*METHODS.values(), *OTHERS, *CURVATURES]]
     ordered = sorted(
         found, key=lambda key: (key[0], orders[0].index(key[1]), key[2], orders[1].index(key[3]))
     )
@@ -95,6 +97,8 @@ def _method(keys: Mapping[str, Any]) -> str:
         return "temperature"
     if keys["head-prior"] == "zero":
         return "prior at 0"
+    if keys["head-curvature"] != "blocks":
+        return str(keys["head-curvature"])
     return "FedAvg" if keys["inference"] == "deterministic" else METHODS[keys["strategy"]]
 
 
@@ -139,7 +143,7 @@ def gains(line: Line, name: str, against: Line) -> list[float]:
     ]
 
 
-def goals(found: Sequence[Line]) -> list[str]:
+def goals(found: Sequence[Line], price: Mapping[str, float]) -> list[str]:
     """Return the lines of the goals' table: how many lines meet one, and who misses it most."""
     averaging = {line.key[:3]: line for line in found if line.key[3] == "FedAvg"}
     accuracy, likelihood, calibration = METRICS
@@ -150,11 +154,17 @@ def goals(found: Sequence[Line]) -> list[str]:
     def foreign(source: str, what: str) -> Callable[[Line], float]:
         return lambda line: line.mean(f"ood-{source}-{DENSITY}-{what}")
 
+    def kept(name: str) -> Callable[[Line], float]:
+        """Return the gain over the line's own network where clients hold two classes each."""
+        return lambda line: fmean(gains(line, name, line)) if "2-class" in line.key else math.nan
+
     shared = (
         ("accuracy minus FedAvg's ≥ 0", gain(accuracy), 1, 0.0),
         ("NLL minus FedAvg's ≤ -0.02", gain(likelihood), -1, -0.02),
         ("ECE ≤ 0.02", lambda line: line.mean(calibration), -1, 0.02),
         (f"AUROC near ({NEAR}) ≥ 0.90", foreign(NEAR, "auroc"), 1, 0.9),
+        ("2-class: accuracy minus the method's own ≥ 0", kept(accuracy), 1, 0.0),
+        ("2-class: NLL minus the method's own ≤ 0", kept(likelihood), -1, 0.0),
     )
     far = {
         data: [
@@ -174,11 +184,53 @@ def goals(found: Sequence[Line]) -> list[str]:
     for data in FAR:
         own = [line for line in found if line.key[0] == data and line.key[:3] in averaging]
         for name, value, sign, bound in (*shared, *far[data]) if own else ():
-            values = {line.told: value(line) for line in own}
+            values = {line.told: each for line in own if not math.isnan(each := value(line))}
             met = sum(sign * (each - bound) >= -1e-12 for each in values.values())
             worst = min(values, key=lambda told: sign * values[told])
             cells = (data, name, f"{met} of {len(values)}", worst.partition(", ")[2])
             rows.append(f"| {' | '.join(cells)} | {values[worst]:.3f} |")
+    share = message_share("blocks", density=True)
+    once = (
+        ("closing's computation ≤ 0.05 of FedAvg's", 0.05, price["closing"]),
+        ("largest message of a closing ≤ 0.6 of ResNet-8's", 0.6, share),
+    )
+    for name, bound, value in once:
+        rows.append(f"| all | {name} | {'all' if value <= bound else 'none'} | | {value:.3f} |")
+    return rows
+
+
+def message_share(form: Form, *, density: bool = False) -> float:
+    """Return the length of a client's sums in a round, as a share of a message of ResNet-8."""
+    from bfl.closing.bayesian_head import BayesianHead
+    from bfl.closing.chain import length
+    from bfl.closing.feature_density import FeatureDensity
+
+    chain = (BayesianHead(head_curvature=form), *([FeatureDensity()] if density else []))
+    return length(chain, FEATURES, CLASSES) / PARAMETERS
+
+
+def curvatures(
+    found: Sequence[Line], others: Sequence[Line], price: Mapping[str, Any]
+) -> list[str]:
+    """Return the lines of the table of the four curvatures, with FedAvg, over common seeds."""
+    heads = ["partition", "curvature", "seeds", "accuracy (%)", "NLL", "ECE", "rounds of sums"]
+    heads += ["numbers, of ResNet-8's", "CPU ms a round"]
+    rows = [f"| {' | '.join(heads)} |", f"| {' | '.join(['---'] * 2 + ['---:'] * 7)} |"]
+    lines_ = {line.key: line for line in others if line.key[3] in CURVATURES}
+    for partition in PARTITIONS.values():
+        own = {key[3]: line for key, line in lines_.items() if key[1] == partition}
+        own["blocks"] = next(x for x in found if x.key == ("digits", partition, 20, "FedAvg"))
+        told = [{n for n, run in x.runs.items() if MADE in run} for x in own.values()]
+        seeds = sorted(set.intersection(*told))
+        for form in CURVATURES if len(own) == len(CURVATURES) and seeds else ():
+            line = Line(own[form].key, {seed: own[form].runs[seed] for seed in seeds})
+            accuracy, *rest = (line.mean(metric) for metric in METRICS)
+            made = [run[MADE] for run in line.runs.values()]
+            cells = [partition, form, str(len(seeds)), f"{100 * accuracy:.1f}"]
+            cells += [f"{value:.3f}" for value in rest]
+            cells.append(f"{min(made):.0f} to {max(made):.0f}")
+            cells += [f"{message_share(form):.2f}", f"{1000 * price['curvatures'][form]:.0f}"]
+            rows.append(f"| {' | '.join(cells)} |")
     return rows
 
 
@@ -203,7 +255,7 @@ def tried(found: Sequence[Line], others: Sequence[Line]) -> list[str]:
         "| partition | closing | seeds | accuracy (%) | NLL | ECE |",
         "| --- | --- | ---: | ---: | ---: | ---: |",
     ]
-    for line in others:
+    for line in (x for x in others if x.key[3] in OTHERS):
         default = next(x for x in found if x.key == (*line.key[:3], "FedAvg"))
         for name, each in (("the default", default), (line.key[3], line)):
             accuracy, *rest = (each.mean(metric) for metric in METRICS)
@@ -233,61 +285,6 @@ def masked(direct: Sequence[Line], hidden: Sequence[Line]) -> list[str]:
     }
     rows = [f"| largest difference of {len(apart[names[0]])} runs | |", "| --- | ---: |"]
     return rows + [f"| {name} | {max(values):.4f} |" for name, values in apart.items() if values]
-
-
-# ------------------------------------------------------------------------------- the price
-
-
-def measured_price(data_dir: str) -> dict[str, Any]:
-    """Return CPU seconds of a round over those of FedAvg's, and of the closing over 20 rounds."""
-    from bfl.experiments.results.environment import describe_environment
-
-    base = {
-        "dataset": "fashion-mnist",
-        "data_dir": data_dir,
-        "train_examples": EXAMPLES,
-        "model": "resnet8",
-        "local_epochs": 1,
-        "evaluate_every": 0,
-        "server_evaluates": False,
-    }
-    averaging = {"strategy": "fedavg", "inference": "deterministic"}
-    asked = {
-        "FedAvg": averaging,
-        "flipout": {"strategy": "ws", "inference": "flipout"},
-        "closing": {**averaging, "closing": "bayesian-head+feature-density"},
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in asked}
-    for keys in asked.values():  # what is built once in a process is no price
-        _cpu_seconds({**base, **keys, "rounds": 1, "train_examples": 500.0})
-    for _ in range(REPEATS):
-        once = {name: _cpu_seconds({**base, **keys, "rounds": 1}) for name, keys in asked.items()}
-        for name in ("FedAvg", "flipout"):
-            many = _cpu_seconds({**base, **asked[name], "rounds": 1 + ROUNDS})
-            seconds[name].append((many - once[name]) / ROUNDS)
-        seconds["closing"].append(once["closing"] - once["FedAvg"])
-    round_ = median(seconds["FedAvg"])
-    flipout = median(seconds["flipout"]) / round_
-    return {
-        "FedAvg": 1.0,
-        **dict.fromkeys(("WS", "NWA", "conflation"), flipout),
-        "closing": median(seconds["closing"]) / (20 * round_),
-        "cpu-seconds": seconds,
-        "environment": describe_environment(),
-    }
-
-
-def _cpu_seconds(keys: Mapping[str, Any]) -> float:
-    import bfl
-
-    def used() -> float:
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        return usage.ru_utime + usage.ru_stime
-
-    with tempfile.TemporaryDirectory() as folder:
-        begun = used()
-        bfl.run(keys, backend="serial", output_dir=folder)
-        return used() - begun
 
 
 # ------------------------------------------------------------------------------- the figure
@@ -337,9 +334,10 @@ def sections() -> dict[str, list[str]]:
     found = [line for study in STUDIES for line in lines(study)]
     return {
         "table": table(found, price),
-        "goals": goals(found),
+        "goals": goals(found, price),
         "training": training([x for x in found if x.key[3] in ("FedAvg", "NWA")]),
         "tried": tried(found, lines(TRIED)),
+        "curvatures": curvatures(found, lines(TRIED), price),
         "masked": masked(found, lines(MASKED)),
     }
 
@@ -356,14 +354,10 @@ def page_with(text: str, written: Mapping[str, Iterable[str]]) -> str:
 def main() -> None:
     """Print the committed numbers, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--price", metavar="FOLDER", help="measures the price; writes all")
     parser.add_argument("--write", action="store_true", help="writes figure and page")
     given = parser.parse_args()
-    if given.price:
-        FOLDER.mkdir(exist_ok=True)
-        PRICE.write_text(json.dumps(measured_price(given.price), indent=1) + "\n", encoding="utf-8")
     written = sections()
-    if given.price or given.write:
+    if given.write:
         price = json.loads(PRICE.read_text(encoding="utf-8"))
         draw([line for study in STUDIES for line in lines(study)], price)
         PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), written), encoding="utf-8")
