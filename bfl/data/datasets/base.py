@@ -166,9 +166,10 @@ class Dataset:
         present = np.unique(self.train_labels)
         if present.size == 1:
             labels = (called or {}).get("train_labels", "train_labels")
+            name = dict(enumerate(self.class_names)).get(int(present[0]), present[0])
             raise DataError(
-                f"{self.name}: {labels} holds the label {present[0]} only; a classifier needs "
-                "examples of at least two classes"
+                f"{self.name}: {labels} holds the class '{name}' only; a classifier needs examples "
+                "of at least two classes"
             )
         for split in ("train", "test"):
             images, labels = f"{split}_images", f"{split}_labels"

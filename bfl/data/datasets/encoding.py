@@ -43,8 +43,18 @@ class Column:
     deviation: float = 1.0
 
     @classmethod
-    def of(cls, name: str, numbers: npt.NDArray[np.float64]) -> Column:
-        """Return a column of numbers; the deviation of constant ones counts as 1."""
+    def of(cls, name: str, numbers: npt.NDArray[np.float64], where: str) -> Column:
+        """Return a column of numbers; the deviation of constant ones counts as 1.
+
+        Raises:
+            DataError: They are too large to have a deviation.
+        """
+        with np.errstate(over="ignore"):
+            if not np.isfinite(numbers.std()):
+                raise DataError(
+                    f"{where}: column '{name}' holds numbers up to {np.abs(numbers).max():.3g}, "
+                    "too large to be standardised; give it another unit"
+                )
         return cls(name, mean=float(numbers.mean()), deviation=float(numbers.std()) or 1.0)
 
     @classmethod
@@ -171,7 +181,7 @@ def _column(values: Series[Any], where: str) -> Column:
     name = str(values.name)
     _check_complete(values, where)
     if _is_numeric(values):
-        return Column.of(name, values.to_numpy(np.float64))
+        return Column.of(name, values.to_numpy(np.float64), where)
     if values.dtype.kind in "mM":
         raise DataError(
             f"{where}: column '{name}' holds dates, which are no inputs; make numbers of them, or "

@@ -77,5 +77,5 @@ class Mapped(PathSource):
 def _opened(path: Path) -> npt.NDArray[Any]:
     try:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path} cannot be read as an array: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.base import Dataset, Labels, dataset_sources
-from bfl.data.datasets.encoding import Column, Encoding, check_columns
+from bfl.data.datasets.encoding import MOST_CATEGORIES, Column, Encoding, check_columns
 from bfl.data.datasets.labels import numbered_classes
 from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.reading import AS_STORED, LEFT_OUT, TARGET, TASK, TEST_SHARE, Reading
@@ -71,12 +72,19 @@ class Table(PathSource):
         known = _columns_file(path, regression=reading.regression)
         answers = _answers(path, rows[target], known.names, regression=reading.regression)
         train, test = train_and_test(answers.labels, reading.test_share)
+        if not (train.size and test.size):
+            raise DataError(
+                f"{path} has {len(rows)} rows, of which test-share={reading.test_share} leaves "
+                f"{train.size} for training and {test.size} for testing"
+            )
         inputs = rows.drop(columns=[target, *left_out])
         encoding = reading.encoding or known.encoding or Encoding.of(inputs.iloc[train], str(path))
         here = f"its columns are standardised by its own {train.size} training rows"
         said = [answers.here] if known.encoding else [here, answers.here]
         numbers = [None if answers.numbers is None else answers.numbers[p] for p in (train, test)]
-        scale = known.target or (None if numbers[0] is None else Column.of(target, numbers[0]))
+        scale = known.target or (
+            None if numbers[0] is None else Column.of(target, numbers[0], str(path))
+        )
         dataset = Dataset(
             name=f"{self.name}:{location}",
             train_images=encoding.encoded(inputs.iloc[train], str(path)),
@@ -108,7 +116,7 @@ def read_table(path: Path) -> DataFrame:
     if suffix not in SUFFIXES:
         raise DataError(f"{path} is no table; its name ends with {', '.join(SUFFIXES)}")
     try:
-        rows = pandas.read_parquet(path) if suffix in PARQUET else pandas.read_csv(path)
+        rows = pandas.read_parquet(path) if suffix in PARQUET else _read_csv(path)
     # pandas, its parsers and PyArrow have exceptions of their own, by what is damaged.
     except Exception as error:
         raise DataError(f"{path} cannot be read as a table: {error}".split("\n")[0]) from error
@@ -116,6 +124,23 @@ def read_table(path: Path) -> DataFrame:
     if rows.empty or not rows.columns.is_unique:
         raise DataError(f"{path} has {'no rows' if rows.empty else 'a column twice'}")
     return rows.reset_index(drop=True)
+
+
+def _read_csv(path: Path) -> DataFrame:
+    """Return the rows of a CSV file.
+
+    Raises:
+        ValueError: A row has more fields than the header, or a name stands twice in it, both of
+            which pandas would mend in a way of its own.
+    """
+    import pandas
+
+    header = pandas.read_csv(path, header=None, nrows=1, dtype=str).iloc[0].dropna()
+    if header.duplicated().any():
+        raise ValueError(f"column '{header[header.duplicated()].iloc[0]}' stands in it twice")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pandas.errors.ParserWarning)
+        return pandas.read_csv(path, index_col=False)
 
 
 class _Known(NamedTuple):
@@ -162,11 +187,32 @@ def _answers(
         numbers = np.asarray(values, np.float64)
         return _Answers((numbers > np.median(numbers)).astype(np.int64), HALVES, "", numbers)
     try:
+        if values.dtype.kind in "iu":
+            return _whole_numbers(column, names)
         texts = values.astype(str) if values.dtype.kind == "O" else values
         classes = numbered_classes({f"column '{column.name}'": texts}, names)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
     return _Answers(classes.labels[0], classes.names, classes.here)
+
+
+def _whole_numbers(column: Series[Any], names: tuple[str, ...]) -> _Answers:
+    """Return the labels of classes that are whole numbers, by their order."""
+    import pandas
+
+    present = tuple(map(str, np.unique(column)))
+    known = names or present
+    if strangers := sorted(set(present) - set(known)):
+        raise DataError(
+            f"column '{column.name}' holds the class {strangers[0]}; allowed: {', '.join(known)}"
+        )
+    if len(known) > MOST_CATEGORIES:
+        raise DataError(
+            f"column '{column.name}' has {len(known)} classes, and at most {MOST_CATEGORIES} are "
+            'taken; numbers are predicted with task="regression"'
+        )
+    codes = pandas.Categorical(column.astype(str), categories=list(known)).codes
+    return _Answers(codes.astype(np.int64), known, "")
 
 
 def _target(path: Path, rows: DataFrame, target: str) -> str:

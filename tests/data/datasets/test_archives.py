@@ -196,7 +196,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "negative test label": ({"y_test": np.array([0, -3])}, "y_test holds the label -3"),
     "unseen class": ({"y_test": np.array([0, 3])}, "y_test holds the label 3; with 3 classes"),
     "huge label": ({"y_test": np.array([0, 2**63], np.uint64)}, "y_test holds the label 9223"),
-    "one class": ({"y_train": np.zeros(4, int)}, "y_train holds the label 0 only; a classifier"),
+    "one class": ({"y_train": np.zeros(4, int)}, "y_train holds the class .0. only"),
     "stray label": (
         {"y_train": np.array([0, 99_999, 1, 0])},
         r"y_train\[1\] is the label 99999, which makes 100000 classes, and only 3 have an example",

@@ -14,11 +14,10 @@ from bfl.data.datasets import load_dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import train_positions
 from bfl.errors import ConfigurationError
-from strategies.application.division import clients_positions, split
+from strategies.application.division import clients_positions, describe_partition, split
 from strategies.application.evaluation import server_data
 from strategies.application.preflight import check_before_start, check_own_images
 from strategies.application.pretraining import split_off
-from strategies.application.run import _described
 from strategies.federation import Federation
 
 FEDERATION = Federation(nodes={0: 10, 1: 11, 2: 12}, own_examples={0: 0, 1: 0, 2: 0})
@@ -220,7 +219,7 @@ def test_clients_have_the_same_images_whether_the_server_has_the_others_or_nobod
         own = server_data(configuration, dataset, 3, FEDERATION)
         assert own is not None
         parts = split(configuration, dataset, FEDERATION, own)
-        found.append((own, _described(configuration, dataset, parts, own)))
+        found.append((own, describe_partition(configuration, dataset, parts, own)))
     (held, described), (foreign, described_too) = found
     assert described == described_too
     np.testing.assert_array_equal(held.held_back, foreign.unused)
@@ -241,7 +240,7 @@ def test_the_server_has_a_part_of_what_clients_do_without(examples: float, unuse
         own = server_data(configuration, dataset, 3, FEDERATION)
         assert own is not None
         parts = split(configuration, dataset, FEDERATION, own)
-        found.append((own, parts, _described(configuration, dataset, parts, own)))
+        found.append((own, parts, describe_partition(configuration, dataset, parts, own)))
     (whole, parts, described), (part, parts_too, described_too) = found
     assert described == described_too
     for mine, theirs in zip(parts, parts_too, strict=True):

@@ -97,6 +97,8 @@ def test_an_encoding_is_the_same_after_it_was_stored(tmp_path: Path) -> None:
         ({"outcome": ["well"] * 9 + [None] + ["ill"] * 30}, READING, "row 10 .*'outcome'"),
         ({"outcome": ["well"] * 40}, READING, "two classes"),
         ({"outcome": np.linspace(0, 1, 40)}, READING, "'outcome'"),
+        ({"outcome": np.full(40, 3)}, READING, "two classes"),
+        ({"age": np.repeat([1e308, -1e308], 20)}, READING, "'age'.*1e\\+308"),
     ],
 )
 def test_bad_tables_are_refused_in_one_line(
@@ -108,10 +110,43 @@ def test_bad_tables_are_refused_in_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "some.parquet").write_text("no table")
-    with pytest.raises(BflError, match=r"some\.parquet"):
-        load_dataset(f"table:{tmp_path / 'some.parquet'}")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("some.parquet", "no table"),
+        ("empty.csv", ""),
+        ("twice.csv", "age,age,outcome\n1,2,ill\n2,3,well\n"),
+        ("longer.csv", "age,outcome\n1,ill,2\n2,well\n"),
+        ("later.csv", "age,outcome\n1,ill\n2,well,3\n"),
+    ],
+)
+def test_what_is_no_table_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(BflError, match=name):
+        load_dataset(f"table:{tmp_path / name}")
+
+
+def test_whole_numbers_are_classes_in_their_order(tmp_path: Path) -> None:
+    """Wherever they begin, also where a node has seen some of them only."""
+    grades = np.tile([10, 2, 30, 2], 10)
+    dataset = load_dataset(save(tmp_path, rows(outcome=grades)), "", READING)
+    assert dataset.class_names == ("2", "10", "30")
+    for labels, columns in (
+        (dataset.train_labels, dataset.train_columns),
+        (dataset.test_labels, dataset.test_columns),
+    ):
+        np.testing.assert_array_equal(np.array([2, 10, 30])[labels], columns["outcome"])
+    assert dataset.encoding
+    known = {"columns": dataset.encoding.to_list(), "class-names": ["2", "10", "30"]}
+    (tmp_path / "node.columns.json").write_text(json.dumps(known))
+    node = load_dataset(
+        save(tmp_path, rows(outcome=np.maximum(grades, 10)), "node.csv"), "", READING
+    )
+    assert set(node.train_labels) == {1, 2}
+    with pytest.raises(BflError, match="class 7"):
+        load_dataset(save(tmp_path, rows(outcome=grades * 0 + 7), "node.csv"), "", READING)
+    with pytest.raises(BflError, match=r"task=.regression"):
+        load_dataset(save(tmp_path, pd.DataFrame({"x": range(202), "target": range(202)}), "n.csv"))
 
 
 def test_a_file_beside_it_says_what_columns_become(tmp_path: Path) -> None:
