@@ -1,4 +1,4 @@
-"""The NumPy files of images, and of their classes, that commands are given."""
+"""The files of images, and of their classes, that commands are given."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.archives import ALONE, open_arrays
+from bfl.data.datasets.folder import SUFFIXES as PICTURES
+from bfl.data.datasets.folder import opened_picture
+from bfl.data.datasets.pictures import stacked
+from bfl.data.datasets.reading import Reading
+from bfl.data.images import Images
 from bfl.errors import ConfigurationError, DataError, unknown_name
 
 USUAL_NAMES = ("images", "x_test")
@@ -36,6 +41,25 @@ def read_images(path: Path, array: str = "", *, unclear: str) -> npt.NDArray[Any
     if not found.ndim:
         raise DataError(f"{path} holds one number, and no images")
     return found
+
+
+def read_pictures(path: Path, reading: Reading) -> dict[str, Images]:
+    """Return the images in a folder, or in one file of it, each by its path there.
+
+    Args:
+        path: A folder, in and below which all image files are taken, or an image file.
+        reading: The shape that they get.
+
+    Raises:
+        DataError: There are none, or one cannot be read.
+    """
+    inside = [path] if path.is_file() else sorted(path.rglob("*"))
+    files = [each for each in inside if each.suffix.lower() in PICTURES and each.is_file()]
+    if not files:
+        raise DataError(f"{path} has no image; their names end with {', '.join(PICTURES)}")
+    root = path.parent if path.is_file() else path
+    images = stacked(map(opened_picture, files), len(files), reading)
+    return dict(zip((str(each.relative_to(root)) for each in files), images, strict=True))
 
 
 def read_labels(path: Path, images: int, classes: int) -> npt.NDArray[np.int64]:

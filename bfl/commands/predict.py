@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from bfl.api import Predictions, load
 from bfl.api.predictions import checked_images, save_arrays
 from bfl.api.result import POSTERIORS
-from bfl.commands.image_files import USUAL_NAMES, read_images
+from bfl.commands.image_files import USUAL_NAMES, read_images, read_pictures
 from bfl.commands.terminal import check_new, path_argument
+from bfl.data.datasets.folder import SUFFIXES as PICTURES
 from bfl.data.datasets.pixels import dark_pixels
+from bfl.data.datasets.reading import Reading
 from bfl.data.datasets.table import SUFFIXES, read_table
 from bfl.errors import DataError
 from bfl.evaluation.regression.mixtures import Mixtures
 from bfl.experiments.results.table import results_table
+from bfl.texts import printable
 
 SHOWN = 10
 """Predictions that are printed, at most."""
@@ -33,7 +39,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         required=True,
         metavar="FILE",
         help="a NumPy archive (.npz) or array (.npy) of images (N, H, W, C): integers of 0 to 255, "
-        "or floats of 0 to 1; or a table (.csv, .parquet) with the columns of the run's",
+        "or floats of 0 to 1; a folder of image files, or one of them; or a table (.csv, .parquet) "
+        "with the columns of the run's",
     )
     predict.add_argument(
         "--array",
@@ -75,11 +82,22 @@ def predict_images(given: argparse.Namespace) -> None:
     check_new(output)
     unclear = "say by --array which of them are the images"
     table = given.data.suffix.lower() in SUFFIXES
-    images: Any = (
-        read_table(given.data) if table else read_images(given.data, given.array, unclear=unclear)
-    )
     # What is wrong with the run's folder is not said of the images.
-    _ = result.image_shape, result.posterior
+    height, width, channels = result.image_shape
+    _ = result.posterior
+    images: Any
+    files: tuple[str, ...] = ()
+    if table:
+        images = read_table(given.data)
+    elif given.data.is_dir() or given.data.suffix.lower() in PICTURES:
+        size = height if height == width else 0
+        reading = replace(Reading.of(result.configuration), size=size, channels=channels)
+        pictures = read_pictures(given.data, reading)
+        files, images = tuple(pictures), np.stack(list(pictures.values()))
+        if images.dtype.kind == "f":
+            images = images / 255
+    else:
+        images = read_images(given.data, given.array, unclear=unclear)
     try:
         if not table:
             for line in dark_pixels(str(given.data), checked_images(images, result.image_shape)):
@@ -90,11 +108,12 @@ def predict_images(given: argparse.Namespace) -> None:
         predictions = result.predict(images, samples=given.samples)
     except DataError as error:
         raise DataError(f"{given.data}: {error}") from error
-    Console().print(results_table(_rows(predictions), "Predictions"))
+    Console().print(results_table(_rows(predictions, files), "Predictions"))
     if len(predictions) > SHOWN:
         print(f"and {len(predictions) - SHOWN} more")
     print(f"{len(predictions)} predictions of {predictions.samples} samples: ", end="")
-    print(predictions.save(output))
+    named = {"files": np.array(files)} if files else {}
+    print(save_arrays({**predictions.arrays(), **named}, output))
 
 
 def _print_numbers(predictions: Mixtures, output: Path) -> None:
@@ -109,11 +128,11 @@ def _print_numbers(predictions: Mixtures, output: Path) -> None:
     print(save_arrays(predictions.arrays(), output))
 
 
-def _rows(predictions: Predictions) -> list[dict[str, Any]]:
+def _rows(predictions: Predictions, files: Sequence[str]) -> list[dict[str, Any]]:
     """Return the first predictions as rows of a table."""
     return [
         {
-            "image": index,
+            "image": printable(files[index]) if files else index,
             "class": predictions.predicted_names[index],
             "probability": predictions.confidence[index],
             **{name: values[index] for name, values in predictions.uncertainty.items()},

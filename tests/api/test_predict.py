@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from PIL import Image
 
 import bfl
 from bfl.commands.main import main
@@ -111,6 +112,29 @@ def test_the_folder_is_enough(result: bfl.Result, images: Images, tmp_path: Path
         for name in set(saved.files) - {"labels"}:
             np.testing.assert_array_equal(predicted[name], saved[name])
         assert predicted["class_names"].tolist() == list("0123456789")
+
+
+def test_image_files_are_predicted_as_their_arrays(
+    result: bfl.Result, images: Images, tmp_path: Path
+) -> None:
+    """In a folder and below it, of other sizes too; a file says which prediction is whose."""
+    for index, name in enumerate(("b.png", "below/a.png")):
+        (tmp_path / "new" / name).parent.mkdir(exist_ok=True, parents=True)
+        Image.fromarray(images[index, :, :, 0]).save(tmp_path / "new" / name)
+    large = Image.fromarray(np.kron(images[2, :, :, 0], np.ones((3, 3), np.uint8)))
+    large.convert("RGB").save(tmp_path / "new" / "c.png")
+    output = tmp_path / "out.npz"
+    command = ["predict", str(result.folder), "--data", str(tmp_path / "new")]
+    assert main([*command, "--output", str(output)]) == 0
+    right = result.predict(images[[0, 1, 2]]).mean_probability
+    with np.load(output) as saved:
+        assert saved["files"].tolist() == ["b.png", "below/a.png", "c.png"]
+        np.testing.assert_allclose(saved["mean_probability"], right, atol=1e-6)
+    command[-1] = str(tmp_path / "new" / "below" / "a.png")
+    assert main([*command, "--output", str(tmp_path / "one.npz")]) == 0
+    (tmp_path / "none").mkdir()
+    command[-1] = str(tmp_path / "none")
+    assert main([*command, "--output", str(tmp_path / "none.npz")]) == 2
 
 
 def test_samples_can_be_chosen(result: bfl.Result, images: Images) -> None:

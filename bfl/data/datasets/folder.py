@@ -85,7 +85,7 @@ class Folder(PathSource):
             labels = [labels[0][part] for part in positions]
             every = [every[0].part(part) for part in positions]
         paths = [path for files in every for path in files.paths]
-        images = stacked(map(_opened, paths), len(paths), reading)
+        images = stacked(map(opened_picture, paths), len(paths), reading)
         train = len(labels[0])
         dataset = Dataset(
             name=f"{self.name}:{location}",
@@ -168,7 +168,7 @@ def _numbers(root: Path, files: _Files, names: Sequence[str]) -> Labels:
     return np.array([number[name] for name in files.classes], np.int64)
 
 
-def _opened(path: Path) -> tuple[str, Images]:
+def opened_picture(path: Path) -> tuple[str, Images]:
     """Return an image with its name, turned as its camera has said.
 
     Raises:
