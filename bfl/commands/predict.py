@@ -28,6 +28,9 @@ from bfl.texts import printable
 SHOWN = 10
 """Predictions that are printed, at most."""
 
+SCORES = ("predictive-entropy", "epistemic", "feature-density")
+"""Uncertainties that are printed; the file has all."""
+
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to those of ``bfl``."""
@@ -135,7 +138,11 @@ def _rows(predictions: Predictions, files: Sequence[str]) -> list[dict[str, Any]
             "image": printable(files[index]) if files else index,
             "class": predictions.predicted_names[index],
             "probability": predictions.confidence[index],
-            **{name: values[index] for name, values in predictions.uncertainty.items()},
+            **{
+                name: predictions.uncertainty[name][index]
+                for name in SCORES
+                if name in predictions.uncertainty
+            },
         }
         for index in range(min(SHOWN, len(predictions)))
     ]
