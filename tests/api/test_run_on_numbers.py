@@ -35,6 +35,7 @@ def test_numbers_are_predicted_with_their_uncertainty(tmp_path: Path) -> None:
     assert found["mean-epistemic"] > 0
     assert {"negative-log-likelihood", "continuous-ranked-probability-score"} <= found.keys()
     assert "accuracy" not in found
+    assert "retention-curves" in result.figures
     predicted = result.predict_numbers(frame)
     assert predicted.samples == 10
     assert np.corrcoef(predicted.mean, y)[0, 1] > 0.5

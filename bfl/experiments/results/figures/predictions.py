@@ -13,6 +13,7 @@ from bfl.evaluation.metrics.expected_calibration_error import (
     CalibrationBins,
     ExpectedCalibrationError,
 )
+from bfl.evaluation.regression.metrics import SQUARED
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.figures.base import Figure, figures
 from bfl.experiments.results.figures.style import (
@@ -196,6 +197,8 @@ LIKELIHOOD = "negative-log-likelihood"
 class RetentionCurves(Figure):
     """Accuracy and negative log-likelihood of the data retained when the most uncertain go.
 
+    Where numbers are predicted, squared errors take the place of the accuracy.
+
     One line per uncertainty, with its area in the legend; the baseline is what discarding at random
     would give, and the oracle discards the errors first. A line that climbs from right to left
     belongs to an uncertainty that knows where the model errs.
@@ -209,18 +212,20 @@ class RetentionCurves(Figure):
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
         content = folder.read_json(RETENTION)
-        if folder.holds(REGRESSION):  # numbers have no accuracy
-            return None
+        numbers = folder.holds(REGRESSION)
         figure = new_figure(7.2, 4.6)
         left, right = figure.subplots(1, 2, sharex=True)
         with folder.decoding(RETENTION):
             fraction = np.asarray(content["fraction"], dtype=np.float64)
-            accuracy = _draw(left, fraction, content["curves"][ACCURACY])
+            whole = _draw(left, fraction, content["curves"][SQUARED if numbers else ACCURACY])
             _draw(right, fraction, content["curves"][LIKELIHOOD])
-        oracle = np.minimum(1.0, accuracy / fraction)
-        left.plot(fraction, oracle, color=FAINT, linewidth=1.0, linestyle=":", label="oracle")
-        percent_axis(left.yaxis)
-        left.set_ylabel("accuracy (%)")
+        if numbers:
+            left.set_ylabel("mean squared error")
+        else:
+            oracle = np.minimum(1.0, whole / fraction)
+            left.plot(fraction, oracle, color=FAINT, linewidth=1.0, linestyle=":", label="oracle")
+            percent_axis(left.yaxis)
+            left.set_ylabel("accuracy (%)")
         right.set_ylabel("negative log-likelihood (nats)")
         # No corner of the panels is free for every run, so the legends go below the axes.
         for axes in (left, right):
