@@ -16,7 +16,7 @@ from bfl.api import Result, load
 from bfl.api.predictions import checked_images
 from bfl.api.result import POSTERIORS
 from bfl.commands.image_files import USUAL_NAMES, read_images, read_labels
-from bfl.commands.terminal import check_new, path_argument, write_output
+from bfl.commands.terminal import check_new, check_suffix, path_argument, write_output
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.evaluation.features import FEWEST, in_the_plane, silhouette
 from bfl.experiments.comparison.layouts import Layout, draw_layouts
@@ -102,8 +102,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def draw_features(given: argparse.Namespace) -> None:
     """Draw the features of each run for each file, and print how well classes are apart."""
-    if given.output.suffix.lower() != ".png":
-        raise ConfigurationError(f"--output is {given.output}; allowed: a name that ends in .png")
+    check_suffix("--output", given.output, ".png")
     check_new(given.output)
     if given.images < FEWEST:
         raise ConfigurationError(f"--images is {given.images}; allowed: at least {FEWEST}")

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from pathlib import Path
 
 from rich.markup import escape
 from rich.table import Table
@@ -26,6 +27,7 @@ from bfl.commands import (
 )
 from bfl.commands.terminal import (
     as_markdown,
+    check_suffix,
     console,
     exits_with_status,
     path_argument,
@@ -38,7 +40,8 @@ from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.glossary import glossary_page
 from bfl.experiments.results.report import REPORT, run_report
-from bfl.experiments.results.run_folder import CONFIG
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.studies.opening import OUTPUT
 from bfl.plugins import activate
 from bfl.registry import Registry
 
@@ -199,14 +202,23 @@ def _meaning(declared: Sequence[Setting]) -> str:
     return f"{declared[0].description} ({readers})" if readers else declared[0].description
 
 
+def _run_folder(given: argparse.Namespace) -> RunFolder:
+    """Return a run's folder; refuse options of studies, which would do nothing."""
+    folder = show.run_folder(given.folder)
+    for name, default in {"output": Path(OUTPUT), "scale": "", "only": [], "results": []}.items():
+        if getattr(given, name) != default:
+            raise ConfigurationError(f"--{name} is for studies; {given.folder} is a run")
+    return folder
+
+
 def plot_folder(given: argparse.Namespace) -> None:
     """Draw the figures of a run, or of a study, from its folder."""
     if study_results.is_study_place(given.folder):
         study_results.plot_study(given.folder, given)
         return
-    folder = show.run_folder(given.folder)
+    folder = _run_folder(given)
     # A run that has drawn none was in a hurry; whoever asks for them now wants them.
-    hurried = folder.holds(CONFIG) and folder.config().get("figures") == "none"
+    hurried = folder.config().get("figures") == "none"
     paths = draw_all(folder, "png" if hurried else "")
     if not paths:
         raise DataError(f"{given.folder} holds nothing to draw yet")
@@ -216,8 +228,10 @@ def plot_folder(given: argparse.Namespace) -> None:
 
 def write_report(given: argparse.Namespace) -> None:
     """Write the report of a run or of a study, and print where it is."""
+    if given.to:
+        check_suffix("--to", given.to, ".html")
     if study_results.is_study_place(given.folder):
         folder, page = study_results.report_of(given.folder, given)
     else:
-        folder, page = given.folder, run_report(show.run_folder(given.folder))
+        folder, page = given.folder, run_report(_run_folder(given))
     write_output(given.to or folder / REPORT, page.encode())

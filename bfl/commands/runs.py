@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.measure import Measurement
 
-from bfl.commands.terminal import path_argument, write_output
+from bfl.commands.terminal import check_suffix, path_argument, write_output
 from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.experiments.comparison.listing import (
     ListedRun,
@@ -69,8 +69,7 @@ def list_runs(given: argparse.Namespace) -> None:
 
 def compare_runs(given: argparse.Namespace) -> None:
     """Print in what runs differ and all their metrics, and overlay their curves."""
-    if given.output.suffix.lower() != ".png":
-        raise ConfigurationError(f"--output is {given.output}; allowed: a name that ends in .png")
+    check_suffix("--output", given.output, ".png")
     runs = chosen_runs(given.runs)
     if len(runs) < 2:
         raise ConfigurationError(f"there is one run in {given.runs[0]}; a comparison takes two")

@@ -10,7 +10,16 @@ from bfl.evaluation.metrics.base import (
     checked_labels,
     evaluate,
     exact_mean,
+    higher_is_better,
     metrics,
 )
 
-__all__ = ["ExampleMetric", "Metric", "checked_labels", "evaluate", "exact_mean", "metrics"]
+__all__ = [
+    "ExampleMetric",
+    "Metric",
+    "checked_labels",
+    "evaluate",
+    "exact_mean",
+    "higher_is_better",
+    "metrics",
+]

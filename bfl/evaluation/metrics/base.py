@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.evaluation.prediction.predictions import FloatArray, IntArray, Predictions
-from bfl.evaluation.regression.metrics import regression_metrics
+from bfl.evaluation.regression.metrics import CURVES, REGRESSION, regression_metrics
 from bfl.evaluation.regression.mixtures import Mixtures
 from bfl.registry import Component, Registry
 
@@ -113,6 +113,21 @@ class ExampleMetric(Metric):
 
 
 metrics: Registry[Metric] = Registry("metric", "bfl.evaluation.metrics")
+
+
+def higher_is_better(name: str) -> bool | None:
+    """Return which way is up for a metric, of numbers too, or the area of a retention curve of it.
+
+    None: no side is better, or it is none of these.
+
+    Example:
+        >>> higher_is_better("retention-area-accuracy-epistemic"), higher_is_better("seconds")
+        (True, None)
+    """
+    ways: dict[str, bool | None] = {m.name: m.higher_is_better for m in metrics.classes()}
+    ways = ways | dict.fromkeys(CURVES, False) | REGRESSION
+    named = (m for m in ways if name == m or name.startswith(f"retention-area-{m}-"))
+    return ways.get(next(named, ""))
 
 
 def evaluate(

@@ -87,6 +87,14 @@ VALUES: Mapping[str, Values] = {**CURVES, "interval-coverage": covered}
 """Values of each example, by the name of their mean."""
 
 
+REGRESSION = {
+    "root-mean-squared-error": False,
+    "continuous-ranked-probability-score": False,
+    "interval-coverage": None,
+}
+"""Metrics that numbers alone have: True if higher is better; None: neither, as of a coverage."""
+
+
 def regression_metrics(predictions: Mixtures, targets: Targets) -> dict[str, float]:
     """Return the means of all values over the examples by name; of squares, the root of it."""
     means = {name: float(of(predictions, targets).mean()) for name, of in VALUES.items()}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bfl.errors import DataError
-from bfl.evaluation.metrics import metrics as registered_metrics
+from bfl.evaluation.metrics import higher_is_better
 from bfl.experiments.results.figures import figures
 from bfl.experiments.results.figures.base import image_of
 from bfl.experiments.results.figures.style import FAINT, GRID, INK, PAPER, run_title
@@ -46,6 +46,13 @@ SECTIONS = {
     "Clients": ("partition",),
 }
 """The sections of a run's report with their figures; other registered figures come last."""
+
+
+TILES = (
+    *("accuracy", "root-mean-squared-error", "negative-log-likelihood"),
+    *("expected-calibration-error", "continuous-ranked-probability-score", "interval-coverage"),
+)
+"""The numbers at the head of a run's report, as far as the run has them."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +147,7 @@ def page(**content: Any) -> str:
 
 def _tiles(numbers: Mapping[str, float]) -> list[dict[str, str]]:
     """Return the numbers that a reader looks for first, with those before the closing round."""
-    names = ["accuracy", "negative-log-likelihood", "expected-calibration-error"]
+    names = [*TILES]
     names += [name for name in numbers if name.startswith("ood-") and name.endswith("-auroc")]
     tiles = []
     for name in names:
@@ -172,10 +179,9 @@ def _run_sections(folder: RunFolder, config: Mapping[str, Any]) -> Iterator[Sect
 
 
 def _metrics(numbers: Mapping[str, float]) -> Table:
-    words = {True: "higher", False: "lower"}
-    better = {m.name: words[m.higher_is_better] for m in registered_metrics.classes()}
+    words = {True: "higher", False: "lower", None: ""}
     rows = [
-        {"metric": n, "value": v, "better": better.get(n.removeprefix(BEFORE_CLOSING), "")}
+        {"metric": n, "value": v, "better": words[higher_is_better(n.removeprefix(BEFORE_CLOSING))]}
         for n, v in numbers.items()
     ]
     return Table.of(f"All {len(rows)} final numbers", rows, folded=True)

@@ -10,6 +10,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from bfl.evaluation.metrics import higher_is_better
 from bfl.evaluation.metrics import metrics as registered_metrics
 from bfl.texts import printable
 
@@ -75,7 +76,5 @@ def metrics_table(metrics: Mapping[str, float], samples: int | None = None) -> T
 
 def _header(key: str) -> str:
     """Return a key with an arrow up or down when it is a metric, or the area of one's curve."""
-    for metric in registered_metrics.classes():
-        if key == metric.name or key.startswith(f"retention-area-{metric.name}-"):
-            return f"{key} {'↑' if metric.higher_is_better else '↓'}"
-    return key
+    arrow = {True: " ↑", False: " ↓", None: ""}[higher_is_better(key)]
+    return f"{key}{arrow}"

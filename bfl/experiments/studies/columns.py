@@ -12,7 +12,8 @@ from pydantic import Field, field_validator
 from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.errors import unknown_name
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE, names_of_members, of_a_posterior
-from bfl.evaluation.metrics import ExampleMetric, Metric, metrics
+from bfl.evaluation.metrics import ExampleMetric, Metric, higher_is_better, metrics
+from bfl.evaluation.regression.metrics import REGRESSION
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.evaluated_clients import (
     CLIENTS,
@@ -90,16 +91,9 @@ class Column(pydantic.BaseModel):
             return None if number.endswith(f"-{RANDOM}") else True
         if rounds_to(self.metric):
             return False
-        of_clients = self.metric.startswith(CLIENTS) or number_of_a_client(self.metric)
-        for metric in metrics.classes():
-            area = f"retention-area-{metric.name}-"
-            if (
-                curve_of(number) == metric.name
-                or number.startswith(area)
-                or (of_clients and self.metric.endswith(metric.name))
-            ):
-                return metric.higher_is_better
-        return None
+        if self.metric.startswith(CLIENTS) or number_of_a_client(self.metric):
+            number = next((name for name in metrics.names() if number.endswith(name)), number)
+        return higher_is_better(curve_of(number))
 
     @property
     def heading(self) -> str:
@@ -135,6 +129,7 @@ def numbers_of_a_run() -> tuple[str, ...]:
         FRACTION_AT_FLOOR,
         *names_of_means(),
         *names_of_sets(),
+        *REGRESSION,
         *(f"{BEFORE_CLOSING}{name}" for name in metrics.names()),
         *(f"{ENSEMBLE}{name}" for name in (*of_predictions, *names_of_members())),
     )

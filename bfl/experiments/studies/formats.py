@@ -104,17 +104,16 @@ _LATEX = str.maketrans(
 
 def latex(table: StudyTable) -> str:
     """Return the table as LaTeX, for the package booktabs, its notes in the caption."""
-    # ``DataFrame.style`` needs Jinja2, which nothing else here does.
-    frame = shown(table)
-    rows = [list(frame.columns), *frame.to_numpy().tolist()]
-    head, *body = (f"{' & '.join(str(c).translate(_LATEX) for c in row)} \\\\\n" for row in rows)
+    frame = shown(table).map(lambda cell: str(cell).translate(_LATEX))
+    frame.columns = frame.columns.map(lambda heading: heading.translate(_LATEX))
     labels = len(table.study.label_columns)
-    caption = f"{table.study.title}. {' '.join(table.notes)}".translate(_LATEX)
-    return (
-        f"\\begin{{table}}\n\\centering\n\\caption{{{caption}}}\n"
-        f"\\begin{{tabular}}{{{'l' * labels}{'r' * (len(frame.columns) - labels)}}}\n\\toprule\n"
-        f"{head}\\midrule\n{''.join(body)}\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n"
+    text = frame.style.hide(axis="index").to_latex(
+        hrules=True,
+        position_float="centering",
+        column_format="l" * labels + "r" * (len(frame.columns) - labels),
+        caption=f"{table.study.title}. {' '.join(table.notes)}".translate(_LATEX),
     )
+    return str(text)
 
 
 def by_seed(table: StudyTable) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bfl.commands.main import main
 from bfl.errors import DataError
 from bfl.experiments.results import RunFolder
 from bfl.experiments.results.figures import draw_all
@@ -76,6 +77,23 @@ def test_what_users_name_is_no_markup_in_a_report(tmp_path):
     name = "<script>alert(1)</script>"
     folder = make_run(tmp_path, "run", config={**CONFIG, "partition": name}, rounds=3)
     assert name not in run_report(folder)
+
+
+def test_a_report_shows_metrics_of_numbers_and_overwrites_no_other_file(tmp_path, capsys):
+    numbers = {"root-mean-squared-error": 1.5, "interval-coverage": 0.875, "seconds": 3.0}
+    folder = make_run(tmp_path, "run", rounds=3)
+    folder.write_metrics(numbers)
+    page = run_report(folder)
+    assert re.findall(r"<b>([^<]+)</b>", page) == ["1.5000", "0.8750"]
+    better = dict(re.findall(r"<td>([^<]+)</td><td[^>]*>[^<]+</td><td>(\w*)</td>", page))
+    assert better == {**dict.fromkeys(numbers, ""), "root-mean-squared-error": "lower"}
+    (tmp_path / "notes.md").write_text("mine")
+    for options in (["--output", "x"], ["--to", str(tmp_path / "notes.md")], ["--only", "a"]):
+        assert main(["report", str(folder.path), *options]) == 2
+        assert options[0] in capsys.readouterr().err
+    assert (tmp_path / "notes.md").read_text() == "mine"
+    assert main(["report", str(folder.path), "--to", str(tmp_path / "sent.html")]) == 0
+    assert (tmp_path / "sent.html").read_text() == page
 
 
 def test_a_run_that_is_not_over_has_no_report(tmp_path):
