@@ -6,20 +6,19 @@ from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from bfl.errors import DataError
 from bfl.experiments.comparison.listing import ListedRun
 from bfl.experiments.results.figures.base import png
 from bfl.experiments.results.figures.style import (
-    COLORS,
-    DASHES,
     drawable,
     finite_points,
     label_panels,
+    look_of,
     new_figure,
     percent_axis,
     styled,
 )
 from bfl.experiments.results.run_folder import RETENTION
+from bfl.experiments.results.summary import retained
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,8 +81,7 @@ def _draw(axes: Axes, curves: Mapping[str, Sequence[tuple[float, float]]]) -> No
         axes.plot(
             x,
             y,
-            color=COLORS[index % len(COLORS)],
-            linestyle=DASHES[(index + index // len(COLORS)) % len(DASHES)],
+            **look_of(index),
             marker="o" if few else "",
             markersize=3.0,
             label=name,
@@ -110,10 +108,5 @@ def _describe(accuracy: Axes, likelihood: Axes, retention: Axes) -> None:
 def _retention(run: ListedRun) -> Points:
     """Return (share retained, accuracy); nothing of a run that is not over."""
     content = run.retention()
-    if not content:
-        return []
-    try:
-        values = content["curves"][ACCURACY][BY]["value"]
-        return list(zip(content["fraction"], values, strict=True))
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{RETENTION} of {run.folder.path} is corrupt: {error!r}") from error
+    where = run.folder.path / RETENTION
+    return list(retained(content, ACCURACY, BY, where).items()) if content else []

@@ -6,6 +6,7 @@ that is killed) never meets half a file.
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import zipfile
@@ -28,7 +29,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 CORRUPT = (
     *(ValueError, KeyError, TypeError, AttributeError),
-    *(EOFError, zipfile.BadZipFile, zlib.error),
+    *(EOFError, gzip.BadGzipFile, zipfile.BadZipFile, zlib.error),
 )
 """Errors that NumPy, zip, JSON and TOML raise when a file is cut off or of another kind."""
 
@@ -80,10 +81,11 @@ class Files:
         except OSError as error:
             raise RunError(f"cannot write {path}: {error.strerror or error}") from error
 
-    def write(self, file: str, data: bytes) -> None:
+    def write(self, file: str, data: bytes) -> Path:
         """Replace a file as a whole: whoever reads it meets the old one or the new one."""
         with self.writing(file) as path:
             write_atomically(path, data)
+        return path
 
     def write_json(self, file: str, content: Mapping[str, Any]) -> None:
         """Write a JSON object."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -30,24 +31,18 @@ _HIDDEN_AT_0 = frozenset({"failures"})
 """Numbers that are normally 0 and hidden then; any other number is shown, 0 as well."""
 
 
-class Follower(Protocol):
+@dataclass
+class Follower:
     """Follower of a run that shows it in its own way, as a study does.
 
     Attributes:
         console: Where the run's lines go.
+        round: Takes note of a round that is over: its number, from 1, the number of rounds, how
+            many seconds it took, and its metrics as a line shows them.
     """
 
     console: Console
-
-    def round(self, number: int, rounds: int, seconds: float, shown: str) -> None:
-        """Take note of a round that is over.
-
-        Args:
-            number: The round, from 1.
-            rounds: The number of rounds.
-            seconds: How long it took.
-            shown: Its metrics, as a line shows them.
-        """
+    round: Callable[[int, int, float, str], None]
 
 
 class ProgressReport:

@@ -363,9 +363,7 @@ class RunFolder(Files):
         """Write a file into ``figures/`` and return its path."""
         with self.writing(FIGURES) as path:
             path.mkdir(exist_ok=True)
-        file = f"{FIGURES}/{name}"
-        self.write(file, image)
-        return self.path / file
+        return self.write(f"{FIGURES}/{name}", image)
 
 
 def _round(line: bytes) -> dict[str, Any]:

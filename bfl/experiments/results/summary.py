@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from bfl.errors import DataError
 from bfl.evaluation.evaluated_ensemble import EvaluatedEnsemble, prefixed
 from bfl.evaluation.metrics import ExampleMetric, evaluate, metrics
 from bfl.evaluation.prediction import Predictions
@@ -223,6 +225,25 @@ def _numbers(
     }
     of_sets = {} if isinstance(predictions, Mixtures) else set_numbers(predictions, labels)
     return {**evaluate(predictions, labels, settings), **of_sets, **means, **areas}
+
+
+def retained(content: Mapping[str, Any], metric: str, by: str, where: Path) -> dict[float, float]:
+    """Return a metric by the share of the data retained, of the content of ``retention.json``.
+
+    Args:
+        content: The content.
+        metric: The metric.
+        by: The uncertainty by which data are discarded.
+        where: The file, for the message.
+
+    Raises:
+        DataError: There is no such curve.
+    """
+    try:
+        values = content["curves"][metric][by]["value"]
+        return dict(zip(content["fraction"], values, strict=True))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{where} is corrupt: no retention curve: {error!r}") from error
 
 
 def _on_grid(curves: Mapping[str, Mapping[str, RetentionCurve]]) -> dict[str, Any]:

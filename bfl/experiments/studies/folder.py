@@ -14,19 +14,18 @@ from __future__ import annotations
 
 import gzip
 import json
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bfl.errors import ConfigurationError, DataError, RunError
+from bfl.errors import ConfigurationError, DataError
+from bfl.experiments.results.files import Files
 from bfl.experiments.results.run_folder import CONFIG, METRICS, RunFolder
 from bfl.experiments.run.resume import CHECKPOINTS
 from bfl.experiments.studies.run_result import RunResult, parse_result
-from bfl.files import try_lock, write_atomically
-from bfl.texts import from_json
+from bfl.files import try_lock
 
 STUDY_JSON, RUNS_JSONL, RUNS_GZ = "study.json", "runs.jsonl", "runs.jsonl.gz"
 FAILED = "failed"
@@ -37,13 +36,8 @@ LARGE = 1_000_000
 
 
 @dataclass(frozen=True)
-class StudyFolder:
-    """The folder of a study at one scale.
-
-    Readers raise DataError, naming the file, where one is corrupt; writers raise RunError.
-    """
-
-    path: Path
+class StudyFolder(Files):
+    """The folder of a study at one scale; see ``Files`` for what readers and writers raise."""
 
     @property
     def runs(self) -> Path:
@@ -57,7 +51,7 @@ class StudyFolder:
 
     def holds_study(self) -> bool:
         """Return whether a study has been begun here."""
-        return self.study_file.is_file()
+        return self.holds(STUDY_JSON)
 
     def describe(self, described: Mapping[str, Any]) -> None:
         """Write the study's description."""
@@ -71,18 +65,15 @@ class StudyFolder:
         """
         if not self.holds_study():
             raise ConfigurationError(f"{self.path} is not the folder of a study: no {STUDY_JSON}")
-        try:
-            found = from_json(self.study_file.read_bytes())
+        found = self.read_json(STUDY_JSON)
+        with self.decoding(STUDY_JSON):
             return {**found, "scale": dict(found["scale"])}
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{self.study_file} is corrupt: {error!r}") from error
 
-    def write(self, name: str, data: bytes) -> Path:
-        """Write a file of the folder as a whole, and return its path."""
-        path = self.path / name
-        with _writing(path):
-            write_atomically(path, data)
-        return path
+    def write(self, file: str, data: bytes) -> Path:
+        """Replace a file as a whole; its folder is made."""
+        with self.writing(file) as path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return super().write(file, data)
 
     def run(self, name: str) -> RunFolder:
         """Return the folder of a run."""
@@ -95,12 +86,10 @@ class StudyFolder:
             DataError: The file is corrupt, or has two results of one run.
         """
         found: dict[str, RunResult] = {}
-        for path in (self.path / RUNS_JSONL, self.path / RUNS_GZ):
-            try:
-                data = path.read_bytes() if path.is_file() else b""
-                lines = (gzip.decompress(data) if path.suffix == ".gz" else data).splitlines()
-            except (OSError, EOFError, zlib.error) as error:
-                raise DataError(f"cannot read {path}: {error}") from error
+        for file in filter(self.holds, (RUNS_JSONL, RUNS_GZ)):
+            path = self.path / file
+            with self.reading(file) as data:
+                lines = (gzip.decompress(data) if file == RUNS_GZ else data).splitlines()
             for result in (parse_result(line, path) for line in lines):
                 if result.name in found:
                     raise DataError(f"{path} has two results of the run {result.name}")
@@ -140,21 +129,11 @@ class StudyFolder:
             name: The run.
             wait: Whether to wait for the other process.
         """
-        path = self.path / "locks" / name
-        with _writing(path):
+        with self.writing(f"locks/{name}") as path:
+            path.parent.mkdir(parents=True, exist_ok=True)
             stream = path.open("w", encoding="utf-8")
         with stream:
             yield try_lock(stream, wait=wait)
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Make a file's folder, and say of a block that it could not write the file."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def is_done(folder: RunFolder, rounds: int = 0) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -59,14 +58,6 @@ class Estimate:
             rates.get(_kind(configuration), seconds / units) * work(configuration) * share
             for configuration, share in pending
         )
-
-
-@dataclass
-class Follower:
-    """Follows one run: its lines go to a console, its rounds to a function."""
-
-    console: Console
-    round: Callable[[int, int, float, str], None]
 
 
 class StudyProgress:

@@ -16,11 +16,12 @@ from bfl.engine.flower import FlowerApp, run_serially
 from bfl.engine.run import EngineRun
 from bfl.engine.watched import watched_process
 from bfl.errors import BflError, DataError, RunError
+from bfl.experiments.results.progress import Follower
 from bfl.experiments.results.run_folder import METRICS, RunFolder
 from bfl.experiments.results.table import cell
 from bfl.experiments.studies.folder import StudyFolder, is_done, rounds_done
 from bfl.experiments.studies.planning import PlannedRun, as_run
-from bfl.experiments.studies.progress import Estimate, Follower, StudyProgress, left_in_words
+from bfl.experiments.studies.progress import Estimate, StudyProgress, left_in_words
 from bfl.experiments.studies.run_result import RunResult, result_of
 
 LOG = "log.txt"

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from bfl.experiments.results.progress import ProgressReport
+from bfl.experiments.results.progress import Follower, ProgressReport
 
 
-class Follower:
-    def __init__(self) -> None:
-        self.stream = io.StringIO()
-        self.console = Console(file=self.stream, width=100)
-        self.rounds: list[tuple[int, int, float, str]] = []
-
-    def round(self, number: int, rounds: int, seconds: float, shown: str) -> None:
-        self.rounds.append((number, rounds, seconds, shown))
+def following() -> tuple[Follower, list[Any], io.StringIO]:
+    """Return a follower, the rounds that it hears of, and what goes to its console."""
+    rounds: list[Any] = []
+    stream = io.StringIO()
+    return Follower(Console(file=stream), lambda *heard: rounds.append(heard)), rounds, stream
 
 
 def report(console: Console | None = None, follower: Follower | None = None) -> None:
@@ -70,16 +68,16 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_follower_hears_of_its_run_and_gets_its_lines() -> None:
-    follower, other = Follower(), Follower()
+    follower, rounds, stream = following()
     report(follower=follower)
-    assert follower.rounds == [(1, 3, 2.5, "accuracy 0.5000")]
-    assert "begins" in follower.stream.getvalue()
-    report(follower=other)
-    assert len(follower.rounds) == 1
+    assert rounds == [(1, 3, 2.5, "accuracy 0.5000")]
+    assert "begins" in stream.getvalue()
+    report(follower=following()[0])
+    assert len(rounds) == 1
 
 
 def test_a_console_of_ones_own_has_no_follower() -> None:
-    follower, stream = Follower(), io.StringIO()
+    (follower, rounds, _), stream = following(), io.StringIO()
     report(Console(file=stream), follower)
-    assert follower.rounds == []
+    assert rounds == []
     assert stream.getvalue().count("begins") == 1

@@ -13,12 +13,12 @@ from bfl.evaluation.metrics import metrics
 from bfl.experiments.results.figures.base import Figure, figures
 from bfl.experiments.results.figures.style import (
     COLORS,
-    DASHES,
     FAINT,
     INK,
     drawable,
     finite_points,
     label_panels,
+    look_of,
     new_figure,
     percent_axis,
     set_title,
@@ -262,8 +262,7 @@ def _panel(axes: Axes, name: str, curves: Curves) -> None:
         for index, (client, points) in enumerate(curves.items()):
             axes.plot(
                 *zip(*points, strict=True),
-                color=COLORS[index % len(COLORS)],
-                linestyle=DASHES[(index + index // len(COLORS)) % len(DASHES)],
+                **look_of(index),
                 marker=marker,
                 markersize=3.0,
                 label=f"client {client}",

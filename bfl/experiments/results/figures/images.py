@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import cycle
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,11 +12,11 @@ from bfl.experiments.results.examples import BY, Examples, read_examples
 from bfl.experiments.results.figures.base import Figure, figures
 from bfl.experiments.results.figures.style import (
     COLORS,
-    DASHES,
     FAINT,
     INK,
     class_names,
     label_panels,
+    look_of,
     names_of_classes,
     new_figure,
     percent_axis,
@@ -125,16 +124,13 @@ class ForeignImagesFigure(Figure):
         content = folder.read_json(FOREIGN)
         figure = new_figure(4.8, 4.0)
         axes = figure.subplots()
-        looks = zip(cycle(COLORS), cycle(DASHES))
         with folder.decoding(FOREIGN):
             score, test = content["score"], np.asarray(content["test"], np.float64)
             axes.plot(test, QUANTILES, color=FAINT, linewidth=2.0, label="test images")
-            for (name, source), (color, dash) in zip(
-                content["sources"].items(), looks, strict=False
-            ):
+            for index, (name, source) in enumerate(content["sources"].items()):
                 area = source["uncertainties"][score]["auroc"]
                 label = f"{name}, {'near' if source['near'] else 'far'} (AUROC {area:.3f})"
-                axes.plot(source["quantiles"], QUANTILES, color=color, linestyle=dash, label=label)
+                axes.plot(source["quantiles"], QUANTILES, **look_of(index), label=label)
         # Scores of foreign images may be thousands of times those of test images.
         axes.set_xscale("symlog", linthresh=max(1e-3, float(np.ptp(test)) / 2))
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -167,9 +163,8 @@ class CorruptionsFigure(Figure):
         panels = figure.subplots(1, len(METRICS), sharex=True)
         with folder.decoding(CORRUPTIONS):
             for panel, metric in zip(panels, METRICS, strict=True):
-                looks = zip(content.items(), cycle(COLORS), cycle(DASHES), strict=False)
-                for (name, values), color, dash in looks:
-                    panel.plot(values[metric], color=color, linestyle=dash, label=name)
+                for index, (name, values) in enumerate(content.items()):
+                    panel.plot(values[metric], **look_of(index), label=name)
         units = (" (%)", " (nats)", " (%)")
         for panel, metric, unit in zip(panels, METRICS, units, strict=True):
             panel.set_xlabel("strength")

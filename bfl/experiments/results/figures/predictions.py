@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,11 +17,11 @@ from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.figures.base import Figure, figures
 from bfl.experiments.results.figures.style import (
     COLORS,
-    DASHES,
     FAINT,
     INK,
     class_names,
     label_panels,
+    look_of,
     names_of_classes,
     new_figure,
     percent_axis,
@@ -237,11 +236,10 @@ class RetentionCurves(Figure):
 
 def _draw(axes: Axes, fraction: Any, curves: Mapping[str, Any]) -> float:
     """Draw the curves of one metric and its baseline; return the metric of all the data."""
-    looks = zip(cycle(COLORS), cycle(DASHES))
     base = 0.0
-    for (by, curve), (color, dash) in zip(curves.items(), looks, strict=False):
+    for index, (by, curve) in enumerate(curves.items()):
         label = f"{by.replace('-', ' ')} (area {curve['area']:.4f})"
-        axes.plot(fraction, curve["value"], color=color, linestyle=dash, label=label)
+        axes.plot(fraction, curve["value"], **look_of(index), label=label)
         base = float(curve["value"][-1])
     axes.axhline(base, color=FAINT, linewidth=1.0, label=f"at random (area {base:.4f})", zorder=1)
     axes.set_xlim(0.0, 1.0)

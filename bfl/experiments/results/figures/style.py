@@ -37,6 +37,14 @@ def class_names(folder: RunFolder) -> tuple[str, ...]:
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#333333", "#8C564B")
 # Lines differ in dash as well as in colour, for prints in grey.
 DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
+
+
+def look_of(index: int) -> dict[str, Any]:
+    """Return the look of one of several lines; a second round of the colours meets other dashes."""
+    dash = DASHES[(index + index // len(COLORS)) % len(DASHES)]
+    return {"color": COLORS[index % len(COLORS)], "linestyle": dash}
+
+
 INK = "#333333"
 FAINT = "#8A8A8A"
 GRID = "#E6E6E6"

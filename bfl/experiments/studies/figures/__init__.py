@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from bfl.errors import DataError, unknown_name
+from bfl.errors import unknown_name
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE
 from bfl.evaluation.metrics import metrics
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.evaluated_clients import CLIENTS, names_of_means
-from bfl.experiments.results.figures.style import COLORS, percent_axis
+from bfl.experiments.results.figures.style import COLORS, look_of, percent_axis
+from bfl.experiments.results.summary import retained
 from bfl.experiments.studies.columns import numbers_of_a_run
 from bfl.experiments.studies.figures.base import (
     MARKERS,
@@ -25,7 +26,6 @@ from bfl.experiments.studies.figures.base import (
     Panel,
     StudyFigure,
     draw_study,
-    look_of,
     panel_title,
     study_figures,
 )
@@ -133,7 +133,10 @@ class RetentionCurves(StudyFigure):
         for by, line in zip(self.by, grid, strict=True):
             for panel, axes in zip(overlay.panels, line, strict=True):
                 for row, look in overlay.lines():
-                    if curves := [_retained(run, by) for run in overlay.runs(row, panel)]:
+                    if curves := [
+                        retained(run.retention, "accuracy", by, run.source)
+                        for run in overlay.runs(row, panel)
+                    ]:
                         overlay.draw_curves(axes, curves, look, 1.0)
                 axes.set_xlim(0.0, 1.0)
                 percent_axis(axes.xaxis)
@@ -144,15 +147,6 @@ class RetentionCurves(StudyFigure):
             bottom.set_xlabel("data retained (%)")
         overlay.finish(figure)
         return figure
-
-
-def _retained(run: RunResult, by: str) -> dict[float, float]:
-    """Return accuracy by the share retained."""
-    try:
-        values = run.retention["curves"]["accuracy"][by]["value"]
-        return dict(zip(run.retention["fraction"], values, strict=True))
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{run.source}: no retention curve: {error!r}") from error
 
 
 @study_figures.register("numbers")

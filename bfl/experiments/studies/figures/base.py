@@ -17,9 +17,8 @@ from bfl.configuration import expanded
 from bfl.experiments.results.figures.base import png
 from bfl.experiments.results.figures.style import (
     CHARACTERS_AN_INCH,
-    COLORS,
-    DASHES,
     drawable,
+    look_of,
     new_figure,
     run_title,
     styled,
@@ -208,12 +207,6 @@ class Overlay:
 
 def _key(row: Choice, panel: Panel) -> Key:
     return Cell({**row.labels, **panel}).key
-
-
-def look_of(index: int) -> dict[str, Any]:
-    """Return the look of a row's line; a second round of the colours meets other dashes."""
-    dash = DASHES[(index + index // len(COLORS)) % len(DASHES)]
-    return {"color": COLORS[index % len(COLORS)], "linestyle": dash}
 
 
 def panel_title(panel: Panel) -> str:
