@@ -131,9 +131,9 @@ class PoolingRule(Component, ABC):
             not at what was sent of it: rules that add to the previous global posterior, round by
             round, would add up its rounding as well.
         stochastic: Whether encoding draws random numbers.
-        damped: Whether only a share of the step that the sums say is made: one number for all
-            parameters, the least of ``wanted_damping`` and of all blocks' ``greatest_damping``. The
-            diagnostics ``damping`` and ``damped-further`` (1 if it is less than wanted) report it.
+        damped: Whether only a share of the step that the sums say is made, ``step_share``: one
+            number for all parameters, which the diagnostics ``damping`` and ``damped-further``
+            report.
         by_precision: Whether means are weighted by clients' precisions, so that each round says how
             much these differ (``bfl.aggregation.precision_spread``).
         averages_means: Whether the pooled means are the weighted averages of the clients' means.
@@ -200,23 +200,17 @@ class PoolingRule(Component, ABC):
             block: What else is known about these parameters; no generator.
         """
 
-    def wanted_damping(self, totals: Totals) -> float:
-        """Return the share of the round's step that a ``damped`` rule makes if all blocks bear it.
+    def step_share(
+        self, blocks: Iterable[tuple[tuple[Array, ...], Block]], totals: Totals
+    ) -> tuple[float, bool]:
+        """Return the share of its step that a ``damped`` rule makes, and if it is below the wanted.
 
         Args:
+            blocks: The arguments ``sums`` and ``block`` of ``decode`` for all parameters; the
+                former are not to be changed, and the latter lasts until the next one comes.
             totals: What was added.
         """
-        return 1.0
-
-    def greatest_damping(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> float:
-        """Return the greatest share of the round's step that a block bears, in [0, 1].
-
-        Args:
-            sums: The sums of what ``encode`` returned, arrays (B,), not to be changed.
-            totals: What was added.
-            block: What else is known about these parameters; no generator.
-        """
-        return 1.0
+        return 1.0, False
 
 
 @dataclass(frozen=True)

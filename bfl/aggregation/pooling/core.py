@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain, islice, repeat
+from itertools import islice, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -41,11 +41,9 @@ A stochastic rule draws block by block, so this number is part of what its draws
 """
 
 GROUP = 4
-"""Clients that are held at a time when they come from an iterator: about as large as the sums.
+"""Clients that are held at a time when they come from an iterator: about as large as the sums."""
 
-While they are added, the next one has already come: only then it is known that they are not the
-last.
-"""
+NOTHING = "nothing to pool: no posterior with a positive weight was added"
 
 Client = tuple[Posterior, float, np.random.Generator | None]
 """A posterior, its weight, and its random generator for a stochastic rule."""
@@ -94,14 +92,12 @@ def pool(
     """
     fractions = normalised(weights)
     drawers = repeat(None, len(fractions)) if generators is None else generators
-    together = zip(fractions, posteriors, drawers, strict=True)
-    return pool_weighted(
-        rule,
-        ((posterior, weight, drawer) for weight, posterior, drawer in together),
-        previous=previous,
-        unrounded=unrounded,
-        at_once=len(fractions) if isinstance(posteriors, list | tuple) else GROUP,
-    )
+    clients = zip(posteriors, fractions, drawers, strict=True)
+    if not isinstance(posteriors, list | tuple):
+        return pool_weighted(rule, clients, previous=previous, unrounded=unrounded)
+    together = [client for client in clients if client[1]]
+    sums = Sums(rule, together[0][0], previous, unrounded)
+    return sums.pooled([sums.member(client) for client in together])
 
 
 def pool_weighted(
@@ -110,7 +106,6 @@ def pool_weighted(
     *,
     previous: Posterior | None = None,
     unrounded: Posterior | None = None,
-    at_once: int | None = None,
 ) -> Pooled:
     """Return the pooled posterior of clients whose number is not known and who may come slowly.
 
@@ -120,25 +115,21 @@ def pool_weighted(
             a stochastic rule; each is read once and let go, and one of weight 0 is not looked at.
         previous: See ``pool``.
         unrounded: See ``pool``.
-        at_once: How many clients are held and added together; by default ``GROUP``.
 
     Raises:
         PosteriorError: There is no client, or a posterior is not valid.
         ValueError: A weight is negative or not finite, or a stochastic rule has no generators.
     """
     coming = (client for client in clients if checked_weight(client[1]))
-    following = next(coming, None)
-    if following is None:
-        raise PosteriorError("nothing to pool: no posterior with a positive weight was added")
-    sums = Sums(rule, following[0], previous, unrounded)
-    while True:
-        together = chain([following], islice(coming, (at_once or GROUP) - 1))
-        group = [sums.member(client) for client in together]
-        following = next(coming, None)
-        if following is None:
-            return sums.pooled(group)
-        sums.add(group)
+    group = list(islice(coming, GROUP))
+    if not group:
+        raise PosteriorError(NOTHING)
+    sums = Sums(rule, group[0][0], previous, unrounded)
+    while group:
+        sums.add([sums.member(client) for client in group])
         del group  # before the next one comes
+        group = list(islice(coming, GROUP))
+    return sums.pooled()
 
 
 def client_statistics(
@@ -181,7 +172,7 @@ def pooled_statistics(
     sums.statistics, sums.point = statistics
     for weight in filter(checked_weight, weights):
         sums.totals += Totals(1, weight, weight, rule.mass(weight), epsilon_of(previous))
-    return sums.pooled([])
+    return sums.pooled()
 
 
 class Sums:
@@ -271,7 +262,7 @@ class Sums:
         self._count(members)
         return self.statistics
 
-    def pooled(self, members: Sequence[Member]) -> Pooled:
+    def pooled(self, members: Sequence[Member] = ()) -> Pooled:
         """Return the pooled posterior of what has been summed and of some clients more.
 
         The latter's statistics are decoded block by block and are not kept: of clients that come
@@ -288,10 +279,10 @@ class Sums:
             members = ()
         self._count(members)
         if not self.totals.count:
-            raise PosteriorError("nothing to pool: no posterior with a positive weight was added")
+            raise PosteriorError(NOTHING)
         if self.previous is not None:
             self.totals += Totals(epsilon=epsilon_of(self.previous))
-        damping, step = self._damping()
+        step = self._damping()
         mean, variance = (np.empty(self.size, dtype) for dtype in self.types[:2])
         kept = None
         if self.rule.keeps_unrounded:
@@ -302,7 +293,8 @@ class Sums:
             total = self._rows[9:, : part.stop - part.start]
             total[...] = 0.0 if self.statistics is None else self.statistics[:, part]
             self._fold(members, part, block, total)
-            decoded = self.rule.decode(tuple(total), self.totals, replace(block, damping=damping))
+            block = replace(block, damping=step.get(DAMPING, 1.0))
+            decoded = self.rule.decode(tuple(total), self.totals, block)
             marked[CLIPPED] += store(self.rule, decoded, part, mean[part], variance[part])
             for name, mask in decoded.marks.items():
                 marked[name] += int(np.count_nonzero(mask))
@@ -368,19 +360,14 @@ class Sums:
             mass = self.rule.mass(weight)
             self.totals += Totals(1, weight, weight, mass, epsilon_of(posterior))
 
-    def _damping(self) -> tuple[float, dict[str, float]]:
-        """Return the share of the round's step that is made, and what is reported of it."""
+    def _damping(self) -> dict[str, float]:
+        """Return what is reported of a damped rule's share of the step; nothing of another's."""
         if not self.rule.damped or self.statistics is None:
-            return 1.0, {}
-        wanted = self.rule.wanted_damping(self.totals)
-        borne = [
-            self.rule.greatest_damping(
-                tuple(self.statistics[:, part]), self.totals, self._block(part)
-            )
-            for part in _blocks(self.size)
-        ]
-        damping = min([wanted, *borne])
-        return damping, {DAMPING: damping, DAMPED_FURTHER: float(damping < wanted)}
+            return {}
+        sums, parts = self.statistics, _blocks(self.size)
+        blocks = ((tuple(sums[:, part]), self._block(part)) for part in parts)
+        share, less = self.rule.step_share(blocks, self.totals)
+        return {DAMPING: share, DAMPED_FURTHER: float(less)}
 
 
 def is_sound(posterior: Posterior, part: slice) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 import numpy as np
@@ -82,13 +83,15 @@ class FactorChangesRule(PoolingRule):
         scaled, previous = _sent(block)
         return mean - scaled, precision - previous
 
-    def wanted_damping(self, totals: Totals) -> float:
-        """Return ρ as it is set."""
-        return self.damping or 1.0 / totals.count
-
-    def greatest_damping(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> float:
-        """Return the greatest ρ that leaves every parameter of a block enough precision."""
-        return greatest_step(_previous(block)[1], sums[1], self.least_precision_share)
+    def step_share(
+        self, blocks: Iterable[tuple[tuple[Array, ...], Block]], totals: Totals
+    ) -> tuple[float, bool]:
+        """Return ρ as it is set, or the greatest that leaves every parameter enough precision."""
+        wanted = self.damping or 1.0 / totals.count
+        least = self.least_precision_share
+        borne = [greatest_step(_previous(block)[1], sums[1], least) for sums, block in blocks]
+        share = min([wanted, *borne])
+        return share, share < wanted
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return the previous posterior with the share of the changes added, arrays (B,)."""

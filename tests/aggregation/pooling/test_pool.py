@@ -28,10 +28,10 @@ def test_streamed_posteriors_are_let_go_by_groups(make_clients: MakeClients) -> 
         for seed in range(3 * GROUP + 1):
             posterior = make_clients(seed, 1)[0]
             alive.append(weakref.ref(posterior))
-            yield posterior
-            del posterior
             gc.collect()
             most = max(most, sum(ref() is not None for ref in alive))
+            yield posterior
+            del posterior
 
     weights = np.ones(3 * GROUP + 1)
     got = pool(pooling_rules.create("lp"), clients(), weights)
