@@ -59,17 +59,51 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     refuse_for_tables(configuration, dataset)
     configuration.tracker.check()
     own = server_data(configuration, dataset, clients)
-    check_own_images(configuration, dataset, own, clients)
-    check_partition(configuration, dataset, own, clients)
+    divide(configuration, dataset, _simulated(clients), own)
     configuration.exchange.check_asked(len(configuration.sampling.sample(keys.seed, 1, clients)))
     if keys.pretrain_examples:
         used = clients_positions(configuration, dataset, own, clients)
         split_off(dataset, keys.pretrain_examples, keys.pretrain_validation, used)
-    refuse_personal_models(configuration, clients, dataset.image_shape)
-    check_own_test_data(configuration, dataset, clients)
-    check_held_back(configuration, _split(configuration, dataset, clients))
     model = configuration.words["model"]
     check_images(model, configuration.architecture, dataset.image_shape, keys.dataset)
+
+
+def divide(
+    configuration: Configuration,
+    dataset: Dataset,
+    federation: Federation,
+    own: ServerData | None,
+) -> tuple[list[Positions | None], list[Positions | None] | None]:
+    """Return each client's training and test examples, if they serve all who need them.
+
+    Args:
+        configuration: The run's configuration.
+        dataset: Its data set, with the test examples that are used.
+        federation: The nodes.
+        own: The server's own images.
+
+    Returns:
+        The positions by partition id, None for a node with data of its own; and None in place of
+        all test examples where clients do not evaluate.
+
+    Raises:
+        ConfigurationError: The data cannot be split as configured, or somebody who needs some gets
+            too few, or those of others, or such as a model does not take.
+    """
+    check_own_images(configuration, dataset, own, federation.size)
+    if not all(federation.own_examples.values()):
+        check_partition(configuration, dataset, own, federation.size)
+    partition = split(configuration, dataset, federation, own)
+    test_partition = own_test_positions(configuration, dataset, partition)
+    check_held_back(configuration, partition, federation.own_examples)
+    refuse_personal_models(configuration, federation.size, dataset.image_shape)
+    return partition, test_partition
+
+
+def _simulated(clients: int) -> Federation:
+    """Return so many nodes that have no data of their own."""
+    numbers = range(clients)
+    return Federation({number: number for number in numbers}, dict.fromkeys(numbers, 0))
 
 
 def refuse_for_tables(configuration: Configuration, dataset: Dataset) -> None:
@@ -129,57 +163,32 @@ def client_sizes(configuration: Configuration, clients: int) -> tuple[int, ...]:
     """
     keys = configuration.keys
     dataset = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
-    parts = _split(configuration, dataset, clients)
+    own = server_data(configuration, dataset, clients)
+    parts = split(configuration, dataset, _simulated(clients), own)
     return tuple(0 if part is None else len(part) for part in parts)
-
-
-def check_own_test_data(configuration: Configuration, dataset: Dataset, clients: int) -> None:
-    """Refuse to evaluate a client's own model of a simulation on no test data of the client's.
-
-    Args:
-        configuration: The configuration.
-        dataset: Its data set, with the test examples that are used.
-        clients: The number of clients.
-
-    Raises:
-        ConfigurationError: Naming the partitions; or the data cannot be split as configured.
-    """
-    own_model = configuration.personalization.active or configuration.shared.partial
-    if own_model and configuration.keys.evaluated_by == "clients":
-        own_test_positions(configuration, dataset, _split(configuration, dataset, clients))
 
 
 def check_held_back(
     configuration: Configuration,
     partition: Sequence[Positions | None],
-    own_examples: Mapping[int, int] | None = None,
+    own_examples: Mapping[int, int],
 ) -> None:
     """Refuse a closing for which all clients together hold back too few examples.
 
     Args:
         configuration: The run's configuration.
         partition: The examples of each client; None for nodes with data of their own.
-        own_examples: How many these have, by partition id.
+        own_examples: How many these have, by partition id; 0 for other nodes.
 
     Raises:
         ConfigurationError: Naming the keys.
     """
-    own, share = own_examples or {}, configuration.keys.calibration_share
-    sizes = [own.get(i, 0) if part is None else len(part) for i, part in enumerate(partition)]
+    share = configuration.keys.calibration_share
+    sizes = [own_examples[i] if part is None else len(part) for i, part in enumerate(partition)]
     held = sum(held_back_count(size, share) for size in sizes if size)
     for each in configuration.closing:
         if each.needs_held_back and (problem := each.held_back_problem(held)):
             raise ConfigurationError(problem)
-
-
-def _split(configuration: Configuration, dataset: Dataset, clients: int) -> list[Positions | None]:
-    """Return who has which training examples in a simulation."""
-    federation = Federation(
-        nodes={number: number for number in range(clients)},
-        own_examples=dict.fromkeys(range(clients), 0),
-    )
-    own = server_data(configuration, dataset, clients)
-    return split(configuration, dataset, federation, own)
 
 
 def check_own_images(

@@ -30,13 +30,7 @@ from bfl.federation.outgoing import is_private
 from bfl.federation.wire import posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
 from bfl.printing import print_anywhere
-from strategies.application.division import (
-    check_partition,
-    data_digests,
-    describe_partition,
-    own_test_positions,
-    split,
-)
+from strategies.application.division import data_digests, describe_partition
 from strategies.application.evaluation import evaluation, model_evaluation, own_server, server_data
 from strategies.application.final_evaluation import finish
 from strategies.application.no_evaluator import (
@@ -45,16 +39,14 @@ from strategies.application.no_evaluator import (
     refuse_without_network,
 )
 from strategies.application.preflight import (
-    check_held_back,
     check_no_moving_statistics,
-    check_own_images,
     check_privacy,
+    divide,
     how_to_begin_again,
     how_to_go_on,
     lost_states,
     refuse_attackers,
     refuse_for_tables,
-    refuse_personal_models,
     said_first,
 )
 from strategies.application.pretraining import Pretraining
@@ -124,14 +116,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             said = manifest_of_clients(configuration, dataset, grid, federation, progress.say)
             evaluator = NoEvaluator(configuration, dataset, said)
         initial = _initial(configuration, evaluator, progress)
-        check_own_images(configuration, dataset, own, federation.size)
-        if not all(federation.own_examples.values()):
-            check_partition(configuration, dataset, own, federation.size)
-        partition = split(configuration, dataset, federation, own)
-        test_partition = own_test_positions(configuration, dataset, partition)
-        check_held_back(configuration, partition, federation.own_examples)
+        partition, test_partition = divide(configuration, dataset, federation, own)
         refuse_attackers(configuration, federation)
-        refuse_personal_models(configuration, federation.size, dataset.image_shape)
         digests = data_digests(whole, federation, own)
         described = describe_partition(configuration, dataset, partition, own)
         with (

@@ -19,7 +19,7 @@ from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Manifest, Parameter, Posterior
 from clients.client_app import app
-from strategies.application import run
+from strategies.application import preflight, run
 from strategies.application.division import split
 from strategies.application.preflight import lost_states, refuse_attackers
 from strategies.application.run import run_federation
@@ -242,7 +242,7 @@ def test_a_run_is_not_gone_on_with_by_another_partition(
         return [None if part is None else part[::-1] for part in split(*given)]
 
     with monkeypatch.context() as patch:
-        patch.setattr(run, "split", reversed_parts)
+        patch.setattr(preflight, "split", reversed_parts)
         with pytest.raises(ConfigurationError, match=r"the clients' images .*partition\.json"):
             go_on(rounds=3)
         assert folder.metrics() == {"accuracy": 0.5}
