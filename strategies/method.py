@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -109,8 +109,8 @@ class Method:
         return [declared.name for declared in fields(cls) if declared.name in kinds]
 
     @cached_property
-    def options(self) -> tuple[type[Option], ...]:
-        """The options of its rounds on the server, in their order."""
+    def options(self) -> tuple[Callable[[], Option], ...]:
+        """Makers of the options of its rounds on the server, in their order."""
         return options_of(self)
 
     @property

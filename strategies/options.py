@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from bfl.aggregation.server import RoundContext
 from bfl.errors import NotFiniteError, PosteriorError, RunError
 from bfl.federation.exchanges import unpacked
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
+from bfl.federation.secure_aggregation.messages import SecureSums
 from bfl.posteriors import Posterior
 from strategies.pool_sums import collect_sums
 from strategies.privacy import PoolNoise
@@ -52,27 +53,34 @@ class Option:
         """Go on from the pooled round, which an interrupted server may have left."""
 
 
-def options_of(method: Method) -> tuple[type[Option], ...]:
-    """Return the options of a method, in their order."""
-    masked = method.exchange.secure_sums is not None
-    options: dict[type[Option], bool] = {
-        CollectsSums: masked,
-        Unpacks: method.exchange.packs,
-        MeasuresSpread: method.pooling.by_precision and not masked,
-        NoisesPool: method.pool_noise is not None,
-        MovesPool: not method.server_optimizer.idle,
-        FoldsParts: bool(method.parts),
-        RefinesPool: not (method.refinement.idle and method.predictive.idle),
-    }
-    return tuple(option for option, on in options.items() if on)
+def options_of(method: Method) -> tuple[Callable[[], Option], ...]:
+    """Return what makes the options of a method's rounds, in their order."""
+    sums, noise = method.exchange.secure_sums, method.pool_noise
+    options: list[Callable[[], Option]] = [partial(CollectsSums, sums)] if sums else []
+    if method.exchange.packs:
+        options.append(Unpacks)
+    if method.pooling.by_precision and not sums:
+        options.append(MeasuresSpread)
+    if noise:
+        options.append(partial(NoisesPool, noise))
+    if not method.server_optimizer.idle:
+        options.append(MovesPool)
+    if method.parts:
+        options.append(FoldsParts)
+    if not (method.refinement.idle and method.predictive.idle):
+        options.append(RefinesPool)
+    return tuple(options)
 
 
 class CollectsSums(Option):
     """An exchange whose updates are masked: the server learns sums, by messages of their own."""
 
+    def __init__(self, sums: SecureSums) -> None:
+        self._sums = sums
+
     def begin(self, opened: OpenRound) -> None:
         """Have sums collected in place of updates."""
-        opened.collect = collect_sums
+        opened.collect = partial(collect_sums, self._sums)
 
 
 class Unpacks(Option):
@@ -106,10 +114,12 @@ class NoisesPool(Option):
     release.
     """
 
+    def __init__(self, noise: PoolNoise) -> None:
+        self._noise = noise
+
     def begin(self, opened: OpenRound) -> None:
         """Have updates refused that the noise would not hide."""
-        noise, previous = cast(PoolNoise, opened.method.pool_noise), opened.state.posterior
-        self._noise = noise
+        noise, previous = self._noise, opened.state.posterior
         opened.request.problems.append(lambda update: noise.problem(update.posterior, previous))
 
     def coming(self, opened: OpenRound, updates: Iterator[ClientUpdate]) -> Iterator[ClientUpdate]:

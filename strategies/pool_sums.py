@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from bfl.aggregation.pooling import Pooled, PoolingRule, pooled_statistics
 from bfl.aggregation.precision_spread import DISTANCE, SPREAD
@@ -85,10 +85,13 @@ class ClientsSum:
     total: Ring
 
 
-def collect_sums(opened: OpenRound, clients: Clients) -> tuple[Pooled, RoundStatistics]:
+def collect_sums(
+    secure_sums: SecureSums, opened: OpenRound, clients: Clients
+) -> tuple[Pooled, RoundStatistics]:
     """Have the clients of a round train, and pool the sum of their statistics.
 
     Args:
+        secure_sums: How.
         opened: The round, whose exchange is masked.
         clients: Who trains.
 
@@ -97,7 +100,6 @@ def collect_sums(opened: OpenRound, clients: Clients) -> tuple[Pooled, RoundStat
         RunError: They are too few.
     """
     method, request = opened.method, opened.request
-    secure_sums = cast(SecureSums, method.exchange.secure_sums)
     rule, previous = method.pooling, request.posterior
     sizes = assigned(clients.num_examples, request.partition_ids)
     wanted = wanted_sum(secure_sums, rule, method.weighting, previous, sizes)
