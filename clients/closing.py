@@ -30,11 +30,11 @@ from bfl.federation.wire import (
 from bfl.posteriors import Posterior
 from clients.examples import held_back
 from clients.masked import checked_task, masked_sums
-from clients.prepared import PreparedClient
 from clients.process import TrainingData, start_tensorflow
 
 if TYPE_CHECKING:
     from bfl.evaluation.prediction.monte_carlo import Predictor
+    from clients.client_app import PreparedClient
 
 FEATURES_KEPT = 64
 """The most arrays of features that a process keeps, one or two of each client."""
