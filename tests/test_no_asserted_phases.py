@@ -16,8 +16,10 @@ OTHERS = {
 }
 """Attributes of Flower's and of Python's own objects that whoever uses them is to assign."""
 
-OPEN = ("local", "opened", "request")
-"""Names of rounds, and of what they ask, while they are made: options are there to change them."""
+OPEN = ("local", "opened", "request", "course", "client")
+"""Names of rounds, and of what they ask, while they are made: options are there to change them. And
+of what a Strategy and a client keep from round to round.
+"""
 
 
 def asserted(source: str) -> Iterator[int]:
