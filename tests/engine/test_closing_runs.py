@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return make_run(VALUES, 3, tmp_path_factory.mktemp("closing") / "whole")
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return make_run(VALUES, 3, tmp_path_factory.mktemp("closing") / "run", closing="none")
 
 
 def found(folder: RunFolder) -> dict[str, np.ndarray]:
@@ -158,8 +164,7 @@ def test_corrupted_images_are_judged_with_the_closed_network(whole: RunFolder) -
         assert by_metric["accuracy"][5] < by_metric["accuracy"][0]
 
 
-def test_the_rounds_are_those_of_a_run_without_closing(whole: RunFolder, tmp_path: Path) -> None:
-    plain = make_run(VALUES, 3, tmp_path / "plain", closing="none")
+def test_the_rounds_are_those_of_a_run_without_closing(whole: RunFolder, plain: RunFolder) -> None:
     assert digests(plain) == digests(whole)
     assert not plain.holds("closing.npz")
 
@@ -206,12 +211,13 @@ def test_a_run_killed_in_its_closing_goes_on_there(
     assert run.metrics() == whole.metrics()
 
 
-def test_a_run_that_is_over_is_closed_in_another_way(whole: RunFolder, tmp_path: Path) -> None:
+def test_a_run_that_is_over_is_closed_in_another_way(
+    whole: RunFolder, plain: RunFolder, tmp_path: Path
+) -> None:
     """Its rounds are not made again."""
-    plain = make_run(VALUES, 3, tmp_path / "run", closing="none")
-    rounds = plain.rounds()
+    shutil.copytree(plain.path, tmp_path / "run")
     run = make_run(VALUES, 3, tmp_path / "run", resume=True)
-    assert run.rounds() == rounds
+    assert run.rounds() == plain.rounds()
     np.testing.assert_array_equal(found(run)["head"], found(whole)["head"])
     assert run.metrics() == whole.metrics()
     assert run.config()["closing"] == VALUES["closing"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs_in_process import KilledError, digests, make_run
+from runs_in_process import ROOT, KilledError, digests, make_run
 
 from bfl.configuration import resolve
 from bfl.engine.flower import FlowerApp, run_serially
@@ -20,7 +20,6 @@ from bfl.learning.training.task import LocalTask
 from bfl.learning.training.trainer import LocalTrainer
 from strategies.application.preflight import check_before_start
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 CLIENTS, ROUNDS = 3, 2
 VALUES: dict[str, Any] = {
     "model": "mlp",

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from runs_in_process import make_run
 
-from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 SMALL: dict[str, Any] = {
     "model": "mlp",
     "strategy": "pvi",
@@ -26,9 +25,7 @@ SMALL: dict[str, Any] = {
 
 
 def run(tmp_path: Path, name: str, **changes: Any) -> RunFolder:
-    overrides = {**SMALL, **changes, "output-dir": str(tmp_path), "name": name}
-    run_serially(FlowerApp.read(ROOT), overrides, 3, {})
-    return RunFolder(tmp_path / name)
+    return make_run(SMALL, 3, tmp_path / name, **changes)
 
 
 def check_close(masked: RunFolder, direct: RunFolder) -> None:

@@ -21,10 +21,9 @@ from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors.natural import NaturalParameters
 from strategies.server_state import ServerState
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 CLIENTS, ROUNDS = 3, 3
 VALUES: dict[str, Any] = {
-    "model": "resnet8",
+    "model": "mlp",
     "train-examples": 150,
     "test-examples": 30,
     "rounds": ROUNDS,
@@ -37,11 +36,14 @@ VALUES: dict[str, Any] = {
     "alpha": 1.0,
 }
 
+MODEL_OF = {"scaffold": "resnet8"}  # which has point parameters and moving statistics as well
+
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
 
 
 def run(folder: Path, **changes: Any) -> RunFolder:
-    return make_run(VALUES, CLIENTS, folder, **changes)
+    model = MODEL_OF.get(changes.get("strategy", ""), VALUES["model"])
+    return make_run(VALUES, CLIENTS, folder, **{"model": model, **changes})
 
 
 def state_of(folder: RunFolder) -> ServerState:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import RecordDict
-from runs_in_process import digests, interrupt, make_run
+from runs_in_process import ROOT, digests, interrupt, make_run
 
 from bfl.configuration import resolve
 from bfl.engine.flower import FlowerApp, run_serially
@@ -22,7 +22,6 @@ from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors.posterior import VECTORS
 from strategies import flower_clients, updates
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 CLIENTS, ROUNDS = 3, 3
 CLASSES = (3, 3, 5)
 """Of each client's task."""

@@ -31,7 +31,6 @@ from strategies.privacy import (
     sums_room,
 )
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 PLAIN: dict[str, Any] = {
     "model": "mlp",
     "strategy": "aalv",

@@ -12,19 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runs_in_process import ROOT, KilledError, make_run
 
 from bfl.commands.flower_simulation import main
 from bfl.commands.main import main as bfl
-from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoints
 from strategies.application import round_recorder
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 ROUNDS = 4
 VALUES: dict[str, Any] = {
-    "model": "resnet8",
+    "model": "mlp",
     "rounds": ROUNDS,
     "local-epochs": 1,
     "mc-samples": 2,
@@ -42,14 +41,8 @@ VALUES: dict[str, Any] = {
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
 
 
-class InterruptedRunError(Exception):
-    """Stands for whatever ends a process."""
-
-
 def run(folder: Path, **changes: Any) -> RunFolder:
-    values = {**VALUES, "output-dir": str(folder.parent), "name": folder.name, **changes}
-    run_serially(FlowerApp.read(ROOT), values, 3, {})
-    return RunFolder(folder)
+    return make_run(VALUES, 3, folder, **changes)
 
 
 def history(folder: RunFolder) -> list[dict[str, Any]]:
@@ -105,11 +98,11 @@ def interrupt(
     def stop(*args: Any) -> None:
         original(*args)
         if number_of(args) == after:
-            raise InterruptedRunError
+            raise KilledError
 
     with monkeypatch.context() as patch:
         patch.setattr(cls, name, stop)
-        with pytest.raises(InterruptedRunError):
+        with pytest.raises(KilledError):
             run(folder, **changes)
 
 
@@ -174,16 +167,6 @@ def test_a_second_server_is_refused_while_the_first_one_writes(
     assert [entry["round"] for entry in folder.rounds()] == [1, 2]
 
 
-def test_resume_begins_a_run_that_has_not_begun_and_repeats_nothing_of_a_finished_one(
-    uninterrupted: RunFolder, tmp_path: Path
-) -> None:
-    folder = run(tmp_path / "run", resume=True)
-    assert same(folder, uninterrupted)
-    before = folder.rounds()
-    assert same(run(tmp_path / "run", resume=True), uninterrupted)
-    assert folder.rounds() == before  # the seconds, too
-
-
 def test_another_configuration_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -213,14 +196,20 @@ def test_the_command_goes_on_with_a_folder(
 def test_a_finished_run_with_more_rounds_is_the_longer_run(
     uninterrupted: RunFolder, uninterrupted_with_states: RunFolder, tmp_path: Path, state: str
 ) -> None:
-    """Bit for bit; the learning rate's schedule does not know how many rounds there are to be."""
+    """Bit for bit; the learning rate's schedule does not know how many rounds there are to be.
+
+    ``resume`` begins a run that has not begun, and repeats nothing of one that is over.
+    """
     whole = uninterrupted_with_states if state == "keep" else uninterrupted
-    shorter = run(tmp_path / "run", rounds=2, **{"optimizer-state": state})
+    shorter = run(tmp_path / "run", rounds=2, resume=True, **{"optimizer-state": state})
     assert len(shorter.rounds()) == 2
     arguments = ["--app", str(ROOT), "--backend", "serial", "--resume", str(shorter.path)]
     assert main([*arguments, "--run-config", f"rounds={ROUNDS}"]) == 0
     assert shorter.config()["rounds"] == ROUNDS
     assert same(shorter, whole)
+    before = shorter.rounds()
+    assert same(run(shorter.path, resume=True, **{"optimizer-state": state}), whole)
+    assert shorter.rounds() == before  # the seconds, too
 
 
 def test_results_of_fewer_rounds_do_not_stay_beside_more(

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runs_in_process import ROOT, make_run
 
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.posteriors import Manifest
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 SMALL: dict[str, Any] = {
-    "model": "resnet8",
+    "model": "mlp",
     "rounds": 1,
     "local-epochs": 1,
     "mc-samples": 2,
@@ -27,10 +27,7 @@ pytestmark = pytest.mark.usefixtures("undrawn_figures")
 
 
 def run(tmp_path: Path, name: str, clients: int = 3, **changes: Any) -> RunFolder:
-    values = {key.replace("_", "-"): value for key, value in changes.items()}
-    overrides = {**SMALL, **values, "output-dir": str(tmp_path), "name": name}
-    run_serially(FlowerApp.read(ROOT), overrides, clients, {})
-    return RunFolder(tmp_path / name)
+    return make_run(SMALL, clients, tmp_path / name, **changes)
 
 
 @pytest.mark.slow
@@ -46,7 +43,7 @@ def run(tmp_path: Path, name: str, clients: int = 3, **changes: Any) -> RunFolde
 def test_every_inference_runs(
     inference: str, strategy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = run(tmp_path, "run", inference=inference, strategy=strategy)
+    folder = run(tmp_path, "run", model="resnet8", inference=inference, strategy=strategy)
     metrics = folder.metrics()
     assert 0.0 <= metrics["accuracy"] <= 1.0
     assert (metrics["mean-epistemic"] > 0) == (inference != "deterministic")
@@ -63,7 +60,7 @@ def test_every_inference_runs(
 def test_settings_reach_the_clients(tmp_path: Path) -> None:
     """Each of these changes the result: none is dropped on the way."""
     base = {"partition": "dirichlet", "alpha": 0.5, "strategy": "dwc", "prior": "previous-global"}
-    few = {"train-examples": 400, "test-examples": 50}
+    few = {"model": "resnet8", "train-examples": 400, "test-examples": 50}
     changes: list[dict[str, Any]] = [
         {},
         {"alpha": 5.0},
@@ -96,6 +93,7 @@ def test_a_run_knows_which_point_parameters_have_a_minimum(
 ) -> None:
     """A hostile client knows it too: one that did not would be refused, and prove nothing."""
     hostile: dict[str, Any] = {
+        "model": "resnet8",
         "inference": "deterministic",
         "strategy": "nwa",
         "attack": "sign-flip",

@@ -10,19 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from runs_in_process import KilledError, make_run
 
 import bfl
 import strategies.application.run
-from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError, DataError
 from bfl.evaluation.metrics import metrics
 from bfl.experiments.results.best import best_of
 from bfl.experiments.results.run_folder import BEST_POSTERIOR, RunFolder
 from bfl.experiments.run.evaluator import Evaluator
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 VALUES: dict[str, Any] = {
-    "model": "resnet8",
+    "model": "mlp",
     "inference": "deterministic",
     "strategy": "nwa",
     "rounds": 4,
@@ -40,15 +39,8 @@ ACCURACIES = {1: 0.2, 2: 0.6, 3: 0.5, 4: 0.1}
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
 
 
-class InterruptedRunError(Exception):
-    """Stands for whatever ends a process."""
-
-
 def run(folder: Path, **changes: Any) -> RunFolder:
-    given = {key.replace("_", "-"): value for key, value in changes.items()}
-    values = {**VALUES, **given, "output-dir": str(folder.parent), "name": folder.name}
-    run_serially(FlowerApp.read(ROOT), values, 2, {})
-    return RunFolder(folder)
+    return make_run(VALUES, 2, folder, **changes)
 
 
 @pytest.fixture
@@ -112,12 +104,12 @@ def test_early_stopping_is_exact_under_interruption(
         def stop(checkpoints: Any, checkpoint: Any, after: int = after) -> None:
             original(checkpoints, checkpoint)
             if checkpoint.server_round == after:
-                raise InterruptedRunError
+                raise KilledError
 
         name = tmp_path / f"interrupted-{after}"
         with monkeypatch.context() as patch:
             patch.setattr(strategies.application.run.Checkpoints, "save", stop)
-            with pytest.raises(InterruptedRunError):
+            with pytest.raises(KilledError):
                 run(name, patience=1)
         folder = run(name, patience=1, resume=True)
         assert lasting(folder) == lasting(whole)
@@ -141,14 +133,14 @@ def test_the_best_posterior_is_of_a_round_that_the_run_has(
     def stop(folder: RunFolder, *given: Any) -> None:
         original(folder, *given)
         if given[3] == 3:
-            raise InterruptedRunError
+            raise KilledError
 
     def worse(evaluator: Evaluator, posterior: Any, server_round: int) -> dict[str, float]:
         return {**measured(evaluator, posterior, server_round), "validation-accuracy": 0.01}
 
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "write_best_posterior", stop)
-        with pytest.raises(InterruptedRunError):
+        with pytest.raises(KilledError):
             run(tmp_path / "run")
     monkeypatch.setattr(Evaluator, "validation_metrics", worse)
     folder = run(tmp_path / "run", resume=True)

@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from runs_in_process import make_run
 
 from bfl import randomness
-from bfl.engine.flower import FlowerApp, run_serially
 from bfl.evaluation.prediction.monte_carlo import Predictor
-from bfl.experiments.results.run_folder import RunFolder
 from bfl.learning.training.task import LocalTask
 from bfl.learning.training.trainer import LocalTrainer
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 CLIENTS, SHUFFLED = 3, 1
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
@@ -54,11 +52,8 @@ def test_a_client_with_shuffled_labels_has_the_least_weight(
         "batch-size": 20,
         "mc-samples": 1,
         "evaluate-mc-samples": 1,
-        "output-dir": str(tmp_path),
-        "name": "run",
     }
-    run_serially(FlowerApp.read(ROOT), values, CLIENTS, {})
-    for entry in RunFolder(tmp_path / "run").rounds():
+    for entry in make_run(values, CLIENTS, tmp_path / "run").rounds():
         weights = [client["weight"] for client in entry["per-client"]]
         assert np.sum(weights) == pytest.approx(1)
         honest = [weight for k, weight in enumerate(weights) if k != SHUFFLED]

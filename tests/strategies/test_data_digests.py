@@ -83,7 +83,7 @@ def test_a_run_is_not_resumed_on_changed_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder is that of a run that was killed before its first round."""
-    values = {"model": "resnet8", "clients": 3, "output-dir": str(tmp_path), "name": "run"}
+    values = {"model": "mlp", "clients": 3, "output-dir": str(tmp_path), "name": "run"}
     configuration = resolve({**values, "rounds": 1, "test-examples": 20})
 
     def killed(*_: object, **__: object) -> None:

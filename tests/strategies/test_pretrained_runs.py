@@ -20,7 +20,7 @@ def run(tmp_path_factory):
 
     def make(name, **more):
         values = {
-            "model": "resnet8",
+            "model": "mlp",
             "inference": "deterministic",
             "strategy": "nwa",
             "train-examples": 300,
@@ -44,9 +44,10 @@ PRETRAINING = {"pretrain_examples": 0.5, "pretrain_epochs": 5}
 
 @pytest.mark.slow
 def test_run_begins_with_the_best_epoch(run, capsys):
-    without = run("without")
+    values = {"model": "resnet8", **PRETRAINING}
+    without = run("without", model="resnet8")
     capsys.readouterr()
-    folder = run("with", **PRETRAINING)
+    folder = run("with", **values)
     said = capsys.readouterr().out
     assert said.count("pre-training, epoch ") == 5
     # Both end with one round on 300 images, one of them after five epochs on 650 others.
@@ -58,7 +59,7 @@ def test_run_begins_with_the_best_epoch(run, capsys):
     [checkpoint] = (folder.path / "checkpoints").glob("round-000001.*.snapshot")
     for path in (folder.path / "metrics.json", folder.path / "posterior.npz", checkpoint):
         path.unlink()
-    again = run("with", **PRETRAINING, resume=True)
+    again = run("with", **values, resume=True)
     assert "pre-training, epoch" not in capsys.readouterr().out
     assert again.posterior()[0].digest() == digest
 

@@ -270,7 +270,7 @@ def test_an_epoch_is_judged_with_samples_enough(monkeypatch):
     judged = []
 
     def accuracy(**values):
-        configuration = resolve({"model": "resnet8", "evaluate-mc-samples": 1, **values})
+        configuration = resolve({"model": "mlp", "evaluate-mc-samples": 1, **values})
         evaluator = Evaluator(configuration, load_dataset("digits"))
         predict = evaluator.predict
 

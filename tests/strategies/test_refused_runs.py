@@ -53,7 +53,7 @@ def test_hostile_clients_need_nodes_that_allow_them() -> None:
 
 def test_a_refused_run_leaves_nothing(tmp_path: Path, tensorflow: Any) -> None:
     grid = DeploymentGrid(app, range(2), 2)
-    values = {**HOSTILE, "model": "resnet8", "output-dir": str(tmp_path), "name": "run"}
+    values = {**HOSTILE, "model": "mlp", "output-dir": str(tmp_path), "name": "run"}
     with pytest.raises(ConfigurationError, match="attack is 'noise' with attackers = 2"):
         run_federation(grid, resolve(values))
     assert {kind for _, kind in grid.asked} == {"query"}

@@ -23,7 +23,7 @@ from strategies.application import server_app
 ROUNDS, CLIENTS = 3, 3
 GIVEN = {
     "dataset": "digits",
-    "model": "resnet8",
+    "model": "mlp",
     "clients": CLIENTS,
     "rounds": ROUNDS,
     "server-evaluates": False,
