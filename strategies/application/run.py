@@ -25,7 +25,7 @@ from bfl.experiments.run.initial import given_posterior
 from bfl.experiments.run.network import NetworkDescription
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.simulation import made_up_name
-from bfl.experiments.tracking import TrackedRun, live_log
+from bfl.experiments.tracking import LiveLog, TrackedRun
 from bfl.federation.outgoing import is_private
 from bfl.federation.wire import posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
@@ -122,7 +122,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         described = describe_partition(configuration, dataset, partition, own)
         with (
             _opened(configuration, federation, digests, described) as (folder, checkpoint),
-            live_log(configuration.tracker, _tracked(folder), folder.rounds(), progress.say) as log,
+            LiveLog(configuration.tracker, _tracked(folder), folder.rounds(), progress.say) as log,
         ):
             advice = _advice(configuration, federation, folder, checkpoint, progress)
             engine_run.advise(advice)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +60,13 @@ class LiveLog:
         if tracking := self._tracking:
             self._guarded(lambda: tracking.log_end(self._last, numbers(metrics), figures))
 
-    def close(self, *, finished: bool) -> None:
-        """Close the log."""
+    def __enter__(self) -> LiveLog:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        """Close the log; a run that an error or an interruption ends is not finished."""
         if tracking := self._tracking:
-            self._guarded(lambda: tracking.close(finished=finished))
+            self._guarded(lambda: tracking.close(finished=error is None))
 
     def _guarded(self, act: Callable[[], None]) -> None:
         try:
@@ -73,20 +75,3 @@ class LiveLog:
             self._tracking = None
             lines = str(error).strip().splitlines() or [type(error).__name__]
             self._warn(f"log '{self._name}' has failed and is left out from now on: {lines[0]}")
-
-
-@contextmanager
-def live_log(
-    tracker: Tracker,
-    run: TrackedRun,
-    rounds: Sequence[Mapping[str, Any]],
-    warn: Callable[[str], None],
-) -> Iterator[LiveLog]:
-    """Give a block the log of a run, and close it afterwards; the arguments are ``LiveLog``'s."""
-    log = LiveLog(tracker, run, rounds, warn)
-    finished = False
-    try:
-        yield log
-        finished = True
-    finally:
-        log.close(finished=finished)

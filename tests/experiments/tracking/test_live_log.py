@@ -10,7 +10,7 @@ import pytest
 
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
-from bfl.experiments.tracking import TrackedRun, Tracker, Tracking, live_log, trackers
+from bfl.experiments.tracking import LiveLog, TrackedRun, Tracker, Tracking, trackers
 
 RUN = TrackedRun(Path("nowhere"), "name", "0" * 32, {})
 
@@ -53,7 +53,7 @@ def tracker(tracking: Tracking | Exception) -> Tracker:
 def test_numbers_of_rounds_are_logged_once_each_and_old_ones_made_up_for() -> None:
     tracking = Remembered(last=1)
     before = [{"round": 1, "accuracy": 0.1}, {"round": 2, "accuracy": 0.2}]
-    with live_log(tracker(tracking), RUN, before, pytest.fail) as log:
+    with LiveLog(tracker(tracking), RUN, before, pytest.fail) as log:
         log.round({"round": 2, "accuracy": 0.9})
         log.round({"round": 3, "accuracy": 0.3, "sha": "x", "flag": True, "per-client": []})
         log.end({"accuracy": 0.4}, [Path("a.png")])
@@ -68,7 +68,7 @@ def test_numbers_of_rounds_are_logged_once_each_and_old_ones_made_up_for() -> No
 @pytest.mark.parametrize("failing", ["log_round", "log_end", "close"])
 def test_a_log_that_fails_is_told_once_and_the_run_goes_on(failing: str) -> None:
     told: list[str] = []
-    with live_log(tracker(Remembered(failing=failing)), RUN, [], told.append) as log:
+    with LiveLog(tracker(Remembered(failing=failing)), RUN, [], told.append) as log:
         for number in (1, 2, 3):
             log.round({"round": number, "accuracy": 0.1})
         log.end({"accuracy": 0.4}, [])
@@ -77,7 +77,7 @@ def test_a_log_that_fails_is_told_once_and_the_run_goes_on(failing: str) -> None
 
 def test_a_log_that_cannot_be_opened_is_told_once() -> None:
     told: list[str] = []
-    with live_log(tracker(OSError("no host")), RUN, [{"round": 1}], told.append) as log:
+    with LiveLog(tracker(OSError("no host")), RUN, [{"round": 1}], told.append) as log:
         log.round({"round": 2})
     assert told == ["log 'one' has failed and is left out from now on: no host"]
 
@@ -86,7 +86,7 @@ def test_a_run_that_is_interrupted_is_not_logged_as_finished() -> None:
     tracking = Remembered()
     with (
         pytest.raises(KeyboardInterrupt),
-        live_log(tracker(tracking), RUN, [], pytest.fail),
+        LiveLog(tracker(tracking), RUN, [], pytest.fail),
     ):
         raise KeyboardInterrupt
     assert tracking.called == [("close", False)]

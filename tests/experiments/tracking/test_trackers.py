@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bfl.experiments.tracking import TrackedRun, live_log, trackers
+from bfl.experiments.tracking import LiveLog, TrackedRun, trackers
 
 KEY = "0123456789abcdef" * 2
 FIGURE = "learning-curve.png"
@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> TrackedRun:
 
 def log(word: str, run: TrackedRun, before: list[dict[str, Any]], *new: int, end: bool) -> None:
     """Log a run as it would be: with rounds made before, new ones, and perhaps its end."""
-    with live_log(trackers.create(word), run, before, pytest.fail) as live:
+    with LiveLog(trackers.create(word), run, before, pytest.fail) as live:
         for entry in lines(*new):
             live.round(entry)
         if end:
@@ -76,7 +76,7 @@ def test_tensorboard(run: TrackedRun) -> None:
 def test_tensorboard_can_be_read_while_the_run_goes_on(run: TrackedRun) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    with live_log(trackers.create("tensorboard"), run, [], pytest.fail) as live:
+    with LiveLog(trackers.create("tensorboard"), run, [], pytest.fail) as live:
         for entry in lines(1, 2):
             live.round(entry)
         read = EventAccumulator(str(run.path / "tensorboard"))
