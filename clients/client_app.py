@@ -23,6 +23,7 @@ A node's configuration (``--node-config`` of a SuperNode; set by Flower in a sim
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass
 from functools import lru_cache
@@ -174,8 +175,9 @@ def train(message: Message, context: Context) -> Message:
     """Train the received posterior on this client's data for some epochs (Algorithm 1)."""
     config: Any = message.content[CONFIG]
     task = TrainTask.from_config(config)
+    started = time.monotonic()
     client = prepared(message, context, task)
-    with deadline(client.configuration.keys.client_timeout):
+    with deadline(client.seconds_left(started)):
         return _train(message, context, task, client)
 
 
@@ -185,8 +187,9 @@ def close(message: Message, context: Context) -> Message:
     """Add up over this client's data what the closing round asks of the final network."""
     config: Any = message.content[CONFIG]
     task = TrainTask.from_config(config)
+    started = time.monotonic()
     client = prepared(message, context, task)
-    with deadline(client.configuration.keys.client_timeout):
+    with deadline(client.seconds_left(started)):
         return closed(message, context, task, client)
 
 
@@ -214,9 +217,13 @@ class PreparedClient:
     options: tuple[type[Option], ...]
     trainer: LocalTrainer | None = None
 
+    def seconds_left(self, started: float) -> float:
+        """Return how long a task that came at a time of ``time.monotonic`` may still take."""
+        return self.configuration.keys.client_timeout - (time.monotonic() - started)
+
 
 def prepared(message: Message, context: Context, task: TrainTask) -> PreparedClient:
-    """Return the client that a task is for.
+    """Return the client that a task is for, as it was prepared if it is asked for the same again.
 
     Raises:
         BflError: The node refuses the task, or the client cannot train on what it is asked to.
@@ -224,16 +231,23 @@ def prepared(message: Message, context: Context, task: TrainTask) -> PreparedCli
     beside = EXTRAS in message.content
     examples = None if task.examples is None else task.examples.tobytes()
     node = tuple(sorted(context.node_config.items()))
-    key = (node, task.configuration, task.partition_id, task.num_classes, examples, beside)
+    # One text for all clients of the process, each of whose messages brings one of its own.
+    asked = (node, sys.intern(task.configuration), task.num_classes, examples, beside)
     clients = _clients(context.run_id)
-    if key not in clients:
-        clients[key] = _prepared(Node.of(context), task, beside)
-    return clients[key]
+    # One a partition, so that no server fills the memory by asking for other examples each round.
+    before, client = clients.get(task.partition_id, (None, None))
+    if client is None or before != asked:
+        client = _prepared(Node.of(context), task, beside)
+        clients[task.partition_id] = (asked, client)
+    return client
 
 
 @lru_cache(maxsize=1)
-def _clients(run_id: int) -> dict[Any, PreparedClient]:
-    """Return a run's clients of this process; those of the run before are forgotten."""
+def _clients(run_id: int) -> dict[int, tuple[Any, PreparedClient]]:
+    """Return a run's clients of this process, by partition id, with what each was asked for.
+
+    Those of the run before are forgotten.
+    """
     return {}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from bfl import plugins
 from bfl.configuration import resolve
 from bfl.engine.flower import new_run
-from bfl.errors import DataError
+from bfl.errors import BflError, DataError
 from bfl.federation.node_description import NodeDescription
 from bfl.federation.wire import TrainTask
-from clients.client_app import describe, train
+from clients.client_app import PreparedClient, describe, prepared, train
 from clients.node import Node
 
 NODE = {"partition-id": 1, "num-partitions": 3}
@@ -349,3 +350,24 @@ def test_a_plugin_that_is_missing_is_said_and_not_the_data_that_it_would_have(
     description = NodeDescription.from_content(reply.content)
     assert "plugins-dir" in description.unfit
     assert description.personal_model == ""
+
+
+def test_a_client_is_prepared_again_if_it_is_asked_for_something_else() -> None:
+    """The client before is forgotten: a server that asks for more each round fills no memory."""
+    run = new_run({})
+    context = Context(run.run_id, 1, {**NODE, "simulation": True}, RecordDict(), {})
+    message = Message(RecordDict(), 1, "train")
+
+    def client(*examples: int, **values: Any) -> PreparedClient:
+        given = json.dumps({"dataset": "digits", **values})
+        return prepared(message, context, TrainTask(1, 1, given, 10, np.array(examples)))
+
+    first = client(3, 5)
+    assert client(3, 5) is first
+    assert client(3, 5, seed=1).configuration.keys.seed == 1
+    forgotten = weakref.ref(first)
+    del first
+    assert client(7).examples.tolist() == [7]
+    assert forgotten() is None
+    with pytest.raises(BflError, match="not in its data"):
+        client(10_000)
