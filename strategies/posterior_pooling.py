@@ -228,6 +228,7 @@ class PosteriorPooling(Strategy):
         pooled = end_round(course.opened, course.clients.replying(replies, course.usable))
         course.state, course.pooled = pooled.state, replace(pooled, models=None)
         course.opened, course.messages = None, ()
+        course.warnings.of_weights(server_round, self.method.weighting.name, pooled)
         return posterior_to_arrays(pooled.state.posterior), MetricRecord(dict(pooled.metrics))
 
     def configure_evaluate(
@@ -323,7 +324,6 @@ class PosteriorPooling(Strategy):
         """Tell whoever looks on of the round that is over; return whether it is the last."""
         of_models, pooled = self.run.evaluate_models(course.state), course.pooled
         metrics: dict[str, Any] = {**pooled.metrics, **evaluated, **of_models}
-        course.warnings.of_weights(course.state.server_round, self.method.weighting.name, pooled)
         course.warnings.of_numbers(course.state.server_round, metrics)
         finished = Round(course.state, metrics, seconds, pooled.clients)
         return bool(self.on_round and self.on_round(finished))

@@ -131,6 +131,25 @@ def test_a_sample_of_clients_is_flowers_as_well() -> None:
     assert digest(run(make().start)) == digest(run(flowers(make())))
 
 
+def test_flowers_start_warns_of_weights_as_ours_does() -> None:
+    """One of three echoes what it has received, and outweighs the others."""
+
+    def echo(message: Message, context: Context) -> RecordDict:
+        if context.node_config["partition-id"]:
+            return learn(message, context)
+        arrays: Any = message.content["arrays"]
+        return reply_content(posterior_from_arrays(arrays), {"num-examples": 10})
+
+    told: dict[str, list[str]] = {"ours": [], "flowers": []}
+    for whose, warn in told.items():
+        strategy = strategies.Conflation(
+            weighting="distance", clients=CLIENTS, on_warning=warn.append
+        )
+        run(strategy.start if whose == "ours" else flowers(strategy), make_training_app(echo))
+    assert len(told["ours"]) == 1
+    assert told["flowers"] == told["ours"]
+
+
 def test_a_strategy_begins_anew_with_each_start() -> None:
     strategy = strategies.Conflation(server_optimizer="adam")
     first = digest(run(flowers(strategy)))
