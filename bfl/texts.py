@@ -6,9 +6,11 @@ import codecs
 import json
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from bfl.errors import ConfigurationError
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -122,3 +124,27 @@ def _parsed(parse: Callable[[str], Any], given: str | bytes | bytearray, kind: s
             for inner in (outer.values() if isinstance(outer, dict) else outer)
         ]
     raise too_deep
+
+
+def assigned(entries: Sequence[tuple[str, int | None]], clients: int, key: str) -> tuple[int, ...]:
+    """Return which entry of a text such as ``mlp:2,cnn1:6`` each client has, counted from 0.
+
+    Args:
+        entries: At least one word, each with its number of clients; None, which only the last one
+            may have: all that are left.
+        clients: The number of clients.
+        key: What says them, for the message.
+
+    Raises:
+        ConfigurationError: The numbers are not those of the clients.
+    """
+    named = sum(count or 0 for _, count in entries)
+    open_ended = entries[-1][1] is None
+    if named > clients or (named < clients and not open_ended):
+        said = ",".join(f"{word}:{count}" if count else word for word, count in entries)
+        raise ConfigurationError(
+            f"{key} is '{said}', for {named} clients, and there are {clients}; allowed: numbers "
+            f"that sum to {clients}, or a last one without a number, for all that are left"
+        )
+    numbers = [clients - named if count is None else count for _, count in entries]
+    return tuple(index for index, number in enumerate(numbers) for _ in range(number))

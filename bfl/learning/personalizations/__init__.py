@@ -15,13 +15,13 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from pydantic import Field, field_validator
 
-from bfl.data.datasets.base import assigned
 from bfl.errors import ConfigurationError
 from bfl.federation.client_metrics import MEME, PERSONAL
 from bfl.federation.parts import Arrays, Part, Trained
 from bfl.learning.models import create_architecture
 from bfl.learning.objectives import SoftLabels
 from bfl.registry import Registry
+from bfl.texts import assigned
 
 _ENTRY = re.compile(r"([a-z][a-z0-9_-]*)\s*(?::\s*([0-9]+))?")
 _GRAMMAR = (
