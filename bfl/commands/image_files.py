@@ -43,23 +43,28 @@ def read_images(path: Path, array: str = "", *, unclear: str) -> npt.NDArray[Any
     return found
 
 
-def read_pictures(path: Path, reading: Reading) -> dict[str, Images]:
-    """Return the images in a folder, or in one file of it, each by its path there.
+def read_pictures(path: Path, reading: Reading) -> tuple[tuple[str, ...], Images]:
+    """Return the images in a folder, or in one file, (N, H, W, C), and their N paths from there.
 
     Args:
-        path: A folder, in and below which all image files are taken, or an image file.
+        path: A folder, in and below which all image files are taken but hidden ones; or an image
+            file.
         reading: The shape that they get.
 
     Raises:
         DataError: There are none, or one cannot be read.
     """
+    root = path.parent if path.is_file() else path
     inside = [path] if path.is_file() else sorted(path.rglob("*"))
-    files = [each for each in inside if each.suffix.lower() in PICTURES and each.is_file()]
+    named = {each.relative_to(root): each for each in inside if each.is_file()}
+    files = {
+        str(name): each
+        for name, each in named.items()
+        if name.suffix.lower() in PICTURES and not any(p.startswith(".") for p in name.parts)
+    }
     if not files:
         raise DataError(f"{path} has no image; their names end with {', '.join(PICTURES)}")
-    root = path.parent if path.is_file() else path
-    images = stacked(map(opened_picture, files), len(files), reading)
-    return dict(zip((str(each.relative_to(root)) for each in files), images, strict=True))
+    return tuple(files), stacked(map(opened_picture, files.values()), len(files), reading)
 
 
 def read_labels(path: Path, images: int, classes: int) -> npt.NDArray[np.int64]:

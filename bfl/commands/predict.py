@@ -81,7 +81,7 @@ def add_prediction_to(command: argparse.ArgumentParser) -> None:
 def predict_images(given: argparse.Namespace) -> None:
     """Predict images, write all that is predicted, and print the first."""
     result = load(given.folder, given.posterior)
-    output = given.output or Path(f"{given.data.stem}-predictions.npz")
+    output = given.output or Path(f"{given.data.resolve().stem}-predictions.npz")
     check_new(output)
     unclear = "say by --array which of them are the images"
     table = given.data.suffix.lower() in SUFFIXES
@@ -95,8 +95,7 @@ def predict_images(given: argparse.Namespace) -> None:
     elif given.data.is_dir() or given.data.suffix.lower() in PICTURES:
         size = height if height == width else 0
         reading = replace(Reading.of(result.configuration), size=size, channels=channels)
-        pictures = read_pictures(given.data, reading)
-        files, images = tuple(pictures), np.stack(list(pictures.values()))
+        files, images = read_pictures(given.data, reading)
         if images.dtype.kind == "f":
             images = images / 255
     else:

@@ -123,6 +123,7 @@ def test_image_files_are_predicted_as_their_arrays(
         Image.fromarray(images[index, :, :, 0]).save(tmp_path / "new" / name)
     large = Image.fromarray(np.kron(images[2, :, :, 0], np.ones((3, 3), np.uint8)))
     large.convert("RGB").save(tmp_path / "new" / "c.png")
+    (tmp_path / "new" / "._b.png").write_bytes(b"left by another system")
     output = tmp_path / "out.npz"
     command = ["predict", str(result.folder), "--data", str(tmp_path / "new")]
     assert main([*command, "--output", str(output)]) == 0
