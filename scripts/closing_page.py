@@ -228,7 +228,7 @@ def curvatures(
             made = [run[MADE] for run in line.runs.values()]
             cells = [partition, form, str(len(seeds)), f"{100 * accuracy:.1f}"]
             cells += [f"{value:.3f}" for value in rest]
-            cells.append(f"{min(made):.0f} to {max(made):.0f}")
+            cells.append(" to ".join(dict.fromkeys(f"{n:.0f}" for n in (min(made), max(made)))))
             cells += [f"{message_share(form):.2f}", f"{1000 * price['curvatures'][form]:.0f}"]
             rows.append(f"| {' | '.join(cells)} |")
     return rows
