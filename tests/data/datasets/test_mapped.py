@@ -45,6 +45,9 @@ def test_what_would_be_copied_is_refused(folder: Path) -> None:
     np.save(folder / "x_train.npy", np.zeros((IMAGES, 2, 2, 1), np.float32))
     with pytest.raises(BflError, match="float32"):
         load_dataset(f"mapped:{folder}")
+    (folder / "y_test.npy").write_bytes(b"")
+    with pytest.raises(BflError, match=r"y_test\.npy"):
+        load_dataset(f"mapped:{folder}")
     (folder / "y_test.npy").unlink()
     with pytest.raises(BflError, match=r"y_test\.npy"):
         load_dataset(f"mapped:{folder}")

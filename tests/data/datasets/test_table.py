@@ -110,20 +110,31 @@ def test_bad_tables_are_refused_in_one_line(
     assert "\n" not in str(error.value)
 
 
+SOUND = "age,outcome\n" + "1,ill\n2,well\n" * 5
+
+
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "text", "said"),
     [
-        ("some.parquet", "no table"),
-        ("empty.csv", ""),
-        ("twice.csv", "age,age,outcome\n1,2,ill\n2,3,well\n"),
-        ("longer.csv", "age,outcome\n1,ill,2\n2,well\n"),
-        ("later.csv", "age,outcome\n1,ill\n2,well,3\n"),
+        ("some.parquet", "no table", "cannot be read"),
+        ("empty.csv", "", "cannot be read"),
+        (
+            "twice.csv",
+            "age," + SOUND.replace("\n1,", "\n3,1,").replace("\n2,", "\n3,2,"),
+            "'age'.*twice",
+        ),
+        ("longer.csv", SOUND.replace("1,ill", "1,ill,2", 1), "cannot be read"),
+        ("later.csv", SOUND + "1,well,2\n", "cannot be read"),
+        ("row.csv", "age,outcome\n1,ill\n", "1 rows.*test-share"),
     ],
 )
-def test_what_is_no_table_is_refused(tmp_path: Path, name: str, text: str) -> None:
+def test_what_is_no_table_is_refused(tmp_path: Path, name: str, text: str, said: str) -> None:
+    (tmp_path / "sound.csv").write_text(SOUND)
+    reading = Reading(target="outcome")
+    assert load_dataset(f"table:{tmp_path / 'sound.csv'}", "", reading).class_names
     (tmp_path / name).write_text(text)
-    with pytest.raises(BflError, match=name):
-        load_dataset(f"table:{tmp_path / name}")
+    with pytest.raises(BflError, match=f"{name}.*{said}"):
+        load_dataset(f"table:{tmp_path / name}", "", reading)
 
 
 def test_whole_numbers_are_classes_in_their_order(tmp_path: Path) -> None:
