@@ -14,7 +14,6 @@ from rich.console import Console
 
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.engine.run import EngineRun
-from bfl.engine.watched import watched_process
 from bfl.errors import BflError, DataError, RunError
 from bfl.experiments.results.progress import Follower
 from bfl.experiments.results.run_folder import METRICS, RunFolder
@@ -150,9 +149,7 @@ class _Runner:
         self.folder.keep(self.finished[name] for name in self.outcome.skipped)
         try:
             for run, _ in list(self._pending.values()):
-                if run.name in watched_process().died:
-                    self._failed(run, RunError(watched_process().died[run.name]))
-                elif run.name in self.same:
+                if run.name in self.same:
                     self._take_over(run, self.same[run.name])
                 else:
                     self._settle(run)
@@ -221,7 +218,6 @@ class _Runner:
     def _make(self, run: PlannedRun) -> None:
         folder = self.folder.run(run.name)
         engine_run = EngineRun(advice=GO_ON)
-        watched_process().begins(run.name)
         with engine_run.in_progress():
             engine = self._started_engine()
             started = last = time.monotonic()
@@ -247,8 +243,6 @@ class _Runner:
                 self._failed(run, error)
                 self._end_engine()
                 return
-            finally:
-                watched_process().ends()
         took = timedelta(seconds=round(time.monotonic() - started))
         left = left_in_words(self._seconds_left(run, 0.0))
         self._made(run, f"{_numbers(folder)}  ({took}{'; ' if left else ''}{left})")
