@@ -85,7 +85,9 @@ def free_ports(count: int) -> list[int]:
 def federation(folder: Path) -> Iterator[FederationFolder]:
     """Start a federation; stop it at the end."""
     port, superlink = free_ports(2)
-    settings = ServerSettings(("localhost",), bind="127.0.0.1", port=port, superlink_port=superlink)
+    settings = ServerSettings(
+        hosts=("localhost",), bind="127.0.0.1", port=port, superlink_port=superlink
+    )
     made = setup.init(folder / "federation", settings, CLIENTS, datetime.now(UTC))
     log = folder / "server.log"
     scripts = [made.server, *(made.client(f"client-{n}") for n in range(CLIENTS))]

@@ -130,20 +130,16 @@ def make(given: argparse.Namespace) -> None:
 
 
 def _settings(given: argparse.Namespace) -> ServerSettings:
-    from bfl.deployment.settings import ServerSettings, checked_hosts, checked_port
+    from bfl.deployment.settings import ServerSettings
 
     chosen = {
+        "hosts": given.host,
         "bind": given.bind,
-        "port": given.port and checked_port(given.port, "--port"),
-        "superlink_port": given.superlink_port
-        and checked_port(given.superlink_port, "--superlink-port"),
+        "port": given.port,
+        "superlink-port": given.superlink_port,
     }
-    settings = ServerSettings(
-        checked_hosts(given.host), **{key: value for key, value in chosen.items() if value}
-    )
-    if settings.port == settings.superlink_port:
-        raise ConfigurationError(f"--port and --superlink-port are both {settings.port}")
-    return settings
+    told = {key: value for key, value in chosen.items() if value is not None}
+    return ServerSettings.parse(told, "bfl federation init")
 
 
 def add_client(given: argparse.Namespace) -> None:

@@ -66,6 +66,8 @@ def wrong_type(key: str, given: Any, kind: str) -> str:
 def _refused(location: tuple[Any, ...], given: Any, row: Any) -> str:
     # A default that is refused has the attribute's name.
     key = ".".join(kebab(str(part)) for part in location) or "configuration"
+    if row["type"] == "missing":
+        return f"{key} is missing"
     return f"{key} is {given!r}; allowed: {_allowed(row)}"
 
 

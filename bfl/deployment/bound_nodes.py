@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bfl.errors import DataError
+from bfl.deployment.client_list import Client
+from bfl.errors import ConfigurationError, DataError
 from bfl.files import given_path, write_atomically
 from bfl.texts import from_json, read_text
 
@@ -25,33 +25,14 @@ MARK = "bfl-federation"
 environment the name is missing does not believe nodes for that."""
 
 
-@dataclass(frozen=True)
-class BoundNode:
-    """A client's node.
-
-    Attributes:
-        name: The client's name.
-        partition_id: The one partition that it may play.
-        public_key: Its public key.
-    """
-
-    name: str
-    partition_id: int
-    public_key: str
-
-
-BoundNodes = Mapping[int, BoundNode]
-"""The nodes whose keys are registered, by Flower's node id."""
-
-
-def write_bound_nodes(path: Path, nodes: BoundNodes) -> None:
-    """Write which node may play what."""
-    tables = {str(node): asdict(bound) for node, bound in nodes.items()}
+def write_bound_nodes(path: Path, nodes: Mapping[int, Client]) -> None:
+    """Write which client's node may play what, by Flower's node id."""
+    tables = {str(node): client.model_dump(by_alias=True) for node, client in nodes.items()}
     write_atomically(path, json.dumps(tables, indent=1).encode())
 
 
-def read_bound_nodes(path: Path) -> dict[int, BoundNode]:
-    """Return which node may play what; none if nothing has been written yet.
+def read_bound_nodes(path: Path) -> dict[int, Client]:
+    """Return which client's node may play what; none if nothing has been written yet.
 
     Raises:
         DataError: The file is damaged.
@@ -60,8 +41,8 @@ def read_bound_nodes(path: Path) -> dict[int, BoundNode]:
         return {}
     try:
         tables = from_json(path.read_bytes())
-        return {int(node): BoundNode(**fields) for node, fields in tables.items()}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+        return {int(node): Client.parse(told, node) for node, told in tables.items()}
+    except (OSError, ValueError, TypeError, AttributeError, ConfigurationError) as error:
         raise DataError(f"{path} does not say which node plays which partition: {error}") from error
 
 

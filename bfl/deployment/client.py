@@ -29,7 +29,7 @@ from bfl.deployment.authority import (
 from bfl.deployment.certificates import check_dates
 from bfl.deployment.private_files import check_private, private_folder, write_private
 from bfl.deployment.processes import Processes, flower_environment
-from bfl.deployment.settings import Identity, NodeSettings
+from bfl.deployment.settings import Identity, NodeSettings, NodeTable
 from bfl.engine.flower.warm import NodePort, Task, Tasks, WarmWorker, node_command
 from bfl.errors import DataError
 from bfl.experiments.results.identity import locked
@@ -70,7 +70,7 @@ def check_client(folder: Path, now: datetime) -> tuple[Identity, NodeSettings]:
         ) from error
     authority = load_certificate(folder / names.CA)
     check_dates(authority, node, "the authority's certificate", now)
-    return identity, NodeSettings.read(folder / names.NODE, identity.name)
+    return identity, NodeSettings.of_client(folder / names.NODE, identity.name)
 
 
 def check_connection(identity: Identity, authority: Path) -> str | None:
@@ -151,25 +151,13 @@ def node_config(identity: Identity, node: NodeSettings, state: Path, key: Path) 
         state: Where what the client keeps between rounds is.
         key: The file with its private key.
     """
-    own = {"dataset": node.dataset} if node.dataset else {}
-    if node.exchange:
-        own["exchange"] = node.exchange
-    if node.personal_model:
-        own["personal-model"] = node.personal_model
-    if node.clients_list:
-        own |= {"signing-key": str(key), "clients-list": node.clients_list}
+    told = node.model_dump(by_alias=True, include=set(NodeTable.model_fields))
     return {
         "partition-id": identity.partition_id,
         "num-partitions": identity.num_partitions,
         "state-dir": str(state / "client"),
-        # Always: without them, the app looks where the run says.
-        "data-dir": str(node.data_dir),
-        "plugins-dir": str(node.plugins_dir),
-        "allow-run-paths": node.allow_run_paths,
-        "private": node.private,
-        "allow-attack": node.allow_attack,
-        "greatest-weight": node.greatest_weight,
-        **own,
+        **({"signing-key": str(key)} if node.clients_list else {}),
+        **{name: value for name, value in told.items() if value != ""},
     }
 
 
@@ -210,7 +198,7 @@ def _play(identity: Identity, node: NodeSettings, folder: Path, state: Path, say
     _certify_port(state, datetime.now(UTC))
     with (
         Processes(environment, work) as processes,
-        WarmWorker(port, environment, work, say, node.task_timeout, node.bundles) as worker,
+        WarmWorker(port, environment, work, say, node.task_timeout, node.bundles or ()) as worker,
     ):
         processes.start(
             f"the SuperNode of client {identity.name}",

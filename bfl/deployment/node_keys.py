@@ -25,12 +25,11 @@ def openssh_public(key: ec.EllipticCurvePublicKey) -> str:
     ).decode("ascii")
 
 
-def checked_public(text: str, client: str) -> str:
+def checked_public(text: str) -> str:
     """Return a public key as ``openssh_public`` writes it, whatever its comment.
 
     Args:
         text: The key's line, as ``ssh-keygen -t ecdsa -b 384`` writes it.
-        client: Whose it is, for the message.
 
     Raises:
         ConfigurationError: It is not a public key that Flower takes.
@@ -40,11 +39,10 @@ def checked_public(text: str, client: str) -> str:
         key = serialization.load_ssh_public_key(text.strip().encode())
     except (ValueError, UnsupportedAlgorithm) as error:
         raise ConfigurationError(
-            f"client {client}: its public-key is not one in OpenSSH's format; {allowed}"
+            f"its public-key is not one in OpenSSH's format; {allowed}"
         ) from error
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise ConfigurationError(
-            f"client {client}: its public-key is not of an elliptic curve, and Flower takes no "
-            f"other; {allowed}"
+            f"its public-key is not of an elliptic curve, and Flower takes no other; {allowed}"
         )
     return openssh_public(key)

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bfl.deployment.bound_nodes import BoundNode, read_bound_nodes, write_bound_nodes
+from bfl.deployment.bound_nodes import read_bound_nodes, write_bound_nodes
 from bfl.deployment.client_list import Client, ClientList
 from bfl.errors import RunError
 from bfl.texts import from_json
@@ -53,11 +53,11 @@ class Registration:
             write_bound_nodes(self._path, nodes)
             raise refused
         # A client may have got another name or partition under its key.
-        nodes = {node: _bound(by_key[bound.public_key]) for node, bound in nodes.items()}
+        nodes = {node: by_key[bound.public_key] for node, bound in nodes.items()}
         write_bound_nodes(self._path, nodes)
         known = {bound.public_key for bound in nodes.values()}
         for key in by_key.keys() - known:
-            nodes[self._register(by_key[key])] = _bound(by_key[key])
+            nodes[self._register(by_key[key])] = by_key[key]
             # One by one: whatever ends this process, a key that Flower knows is written down.
             write_bound_nodes(self._path, nodes)
 
@@ -79,7 +79,7 @@ class Registration:
         self._say(f"client {client.name} may play partition {client.partition_id}")
         return int(answer["node-id"])
 
-    def _unregister(self, node: int, bound: BoundNode) -> None:
+    def _unregister(self, node: int, client: Client) -> None:
         status, said = self._flwr(
             *("supernode", "unregister", str(node), CONNECTION, "--format", "json")
         )
@@ -87,12 +87,8 @@ class Registration:
         # Gone is gone, also where Flower has lost its state.
         if status and "not found" not in said.lower():
             reason = answer.get("error-message", said).strip()
-            raise RunError(f"client {bound.name}: Flower does not take back its key: {reason}")
-        self._say(f"client {bound.name} is revoked")
-
-
-def _bound(client: Client) -> BoundNode:
-    return BoundNode(client.name, client.partition_id, client.public_key)
+            raise RunError(f"client {client.name}: Flower does not take back its key: {reason}")
+        self._say(f"client {client.name} is revoked")
 
 
 def _json(said: str) -> dict[str, str]:

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Self
 
 import pydantic
-import tomli_w
+from pydantic import AfterValidator, Field
 
 from bfl.configuration.sources import read_toml
+from bfl.configuration.tables import Table
 from bfl.data.datasets import validate_dataset
 from bfl.deployment.authority import LOOPBACK, general_name
-from bfl.errors import ConfigurationError, unknown_name
+from bfl.errors import ConfigurationError
 from bfl.federation.exchanges import exchanges
-from bfl.files import given_path, write_atomically
+from bfl.files import given_path
 from bfl.learning.models import create_architecture
+from bfl.registry import kebab
 
 EVERY_ADDRESS, EVERY_ADDRESS_6 = "0.0.0.0", "::"  # which takes IPv4 as well
 PORT, SUPERLINK_PORT = 8443, 9443
 
-_MADE = "# Made by bfl federation; what it says of others is lost when it is changed by hand.\n\n"
+MADE = "# Made by bfl federation; what it says of others is lost when it is changed by hand.\n\n"
+"""Head of the files that tell a client who it is."""
 
 NODE_FILE = """\
 # What this machine alone decides; the server does not see this file. Start the client anew after a
@@ -74,300 +74,8 @@ NODE_FILE = """\
 # allow-attack = true
 """
 
-NODE_KEYS = (
-    "dataset",
-    "data-dir",
-    "plugins-dir",
-    "cpus",
-    "task-timeout",
-    "allow-run-paths",
-    "exchange",
-    "clients-list",
-    "greatest-weight",
-    "bundles",
-    "private",
-    "personal-model",
-    "allow-attack",
-)
-
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-
 TASK_TIMEOUT = 86400.0
 """Seconds."""
-
-
-@dataclass(frozen=True)
-class ServerSettings:
-    """Address of the server and how it is reached.
-
-    Attributes:
-        hosts: The names and addresses by which clients call it; the first is what they are told.
-        bind: The address on which it listens; empty: by the hosts.
-        port: The port for clients.
-        superlink_port: The port of Flower's SuperLink, on loopback.
-    """
-
-    hosts: tuple[str, ...]
-    bind: str = ""
-    port: int = PORT
-    superlink_port: int = SUPERLINK_PORT
-
-    @property
-    def listens(self) -> tuple[str, ...]:
-        """The addresses on which it listens: this machine's alone if its hosts mean no other."""
-        if all(host in LOOPBACK or host.startswith("127.") for host in self.hosts):
-            here = dict.fromkeys("::1" if host == "::1" else "127.0.0.1" for host in self.hosts)
-            return (self.bind,) if self.bind else tuple(here)
-        return (self.bind or (EVERY_ADDRESS_6 if ":" in "".join(self.hosts) else EVERY_ADDRESS),)
-
-    def write(self, path: Path) -> None:
-        """Write the settings as TOML."""
-        ports = {"port": self.port, "superlink-port": self.superlink_port}
-        bind = {"bind": self.bind} if self.bind else {}
-        settings = {"hosts": list(self.hosts), **bind, **ports}
-        write_atomically(path, tomli_w.dumps(settings).encode())
-
-    @classmethod
-    def read(cls, path: Path) -> ServerSettings:
-        """Return the settings in a file.
-
-        Raises:
-            ConfigurationError: It cannot be read, or a value is wrong.
-        """
-        given = read_toml(path)
-        _check_keys(given, ("hosts", "bind", "port", "superlink-port"), path)
-        hosts = given.get("hosts")
-        if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
-            raise ConfigurationError(f"{path}: hosts is {hosts!r}; allowed: a list of host names")
-        return cls(
-            hosts=checked_hosts(hosts),
-            bind=str(given.get("bind", "")),
-            port=checked_port(given.get("port", PORT), f"{path}: port"),
-            superlink_port=checked_port(
-                given.get("superlink-port", SUPERLINK_PORT), f"{path}: superlink-port"
-            ),
-        )
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Identity of a client, and the server that it calls.
-
-    Attributes:
-        name: Its name in the list of clients.
-        server: The server's host, as it stands in its certificate.
-        port: The server's port.
-        partition_id: The partition that it plays.
-        num_partitions: How many clients there are.
-    """
-
-    name: str
-    server: str
-    port: int
-    partition_id: int
-    num_partitions: int
-
-    @property
-    def address(self) -> str:
-        """The server's host and port."""
-        host = f"[{self.server}]" if ":" in self.server else self.server
-        return f"{host}:{self.port}"
-
-    def write(self, path: Path) -> None:
-        """Write the identity as TOML."""
-        text = tomli_w.dumps(
-            {
-                "name": self.name,
-                "server": self.server,
-                "port": self.port,
-                "partition-id": self.partition_id,
-                "num-partitions": self.num_partitions,
-            }
-        )
-        write_atomically(path, (_MADE + text).encode())
-
-    @classmethod
-    def read(cls, path: Path) -> Identity:
-        """Return the identity in a file.
-
-        Raises:
-            ConfigurationError: It cannot be read, or a value is missing or wrong.
-        """
-        given = read_toml(path)
-        keys = ("name", "server", "port", "partition-id", "num-partitions")
-        _check_keys(given, keys, path)
-        for key in keys:
-            expected = str if key in ("name", "server") else int
-            if type(given.get(key)) is not expected:
-                raise ConfigurationError(f"{path}: {key} is {given.get(key)!r}")
-        (server,) = checked_hosts([given["server"]])
-        return cls(
-            name=given["name"],
-            server=server,
-            port=checked_port(given["port"], f"{path}: port"),
-            partition_id=given["partition-id"],
-            num_partitions=given["num-partitions"],
-        )
-
-
-@dataclass(frozen=True)
-class NodeSettings:
-    """Settings that a client's machine alone decides.
-
-    Attributes:
-        dataset: Data of the client's own, with an absolute path; empty: its part of the run's.
-        data_dir: Where archives are.
-        plugins_dir: Where the files of plugins are.
-        cpus: How many CPUs it computes with; 0: all.
-        task_timeout: Seconds that a task may take.
-        allow_run_paths: Whether it reads archives that a run names by their paths.
-        exchange: The one exchange that it takes part in; empty: any.
-        clients_list: Its own copy of the list of clients, with an absolute path; empty: none.
-        greatest_weight: The greatest weight with which it sends anything to be added up; 1: any.
-        bundles: The SHA-256 of each bundle that it runs; none: it runs all.
-        private: Whether it sends nothing without noise of its own, and no number of examples.
-        personal_model: The architecture of its personal model; empty: as the run says.
-        allow_attack: Whether it may play a hostile client.
-    """
-
-    dataset: str
-    data_dir: Path
-    plugins_dir: Path
-    cpus: int
-    task_timeout: float
-    allow_run_paths: bool
-    exchange: str
-    clients_list: str
-    greatest_weight: float
-    bundles: tuple[str, ...]
-    private: bool
-    personal_model: str
-    allow_attack: bool
-
-    @classmethod
-    def read(cls, path: Path, client: str) -> NodeSettings:
-        """Return the settings in a file; the defaults without it.
-
-        Args:
-            path: The file.
-            client: The client's name, for messages.
-
-        Raises:
-            ConfigurationError: A key is unknown, or what it names is not on this machine.
-        """
-        given = read_toml(path) if path.exists() else {}
-        _check_keys(given, NODE_KEYS, path)
-        cpus = given.get("cpus", 0)
-        if type(cpus) is not int or cpus < 0:
-            raise ConfigurationError(
-                f"client {client}: cpus is {cpus!r}; allowed: a whole number, 0 for all"
-            )
-        timeout = given.get("task-timeout", TASK_TIMEOUT)
-        # TOML has inf and nan: neither ends a task.
-        if type(timeout) not in (int, float) or not 0.0 < timeout < math.inf:
-            raise ConfigurationError(
-                f"client {client}: task-timeout is {timeout!r}; allowed: seconds, above 0"
-            )
-        here = path.parent.resolve()
-        plugins_dir = _folder(given, "plugins-dir", here, client)
-        return cls(
-            dataset=_own_data(given.get("dataset", ""), here, client, plugins_dir),
-            data_dir=_folder(given, "data-dir", here, client),
-            plugins_dir=plugins_dir,
-            cpus=cpus,
-            task_timeout=float(timeout),
-            allow_run_paths=_flag(given, "allow-run-paths", client),
-            exchange=exchanges.get(str(given["exchange"])).name if "exchange" in given else "",
-            clients_list=_list(given, here, client),
-            greatest_weight=_share(given, "greatest-weight", client),
-            bundles=_bundles(given, client),
-            private=_flag(given, "private", client),
-            personal_model=_model(given, client),
-            allow_attack=_flag(given, "allow-attack", client),
-        )
-
-
-def _flag(given: Mapping[str, Any], key: str, client: str) -> bool:
-    flag = given.get(key, False)
-    if not isinstance(flag, bool):
-        raise ConfigurationError(f"client {client}: {key} is {flag!r}; allowed: true or false")
-    return flag
-
-
-def _share(given: Mapping[str, Any], key: str, client: str) -> float:
-    share = given.get(key, 1.0)
-    if type(share) not in (int, float) or not 0.0 < share <= 1.0:
-        raise ConfigurationError(
-            f"client {client}: {key} is {share!r}; allowed: a number above 0, up to 1"
-        )
-    return float(share)
-
-
-def _bundles(given: Mapping[str, Any], client: str) -> tuple[str, ...]:
-    if "bundles" not in given:
-        return ()
-    bundles = given["bundles"]
-    hashes = [str(each).lower() for each in bundles] if isinstance(bundles, list) else []
-    # An empty list is no way to say all, nor of use to say none.
-    if not hashes or not all(map(_SHA256.fullmatch, hashes)):
-        raise ConfigurationError(
-            f"client {client}: bundles is {bundles!r}; allowed: a list of SHA-256, each 64 digits "
-            "from 0 to f, or no such key, to run whatever the server sends"
-        )
-    return tuple(hashes)
-
-
-def _model(given: Mapping[str, Any], client: str) -> str:
-    word = given.get("personal-model", "")
-    if word == "":
-        return ""
-    try:
-        create_architecture(str(word))
-    except (ConfigurationError, pydantic.ValidationError) as error:
-        raise ConfigurationError(f"client {client}: personal-model is {word!r}: {error}") from error
-    return str(word)
-
-
-def _list(given: Mapping[str, Any], here: Path, client: str) -> str:
-    if "clients-list" not in given:
-        return ""
-    path = here / given_path(str(given["clients-list"]), f"client {client}: clients-list")
-    if not path.is_file():
-        raise ConfigurationError(
-            f"client {client}: clients-list is {given['clients-list']}, and there is no file {path}"
-        )
-    return str(path)
-
-
-def _own_data(dataset: object, here: Path, client: str, plugins_dir: Path) -> str:
-    if not isinstance(dataset, str):
-        raise ConfigurationError(f"client {client}: dataset is {dataset!r}; allowed: a text")
-    kind, colon, name = dataset.partition(":")
-    if not (colon and kind == "npz"):
-        # What a file of plugins brings is known in a run that names it, and asked before round 1.
-        if dataset and not any(plugins_dir.glob("*.py")):
-            try:
-                validate_dataset(dataset)
-            except ConfigurationError as error:
-                raise ConfigurationError(f"client {client}: {error}") from error
-        return dataset
-    path = here / given_path(name, f"client {client}: dataset")
-    if not path.is_file():
-        raise ConfigurationError(
-            f"client {client}: dataset is {dataset}, and there is no file {path} on this machine"
-        )
-    return f"npz:{path}"
-
-
-def _folder(given: Mapping[str, Any], key: str, here: Path, client: str) -> Path:
-    if key not in given:
-        return here / key.removesuffix("-dir")
-    path = here / given_path(str(given[key]), f"client {client}: {key}")
-    if not path.is_dir():
-        raise ConfigurationError(
-            f"client {client}: {key} is {given[key]}, and there is no folder {path} on this machine"
-        )
-    return path
 
 
 def checked_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
@@ -383,18 +91,171 @@ def checked_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(hosts))
 
 
-def checked_port(port: object, what: str) -> int:
-    """Return a port.
+def _host(host: str) -> str:
+    return checked_hosts([host])[0]
 
-    Raises:
-        ConfigurationError: It is none.
+
+def _path(text: str, field: pydantic.ValidationInfo) -> str:
+    return str(given_path(text, kebab(field.field_name or ""))) if text else ""
+
+
+def _exchange(name: str) -> str:
+    return exchanges.get(name).name
+
+
+def _model(word: str) -> str:
+    try:
+        if word:
+            create_architecture(word)
+    except (ConfigurationError, pydantic.ValidationError) as error:
+        raise ConfigurationError(f"personal-model is {word!r}: {error}") from error
+    return word
+
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+PathText = Annotated[str, AfterValidator(_path)]
+Bundle = Annotated[str, Field(pattern="^[0-9a-fA-F]{64}$"), AfterValidator(str.lower)]
+"""SHA-256 of a bundle."""
+
+
+class ServerSettings(Table):
+    """Address of the server and how it is reached.
+
+    Attributes:
+        hosts: The names and addresses by which clients call it; the first is what they are told.
+        bind: The address on which it listens; empty: by the hosts.
+        port: The port for clients.
+        superlink_port: The port of Flower's SuperLink, on loopback.
     """
-    if type(port) is not int or not 1 <= port <= 65535:
-        raise ConfigurationError(f"{what} is {port!r}; allowed: 1 to 65535")
-    return port
+
+    hosts: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(checked_hosts)]
+    bind: str = ""
+    port: Port = PORT
+    superlink_port: Port = SUPERLINK_PORT
+
+    @pydantic.model_validator(mode="after")
+    def _two_ports(self) -> Self:
+        if self.port == self.superlink_port:
+            raise ConfigurationError(f"port and superlink-port are both {self.port}")
+        return self
+
+    @property
+    def listens(self) -> tuple[str, ...]:
+        """The addresses on which it listens: this machine's alone if its hosts mean no other."""
+        if all(host in LOOPBACK or host.startswith("127.") for host in self.hosts):
+            here = dict.fromkeys("::1" if host == "::1" else "127.0.0.1" for host in self.hosts)
+            return (self.bind,) if self.bind else tuple(here)
+        return (self.bind or (EVERY_ADDRESS_6 if ":" in "".join(self.hosts) else EVERY_ADDRESS),)
 
 
-def _check_keys(given: Mapping[str, Any], known: Sequence[str], path: Path) -> None:
-    for key in given:
-        if key not in known:
-            raise ConfigurationError(f"{path}: {unknown_name('key', key, known)}")
+class Identity(Table):
+    """Identity of a client, and the server that it calls.
+
+    Attributes:
+        name: Its name in the list of clients.
+        server: The server's host, as it stands in its certificate.
+        port: The server's port.
+        partition_id: The partition that it plays.
+        num_partitions: How many clients there are.
+    """
+
+    name: str
+    server: Annotated[str, AfterValidator(_host)]
+    port: Port
+    partition_id: int
+    num_partitions: int
+
+    @property
+    def address(self) -> str:
+        """The server's host and port."""
+        host = f"[{self.server}]" if ":" in self.server else self.server
+        return f"{host}:{self.port}"
+
+
+class NodeTable(Table):
+    """Settings of a node by which its client's app decides.
+
+    Attributes:
+        dataset: Data of the client's own; empty: its part of the run's.
+        data_dir: Where archives lie on its machine; None: it does not say.
+        plugins_dir: Where the files of plugins are.
+        allow_run_paths: Whether it reads archives that a run names by their paths.
+        exchange: The one exchange that it takes part in; empty: any.
+        clients_list: Its own copy of the list of clients; empty: none.
+        greatest_weight: The greatest weight with which it sends anything to be added up; 1: any.
+        private: Whether it sends nothing without noise of its own, and no number of examples.
+        personal_model: The architecture of its personal model; empty: as the run says.
+        allow_attack: Whether it may play a hostile client.
+    """
+
+    dataset: str = ""
+    data_dir: PathText | None = None
+    plugins_dir: PathText = ""
+    allow_run_paths: bool = False
+    exchange: Annotated[str, AfterValidator(_exchange)] = ""
+    clients_list: PathText = ""
+    greatest_weight: float = Field(1.0, gt=0.0, le=1.0)
+    private: bool = False
+    personal_model: Annotated[str, AfterValidator(_model)] = ""
+    allow_attack: bool = False
+
+
+class NodeSettings(NodeTable):
+    """Settings that a client's machine alone decides; paths are absolute or below its folder.
+
+    Attributes:
+        cpus: How many CPUs it computes with; 0: all.
+        task_timeout: Seconds that a task may take.
+        bundles: The SHA-256 of each bundle that it runs; none: it runs all.
+    """
+
+    cpus: int = Field(0, ge=0)
+    task_timeout: float = Field(TASK_TIMEOUT, gt=0.0)
+    # An empty list is no way to say all, nor of use to say none.
+    bundles: Annotated[tuple[Bundle, ...], Field(strict=False, min_length=1)] | None = None
+
+    @classmethod
+    def of_client(cls, path: Path, client: str) -> NodeSettings:
+        """Return the settings in a client's file, with absolute paths; the defaults without it.
+
+        Raises:
+            ConfigurationError: A key is unknown, or what it names is not on this machine.
+        """
+        where, here = f"client {client}", path.parent.resolve()
+        read = cls.parse(read_toml(path) if path.exists() else {}, where)
+        plugins_dir = _existing(here, "plugins-dir", read.plugins_dir, where)
+        placed = {
+            "plugins_dir": plugins_dir or str(here / "plugins"),
+            "data_dir": _existing(here, "data-dir", read.data_dir, where) or str(here / "data"),
+            "clients_list": _existing(here, "clients-list", read.clients_list, where, file=True),
+            "dataset": _own_data(read.dataset, here, where, Path(plugins_dir or here / "plugins")),
+        }
+        return read.model_copy(update=placed)
+
+
+def _existing(here: Path, key: str, text: str | None, where: str, *, file: bool = False) -> str:
+    path = here / (text or "")
+    if text and not (path.is_file() if file else path.is_dir()):
+        raise ConfigurationError(
+            f"{where}: {key} is {text}, and there is no {'file' if file else 'folder'} {path} on "
+            "this machine"
+        )
+    return str(path) if text else ""
+
+
+def _own_data(dataset: str, here: Path, where: str, plugins_dir: Path) -> str:
+    kind, colon, name = dataset.partition(":")
+    if not (colon and kind == "npz"):
+        # What a file of plugins brings is known in a run that names it, and asked before round 1.
+        if dataset and not any(plugins_dir.glob("*.py")):
+            try:
+                validate_dataset(dataset)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"{where}: {error}") from error
+        return dataset
+    path = here / given_path(name, f"{where}: dataset")
+    if not path.is_file():
+        raise ConfigurationError(
+            f"{where}: dataset is {dataset}, and there is no file {path} on this machine"
+        )
+    return f"npz:{path}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -20,12 +19,12 @@ from bfl.deployment.authority import (
     new_key,
     private_pem,
 )
-from bfl.deployment.client_list import Client, ClientList, check_name
+from bfl.deployment.client_list import HEADER, Client, ClientList, checked_name
 from bfl.deployment.folder import FederationFolder
-from bfl.deployment.node_keys import checked_public, openssh_private, openssh_public
+from bfl.deployment.node_keys import openssh_private, openssh_public
 from bfl.deployment.private_files import private_folder, write_private
 from bfl.deployment.services import Service
-from bfl.deployment.settings import NODE_FILE, Identity, ServerSettings
+from bfl.deployment.settings import MADE, NODE_FILE, Identity, ServerSettings
 from bfl.errors import ConfigurationError
 from bfl.files import write_atomically
 
@@ -60,10 +59,10 @@ def init(path: Path, settings: ServerSettings, clients: int, now: datetime) -> F
     settings.write(folder.server / names.SETTINGS)
     _certify(folder, authority, key.public_key(), settings.hosts, now)
     Service("server", names.SERVER).write(folder.server)
-    listed = ClientList(clients)
+    listed = ClientList(num_partitions=clients)
     for partition_id in range(clients):
         listed = _added(folder, listed, f"client-{partition_id}", partition_id, None)
-    listed.write(folder.server / names.CLIENTS)
+    listed.write(folder.server / names.CLIENTS, HEADER)
     _write_identities(folder, listed, settings)
     return folder
 
@@ -83,14 +82,14 @@ def add_client(
         ConfigurationError: The name, the key or the partition is taken or wrong.
     """
     folder, listed, settings = _opened(path)
-    check_name(name)
+    checked_name(name)
     if folder.client(name).exists():
         raise ConfigurationError(
             f"{folder.client(name)} is there already; choose another name, or remove it"
         )
     chosen = listed.vacant()[0] if partition_id is None else partition_id
     listed = _added(folder, listed, name, chosen, public_key)
-    listed.write(folder.server / names.CLIENTS)
+    listed.write(folder.server / names.CLIENTS, HEADER)
     _write_identities(folder, listed, settings)
     return listed.client(name)
 
@@ -103,7 +102,7 @@ def revoke_client(path: Path, name: str) -> Client:
     """
     folder, listed, _ = _opened(path)
     client = listed.client(name)
-    listed.without(name).write(folder.server / names.CLIENTS)
+    listed.without(name).write(folder.server / names.CLIENTS, HEADER)
     # A key that nobody takes any more is not kept.
     shutil.rmtree(folder.client(name), ignore_errors=True)
     return client
@@ -122,7 +121,7 @@ def renew(path: Path, hosts: Sequence[str], now: datetime) -> bool:
         server's: clients need it before the one that they hold ends.
     """
     folder, listed, settings = _opened(path)
-    settings = replace(settings, hosts=tuple(hosts) or settings.hosts)
+    settings = settings.model_copy(update={"hosts": tuple(hosts) or settings.hosts})
     authority = Authority.load(folder.authority)
     ends = authority.certificate.not_valid_after_utc
     renewed = ends < now + timedelta(days=SERVER_DAYS)
@@ -167,20 +166,18 @@ def _added(
 ) -> ClientList:
     """Return the list with a client more, whose folder has been made."""
     key = None if public_key is not None else new_key()
-    public = checked_public(public_key or "", name) if key is None else _public(key)
+    public = str(public_key) if key is None else openssh_public(key.public_key())
+    told = {"name": name, "partition-id": partition_id, "public-key": public}
+    client = Client.parse(told, f"client {name}")
     # Refused before anything is written.
-    listed = listed.with_client(Client(name, partition_id, public))
+    listed = listed.with_client(client)
     place = private_folder(folder.client(name))
     if key is not None:
         write_private(place / names.CLIENT_KEY, openssh_private(key))
-    write_atomically(place / names.PUBLIC_KEY, f"{public}\n".encode())
+    write_atomically(place / names.PUBLIC_KEY, f"{client.public_key}\n".encode())
     write_atomically(place / names.NODE, NODE_FILE.encode())
     Service("client", name).write(place)
     return listed
-
-
-def _public(key: ec.EllipticCurvePrivateKey) -> str:
-    return openssh_public(key.public_key())
 
 
 def _write_identities(
@@ -198,4 +195,4 @@ def _write_identities(
             port=settings.port,
             partition_id=client.partition_id,
             num_partitions=listed.num_partitions,
-        ).write(place / names.IDENTITY)
+        ).write(place / names.IDENTITY, MADE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 
 from bfl.configuration import resolve
+from bfl.engine.flower import new_run
 from bfl.errors import ConfigurationError
 from bfl.federation.wire import TrainTask
 from bfl.learning.training import PersonalTask
@@ -33,13 +33,14 @@ CONFIGURATION = resolve(
 def made(word: str, kept: Any) -> tuple[LocalRound, TrainsPersonalModel]:
     """Return the round of a client whose node names a personal model, prepared."""
     config = {"partition-id": 1, "num-partitions": 2, "personal-model": word or "mlp"}
-    context = Context(1, 1, config, RecordDict(), {})
+    context = Context(new_run({}).run_id, 1, config, RecordDict(), {})
+    node = Node.of(context)
     nothing = Posterior(np.zeros(0, np.float32), np.zeros(0, np.float32), np.zeros(2, np.float32))
     local = LocalRound(
         message=Message(RecordDict(), 1, "train"),
         context=context,
         task=TrainTask(3, 1, "{}", 10, None, pooled_round=2),
-        node=Node.of(context) if word else replace(Node.of(context), personal_model=""),
+        node=node if word else node.model_copy(update={"personal_model": ""}),
         configuration=CONFIGURATION,
         examples=np.arange(2),
     )

@@ -39,7 +39,7 @@ def serial_digest(tmp_path_factory: pytest.TempPathFactory) -> str:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a federation of three clients, which no test changes."""
     path = tmp_path_factory.mktemp("made") / "federation"
-    setup.init(path, ServerSettings(HOSTS), 3, NOW)
+    setup.init(path, ServerSettings(hosts=HOSTS), 3, NOW)
     return path
 
 

@@ -10,19 +10,23 @@ import pytest
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from bfl.deployment.authority import new_key
 from bfl.deployment.bound_nodes import (
     MARK,
     VARIABLE,
-    BoundNode,
     binding_problem,
     mark,
     write_bound_nodes,
 )
+from bfl.deployment.client_list import Client
+from bfl.deployment.node_keys import openssh_public
 from bfl.engine.flower import new_run
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.federation.node_description import NodeDescription
 from strategies.federation import discover
+
+KEY = openssh_public(new_key().public_key())
 
 
 def grid_of(*says: int) -> SerialGrid:
@@ -47,7 +51,7 @@ def bind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def write(path: Path, nodes: list[int], partitions: list[int]) -> None:
     bound = {
-        node: BoundNode(f"client-{partition}", partition, f"key {partition}")
+        node: Client(name=f"client-{partition}", partition_id=partition, public_key=KEY)
         for node, partition in zip(nodes, partitions, strict=False)
     }
     write_bound_nodes(path, bound)

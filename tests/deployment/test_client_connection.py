@@ -51,7 +51,7 @@ def server(
 
 
 def caller(port: int, host: str = "127.0.0.1") -> Identity:
-    return Identity("a", host, port, 0, 1)
+    return Identity(name="a", server=host, port=port, partition_id=0, num_partitions=1)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_server_that_is_called_by_another_name_is_refused(made: Path) -> None:
 
 
 def test_a_server_of_another_authority_is_refused_by_the_call(made: Path, tmp_path: Path) -> None:
-    other = setup.init(tmp_path / "other", ServerSettings(HOSTS), 1, NOW)
+    other = setup.init(tmp_path / "other", ServerSettings(hosts=HOSTS), 1, NOW)
     with (
         server(other.server) as port,
         pytest.raises(DataError, match=r"client a: the certificate of .* does not hold"),

@@ -81,7 +81,7 @@ def test_a_strangers_connection_ends(
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int, dict[str, str]]]:
     """Return the port and the process of a door before no SuperLink, and a client's signature."""
     port, superlink = free_ports(2)
-    settings = ServerSettings(("localhost", "::1"), port=port, superlink_port=superlink)
+    settings = ServerSettings(hosts=("localhost", "::1"), port=port, superlink_port=superlink)
     folder = setup.init(tmp_path_factory.mktemp("door") / "f", settings, 1, NOW)
     process = subprocess.Popen([executable("bfl"), "federation", "proxy", str(folder.server)])
     key = load_ssh_private_key((folder.client("client-0") / "client.key").read_bytes(), None)
@@ -200,7 +200,7 @@ def test_the_proxy_counts_its_addresses_together(
     served: list[Door] = []
     monkeypatch.setattr(proxy.resource, "setrlimit", lambda *_: None)
     monkeypatch.setattr(proxy.uvicorn.Server, "run", lambda _, sockets: served.extend(sockets))
-    settings = ServerSettings(("localhost", "::1"), port=free_ports(1)[0])
+    settings = ServerSettings(hosts=("localhost", "::1"), port=free_ports(1)[0])
     proxy.serve(setup.init(tmp_path / "f", settings, 1, NOW).server, settings)
     one, other = served
     for door in served:

@@ -76,7 +76,7 @@ def test_clients_accept_it_by_no_other_name(made: Path, host: str) -> None:
 
 def test_clients_accept_no_server_of_another_authority(made: Path, tmp_path: Path) -> None:
     """The other authority has the same name, so that only its key tells it apart."""
-    other = setup.init(tmp_path / "other", ServerSettings(HOSTS), 1, NOW)
+    other = setup.init(tmp_path / "other", ServerSettings(hosts=HOSTS), 1, NOW)
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(other.server, made / "clients" / "client-0" / "ca.crt", HOSTS[0])
 
@@ -138,7 +138,7 @@ def test_private_files_are_never_open_to_others(
     monkeypatch.setattr(os, "open", watch)
     before = os.umask(0)
     try:
-        setup.init(tmp_path / "federation", ServerSettings(HOSTS), 1, NOW)
+        setup.init(tmp_path / "federation", ServerSettings(hosts=HOSTS), 1, NOW)
     finally:
         os.umask(before)
     keys = [mode for path, mode in opened.items() if ".key." in path or ".secret." in path]
@@ -159,7 +159,13 @@ def test_each_client_has_its_own_key_and_the_list_has_its_public_half(made: Path
         )
         assert public.decode() == client.public_key == (place / "client.pub").read_text().strip()
         identity, _ = check_client(place, NOW)
-        assert identity == Identity(client.name, HOSTS[0], 8443, client.partition_id, 3)
+        assert identity == Identity(
+            name=client.name,
+            server=HOSTS[0],
+            port=8443,
+            partition_id=client.partition_id,
+            num_partitions=3,
+        )
     check_server(made / "server", NOW)
 
 
@@ -210,7 +216,7 @@ def test_one_client_more_is_told_to_all(federation: FederationFolder) -> None:
 
 
 def test_a_client_may_bring_its_own_key(federation: FederationFolder, tmp_path: Path) -> None:
-    other = setup.init(tmp_path / "other", ServerSettings(HOSTS), 1, NOW)
+    other = setup.init(tmp_path / "other", ServerSettings(hosts=HOSTS), 1, NOW)
     public = (other.client("client-0") / "client.pub").read_text().strip()
     added = setup.add_client(federation.path, "own", public_key=f"{public} someone@somewhere\n")
     assert added.public_key == public
@@ -242,7 +248,7 @@ def test_a_client_with_the_old_authority_accepts_the_renewed_server(
 ) -> None:
     """The authority's certificate is renewed before it ends, and clients have time to get it."""
     begun = NOW - timedelta(days=AUTHORITY_DAYS - 100)
-    aged = setup.init(federation.path.with_name("aged"), ServerSettings(HOSTS), 1, begun)
+    aged = setup.init(federation.path.with_name("aged"), ServerSettings(hosts=HOSTS), 1, begun)
     old = aged.path / "old-ca.crt"
     shutil.copy(aged.client("client-0") / "ca.crt", old)
     with pytest.raises(DataError, match="server: the server's certificate is over"):

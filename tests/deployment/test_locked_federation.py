@@ -160,7 +160,7 @@ class Server:
         self.flower = flower
         self.port, superlink = free_ports(2)
         settings = ServerSettings(
-            ("localhost",), bind="127.0.0.1", port=self.port, superlink_port=superlink
+            hosts=("localhost",), bind="127.0.0.1", port=self.port, superlink_port=superlink
         )
         self.federation = setup.init(folder / "federation", settings, 2, datetime.now(UTC))
         self.others = setup.init(folder / "others", settings, 1, datetime.now(UTC))

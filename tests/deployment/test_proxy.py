@@ -256,7 +256,10 @@ def test_a_piece_of_an_array_passes() -> None:
 def test_a_client_of_the_list_is_known_by_its_signature(tmp_path: Path) -> None:
     path, now = tmp_path / "clients.toml", datetime.now(UTC)
     own, other = new_key(), new_key()
-    listed = ClientList(1, (Client("a", 0, openssh_public(own.public_key())),))
+    listed = ClientList(
+        num_partitions=1,
+        clients=(Client(name="a", partition_id=0, public_key=openssh_public(own.public_key())),),
+    )
     listed.write(path)
     known = KnownCallers(path)
     headers = signed(own)

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bfl.deployment.bound_nodes import BoundNode, read_bound_nodes
+from bfl.deployment.authority import new_key
+from bfl.deployment.bound_nodes import read_bound_nodes
 from bfl.deployment.client_list import Client, ClientList
+from bfl.deployment.node_keys import openssh_public
 from bfl.deployment.registration import Registration
 from bfl.errors import RunError
 
-LISTED = ClientList(2, (Client("a", 0, "key a"), Client("b", 1, "key b")))
+KEYS = [openssh_public(new_key().public_key()) for _ in range(2)]
+LISTED = ClientList(
+    num_partitions=2,
+    clients=tuple(
+        Client(name=n, partition_id=i, public_key=k)
+        for i, (n, k) in enumerate(zip("ab", KEYS, strict=True))
+    ),
+)
 
 
 class Flower:
@@ -58,7 +66,7 @@ def flower(path: Path) -> Flower:
 def agree(flower: Flower, path: Path, listed: ClientList) -> None:
     """Check that Flower knows the keys of the list, each as its client's."""
     assert sorted(flower.nodes.values()) == sorted(c.public_key for c in listed.clients)
-    by_key = {c.public_key: BoundNode(c.name, c.partition_id, c.public_key) for c in listed.clients}
+    by_key = {c.public_key: c for c in listed.clients}
     expected = {node: by_key[key] for node, key in flower.nodes.items()}
     assert read_bound_nodes(path) == expected
 
@@ -80,17 +88,15 @@ def test_what_is_taken_off_the_list_is_taken_back(flower: Flower, path: Path) ->
 
 def test_a_key_that_flower_has_lost_counts_as_taken_back(flower: Flower, path: Path) -> None:
     flower.registration.follow(LISTED)
-    flower.nodes = {node: key for node, key in flower.nodes.items() if key != "key a"}
+    flower.nodes = {node: key for node, key in flower.nodes.items() if key != KEYS[0]}
     flower.registration.follow(LISTED.without("a"))
     agree(flower, path, LISTED.without("a"))
 
 
 def test_a_client_under_its_key_gets_another_partition(flower: Flower, path: Path) -> None:
     flower.registration.follow(LISTED)
-    swapped = replace(
-        LISTED,
-        clients=tuple(replace(c, partition_id=1 - c.partition_id) for c in LISTED.clients),
-    )
+    clients = [c.model_copy(update={"partition_id": 1 - c.partition_id}) for c in LISTED.clients]
+    swapped = LISTED.model_copy(update={"clients": tuple(clients)})
     flower.registration.follow(swapped)
     agree(flower, path, swapped)
     assert flower.calls == 2

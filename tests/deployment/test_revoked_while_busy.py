@@ -43,10 +43,10 @@ def test_a_revocation_is_not_forgotten(
 ) -> None:
     monkeypatch.setattr(server, "LOOK_INTERVAL", 0.001)
     clients = tuple(
-        Client(name, number, openssh_public(new_key().public_key()))
+        Client(name=name, partition_id=number, public_key=openssh_public(new_key().public_key()))
         for number, name in enumerate("ab")
     )
-    listed, path = ClientList(2, clients), tmp_path / "clients.toml"
+    listed, path = ClientList(num_partitions=2, clients=clients), tmp_path / "clients.toml"
     listed.write(path)
     nodes, left, said = iter(("11", "12")), [failures], list[str]()
 

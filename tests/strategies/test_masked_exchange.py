@@ -122,7 +122,9 @@ def test_it_is_said_once_on_supernodes_that_keys_are_not_signed(who, tmp_path, c
     """On the server, and in the log of each node, whose operator can mend it."""
     configs = [{"simulation": who == "simulated"} for _ in SIZES]
     if who == "all sign":
-        made = setup.init(tmp_path / "made", ServerSettings(("a",)), len(SIZES), datetime.now(UTC))
+        made = setup.init(
+            tmp_path / "made", ServerSettings(hosts=("a",)), len(SIZES), datetime.now(UTC)
+        )
         listed = {"clients-list": str(made.server / "clients.toml")}
         for k, config in enumerate(configs):
             config |= {**listed, "signing-key": str(made.client(f"client-{k}") / "client.key")}

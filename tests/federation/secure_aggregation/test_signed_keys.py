@@ -30,12 +30,14 @@ Change = Callable[[int, Roster], Roster]
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
     """Return a folder with keys and the list of the clients."""
-    clients = ClientList(1)
+    clients = ClientList(num_partitions=1)
     for client in VECTORS:
         key = ec.generate_private_key(ec.SECP384R1())
         (tmp_path / f"key-{client}").write_bytes(openssh_private(key))
         line = openssh_public(key.public_key())
-        clients = clients.with_client(Client(f"site-{client}", client, line))
+        clients = clients.with_client(
+            Client(name=f"site-{client}", partition_id=client, public_key=line)
+        )
     clients.write(tmp_path / "clients.toml")
     return tmp_path
 
