@@ -11,10 +11,8 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
+import bfl
 from bfl.aggregation.pooling import pooling_rules
-from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.reading import study_in
-from bfl.experiments.studies.table import study_table
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "results" / "digits-hostile-clients.md"
 BEGIN, END = "<!-- accuracies -->", "<!-- end of accuracies -->"
@@ -27,8 +25,7 @@ Line = tuple[str, str, str]
 def accuracies() -> dict[Line, dict[str, float]]:
     """Return the accuracy under each attack, by defence, strategy and weighting."""
     found: dict[Line, dict[str, float]] = {}
-    folder = StudyFolder(PAGE.with_suffix(""))
-    for row in study_table(folder, study_in(folder)).frame.to_dict("records"):
+    for row in bfl.study(PAGE.with_suffix("")).frame.to_dict("records"):
         strategy = pooling_rules.get(row["strategy"]).name
         line = (row["defence"], strategy, row["weighting"])
         found.setdefault(line, {})[row["attack"]] = float(row["accuracy"])

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from bfl.experiments.studies import opening
+from bfl.experiments.studies.opening import OUTPUT, open_study
 from bfl.experiments.studies.table import StudyTable, study_table
 
 
@@ -15,7 +15,7 @@ def study(
     *,
     only: Sequence[str] = (),
     scale: str = "",
-    output: str | os.PathLike[str] = opening.OUTPUT,
+    output: str | os.PathLike[str] = OUTPUT,
     results: Sequence[str | os.PathLike[str]] = (),
 ) -> StudyTable:
     """Return a study's results as far as there are any: no run is made.
@@ -35,7 +35,7 @@ def study(
         ConfigurationError: There is no such study, or a result is not of it.
         DataError: A result is corrupt.
     """
-    folder, scaled = opening.opened(Path(path), Path(output), scale)
-    wanted = opening.only(only, scaled.runs)
-    places = opening.places_of([Path(place) for place in results], scaled)
-    return study_table(folder, scaled, wanted, places)
+    places = [Path(place) for place in results]
+    return study_table(
+        open_study(Path(path), output=Path(output), scale=scale, only=only, results=places)
+    )

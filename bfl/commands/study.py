@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -20,20 +21,19 @@ from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.run.simulation import BACKENDS, read_backend_config
 from bfl.experiments.studies.folder import StudyFolder, state
-from bfl.experiments.studies.gathering import gather, results_next_to
-from bfl.experiments.studies.opening import OUTPUT, only, places_of, study_file
+from bfl.experiments.studies.gathering import OpenedStudy, gather
+from bfl.experiments.studies.opening import OUTPUT, open_study, results_next_to
 from bfl.experiments.studies.planning import (
     PlannedRun,
-    check_reduction,
     check_rounds_of_columns,
     plan,
     same_runs,
     taken_from,
 )
-from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER, read_study
+from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER
 from bfl.experiments.studies.run_result import RunResult
 from bfl.experiments.studies.runner import MakeEngine, Outcome, SerialEngine, make_runs
-from bfl.experiments.studies.scale import REDUCIBLE, Scale, ScaledStudy, begin
+from bfl.experiments.studies.scale import REDUCIBLE, begin
 
 MACHINE_KEYS = sorted((FREE_TO_CHANGE - set(GIVEN_BY_THE_RUNNER)) | {"data-dir"})
 """Keys that --run-config may set for a study: they change how it is made, not what comes out."""
@@ -109,40 +109,39 @@ def add_place_to(options: argparse.ArgumentParser) -> None:
     )
 
 
+def opened(path: Path, given: argparse.Namespace) -> OpenedStudy:
+    """Return the study that a path and the options of ``add_place_to`` say."""
+    return open_study(
+        path, output=given.output, scale=given.scale, only=given.only, results=given.results
+    )
+
+
 def run_study(given: argparse.Namespace) -> None:
     """Make the runs of a study that are left."""
     if given.backend not in BACKENDS:
         raise ConfigurationError(unknown_name("--backend", given.backend, BACKENDS))
     backend_config = read_backend_config(given.backend_config)
     machine = machine_keys(given.run_config)
-    scaled = Scale.parse(given.scale).apply(read_study(study_file(given.file)))
-    folder = StudyFolder(given.output.absolute() / scaled.folder_name)
+    if given.file.is_dir():
+        raise ConfigurationError(f"{given.file} is a folder; allowed: a study's TOML file")
+    study = opened(given.file, given)
+    folder, scaled = study.folder, study.scaled
     console = Console(highlight=False, soft_wrap=True, markup=False)
     console.print("\n".join(filter(None, (scaled.study.title, scaled.note))))
-    wanted = only(given.only, scaled.runs)
     app = FlowerApp.own()
     planned, missing = plan(
-        scaled.runs,
-        folder,
-        machine,
-        app.check_before_start,
-        wanted=wanted,
-        data_may_be_missing=given.dry_run,
+        study, machine, app.check_before_start, data_may_be_missing=given.dry_run
     )
-    chosen = [run for run in planned if wanted(run.run)]
+    chosen = [run for run in planned if study.wanted(run.run)]
     check_rounds_of_columns(scaled, planned)
     # Without the data, as in a dry run, the clients' numbers of examples are not known.
-    here = [run for run in chosen if run.data[0] not in missing]
-    check_reduction(scaled, here, app.client_sizes)
-    same = same_runs(planned, app.client_sizes, {run.name for run in here})
+    here = {run.name for run in chosen if run.data[0] not in missing}
+    same = same_runs(planned, app.client_sizes, here)
     runs = sharded(chosen, same, given.shard)
     counts = {run.name for run in chosen} | {*same} | {*same.values()}
     finished = gather(
-        folder,
-        scaled.runs,
-        places_of(given.results, scaled),
-        lambda run: run.name in counts,
-        _of_others(given, scaled, folder),
+        replace(study, wanted=lambda run: run.name in counts),
+        _of_others(given, study),
         pass_over_damaged=True,
     ).finished
     same = taken_from(runs, same, finished)
@@ -158,10 +157,9 @@ def run_study(given: argparse.Namespace) -> None:
     _report(console, folder, outcome, len(runs))
 
 
-def _of_others(
-    given: argparse.Namespace, scaled: ScaledStudy, folder: StudyFolder
-) -> list[RunResult]:
+def _of_others(given: argparse.Namespace, study: OpenedStudy) -> list[RunResult]:
     """Return the results of the studies whose runs are taken where they are the same."""
+    scaled, folder = study.scaled, study.folder
     names = [f"{name}{scaled.scale.suffix}" for name in scaled.study.reuse]
     in_checkout = [] if given.results else [results_next_to(scaled.study.source, n) for n in names]
     places = [*(folder.path.parent / name for name in names), *chain.from_iterable(in_checkout)]

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from bfl.commands.study import add_place_to
+from bfl.commands.study import add_place_to, opened
 from bfl.commands.terminal import path_argument
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import FORMATS
 from bfl.experiments.studies.gathering import merge
-from bfl.experiments.studies.opening import only, opened, places_of
 from bfl.experiments.studies.pages import rewrite, write_folders
 from bfl.experiments.studies.report import study_report
-from bfl.experiments.studies.scale import ScaledStudy
-from bfl.experiments.studies.study import Run
 from bfl.experiments.studies.table import study_table
 
 MERGE = "study merge"
@@ -63,42 +60,33 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     pages.set_defaults(run=write_pages)
 
 
-Asked = tuple[StudyFolder, ScaledStudy, Callable[[Run], bool], tuple[Path, ...]]
-
-
-def _asked(path: Path, given: argparse.Namespace) -> Asked:
-    """Return the study, which of its runs count, and the folders with other results."""
-    folder, scaled = opened(path, given.output, given.scale)
-    return folder, scaled, only(given.only, scaled.runs), places_of(given.results, scaled)
-
-
 def print_table(given: argparse.Namespace) -> None:
     """Print a study's table."""
     if given.format not in FORMATS:
         raise ConfigurationError(unknown_name("--format", given.format, FORMATS))
-    asked = _asked(given.study, given)
-    table = study_table(*asked)
+    asked = opened(given.study, given)
+    table = study_table(asked)
     print(FORMATS[given.format][1](table), end="")
     if given.write:
         for name, write in FORMATS.values():
             if text := write(table):
-                asked[0].write(name, text.encode())
+                asked.folder.write(name, text.encode())
 
 
 def plot_study(path: Path, given: argparse.Namespace) -> None:
     """Draw a study's figures and print where they are."""
-    asked = _asked(path, given)
-    paths = draw_study(*asked)
+    asked = opened(path, given)
+    paths = draw_study(asked)
     if not paths:
-        raise DataError(f"{asked[0].path} holds nothing to draw yet")
+        raise DataError(f"{asked.folder.path} holds nothing to draw yet")
     for figure in paths:
         print(figure)
 
 
 def report_of(path: Path, given: argparse.Namespace) -> tuple[Path, str]:
     """Return a study's folder and its report."""
-    asked = _asked(path, given)
-    return asked[0].path, study_report(*asked)
+    asked = opened(path, given)
+    return asked.folder.path, study_report(asked)
 
 
 def is_study_place(path: Path) -> bool:

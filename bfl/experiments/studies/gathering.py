@@ -12,13 +12,33 @@ from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.run.resume import FREE_TO_CHANGE, changed_keys, completed
 from bfl.experiments.studies.folder import FAILED, StudyFolder, is_begun, is_done, state
 from bfl.experiments.studies.run_result import RunResult, portable, result_of
+from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import Run
 
 DEFAULT_CLIENTS = 10
 """The number of clients of a run whose study does not say: that of ``flower-simulation``."""
 
-RESULTS = Path("docs") / "results"
-"""The folder in which a checkout keeps the results of its studies."""
+
+@dataclass(frozen=True)
+class OpenedStudy:
+    """A study at its scale, in its folder.
+
+    Attributes:
+        folder: The study's folder.
+        scaled: The study.
+        wanted: Which of its runs count.
+        places: Other folders with results of it.
+    """
+
+    folder: StudyFolder
+    scaled: ScaledStudy
+    wanted: Callable[[Run], bool] = lambda _: True
+    places: tuple[Path, ...] = ()
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs that count."""
+        return [run for run in self.scaled.runs if self.wanted(run)]
 
 
 @dataclass(frozen=True)
@@ -47,21 +67,12 @@ def configuration_of(run: Run) -> Configuration:
 
 
 def gather(
-    folder: StudyFolder,
-    runs: Iterable[Run],
-    places: Sequence[Path] = (),
-    wanted: Callable[[Run], bool] = lambda _: True,
-    of_others: Sequence[RunResult] = (),
-    *,
-    pass_over_damaged: bool = False,
+    study: OpenedStudy, of_others: Sequence[RunResult] = (), *, pass_over_damaged: bool = False
 ) -> StudyResults:
     """Return the results of a study's runs; of a run with fewer rounds, that it has begun.
 
     Args:
-        folder: The study's folder.
-        runs: The study's runs.
-        places: Other folders with results.
-        wanted: Which runs are looked for.
+        study: The study, of which the runs that count are looked for.
         of_others: Results of other studies, which are a run's where the configuration is the same.
         pass_over_damaged: Whether a run in the study's folder whose files are corrupt counts as
             failed: for who makes runs, and finds it again.
@@ -72,12 +83,13 @@ def gather(
             message names the files.
         DataError: A file is corrupt.
     """
-    kept = [place.results() for place in (folder, *map(StudyFolder, places))]
+    folder = study.folder
+    kept = [place.results() for place in (folder, *map(StudyFolder, study.places))]
     finished: dict[str, RunResult] = {}
     begun: dict[str, RunResult] = {}
     states: dict[str, str] = {}
     problems: list[str] = []
-    for run in filter(wanted, runs):
+    for run in study.runs:
         configuration = configuration_of(run)
         claimed = [results[run.name] for results in kept if run.name in results]
         claimed += [
@@ -163,12 +175,6 @@ def different_data(results: Iterable[RunResult]) -> list[str]:
         for (kind, dataset), by_digest in found.items()
         if len(by_digest) > 1
     ]
-
-
-def results_next_to(file: Path, folder_name: str) -> tuple[Path, ...]:
-    """Return ``docs/results/NAME`` of the nearest folder above a file that has ``docs/results``."""
-    checkouts = (parent for parent in file.resolve().parents if (parent / RESULTS).is_dir())
-    return tuple(parent / RESULTS / folder_name for parent in list(checkouts)[:1])
 
 
 def merge(into: StudyFolder, sources: Sequence[StudyFolder]) -> dict[str, Path]:

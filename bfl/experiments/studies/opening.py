@@ -1,4 +1,4 @@
-"""A study found: by its file, its name or its folder; which of its runs, and where results are."""
+"""A study found, by its file, its name or its folder; and which of its runs count."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from bfl.engine.flower.app import own_folder
 from bfl.errors import ConfigurationError, nearest
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.gathering import results_next_to
+from bfl.experiments.studies.gathering import OpenedStudy
 from bfl.experiments.studies.reading import read_study, study_in
 from bfl.experiments.studies.scale import Scale, ScaledStudy
 from bfl.experiments.studies.study import Run
@@ -17,28 +17,42 @@ from bfl.experiments.studies.study import Run
 OUTPUT = "runs"
 """The folder that gets studies' folders."""
 
+RESULTS = Path("docs") / "results"
+"""The folder in which a checkout keeps the results of its studies."""
+
 NO_RESULTS = "none"
 """In place of a folder: results of the study's own folder alone."""
 
 
-def opened(path: Path, output: Path, scale: str) -> tuple[StudyFolder, ScaledStudy]:
-    """Return a study and its folder, by the folder or by the file that it was made from.
+def open_study(
+    path: Path,
+    *,
+    output: Path = Path(OUTPUT),
+    scale: str = "",
+    only: Sequence[str] = (),
+    results: Sequence[Path] = (),
+) -> OpenedStudy:
+    """Return a study by its folder, or by the file that its folder is made from.
 
     Args:
-        path: The study's folder, or its TOML file.
+        path: The study's folder, its TOML file, or the name of one of this project's.
         output: The folder of the studies' folders, for a file.
         scale: The reduction, for a file.
+        only: The runs whose name contains or matches one of these; none: all.
+        results: Folders with further results; none: that of the file's checkout.
 
     Raises:
-        ConfigurationError: There is no such study.
+        ConfigurationError: There is no such study, no run of such a name, or no such folder.
     """
-    if path.suffix == ".toml":
+    if path.suffix == ".toml" or not path.is_dir():
         scaled = Scale.parse(scale).apply(read_study(study_file(path)))
-        return StudyFolder(output.absolute() / scaled.folder_name), scaled
-    if scale:
+        folder = StudyFolder(output.absolute() / scaled.folder_name)
+    elif scale:
         raise ConfigurationError(f"--scale: {path} has a scale already; it goes with a TOML file")
-    folder = StudyFolder(path)
-    return folder, study_in(folder)
+    else:
+        folder = StudyFolder(path)
+        scaled = study_in(folder)
+    return OpenedStudy(folder, scaled, _among(only, scaled.runs), _places(results, scaled))
 
 
 def study_file(path: Path) -> Path:
@@ -55,12 +69,13 @@ def study_file(path: Path) -> Path:
     return path
 
 
-def places_of(results: Sequence[Path], scaled: ScaledStudy) -> tuple[Path, ...]:
-    """Return the folders with results besides the study's own; the checkout's if none is named.
+def results_next_to(file: Path, folder_name: str) -> tuple[Path, ...]:
+    """Return ``docs/results/NAME`` of the nearest folder above a file that has ``docs/results``."""
+    checkouts = (parent for parent in file.resolve().parents if (parent / RESULTS).is_dir())
+    return tuple(parent / RESULTS / folder_name for parent in list(checkouts)[:1])
 
-    Raises:
-        ConfigurationError: A folder that is named does not exist.
-    """
+
+def _places(results: Sequence[Path], scaled: ScaledStudy) -> tuple[Path, ...]:
     if not results:
         return results_next_to(scaled.study.source, scaled.folder_name)
     named = tuple(place for place in results if str(place) != NO_RESULTS)
@@ -70,22 +85,17 @@ def places_of(results: Sequence[Path], scaled: ScaledStudy) -> tuple[Path, ...]:
     return named
 
 
-def only(patterns: Sequence[str], runs: Sequence[Run]) -> Callable[[Run], bool]:
-    """Return what says whether a run is among those that ``--only`` names; without any, all are.
+def _among(patterns: Sequence[str], runs: Sequence[Run]) -> Callable[[Run], bool]:
+    """Return what says whether a run is among those that ``--only`` names."""
 
-    Raises:
-        ConfigurationError: A pattern names no run.
-    """
+    def matches(name: str, pattern: str) -> bool:
+        return fnmatchcase(name, pattern) if set(pattern) & set("*?[") else pattern in name
+
+    names = [run.name for run in runs]
     for pattern in patterns:
-        if not any(_matches(run.name, pattern) for run in runs):
-            names = [run.name for run in runs]
-            guess = nearest(pattern, names) or names[0]
+        if not any(matches(name, pattern) for name in names):
             raise ConfigurationError(
                 f"--only: no run's name contains or matches {pattern!r}; a name is for instance "
-                f"'{guess}'"
+                f"'{nearest(pattern, names) or names[0]}'"
             )
-    return lambda run: not patterns or any(_matches(run.name, p) for p in patterns)
-
-
-def _matches(name: str, pattern: str) -> bool:
-    return fnmatchcase(name, pattern) if set(pattern) & set("*?[") else pattern in name
+    return lambda run: not patterns or any(matches(run.name, p) for p in patterns)

@@ -17,9 +17,9 @@ from bfl.errors import DataError, RunError
 from bfl.experiments.results.figures.base import png
 from bfl.experiments.studies.claims import claims, claims_markdown, forest_plot
 from bfl.experiments.studies.figures import draw_study
-from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import markdown
-from bfl.experiments.studies.reading import study_in
+from bfl.experiments.studies.gathering import OpenedStudy
+from bfl.experiments.studies.opening import NO_RESULTS, open_study
 from bfl.experiments.studies.table import notes_of_origin, study_table
 from bfl.files import write_atomically
 from bfl.texts import read_text
@@ -39,8 +39,7 @@ def rewritten(page: Path) -> tuple[str, bytes | None]:
     def written(section: re.Match[str]) -> str:
         nonlocal plot
         begin, kind, names, end = section.groups()
-        folders = {name: StudyFolder(page.parent / name) for name in names.split()}
-        tables = {name: study_table(each, study_in(each)) for name, each in folders.items()}
+        tables = {name: study_table(_opened(page, name)) for name in names.split()}
         if kind == "table":
             text = "\n".join(markdown(table).partition("\n\n")[2] for table in tables.values())
             return begin + text + end
@@ -54,6 +53,10 @@ def rewritten(page: Path) -> tuple[str, bytes | None]:
         return f"{begin}![Forest plot]({page.stem}.png)\n\n{text}{end}"
 
     return _SECTION.sub(written, _read(page)), plot
+
+
+def _opened(page: Path, name: str) -> OpenedStudy:
+    return open_study(page.parent / name, results=[Path(NO_RESULTS)])
 
 
 def _read(page: Path) -> str:
@@ -75,10 +78,9 @@ def write_folders(page: Path) -> None:
         RunError: A file cannot be written.
     """
     for name in {name for section in _SECTION.finditer(_read(page)) for name in section[3].split()}:
-        folder = StudyFolder(page.parent / name)
-        scaled = study_in(folder)
-        folder.write("table.md", markdown(study_table(folder, scaled)).encode())
-        draw_study(folder, scaled)
+        study = _opened(page, name)
+        study.folder.write("table.md", markdown(study_table(study)).encode())
+        draw_study(study)
 
 
 def rewrite(page: Path) -> None:

@@ -19,10 +19,9 @@ from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.identity import digest
 from bfl.experiments.run.resume import check_output
 from bfl.experiments.studies.columns import at_round
-from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.gathering import values_of
+from bfl.experiments.studies.gathering import OpenedStudy, values_of
 from bfl.experiments.studies.run_result import RunResult, portable
-from bfl.experiments.studies.scale import IMAGE_SIDE, ScaledStudy
+from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import Run
 
 
@@ -77,22 +76,18 @@ Sizes = Callable[[Configuration, int], Sequence[int]]
 
 
 def plan(
-    runs: Sequence[Run],
-    folder: StudyFolder,
+    study: OpenedStudy,
     machine: Mapping[str, Value],
     check: Check,
     *,
-    wanted: Callable[[Run], bool] = lambda _: True,
     data_may_be_missing: bool = False,
 ) -> tuple[tuple[PlannedRun, ...], dict[str, str]]:
     """Return a study's runs, checked, and messages on data sets that are not on this machine.
 
     Args:
-        runs: The runs.
-        folder: The study's folder.
+        study: The study; of runs that do not count the data need not be there.
         machine: Keys of this machine for all runs, such as ``data-dir``.
         check: Checks a configuration with its data, and the run's folder.
-        wanted: Which runs are to be made: the data of the others need not be there.
         data_may_be_missing: Whether no data set needs to be there: what can be checked without is
             checked, and no data set is fetched.
 
@@ -100,10 +95,11 @@ def plan(
         ConfigurationError: Some runs are refused. The message has one line for each reason, with
             the runs it holds for.
     """
+    runs, wanted = study.scaled.runs, study.wanted
     reasons = _Reasons(len(runs))
     sound: list[PlannedRun] = []
     for run in runs:
-        where = {"output-dir": str(folder.runs), "name": run.name, "resume": True}
+        where = {"output-dir": str(study.folder.runs), "name": run.name, "resume": True}
         overrides: dict[str, Any] = {**values_of(run), **machine, **where}
         with reasons.of(run.name):
             configuration = resolve(overrides, check_data=False)
@@ -180,38 +176,6 @@ def _missing_data(runs: Iterable[PlannedRun]) -> dict[tuple[str, str], str]:
             looked = f"not in {Path(data_dir).expanduser()}" if data_dir else "no data-dir is given"
             missing[data] = f"dataset '{dataset}': {looked}; it comes from the Hugging Face hub"
     return missing
-
-
-def check_reduction(scaled: ScaledStudy, runs: Sequence[PlannedRun], sizes: Sizes) -> None:
-    """Check that a reduction leaves every client its least steps, and makes no image larger.
-
-    Args:
-        scaled: The study.
-        runs: Runs whose data are on this machine.
-        sizes: Tells the clients' numbers of examples.
-
-    Raises:
-        ConfigurationError: A client would make fewer steps in a round, or images are smaller.
-    """
-    amounts, least = scaled.scale.amounts, scaled.study.least_steps
-    if (side := amounts.get(IMAGE_SIDE)) is not None:
-        for dataset, data_dir in dict.fromkeys(run.data for run in runs):
-            height, width, _ = cached_dataset(dataset, data_dir).image_shape
-            if min(height, width) < float(side):
-                raise ConfigurationError(
-                    f"--scale: image-side is {side:g}, and the images of {dataset} have {height} "
-                    f"x {width} pixels; allowed: at most {min(height, width)}"
-                )
-    for run in runs if least and "train-examples" in amounts else ():
-        keys = run.configuration.keys
-        smallest = min(sizes(run.with_data(), run.clients))
-        epochs = run.configuration.workload.expected_epochs(keys.local_epochs)
-        steps = -(-smallest // keys.batch_size) * epochs
-        if steps < least:
-            raise ConfigurationError(
-                f"--scale: train-examples leaves a client of {run.name} {smallest} images, "
-                f"{steps:g} steps a round; allowed: at least {least} ({scaled.study.source})"
-            )
 
 
 def check_rounds_of_columns(scaled: ScaledStudy, runs: Iterable[PlannedRun]) -> None:

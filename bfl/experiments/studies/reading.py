@@ -96,7 +96,6 @@ class _File(pydantic.BaseModel):
     figures: list[FigureSpec] = Field(default_factory=list)
     reuse: list[str] = Field(default_factory=list)
     orders: list[_Order] = Field(default_factory=list)
-    least_steps: int = Field(0, ge=0)
 
 
 _TABLES: dict[str, type[pydantic.BaseModel]] = {
@@ -167,7 +166,6 @@ def _study(read: ExtendedFile, published: str | None, policy: PluginPolicy) -> S
         figures=tuple(file.figures),
         reuse=tuple(file.reuse),
         orders=tuple(order for table in file.orders for order in table.orders()),
-        least_steps=file.least_steps,
         source=read.path,
         tables=read.tables,
     )

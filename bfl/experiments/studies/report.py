@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from bfl.errors import DataError
 from bfl.experiments.results.report import Drawn, Section, Table, page, svg
 from bfl.experiments.studies.claims import claims, claims_shown, forest_plot
 from bfl.experiments.studies.figures.base import drawings
-from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import shown
-from bfl.experiments.studies.scale import ScaledStudy
-from bfl.experiments.studies.study import Run
+from bfl.experiments.studies.gathering import OpenedStudy
 from bfl.experiments.studies.table import StudyTable, study_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def study_report(
-    folder: StudyFolder,
-    scaled: ScaledStudy,
-    wanted: Callable[[Run], bool] = lambda _: True,
-    places: Sequence[Path] = (),
-) -> str:
+def study_report(opened: OpenedStudy) -> str:
     """Return the report of a study, as far as its runs are done, as one HTML page.
 
-    The arguments and errors are those of ``study_table``.
-
     Raises:
-        DataError: No run is done.
+        DataError: No run is done; and the errors of ``study_table``.
     """
-    table = study_table(folder, scaled, wanted, places)
+    table = study_table(opened)
     if not table.runs:
-        raise DataError(f"{folder.path} has no finished run to report")
+        raise DataError(f"{opened.folder.path} has no finished run to report")
     figures = [
-        Drawn(name, svg(figure, name), name.replace("-", " "))
-        for name, figure in drawings(folder, scaled, wanted, places)
+        Drawn(name, svg(figure, name), name.replace("-", " ")) for name, figure in drawings(opened)
     ]
     return page(
         title=table.study.title,

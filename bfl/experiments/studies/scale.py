@@ -8,21 +8,16 @@ from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from typing import Any
 
-import pydantic
-
 from bfl.configuration import expanded
-from bfl.configuration.messages import refused_values
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.study import SEED, Choice, Run, Study
-from bfl.learning.models import create_architecture
 
-SEEDS, IMAGE_SIDE, MODEL = "seeds", "image-side", "model"
+SEEDS = "seeds"
 EXAMPLES = ("train-examples", "test-examples")
 COUNTS = ("rounds", "local-epochs", "mc-samples", "evaluate-mc-samples")
-REDUCIBLE = (*COUNTS, *EXAMPLES, SEEDS, IMAGE_SIDE, MODEL)
-"""Configuration keys, the number of seeds, the side of the images; and the model, which takes the
-place of the study's."""
+REDUCIBLE = (*COUNTS, *EXAMPLES, SEEDS)
+"""Configuration keys, and the number of seeds."""
 
 IN_FILE = "at the scale of the study's file"
 MORE_SEEDS = "more seeds than the study's file has"
@@ -37,10 +32,10 @@ class Scale:
 
     Attributes:
         amounts: Amounts by name, sorted: below 1 a share of what the study has, from 1 a number,
-            which raises nothing but the number of seeds; a word for the model.
+            which raises nothing but the number of seeds.
     """
 
-    amounts: Mapping[str, float | str] = field(default_factory=dict)
+    amounts: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> Scale:
@@ -49,14 +44,23 @@ class Scale:
         Raises:
             ConfigurationError: It is not of that form, or names what cannot be reduced.
         """
-        amounts: dict[str, float | str] = {}
+        amounts: dict[str, float] = {}
         for pair in filter(None, (part.strip() for part in text.split(","))):
             name, _, number = (part.strip() for part in pair.partition("="))
             if name not in REDUCIBLE:
                 raise ConfigurationError(f"--scale: {unknown_name('name', name, REDUCIBLE)}")
             if name in amounts:
                 raise ConfigurationError(f"--scale: {name} is given twice")
-            amounts[name] = _amount(name, number)
+            try:
+                amount = float(number)
+            except ValueError:
+                amount = math.nan
+            if not (0 < amount < 1 or (amount >= 1 and amount.is_integer())):
+                raise ConfigurationError(
+                    f"--scale: {name} is {number!r}; allowed: a share between 0 and 1, or a whole "
+                    "number"
+                )
+            amounts[name] = amount
         return cls(dict(sorted(amounts.items())))
 
     @property
@@ -66,7 +70,7 @@ class Scale:
         Seeds and rounds are not in it: with more of them the study goes on from what there is.
         """
         kept = {name: amount for name, amount in self.amounts.items() if name not in GROWING}
-        return "".join(f"_{name}-{_said(amount)}" for name, amount in kept.items())
+        return "".join(f"_{name}-{amount:g}" for name, amount in kept.items())
 
     def apply(self, study: Study) -> ScaledStudy:
         """Return the study with the runs that the reduction leaves, changed as it says.
@@ -85,20 +89,15 @@ class Scale:
             return study
         if SEED not in study.axes:
             raise ConfigurationError(f"--scale: {study.source} has no axis 'seed'")
-        seeds, amount = study.axes[SEED], float(self.amounts[SEEDS])
+        seeds, amount = study.axes[SEED], self.amounts[SEEDS]
         number = int(amount) if amount >= 1 else reduced(len(seeds), amount)
-        kept = (*seeds[:number], *_further_seeds(study, seeds, number - len(seeds)))
+        kept = (*seeds[:number], *_further_seeds(study, number - len(seeds)))
         return replace(study, axes={**study.axes, SEED: kept})
 
     def _reduced(self, run: Run) -> Run:
         values = {**run.values}
         for key, amount in self.amounts.items():
-            if isinstance(amount, str):
-                values[key] = amount
-            elif key == IMAGE_SIDE:
-                given = int(expanded(run.values)["image-size"])
-                values["image-size"] = min(int(amount), given or int(amount))
-            elif key != SEEDS and (now := _number(run, key)) is not None:
+            if key != SEEDS and (now := _number(run, key)) is not None:
                 values[key] = (
                     reduced(int(now), amount)
                     if key in COUNTS
@@ -109,24 +108,18 @@ class Scale:
     def _described(self, before: Study, with_seeds: Study, after: Sequence[Run]) -> str:
         """Return the reduction in words: from what the study has to what is left of it."""
         said, more = [], ""
-        unscaled = with_seeds.runs()
-        for name, amount in self.amounts.items():
+        for name in self.amounts:
             if name == SEEDS:
-                counts = [len(study.axes[SEED]) for study in (before, with_seeds)]
-                changes = " → ".join(map(str, counts))
-                if counts[1] > counts[0]:
-                    more, changes = f"{MORE_SEEDS}: {changes}", ""
-            elif name in (IMAGE_SIDE, MODEL):
-                words = {str(expanded(run.values)[MODEL]) for run in unscaled}
-                was = "full" if name == IMAGE_SIDE else " and ".join(sorted(words))
-                changes = f"{was} → {_said(amount)}"
+                was, now = (len(study.axes[SEED]) for study in (before, with_seeds))
+                changes = f"{was} → {now}"
+                if now > was:
+                    more = f"{MORE_SEEDS}: {changes}"
+                    continue
             else:
-                pairs = [
-                    f"{_shown(name, _number(run, name))} → {_shown(name, _number(now, name))}"
-                    for run, now in zip(unscaled, after, strict=True)
-                ]
-                changes = " and ".join(dict.fromkeys(pairs))
-            said += [f"{name} {changes}"] if changes else []
+                pairs = zip(with_seeds.runs(), after, strict=True)
+                shown = (" → ".join(_shown(name, _number(r, name)) for r in pair) for pair in pairs)
+                changes = " and ".join(dict.fromkeys(shown))
+            said.append(f"{name} {changes}")
         down = f"scaled down: {', '.join(said)}" if said else ""
         return ", ".join(filter(None, (down, more)))
 
@@ -222,15 +215,14 @@ def reduced_examples(now: float, amount: float, key: str) -> float:
     return min(now, amount)
 
 
-def _further_seeds(study: Study, choices: Sequence[Choice], number: int) -> list[Choice]:
+def _further_seeds(study: Study, number: int) -> list[Choice]:
     """Return further seeds of a study: the smallest whole numbers that it does not have."""
-    there = [choice.values.get(SEED) for choice in choices]
-    alone = all(choice.values.keys() == {SEED} for choice in choices)
+    there = [choice.values.get(SEED) for choice in study.axes[SEED]]
+    alone = all(choice.values.keys() == {SEED} for choice in study.axes[SEED])
     if number > 0 and not (alone and all(type(seed) is int for seed in there)):
         raise ConfigurationError(
             f"--scale: seeds can be at most {len(there)}, as the axis 'seed' of {study.source} has "
-            f"values that set {'no seed' if None in there or alone else 'other keys as well'}; "
-            "write more of them into the file"
+            "values that are no number or set other keys as well; write more of them into the file"
         )
     free = (seed for seed in count() if seed not in there)
     return [
@@ -247,28 +239,3 @@ def _number(run: Run, key: str) -> float | None:
 
 def _shown(name: str, value: float | None) -> str:
     return "all" if name in EXAMPLES and value == 0 else f"{value or 0:g}"
-
-
-def _said(amount: float | str) -> str:
-    return amount if isinstance(amount, str) else f"{amount:g}"
-
-
-def _amount(name: str, text: str) -> float | str:
-    if name == MODEL:
-        try:
-            create_architecture(text)
-        except pydantic.ValidationError as error:
-            problems = "; ".join(refused_values(error))
-            raise ConfigurationError(f"--scale: model is {text!r}: {problems}") from error
-        except ConfigurationError as error:
-            raise ConfigurationError(f"--scale: {error}") from error
-        return text
-    try:
-        amount = float(text)
-    except ValueError:
-        amount = math.nan
-    number = amount >= 1 and math.isfinite(amount) and amount == int(amount)
-    if not number and (name == IMAGE_SIDE or not 0 < amount < 1):
-        kinds = "" if name == IMAGE_SIDE else "a share between 0 and 1, or "
-        raise ConfigurationError(f"--scale: {name} is {text!r}; allowed: {kinds}a whole number")
-    return amount

@@ -175,8 +175,6 @@ class Study:
         figures: The figures asked for; empty: one of each kind.
         reuse: Names of other studies whose results are taken where the configurations are equal.
         orders: The orders whose truth is looked at.
-        least_steps: The steps that a client makes in a round at least; a reduction of the images
-            that leaves fewer is refused.
         source: The file.
         tables: The file's content, with that of the files that it extends.
         published: The published table, if there is one.
@@ -192,7 +190,6 @@ class Study:
     figures: tuple[FigureSpec, ...]
     reuse: tuple[str, ...]
     orders: tuple[Order, ...]
-    least_steps: int
     source: Path
     tables: Mapping[str, Any]
     published: PublishedTable | None = None

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +16,9 @@ from bfl.evaluation.metrics import metrics
 from bfl.experiments.results.collapse import MOST_AT_FLOOR
 from bfl.experiments.results.environment import PACKAGES
 from bfl.experiments.studies.columns import Column, curve_of
-from bfl.experiments.studies.folder import FAILED, StudyFolder
-from bfl.experiments.studies.gathering import StudyResults, gather
+from bfl.experiments.studies.folder import FAILED
+from bfl.experiments.studies.gathering import OpenedStudy, StudyResults, gather
 from bfl.experiments.studies.run_result import CHANGED, COMMIT, NOT_FOUND, RunResult
-from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import SEED, Cell, Run, Study
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 
@@ -115,19 +113,8 @@ def mean_and_spread(values: Sequence[float], spread: str) -> tuple[float | None,
     return mean, deviation / math.sqrt(len(values)) if spread == "standard-error" else deviation
 
 
-def study_table(
-    folder: StudyFolder,
-    scaled: ScaledStudy,
-    wanted: Callable[[Run], bool] = lambda _: True,
-    places: Sequence[Path] = (),
-) -> StudyTable:
-    """Return the table of a study as far as its runs are done.
-
-    Args:
-        folder: The study's folder.
-        scaled: The study.
-        wanted: Which runs count; lines without any are left out.
-        places: Other folders with results.
+def study_table(opened: OpenedStudy) -> StudyTable:
+    """Return the table of a study as far as its runs are done; without lines of which none counts.
 
     Raises:
         ConfigurationError: A result does not belong to the study as it stands, or two contradict
@@ -136,10 +123,10 @@ def study_table(
     """
     import pandas as pd
 
-    study = scaled.study
-    results = gather(folder, scaled.runs, places, wanted)
+    study, said = opened.scaled.study, opened.scaled.said
+    results = gather(opened)
     by_cell: dict[Any, list[Run]] = {}
-    for run in filter(wanted, scaled.runs):
+    for run in opened.runs:
         by_cell.setdefault(run.cell.key, []).append(run)
     lines = [
         _line(study, cell, by_cell[cell.key], results)
@@ -147,11 +134,11 @@ def study_table(
         if cell.key in by_cell
     ]
     frame = pd.DataFrame(lines, dtype=object)
-    runs = [run for run in scaled.runs if run.name in results.finished and wanted(run)]
-    finished = tuple((run, results.finished[run.name]) for run in runs)
-    table = StudyTable(study, scaled.said, (), frame, finished)
+    done = [run for run in opened.runs if run.name in results.finished]
+    finished = tuple((run, results.finished[run.name]) for run in done)
+    table = StudyTable(study, said, (), frame, finished)
     notes = (*_notes(table, results), *_notes_of_floors(table), *_notes_of_runs(finished))
-    return StudyTable(study, scaled.said, notes, frame, finished)
+    return replace(table, notes=notes)
 
 
 def _line(study: Study, cell: Cell, runs: Sequence[Run], results: StudyResults) -> dict[str, Any]:

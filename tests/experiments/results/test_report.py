@@ -15,6 +15,7 @@ from bfl.experiments.results import RunFolder
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.report import run_report
 from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.gathering import OpenedStudy
 from bfl.experiments.studies.reading import study_in
 from bfl.experiments.studies.report import study_report
 
@@ -50,7 +51,7 @@ def test_the_report_is_one_page_with_every_figure(tmp_path):
 
 def test_the_report_of_a_study_has_its_claims_and_figures(tmp_path):
     study = StudyFolder(ROOT / "docs/results/fischer2024-table2-fashion-mnist")
-    page = study_report(study, study_in(study))
+    page = study_report(OpenedStudy(study, study_in(study)))
     assert re.findall(r'<figure id="([^"]+)"', page) == ["claims", "figure-2"]
     assert page.count("<td>found</td>") == 20
     assert "iid: WS &gt; NWA" in page

@@ -18,7 +18,7 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import check_output
 from bfl.experiments.studies import Scale, read_study
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.gathering import configuration_of
+from bfl.experiments.studies.gathering import OpenedStudy, configuration_of
 from bfl.experiments.studies.planning import PlannedRun, plan
 from bfl.experiments.studies.run_result import RunResult, portable
 from bfl.experiments.studies.scale import ScaledStudy, begin
@@ -87,7 +87,7 @@ def scaled_study(folder: Path, scale: str = "", **files: Any) -> ScaledStudy:
 
 
 def planned(folder: StudyFolder, scaled: ScaledStudy) -> list[PlannedRun]:
-    return list(plan(scaled.runs, folder, {}, lambda c, _: check_output(c))[0])
+    return list(plan(OpenedStudy(folder, scaled), {}, lambda c, _: check_output(c))[0])
 
 
 def finish_run(folder: StudyFolder, name: str, values: Mapping[str, Any], **numbers: float) -> None:
@@ -148,7 +148,7 @@ def finished_study(
             done.write_metrics({"accuracy": 0.25})
         else:
             finish_run(study, run.name, run.values, **{metric.replace("-", "_"): value})
-    return study_table(study, scaled)
+    return study_table(OpenedStudy(study, scaled))
 
 
 def bfl(*arguments: Any) -> int:

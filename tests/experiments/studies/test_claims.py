@@ -14,6 +14,7 @@ from bfl.commands.main import main
 from bfl.errors import ConfigurationError
 from bfl.experiments.studies.claims import LEVEL, claims, holm, p_value
 from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.gathering import OpenedStudy
 from bfl.experiments.studies.pages import rewritten
 from bfl.experiments.studies.scale import begin
 from bfl.experiments.studies.table import StudyTable, study_table
@@ -47,7 +48,7 @@ def made(folder: Path, ws: list[float], nwa: list[float], text: str = TEXT) -> S
             # Of log-likelihoods too the lesser number is the better one.
             each = {"accuracy": numbers[seed], "negative_log_likelihood": 1 - numbers[seed]}
             finish_run(study, run.name, run.values, **each)
-    return study_table(study, scaled)
+    return study_table(OpenedStudy(study, scaled))
 
 
 def claimed(folder: Path, *args: Any) -> Any:

@@ -17,6 +17,7 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.columns import Column, number_of_curves
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import by_client, comma_separated, markdown
+from bfl.experiments.studies.gathering import OpenedStudy
 from bfl.experiments.studies.run_result import parse_result, result_of
 from bfl.experiments.studies.table import StudyTable, study_table
 
@@ -118,7 +119,7 @@ metric = "client-0-global-accuracy"
     study.keep([result])
     again = study.results()[one.name]
     assert again.clients == {**CLIENTS, "0": {**CLIENTS["0"], "best-better-accuracy": 0.3333333}}
-    table = study_table(study, scaled)
+    table = study_table(OpenedStudy(study, scaled))
     assert "| 100.0 | 0.250 |" in markdown(table)
     rows = list(csv.DictReader(io.StringIO(by_client(table))))
     assert [row["client"] for row in rows] == ["0", "11"]
@@ -160,7 +161,7 @@ def made(folder: Path) -> StudyTable:
         if run.labels["partition"] == "iid":
             row = run.labels["rule"], run.labels["seed"]
             finish(study, run, curves[row], 0.5 if row[0] == "WS" else 0.0)
-    return study_table(study, scaled, lambda run: run.labels["partition"] == "iid")
+    return study_table(OpenedStudy(study, scaled, lambda run: run.labels["partition"] == "iid"))
 
 
 def test_a_table_has_them_and_says_where_a_value_was_not_reached(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ WRITTEN = """
 title = "As written"
 name = "written"
 spread = "standard-error"
-least-steps = 3
 [base]
 rounds = 4
 dataset = "digits"
@@ -68,7 +67,7 @@ def test_a_file_has_what_it_extends_but_for_what_it_says(written: Path) -> None:
     original = read_study(written)
     assert (study.title, study.name) == ("As coded", "coded")
     assert study.base == {"rounds": 5, "dataset": "digits"}
-    for same in ("axes", "rows", "columns", "spread", "least_steps"):
+    for same in ("axes", "rows", "columns", "spread"):
         assert getattr(study, same) == getattr(original, same), same
     assert study.published is not None
     assert original.published is not None
@@ -125,7 +124,7 @@ def test_the_copy_of_every_study_is_the_study(path: Path, tmp_path: Path) -> Non
     again = study_in(folder).study
     assert again.runs() == study.runs()
     assert again.label_columns == study.label_columns
-    for same in ("name", "title", "base", "axes", "columns", "orders", "figures", "least_steps"):
+    for same in ("name", "title", "base", "axes", "columns", "orders", "figures"):
         assert getattr(again, same) == getattr(study, same), same
     mine, theirs = (each.published.lines if each.published else {} for each in (again, study))
     assert mine == theirs

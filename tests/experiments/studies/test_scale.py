@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_study import STUDY, scaled_study, write_study
+from small_study import STUDY, scaled_study
 
-from bfl.commands.main import main
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
 from bfl.experiments.studies import Scale
@@ -64,7 +63,7 @@ def test_seeds_that_are_not_known_are_not_added_to(tmp_path: Path) -> None:
     text = STUDY.replace("[0, 1]", '[{ label = "a", seed = 3 }, { label = "b", alpha = 0.5 }]')
     text = text.replace(", alpha = 0.5 }]\n\n", " }]\n\n")
     assert len(scaled_study(tmp_path, "seeds=2", text=text).runs) == 8
-    with pytest.raises(ConfigurationError, match=r"--scale: seeds can be at most 2.*set no seed"):
+    with pytest.raises(ConfigurationError, match="--scale: seeds can be at most 2"):
         scaled_study(tmp_path, "seeds=3", text=text)
 
 
@@ -75,7 +74,7 @@ def test_seeds_that_set_other_keys_as_well_are_not_added_to(tmp_path: Path) -> N
     text = STUDY.replace("[0, 1]", seeds.replace(" }", ", train-examples = 100 }"))
     runs = scaled_study(tmp_path, "seeds=2", text=text).runs
     assert [run.values["train-examples"] for run in runs] == [100] * 8
-    with pytest.raises(ConfigurationError, match=r"at most 2.*values that set other keys as well"):
+    with pytest.raises(ConfigurationError, match="seeds can be at most 2"):
         scaled_study(tmp_path, "seeds=3", text=text)
 
 
@@ -130,41 +129,6 @@ def test_what_a_study_has_not_cannot_be_reduced(tmp_path: Path) -> None:
     share = STUDY.replace("rounds = 4", "train-examples = 0.5")
     with pytest.raises(ConfigurationError, match="give a share"):
         scaled_study(tmp_path, "train-examples=100", text=share)
-
-
-def test_the_model_and_the_images_may_be_smaller(tmp_path: Path) -> None:
-    small = scaled_study(tmp_path, "model=resnet8,image-side=4")
-    assert {run.values["model"] for run in small.runs} == {"resnet8"}
-    assert {run.values["image-size"] for run in small.runs} == {4}
-    assert small.note == "scaled down: image-side full → 4, model resnet20 → resnet8"
-    assert small.folder_name == "small_image-side-4_model-resnet8"
-    assert Scale(dict(small.scale.amounts)).apply(small.study).runs == small.runs
-
-
-def test_images_are_not_made_larger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Those of digits have 8 x 8 pixels."""
-    file = write_study(tmp_path)
-    for side, status in ((9, 2), (8, 0)):
-        scale = ("--scale", f"image-side={side}", "--dry-run", "--output", str(tmp_path / "out"))
-        assert main(["study", str(file), *scale]) == status
-    said = capsys.readouterr().err
-    assert "image-side is 9" in said
-    assert "8 x 8 pixels; allowed: at most 8" in said
-
-
-@pytest.mark.parametrize(
-    ("scale", "word"),
-    [
-        ("model=resnet9", "model is 'resnet9'"),
-        ("model=resnt8", "did you mean 'resnet8'"),
-        ("model", "model"),
-        ("image-side=0.5", "whole number"),
-        ("image-side=small", "whole number"),
-    ],
-)
-def test_unsound_models_and_sides_are_refused(scale: str, word: str) -> None:
-    with pytest.raises(ConfigurationError, match=word):
-        Scale.parse(scale)
 
 
 @pytest.mark.parametrize(

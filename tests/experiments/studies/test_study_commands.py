@@ -260,22 +260,6 @@ def test_what_is_no_study_is_refused(command: str, tmp_path: Path, capsys: Outpu
     assert "no.toml" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("scale", "refused"),
-    # 1,437 images among three clients, of 32 a step and 2 epochs: 4 steps an epoch with 300 images.
-    [("train-examples=300", True), ("train-examples=0.2", True), ("train-examples=600", False)],
-)
-def test_images_are_reduced_only_while_clients_make_enough_steps(
-    scale: str, refused: bool, tmp_path: Path, capsys: Output, engine: PretendingEngine
-) -> None:
-    file = write_study(tmp_path / "files", "least-steps = 14\n" + STUDY)
-    place = ("--output", tmp_path / "out", "--only", "*iid_seed-0", "--scale", scale)
-    assert bfl("study", file, *place) == (2 if refused else 0)
-    if refused:
-        assert " steps a round; allowed: at least 14" in capsys.readouterr().err
-        assert engine.asked == []
-
-
 def test_formats_are_checked(tmp_path: Path, capsys: Output) -> None:
     assert bfl("table", write_study(tmp_path), "--format", "latx") == 2
     assert "did you mean 'latex'" in capsys.readouterr().err

@@ -17,7 +17,7 @@ from bfl.experiments.results.run_folder import METRICS, RunFolder
 from bfl.experiments.studies.figures import draw_study, study_figures
 from bfl.experiments.studies.figures.base import Overlay
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.gathering import gather
+from bfl.experiments.studies.gathering import OpenedStudy, gather
 from bfl.experiments.studies.scale import ScaledStudy, begin
 from bfl.experiments.studies.study import FigureSpec, Run
 
@@ -70,8 +70,7 @@ def overlay(
     **labels: str,
 ) -> Overlay:
     spec = FigureSpec.model_validate({"name": "f", "kind": "", "rows": labels})
-    rows = tuple(row for row in scaled.study.rows if spec.shows(row.labels))
-    return Overlay(gather(study, scaled.runs), scaled, spec, rows, wanted)
+    return Overlay(OpenedStudy(study, scaled, wanted), spec, gather(OpenedStudy(study, scaled)))
 
 
 def figure_of(kind: str, shown: Overlay, settings: dict[str, Any] | None = None) -> Any:
@@ -279,25 +278,29 @@ def test_panels_share_their_axes(whole: Made) -> None:
 
 def test_all_figures_are_written_with_title_and_scale(tmp_path: Path) -> None:
     study, scaled = made(tmp_path, STUDY + FIGURES, "seeds=1,rounds=0.5")
-    paths = draw_study(study, scaled)
+    paths = draw_study(OpenedStudy(study, scaled))
     assert [path.name for path in paths] == ["figure-2.png", "curves.png"]
     before = [path.read_bytes() for path in paths]
-    assert [path.read_bytes() for path in draw_study(study, scaled)] == before
+    assert [path.read_bytes() for path in draw_study(OpenedStudy(study, scaled))] == before
     for path in paths:
         assert image.imread(path)[..., :3].std() > 0.01
     spec = scaled.study.figures[0]
-    rows = scaled.study.rows
-    title = Overlay(gather(study, scaled.runs), scaled, spec, rows, lambda run: True).title()
+
+    def titled(folder: StudyFolder, made: ScaledStudy, planned: ScaledStudy) -> str:
+        results = gather(OpenedStudy(folder, made))
+        return Overlay(OpenedStudy(folder, planned), spec, results).title()
+
+    title = titled(study, scaled, scaled)
     assert title == (
         "Calibration\ndigits · resnet20 · flipout · 3 clients · seed 0\n"
         "scaled down: rounds 4 → 2, seeds 2 → 1"
     ), "one seed has no band"
     both, planned = made(tmp_path / "both")
-    title = Overlay(gather(both, planned.runs), planned, spec, rows, lambda run: True).title()
+    title = titled(both, planned, planned)
     assert "seeds 0, 1" in title
     assert title.endswith("\n± standard deviation over the seeds")
     # The study plans two seeds, of which one is done.
-    title = Overlay(gather(study, scaled.runs), planned, spec, rows, lambda run: True).title()
+    title = titled(study, scaled, planned)
     assert title.endswith("3 clients · seed 0\nat the scale of the study's file")
 
 
@@ -341,12 +344,14 @@ def test_what_has_begun_makes_no_step_in_a_mean(tmp_path: Path) -> None:
 
 def test_a_study_without_figures_gets_one_of_each_kind(tmp_path: Path) -> None:
     study, scaled = made(tmp_path)
-    assert {path.stem for path in draw_study(study, scaled)} == set(study_figures.names())
+    assert {path.stem for path in draw_study(OpenedStudy(study, scaled))} == set(
+        study_figures.names()
+    )
 
 
 def test_no_runs_no_figures(tmp_path: Path) -> None:
     scaled = scaled_study(tmp_path / "files")
-    assert draw_study(StudyFolder(tmp_path / "study"), scaled) == []
+    assert draw_study(OpenedStudy(StudyFolder(tmp_path / "study"), scaled)) == []
     assert not (tmp_path / "study" / "figures").exists()
 
 
@@ -354,7 +359,7 @@ def test_a_corrupt_curve_is_named(tmp_path: Path) -> None:
     study, scaled = made(tmp_path)
     study.run(scaled.runs[0].name).write_json("retention.json", {"fraction": GRID, "curves": {}})
     with pytest.raises(DataError, match=r"seed-0.*no retention curve"):
-        draw_study(study, scaled)
+        draw_study(OpenedStudy(study, scaled))
 
 
 @pytest.mark.parametrize("name", study_figures.names())

@@ -23,7 +23,7 @@ from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies import folder as folders
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.gathering import different_data, gather, merge
+from bfl.experiments.studies.gathering import OpenedStudy, different_data, gather, merge
 from bfl.experiments.studies.run_result import RunResult, parse_result, portable, result_of
 
 Output = pytest.CaptureFixture[str]
@@ -367,5 +367,5 @@ def test_damaged_files_of_ones_own_are_passed_over_when_asked(tmp_path: Path) ->
     run.write_metrics({"accuracy": 0.5})
     (run.path / "metrics.json").write_text("{", encoding="utf-8")
     with pytest.raises(DataError):
-        gather(study, scaled.runs)
-    assert gather(study, scaled.runs, pass_over_damaged=True).states[ONE] == "failed"
+        gather(OpenedStudy(study, scaled))
+    assert gather(OpenedStudy(study, scaled), pass_over_damaged=True).states[ONE] == "failed"

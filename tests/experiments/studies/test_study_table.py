@@ -25,6 +25,7 @@ from bfl.experiments.studies import table
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import by_client, by_seed, comma_separated, latex, markdown
+from bfl.experiments.studies.gathering import OpenedStudy
 from bfl.experiments.studies.scale import IN_FILE, ScaledStudy, begin
 from bfl.experiments.studies.table import (
     StudyTable,
@@ -56,7 +57,7 @@ def made(
     begun = planned(study, scaled)[2]
     RunFolder.create(study.runs, begun.name, begun.configuration.values, {})
     study.write("failures/flipout-nwa_dirichlet-0.5_seed-0.txt", b"it has failed")
-    return study, scaled, study_table(study, scaled)
+    return study, scaled, study_table(OpenedStudy(study, scaled))
 
 
 def test_the_examples_of_the_docstrings() -> None:
@@ -142,7 +143,9 @@ def test_csv_has_a_line_a_run_and_a_client(tmp_path: Path) -> None:
 
 def test_a_part_of_the_runs_makes_a_part_of_the_table(tmp_path: Path) -> None:
     study, scaled, _ = made(tmp_path)
-    frame = study_table(study, scaled, lambda run: run.name == "flipout-ws_iid_seed-1").frame
+    frame = study_table(
+        OpenedStudy(study, scaled, lambda run: run.name == "flipout-ws_iid_seed-1")
+    ).frame
     assert frame[["runs_done", "runs"]].to_numpy().tolist() == [[1, 1]]
     assert frame["accuracy"][0] == pytest.approx(94.0)
 
@@ -212,7 +215,7 @@ def noted(folder: Path, **changes: Any) -> str:
     first, *others = [made_up_result(run) for run in scaled.runs]
     study.keep([made_up_result(scaled.runs[0], **changes), *others])
     assert first.name == scaled.runs[0].name
-    return " ".join(study_table(study, scaled).notes)
+    return " ".join(study_table(OpenedStudy(study, scaled)).notes)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +262,7 @@ clients = 3
 label = {{ method = 'WS {signs}' }}
 """
     scaled = scaled_study(tmp_path / "files", text=text, published=None)
-    printed = latex(study_table(StudyFolder(tmp_path / "study"), scaled))
+    printed = latex(study_table(OpenedStudy(StudyFolder(tmp_path / "study"), scaled)))
     assert printed.isascii(), {sign for sign in printed if not sign.isascii()}
     for expected in (r"$\delta$", r"$\times$", r"a$<$b$>$c\textbar{}d", r"50 \% \& more\_"):
         assert expected in printed

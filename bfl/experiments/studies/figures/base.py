@@ -24,12 +24,10 @@ from bfl.experiments.results.figures.style import (
     styled,
     wrapped,
 )
-from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.gathering import StudyResults, gather
+from bfl.experiments.studies.gathering import OpenedStudy, StudyResults, gather
 from bfl.experiments.studies.published import Key
 from bfl.experiments.studies.run_result import RunResult
-from bfl.experiments.studies.scale import ScaledStudy
-from bfl.experiments.studies.study import Cell, Choice, FigureSpec, Run
+from bfl.experiments.studies.study import Cell, Choice, FigureSpec, Run, Study
 from bfl.experiments.studies.table import mean_and_spread
 from bfl.registry import Component, Registry
 
@@ -63,26 +61,32 @@ class Overlay:
     """The rows of a study overlaid in panels, one for each combination of the axes but the seeds.
 
     Attributes:
-        results: The results of the study's runs.
-        scaled: The study.
+        opened: The study.
         spec: The study's description of the figure.
-        rows: The rows that are shown.
-        wanted: Which runs count.
+        results: The results of the study's runs.
         shows: Which results have the numbers that are drawn.
     """
 
-    results: StudyResults
-    scaled: ScaledStudy
+    opened: OpenedStudy
     spec: FigureSpec
-    rows: tuple[Choice, ...]
-    wanted: Callable[[Run], bool]
+    results: StudyResults
     shows: Callable[[RunResult], bool] = lambda _: True
+
+    @property
+    def study(self) -> Study:
+        """The study."""
+        return self.opened.scaled.study
+
+    @property
+    def rows(self) -> list[Choice]:
+        """The rows that are shown."""
+        return [row for row in self.study.rows if self.spec.shows(row.labels)]
 
     @property
     def panels(self) -> tuple[Panel, ...]:
         """The labels of each panel, of those that a run counts for."""
-        counted = [run.labels.items() for run in self.scaled.runs if self.wanted(run)]
-        panels = self.scaled.study.panels()
+        counted = [run.labels.items() for run in self.opened.runs]
+        panels = self.study.panels()
         return tuple(p for p in panels if any(p.items() <= labels for labels in counted))
 
     def runs(self, row: Choice, panel: Panel) -> list[RunResult]:
@@ -97,9 +101,9 @@ class Overlay:
         """The runs that are drawn, with their results, by line; no line without any."""
         shown = {_key(row, panel) for row in self.rows for panel in self.panels}
         found: dict[Key, list[tuple[Run, RunResult]]] = {key: [] for key in shown}
-        for run in self.scaled.runs:
+        for run in self.opened.runs:
             result = self.results.finished.get(run.name) or self.results.begun.get(run.name)
-            if result and run.cell.key in shown and self.wanted(run) and self.shows(result):
+            if result and run.cell.key in shown and self.shows(result):
                 found[run.cell.key].append((run, result))
         return {
             key: [pair for pair in pairs if pair[1].over] or pairs
@@ -136,7 +140,7 @@ class Overlay:
 
     def mean_and_spread(self, values: Sequence[float]) -> tuple[float | None, float]:
         """Return the mean of some numbers and their spread, NaN where there is none."""
-        mean, spread = mean_and_spread(values, self.scaled.study.spread)
+        mean, spread = mean_and_spread(values, self.study.spread)
         return mean, math.nan if spread is None else spread
 
     def draw_curves(
@@ -166,10 +170,10 @@ class Overlay:
 
     def title(self) -> str:
         """Return the figure's title: its subject, the scale, the meaning of spreads."""
-        study = self.scaled.study
+        study = self.study
         several = any(len(found) > 1 for found in self.drawn.values())
         bands = f"\n± {study.spread.replace('-', ' ')} over the seeds" if several else ""
-        lines = (self.spec.title or study.title, self._in_common(), self.scaled.said)
+        lines = (self.spec.title or study.title, self._in_common(), self.opened.scaled.said)
         return "\n".join(filter(None, lines)) + bands
 
     def _in_common(self) -> str:
@@ -263,49 +267,26 @@ class StudyFigure(Component):
 study_figures: Registry[StudyFigure] = Registry("study figure", "bfl.experiments.studies.figures")
 
 
-def draw_study(
-    folder: StudyFolder,
-    scaled: ScaledStudy,
-    wanted: Callable[[Run], bool] = lambda _: True,
-    places: Sequence[Path] = (),
-) -> list[Path]:
+def draw_study(opened: OpenedStudy) -> list[Path]:
     """Draw the figures that a study asks for, or one of each kind; return the PNG files.
 
-    The arguments and errors are those of ``drawings``.
-
     Raises:
-        RunError: A figure cannot be written.
+        RunError: A figure cannot be written; and the errors of ``study_table``.
     """
     return [
-        folder.write(f"figures/{name}.png", png(figure))
-        for name, figure in drawings(folder, scaled, wanted, places)
+        opened.folder.write(f"figures/{name}.png", png(figure)) for name, figure in drawings(opened)
     ]
 
 
-def drawings(
-    folder: StudyFolder,
-    scaled: ScaledStudy,
-    wanted: Callable[[Run], bool] = lambda _: True,
-    places: Sequence[Path] = (),
-) -> Iterator[tuple[str, MatplotlibFigure]]:
+def drawings(opened: OpenedStudy) -> Iterator[tuple[str, MatplotlibFigure]]:
     """Yield the figures that a study asks for, or one of each kind, with their names.
 
-    Args:
-        folder: The study's folder.
-        scaled: The study.
-        wanted: Which runs count.
-        places: Other folders with results.
-
-    Raises:
-        ConfigurationError: A result does not belong to the study as it stands, or two contradict
-            each other.
-        DataError: A result is corrupt.
+    The errors are those of ``study_table``.
     """
-    results = gather(folder, scaled.runs, places, wanted)
+    results = gather(opened)
     of_each_kind = [FigureSpec(name=kind, kind=kind) for kind in study_figures.names()]
-    for spec in scaled.study.figures or of_each_kind:
-        rows = tuple(row for row in scaled.study.rows if spec.shows(row.labels))
-        overlay = Overlay(results, scaled, spec, rows, wanted)
+    for spec in opened.scaled.study.figures or of_each_kind:
+        overlay = Overlay(opened, spec, results)
         figure = study_figures.create(spec.kind, spec.settings).draw(overlay)
         if figure is not None:
             yield spec.name, figure
