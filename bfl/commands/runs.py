@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,9 @@ def compare_runs(given: argparse.Namespace) -> None:
     runs = chosen_runs(given.runs)
     if len(runs) < 2:
         raise ConfigurationError(f"there is one run in {given.runs[0]}; a comparison takes two")
-    configs = [run.config for run in runs]
-    names = list(dict.fromkeys(name for run in runs for name in run.metrics()))
+    results = [run.result for run in runs]
+    configs = [result.configuration for result in results]
+    names = list(dict.fromkeys(name for result in results for name in result.metrics))
     keys = differing_keys(configs)
     # One column for a run: there are more metrics than runs.
     columns = _unambiguous(runs)
@@ -84,9 +86,12 @@ def compare_runs(given: argparse.Namespace) -> None:
         for name in ("state", *keys, *names)
     ]
     _print(lines, f"{len(runs)} runs; what differs, and the metrics of their ends")
-    _say_without_curves(columns, runs)
+    for column, result in zip(columns, results, strict=True):
+        if not has_curves(result):
+            there = "its metrics are in the table" if result.metrics else "it has no metrics either"
+            print(f"{column}: the server has evaluated no round of it, so it has no curve; {there}")
     legend = labels(columns, configs)
-    figure = overlay(dict(zip(legend, runs, strict=True)))
+    figure = overlay(dict(zip(legend, results, strict=True)))
     if figure is None:
         if not names:
             raise DataError("no round of these runs was evaluated: there is no curve to draw")
@@ -95,22 +100,12 @@ def compare_runs(given: argparse.Namespace) -> None:
     write_output(given.output, figure)
 
 
-def _say_without_curves(columns: Sequence[str], runs: Sequence[ListedRun]) -> None:
-    """Print which runs have no curves, and what there is of them."""
-    for column, run in zip(columns, runs, strict=True):
-        if not has_curves(run):
-            there = "its metrics are in the table" if run.metrics() else "it has no metrics either"
-            print(f"{column}: the server has evaluated no round of it, so it has no curve; {there}")
-
-
 def _differing(runs: Sequence[ListedRun]) -> list[str]:
     """Return the keys that differ between the runs that can be read."""
-    configs = []
+    configs: list[Mapping[str, Any]] = []
     for run in runs:
-        try:
-            configs.append(run.config)
-        except BflError:  # its own row says so
-            continue
+        with suppress(BflError):  # its own row says so
+            configs += [run.result.configuration] if run.has_begun else []
     return differing_keys(configs)
 
 

@@ -5,30 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from bfl.errors import BflError, DataError
 from bfl.experiments.results.identity import LOCK
-from bfl.experiments.results.run_folder import CONFIG, METRICS, RETENTION, RunFolder
+from bfl.experiments.results.run_folder import CONFIG, RunFolder
 from bfl.experiments.results.table import ABSENT
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.reading import study_in
-from bfl.experiments.studies.run_result import RunResult
+from bfl.experiments.studies.run_result import RunResult, result_of
 
 
 def differing_keys(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the keys that matter to the result and differ, in the order of the configurations.
 
     A key that one of them lacks, as those of older versions do, differs if another has it.
-
-    Args:
-        configs: The configurations; empty ones, of runs that have not begun, say nothing.
     """
-    begun = [config for config in configs if config]
-    keys = dict.fromkeys(key for config in begun for key in config if key not in FREE_TO_CHANGE)
-    return [key for key in keys if len({repr(config.get(key)) for config in begun}) > 1]
+    keys = dict.fromkeys(key for config in configs for key in config if key not in FREE_TO_CHANGE)
+    return [key for key in keys if len({repr(config.get(key)) for config in configs}) > 1]
 
 
 def said(value: Any) -> str:
@@ -63,50 +60,35 @@ class ListedRun:
         name: Its name; below a folder of several, its path from there.
         folder: Its folder, which a study's run may not have: not yet, or made elsewhere.
         failed: Whether a study's run has failed.
-        result: What a study's run has given that was made elsewhere; None: there is no such.
+        kept: What a study's run has given that was made elsewhere; None: there is no such.
     """
 
     name: str
     folder: RunFolder
     failed: bool = False
-    result: RunResult | None = None
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The configuration; nothing where the run has not begun."""
-        if self.result:
-            return dict(self.result.configuration)
-        return self.folder.config() if self.folder.holds(CONFIG) else {}
-
-    def state(self) -> str:
-        """Return in words where the run stands: finished, running, stopped, failed or missing."""
-        if self.result or self.folder.holds(METRICS):
-            return "finished"
-        if not self.folder.holds(CONFIG):
-            return "failed" if self.failed else "missing"
-        rounds = self.folder.rounds()
-        done = rounds[-1]["round"] if rounds else 0
-        where = f"round {done} of {self.config.get('rounds', '?')}"
-        if is_written_to(self.folder.path):
-            return f"running, {where}"
-        return f"{'failed' if self.failed else 'stopped'} at {where}"
+    kept: RunResult | None = None
 
     @property
     def has_begun(self) -> bool:
         """True if there is anything of it."""
-        return self.result is not None or self.folder.holds(CONFIG)
+        return self.kept is not None or self.folder.holds(CONFIG)
 
-    def rounds(self) -> Sequence[Mapping[str, Any]]:
-        """Return what there is of each round."""
-        return self.result.rounds if self.result else self.folder.rounds()
+    @cached_property
+    def result(self) -> RunResult:
+        """The run as far as it has come."""
+        return self.kept or result_of(self.folder, self.name)
 
-    def retention(self) -> Mapping[str, Any]:
-        """Return the retention curves; nothing of a run that is not over."""
-        return self.result.retention if self.result else self.folder.read_json(RETENTION, {})
-
-    def metrics(self) -> Mapping[str, float]:
-        """Return the metrics of the final evaluation; none of a run that is not over."""
-        return self.result.metrics if self.result else self.folder.read_json(METRICS, {})
+    def state(self) -> str:
+        """Return in words where the run stands: finished, running, stopped, failed or missing."""
+        if not self.has_begun:
+            return "failed" if self.failed else "missing"
+        if self.result.over:
+            return "finished"
+        rounds = self.folder.rounds()
+        where = f"round {rounds[-1]['round'] if rounds else 0} of {self.result.number_of_rounds}"
+        if is_written_to(self.folder.path):
+            return f"running, {where}"
+        return f"{'failed' if self.failed else 'stopped'} at {where}"
 
 
 def runs_in(path: Path) -> list[ListedRun]:
@@ -183,10 +165,11 @@ def row(run: ListedRun, keys: Sequence[str], metrics: Sequence[str]) -> dict[str
         metrics: The metrics that are shown.
     """
     try:
-        config, numbers = run.config, run.metrics()
-        shown = {key: said(config.get(key)) for key in keys}
-        values = {name: numbers.get(name) for name in metrics}
-        return {"run": run.name, "state": run.state(), **shown, **values}
+        found = {"run": run.name, "state": run.state()}
+        if not run.has_begun:
+            return found
+        shown = {key: said(run.result.configuration.get(key)) for key in keys}
+        return {**found, **shown, **{name: run.result.metrics.get(name) for name in metrics}}
     except BflError as error:
         return {"run": run.name, "state": f"unreadable: {error}"}
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from bfl.experiments.comparison.listing import ListedRun
 from bfl.experiments.results.figures.base import png
 from bfl.experiments.results.figures.style import (
     drawable,
@@ -17,8 +16,8 @@ from bfl.experiments.results.figures.style import (
     percent_axis,
     styled,
 )
-from bfl.experiments.results.run_folder import RETENTION
 from bfl.experiments.results.summary import retained
+from bfl.experiments.studies.run_result import RunResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +32,7 @@ CHARACTERS = 90
 Points = Sequence[tuple[float, float]]
 
 
-def overlay(runs: Mapping[str, ListedRun]) -> bytes | None:
+def overlay(runs: Mapping[str, RunResult]) -> bytes | None:
     """Return a PNG of the learning curves and retention curves of runs; None without any.
 
     Args:
@@ -59,7 +58,7 @@ def overlay(runs: Mapping[str, ListedRun]) -> bytes | None:
         return png(figure)
 
 
-def has_curves(run: ListedRun) -> bool:
+def has_curves(run: RunResult) -> bool:
     """Return whether a run has curves to draw: none where the server has evaluated nothing.
 
     Raises:
@@ -68,10 +67,11 @@ def has_curves(run: ListedRun) -> bool:
     return any(_curves(run))
 
 
-def _curves(run: ListedRun) -> tuple[Points, Points, Points]:
-    """Return the points of a run's curves: accuracy, likelihood and retention."""
-    rounds = run.rounds()
-    return finite_points(rounds, ACCURACY), finite_points(rounds, LIKELIHOOD), _retention(run)
+def _curves(run: RunResult) -> tuple[Points, Points, Points]:
+    """Return the points of a run's curves: accuracy, likelihood and retention if it is over."""
+    kept = retained(run.retention, ACCURACY, BY, run.source) if run.retention else {}
+    rounds = run.rounds
+    return finite_points(rounds, ACCURACY), finite_points(rounds, LIKELIHOOD), list(kept.items())
 
 
 def _draw(axes: Axes, curves: Mapping[str, Sequence[tuple[float, float]]]) -> None:
@@ -103,10 +103,3 @@ def _describe(accuracy: Axes, likelihood: Axes, retention: Axes) -> None:
     retention.set_xlabel(f"data retained by {BY.replace('-', ' ')} (%)")
     retention.set_ylabel("accuracy of the end (%)")
     label_panels(accuracy, likelihood, retention)
-
-
-def _retention(run: ListedRun) -> Points:
-    """Return (share retained, accuracy); nothing of a run that is not over."""
-    content = run.retention()
-    where = run.folder.path / RETENTION
-    return list(retained(content, ACCURACY, BY, where).items()) if content else []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -38,26 +40,23 @@ class Estimate:
     """Seconds per unit of work by kind of run; a kind not met yet is taken for an average one."""
 
     def __init__(self) -> None:
-        self._spent: dict[tuple[Any, ...], tuple[float, float]] = {}
+        self._spent: dict[tuple[Any, ...], Any] = defaultdict(lambda: np.zeros(2))
 
     def record(self, configuration: Configuration, seconds: float, share: float = 1.0) -> None:
         """Take note of the time that a run, or a share of it, has taken."""
-        spent, units = self._spent.get(_kind(configuration), (0.0, 0.0))
-        done = units + work(configuration) * share
-        self._spent[_kind(configuration)] = (spent + seconds, done)
+        self._spent[_kind(configuration)] += seconds, work(configuration) * share
 
     def left(self, pending: Iterable[tuple[Configuration, float]]) -> float | None:
         """Return the seconds that runs still take, of each a share; None: nothing is known yet."""
-        seconds, units = (
-            map(sum, zip(*self._spent.values(), strict=True)) if self._spent else (0, 0)
-        )
-        if not units:
+        average = sum(self._spent.values(), np.zeros(2))
+        if not average[1]:
             return None
-        rates = {met: spent / done for met, (spent, done) in self._spent.items() if done}
-        return sum(
-            rates.get(_kind(configuration), seconds / units) * work(configuration) * share
-            for configuration, share in pending
-        )
+        left = 0.0
+        for configuration, share in pending:
+            met = self._spent[_kind(configuration)]
+            seconds, units = met if met[1] else average
+            left += float(seconds / units) * work(configuration) * share
+        return left
 
 
 class StudyProgress:

@@ -44,12 +44,7 @@ MakeEngine = Callable[[], AbstractContextManager[Engine]]
 
 @dataclass
 class SerialEngine:
-    """Runs the app in this process, one client after the other.
-
-    Attributes:
-        app: The app.
-        backend_config: As for ``RayEngine``; only the number of CPUs of a client counts.
-    """
+    """Runs the app in this process; see ``run_serially``."""
 
     app: FlowerApp
     backend_config: Mapping[str, Any]
@@ -107,18 +102,13 @@ def make_runs(
         RunError: The engine cannot be started, or the study's folder cannot be written.
         KeyboardInterrupt: The user has had enough; all that is done is kept.
     """
-    known = finished or {}
-
-    def done() -> int:
-        return sum(run.name in known or is_done(folder.run(run.name), run.rounds) for run in runs)
-
-    shown = StudyProgress(len(runs), done(), console, verbose)
+    runner = _Runner(folder, runs, make_engine, dict(finished or {}), same or {})
+    shown = runner.shown = StudyProgress(len(runs), runner.done(), console, verbose)
     with shown.bars:
         try:
-            everywhere = {**folder.results(), **known}
-            return _Runner(folder, runs, make_engine, shown, everywhere, same or {}).make_all()
+            return runner.make_all()
         except KeyboardInterrupt:
-            shown.say(f"{done()} of {len(runs)} runs are done")
+            shown.say(f"{runner.done()} of {len(runs)} runs are done")
             raise
 
 
@@ -129,17 +119,23 @@ class _Runner:
     folder: StudyFolder
     runs: Sequence[PlannedRun]
     make_engine: MakeEngine
-    shown: StudyProgress
     finished: dict[str, RunResult]
     same: Mapping[str, str]
     outcome: Outcome = field(default_factory=Outcome)
+    shown: StudyProgress = field(init=False)
     _engine: Engine | None = None
     _manager: AbstractContextManager[Engine] | None = None
     _estimate: Estimate = field(default_factory=Estimate)
     _pending: dict[str, tuple[PlannedRun, float]] = field(default_factory=dict)
 
+    def done(self) -> int:
+        """Return how many runs have come to their end."""
+        known = self.finished
+        return sum(r.name in known or is_done(self.folder.run(r.name), r.rounds) for r in self.runs)
+
     def make_all(self) -> Outcome:
         """Make all runs that are left, and return their outcome."""
+        self.finished = {**self.folder.results(), **self.finished}
         for run in self.runs:
             result = self.finished.get(run.name)
             if result and result.number_of_rounds == run.rounds:

@@ -18,7 +18,6 @@ from bfl.evaluation.prediction import PredictionStatistics
 from bfl.experiments.comparison import listing
 from bfl.experiments.comparison.listing import (
     LOCK,
-    ListedRun,
     differing_keys,
     is_written_to,
     labels,
@@ -204,17 +203,15 @@ def test_the_overlay_has_a_line_for_each_run(
         make_run(tmp_path, "one", seed=1),
         make_run(tmp_path, "two", seed=2, rounds=3, finished=False),
     )
-    runs = {
-        name: ListedRun(name, folder)
-        for name, folder in zip(("seed 1", "seed $2"), folders, strict=True)
-    }
+    names = ("seed 1", "seed $2")
+    runs = {name: result_of(folder, name) for name, folder in zip(names, folders, strict=True)}
     overlay.overlay(runs)
     (figure,) = drawn
     accuracy, likelihood, retention = figure.axes
     assert [line.get_label() for line in accuracy.lines] == list(runs)
     np.testing.assert_allclose(accuracy.lines[1].get_ydata(), [0.1, 0.2, 0.3])
     np.testing.assert_allclose(likelihood.lines[0].get_ydata(), [1, 1 / 2, 1 / 3, 1 / 4])
-    curve = runs["seed 1"].retention()["curves"]["accuracy"]["predictive-entropy"]["value"]
+    curve = runs["seed 1"].retention["curves"]["accuracy"]["predictive-entropy"]["value"]
     np.testing.assert_allclose(retention.lines[0].get_ydata(), curve)
     assert not len(retention.lines[1].get_ydata())
     assert [text.get_text() for text in figure.legends[0].get_texts()] == list(runs)
@@ -317,9 +314,8 @@ def test_what_differs() -> None:
     configs = [
         {"seed": 0, "name": "a", "data-dir": "x", "rate": 1.0},
         {"seed": 1, "name": "b", "data-dir": "y", "rate": 1.0, "new": True},
-        {},
     ]
     assert differing_keys(configs) == ["seed", "new"]
-    assert labels(["a", "b"], configs[:2]) == ["seed 0 · new –", "seed 1 · new true"]
+    assert labels(["a", "b"], configs) == ["seed 0 · new –", "seed 1 · new true"]
     assert labels(["a", "b"], [configs[0]] * 2) == ["a", "b"]
     assert doctest.testmod(listing).failed == 0
