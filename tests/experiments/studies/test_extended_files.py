@@ -76,44 +76,34 @@ def test_a_file_has_what_it_extends_but_for_what_it_says(written: Path) -> None:
 
 
 def test_later_files_win_and_the_file_itself_over_all(written: Path) -> None:
-    (written.parent / "code.toml").write_text(CODE)
-    files = '["written.toml", "code.toml"]'
-    text = f'extends = {files}\ntitle = "t"\n[base]\nlearning-rate = 0.25\n'
+    folder = written.parent
+    (folder / "code.toml").write_text(CODE)
+    text = 'extends = ["written.toml", "code.toml"]\ntitle = "t"\n[base]\nlearning-rate = 0.25\n'
     study = read_study(extending(written, text, "paper"))
     assert study.base == {"rounds": 7, "dataset": "digits", "learning-rate": 0.25}
     text = 'extends = ["code.toml", "written.toml"]\ntitle = "t"\n'
     assert read_study(extending(written, text, "paper")).base["rounds"] == 4
+    # What two files extend does not win over either.
+    (folder / "b.toml").write_text('extends = "written.toml"\n[base]\nrounds = 20\n')
+    (folder / "c.toml").write_text(
+        'extends = "written.toml"\n[base]\nseed = 3\n[axes]\npartition = []\n'
+    )
+    text = 'extends = ["b.toml", "c.toml"]\ntitle = "t"\npublished = false\n'
+    study = read_study(extending(written, text, "paper"))
+    assert (study.base["rounds"], study.base["seed"]) == (20, 3)
+    assert list(study.axes) == ["seed", "strategy"]
 
 
-def test_axes_are_taken_one_by_one_and_an_empty_one_is_left_out(written: Path) -> None:
+def test_axes_are_taken_one_by_one_and_lists_as_a_whole(written: Path) -> None:
     text = 'extends = "../paper/written.toml"\ntitle = "t"\npublished = false\n'
-    text += "[axes]\npartition = []\nseed = [2]\nalpha = [0.5, 1.0]\n"
-    study = read_study(extending(written, text))
+    axes = "[axes]\npartition = []\nseed = [2]\nalpha = [0.5, 1.0]\n"
+    study = read_study(extending(written, f'{text}{axes}[[columns]]\nmetric = "brier-score"\n'))
     assert list(study.axes) == ["seed", "strategy", "alpha"]
     assert len(study.runs()) == 1 * 2 * 2
-
-
-def test_an_empty_axis_of_a_file_that_extends_none_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "alone.toml"
-    path.write_text('title = "t"\n[axes]\nseed = []\n')
-    with pytest.raises(ConfigurationError, match="axis 'seed' is empty"):
-        read_study(path)
-
-
-def test_a_list_is_replaced_as_a_whole(written: Path) -> None:
-    text = 'extends = "../paper/written.toml"\ntitle = "t"\n[[columns]]\nmetric = "brier-score"\n'
-    study = read_study(extending(written, text))
     assert [column.metric for column in study.columns] == ["brier-score"]
-
-
-def test_a_table_of_ones_own_is_looked_up_beside_ones_own_file(written: Path) -> None:
-    text = 'extends = "../paper/written.toml"\ntitle = "t"\n[published]\nfile = "mine.csv"\n'
-    text += 'leave-out = [{ strategy = "aalv" }]\n'
-    path = extending(written, text)
-    (path.parent / "mine.csv").write_text(TABLE.replace("0.5", "0.9"))
-    table = read_study(path).published
-    assert table is not None
-    assert table.path == path.parent / "mine.csv"
+    # An empty table takes nothing away.
+    study = read_study(extending(written, f"{text}[base]\n# rounds = 3\n[axes]\n"))
+    assert (study.base, study.axes) == (read_study(written).base, read_study(written).axes)
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -130,81 +120,46 @@ def test_the_copy_of_every_study_is_the_study(path: Path, tmp_path: Path) -> Non
     assert mine == theirs
 
 
-def test_a_title_is_not_taken_from_another_file(written: Path) -> None:
-    with pytest.raises(ConfigurationError, match="the key 'title' is missing"):
-        read_study(extending(written, 'extends = "../paper/written.toml"\n'))
+EXTENDS = 'extends = "../paper/written.toml"\ntitle = "t"\n'
 
 
-def test_a_fault_names_the_file_and_what_it_extends(written: Path) -> None:
-    written.write_text(WRITTEN.replace("spread", "spreed"))
-    path = extending(written, 'extends = "../paper/written.toml"\ntitle = "t"\n')
-    with pytest.raises(ConfigurationError, match=r"coded\.toml \(which extends .*written\.toml\)"):
-        read_study(path)
-
-
-def test_files_that_extend_each_other_are_refused(written: Path) -> None:
-    path = extending(written, 'extends = "../paper/written.toml"\ntitle = "t"\n')
-    written.write_text('extends = "../code/coded.toml"\n' + WRITTEN)
-    with pytest.raises(ConfigurationError, match=r"extends itself: .*coded.*written.*coded"):
-        read_study(path)
-
-
-@pytest.mark.parametrize("given", ["3", '""', "[1]", "{ a = 1 }"])
-def test_what_is_no_path_is_refused(written: Path, given: str) -> None:
-    path = extending(written, f'extends = {given}\ntitle = "t"\n')
-    with pytest.raises(ConfigurationError, match=r"extends is .*; allowed: the path of a study's"):
-        read_study(path)
-
-
-def test_a_file_that_is_not_there_is_named(written: Path) -> None:
-    path = extending(written, 'extends = "missing.toml"\ntitle = "t"\n')
-    with pytest.raises(ConfigurationError, match=r"coded\.toml extends 'missing\.toml', and there"):
-        read_study(path)
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('extends = "../paper/written.toml"\n', "the key 'title' is missing"),
+        (EXTENDS + "spreed = 3\n", r"coded\.toml \(which extends .*written\.toml\)"),
+        ('extends = "missing.toml"\ntitle = "t"\n', r"extends 'missing\.toml', and there"),
+        ('extends = "coded.toml"\ntitle = "t"\n', r"extends itself: .*coded.*coded"),
+        ('title = "t"\n[axes]\nseed = []\n', "axis 'seed' is empty"),
+        (EXTENDS + "base = 3\n", r"coded\.toml: base is 3; allowed: a table"),
+        *(
+            (f'extends = {given}\ntitle = "t"\n', "extends is .*; allowed: the path of a study's")
+            for given in ("3", '""', "[1]", "{ a = 1 }")
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(text: str, said: str, written: Path) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        read_study(extending(written, text))
 
 
 def test_a_link_to_a_file_extends_what_is_beside_the_file(written: Path, tmp_path: Path) -> None:
-    path = extending(written, 'extends = "../paper/written.toml"\ntitle = "t"\n')
+    path = extending(written, EXTENDS)
     link = tmp_path / "elsewhere" / "deep" / "link.toml"
     link.parent.mkdir(parents=True)
     link.symlink_to(path)
     assert read_study(link).base == read_study(path).base
 
 
-def test_an_empty_table_takes_nothing_away(written: Path) -> None:
-    text = 'extends = "../paper/written.toml"\ntitle = "t"\n[base]\n# rounds = 3\n[axes]\n'
-    study = read_study(extending(written, text))
-    assert study.base == read_study(written).base
-    assert study.axes == read_study(written).axes
-
-
-def test_what_is_no_table_is_refused_in_any_file(written: Path) -> None:
-    (written.parent / "code.toml").write_text("base = 3\n")
-    text = 'extends = ["code.toml", "written.toml"]\ntitle = "t"\n'
-    with pytest.raises(ConfigurationError, match=r"code\.toml: base is 3; allowed: a table"):
-        read_study(extending(written, text, "paper"))
-
-
-def test_what_two_files_extend_does_not_win_over_either(written: Path) -> None:
-    folder = written.parent
-    (folder / "b.toml").write_text('extends = "written.toml"\n[base]\nrounds = 20\n')
-    (folder / "c.toml").write_text(
-        'extends = "written.toml"\n[base]\nseed = 3\n[axes]\npartition = []\n'
-    )
-    text = 'extends = ["b.toml", "c.toml"]\ntitle = "t"\npublished = false\n'
-    study = read_study(extending(written, text, "paper"))
-    assert (study.base["rounds"], study.base["seed"]) == (20, 3)
-    assert list(study.axes) == ["seed", "strategy"]
-
-
-def test_another_published_table_has_notes_of_its_own_and_there_may_be_none(
+def test_another_published_table_lies_next_to_the_file_and_there_may_be_none(
     written: Path,
 ) -> None:
     written.write_text(WRITTEN + 'notes = ["three numbers are misprints"]\n')
-    text = 'extends = "../paper/written.toml"\ntitle = "t"\n'
-    path = extending(written, f'{text}[published]\nfile = "mine.csv"\n')
+    path = extending(written, f'{EXTENDS}[published]\nfile = "mine.csv"\n')
     (path.parent / "mine.csv").write_text("strategy,partition,accuracy\nws,iid,0.5\nlp,iid,0.6\n")
     table = read_study(path).published
     assert table is not None
+    assert table.path == path.parent / "mine.csv"
     assert table.notes == ()
     rows = '[axes]\nstrategy = ["ws"]\n'
-    assert read_study(extending(written, f"{text}published = false\n{rows}")).published is None
+    assert read_study(extending(written, f"{EXTENDS}published = false\n{rows}")).published is None
