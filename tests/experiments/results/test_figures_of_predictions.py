@@ -140,16 +140,9 @@ def test_examples_are_the_most_and_the_least_certain(folder: RunFolder) -> None:
     shown = [NAMES[int(values[order[0]])] for values in (predictions.predicted, labels)]
     short = [name if len(name) <= 10 else f"{name[:9]}…" for name in shown]
     assert caption.get_text().split("\n")[:2] == [short[0], f"({short[1]})"]
-
-
-def test_wrong_predictions_have_a_colour_of_their_own(folder: RunFolder) -> None:
-    evaluated(folder)
-    upper, lower = draw("certain-images", folder).axes
-    for axes, examples in zip((upper, lower), read_examples(folder), strict=True):
-        colors = [tick.get_color() for tick in axes.get_xticklabels()]
-        right = examples.predicted == examples.labels
-        expected = [INK if r else COLORS[1] for r in right]
-        assert colors == expected
+    for axes, examples in ((upper, certain), (lower, uncertain)):
+        expected = [INK if r else COLORS[1] for r in examples.predicted == examples.labels]
+        assert [tick.get_color() for tick in axes.get_xticklabels()] == expected
 
 
 @pytest.mark.parametrize(("examples", "of_each"), [(1, 0), (2, 1), (3, 1), (15, 7)])
@@ -203,15 +196,6 @@ def test_many_clients_are_a_median_and_bands(folder: RunFolder) -> None:
     (median,) = axes.lines
     assert list(median.get_ydata()) == [16, 17]
     assert len(axes.collections) == 2
-
-
-def test_own_test_accuracy_has_a_panel_where_a_client_has_it(folder: RunFolder) -> None:
-    entries = clients(2, 1)
-    entries[1]["test-accuracy"] = 0.75
-    folder.append_round({"round": 1, "per-client": entries})
-    axes = draw("client-curves", folder).axes[-1]
-    assert axes.get_ylabel() == "own test accuracy (%)"
-    assert [line.get_label() for line in axes.lines] == ["client 1"]
 
 
 def test_both_models_of_clients_that_judge_have_a_panel_each(folder: RunFolder) -> None:

@@ -75,15 +75,12 @@ def test_another_run_is_not_overwritten(tmp_path, folder):
 
 
 @pytest.mark.parametrize("file", ["metrics.json", "rounds.jsonl", "posterior.npz"])
-def test_a_folder_with_any_file_of_a_run_is_taken(tmp_path, file):
+def test_a_folder_with_any_file_of_a_run_is_taken_and_an_empty_one_is_not(tmp_path, file):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / file).touch()
     with pytest.raises(ConfigurationError, match="another run"):
         RunFolder.create(tmp_path, "run", CONFIG, {})
-
-
-def test_an_empty_folder_is_used(tmp_path):
-    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / file).unlink()
     assert RunFolder.create(tmp_path, "run", CONFIG, {}).config() == CONFIG
 
 
@@ -109,40 +106,31 @@ def test_rounds_come_back_in_order(folder):
     entries = [
         {"round": 1, "seconds": 4.2, "clients": 10, "train-loss": 2.0},
         {"round": 2, "seconds": 0.1, "clients": 10, "accuracy": np.float32(0.5)},
+        {"round": 3, "accuracy": math.inf},
     ]
     for entry in entries:
         folder.append_round(entry)
     assert folder.rounds() == entries
-    assert (folder.path / "rounds.jsonl").read_text().count("\n") == 2
+    assert (folder.path / "rounds.jsonl").read_text().count("\n") == 3
+    folder.append_round({"round": 4, "train-loss": math.nan})
+    assert math.isnan(folder.rounds()[-1]["train-loss"])
 
 
-def test_a_diverged_round_keeps_its_nan(folder):
-    folder.append_round({"round": 1, "train-loss": math.nan, "accuracy": math.inf})
-    (entry,) = folder.rounds()
-    assert math.isnan(entry["train-loss"])
-    assert entry["accuracy"] == math.inf
-
-
-@pytest.mark.parametrize("cut", range(1, 20))
+@pytest.mark.parametrize("cut", [1, 2, 9, 19])
 def test_a_torn_last_line_is_left_out_and_cut_off(folder, cut):
     for number in (1, 2):
         folder.append_round({"round": number, "x": 0.25})
     file = folder.path / "rounds.jsonl"
     whole = file.read_bytes()
     file.write_bytes(whole[:-cut])
+    if cut == 9:  # as some file systems leave it
+        file.write_bytes(whole[:-cut] + bytes(40))
     # Only the newline is gone for cut = 1: the entry is whole, and counts.
     kept = [1, 2] if cut == 1 else [1]
     assert [entry["round"] for entry in folder.rounds()] == kept
     folder.append_round({"round": 3})
     assert [entry["round"] for entry in folder.rounds()] == [*kept, 3]
     assert all(json.loads(line) for line in file.read_text().splitlines())
-
-
-def test_a_last_line_of_zeros_is_left_out(folder):
-    folder.append_round({"round": 1})
-    with (folder.path / "rounds.jsonl").open("ab") as stream:
-        stream.write(b"\0" * 40)
-    assert folder.rounds() == [{"round": 1}]
 
 
 def test_a_corrupt_line_in_the_middle_is_an_error(folder):
@@ -277,14 +265,9 @@ def test_arrays_cut_off_anywhere_are_named(folder, file):
             READERS[file](folder)
 
 
-def test_a_missing_array_is_named(folder):
-    np.savez(folder.path / "posterior.npz", mean=np.zeros(3))
-    with pytest.raises(DataError, match=r"posterior.npz is corrupt"):
-        folder.posterior()
-
-
-def test_pickles_are_not_loaded(folder):
-    np.savez(folder.path / "posterior.npz", mean=np.array([{}], dtype=object))
+@pytest.mark.parametrize("mean", [np.zeros(3), np.array([{}], dtype=object)])
+def test_a_missing_array_is_named_and_pickles_are_not_loaded(folder, mean):
+    np.savez(folder.path / "posterior.npz", mean=mean)
     with pytest.raises(DataError, match=r"posterior.npz is corrupt"):
         folder.posterior()
 
@@ -327,21 +310,14 @@ def finished_run(tmp_path):
     return folder
 
 
-def test_results_of_fewer_rounds_go_when_there_are_to_be_more(tmp_path):
+def test_results_of_fewer_rounds_and_their_warnings_go_when_there_are_to_be_more(tmp_path):
     folder = finished_run(tmp_path)
     folder.write_json("clients.json", {"0": {"meme-accuracy": 0.5}})
-    folder.write_json("ensemble.json", {"members": []})
-    folder.reconfigure({**folder.config(), "rounds": 3})
-    assert folder.config() == {"rounds": 3}
-    for file in ("metrics.json", "examples.npz", "clients.json", "ensemble.json"):
-        assert not folder.holds(file), file
-
-
-def test_what_was_warned_of_the_results_of_fewer_rounds_goes_with_them(tmp_path):
-    folder = finished_run(tmp_path)
     folder.append_warning("round 1: the posterior is narrow")
     folder.append_warning("final evaluation: the posterior is narrow")
     folder.reconfigure({**folder.config(), "rounds": 3})
+    assert folder.config() == {"rounds": 3}
+    assert not any(map(folder.holds, ("metrics.json", "examples.npz", "clients.json")))
     assert folder.warnings() == ["round 1: the posterior is narrow"]
 
 
@@ -362,17 +338,18 @@ def test_a_run_killed_while_it_is_given_more_rounds_does_not_pass_for_finished(
     assert not folder.holds("metrics.json")
 
 
-@pytest.mark.parametrize("seconds", ['"x"', "null", "[1]"])
-def test_seconds_that_are_no_number_are_corrupt(seconds: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("config.toml", 'rounds = "4"\n'),
+        *(
+            ("rounds.jsonl", f'{{"round": 1, "seconds": {seconds}}}\n{{"round": 2}}\n')
+            for seconds in ('"x"', "null", "[1]")
+        ),
+    ],
+)
+def test_rounds_and_seconds_that_are_no_number_are_corrupt(file: str, text: str, tmp_path: Path):
     folder = RunFolder.create(tmp_path, "run", {"rounds": 2}, {})
-    good = '{"round": 2, "seconds": 1.5}\n'
-    (folder.path / "rounds.jsonl").write_text(f'{{"round": 1, "seconds": {seconds}}}\n{good}')
-    with pytest.raises(DataError, match=r"rounds\.jsonl, line 1: not a round \(seconds is"):
-        folder.rounds()
-
-
-def test_rounds_that_are_no_number_are_corrupt(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path, "run", {"rounds": 2}, {})
-    (folder.path / "config.toml").write_text('rounds = "4"\n')
-    with pytest.raises(DataError, match=r"config\.toml"):
-        folder.config()
+    (folder.path / file).write_text(text)
+    with pytest.raises(DataError, match=file):
+        (folder.config if file == "config.toml" else folder.rounds)()

@@ -223,17 +223,14 @@ def test_a_killed_server_lets_go(tmp_path: Path, other_server) -> None:
     assert text.startswith(f"process {os.getpid()} on")
 
 
-def test_within_a_process_as_well_and_until_the_end_of_the_block(tmp_path: Path) -> None:
+def test_a_folder_that_is_locked_or_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="cannot write the run folder"):
+        locked(tmp_path / "file" / "run").__enter__()
     with locked(tmp_path), pytest.raises(ConfigurationError, match="another server"):
         locked(tmp_path).__enter__()
     with locked(tmp_path):
         pass
-
-
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match="cannot write the run folder"):
-        locked(tmp_path / "file" / "run").__enter__()
 
 
 def test_a_runs_configuration_names_its_data_wherever_it_is_read(

@@ -8,8 +8,7 @@ import pytest
 from small_study import PUBLISHED, STUDY, PretendingEngine, bfl, write_study
 
 import bfl as bfl_of_python
-from bfl.errors import DataError, RunError
-from bfl.experiments.studies import planning
+from bfl.errors import RunError
 from bfl.experiments.studies.folder import StudyFolder
 
 Output = pytest.CaptureFixture[str]
@@ -18,7 +17,11 @@ Output = pytest.CaptureFixture[str]
 REFUSED: list[tuple[str, str, str]] = [
     ("unknown key in base", STUDY.replace("rounds =", "round ="), "did you mean 'rounds'"),
     ("unknown key in a row", STUDY.replace('strategy = "nwa"', 'stratgy = "nwa"'), "strategy"),
-    ("an unknown rule", STUDY.replace('"nwa"', '"nwaa"'), "did you mean 'nwa'"),
+    (
+        "an unknown rule, said once with its runs",
+        STUDY.replace('"nwa"', '"nwaa"'),
+        "did you mean 'nwa'? (run flipout-nwa_iid_seed-0 and 3 more)",
+    ),
     ("a value out of range", STUDY.replace("rounds = 4", "rounds = 0"), "rounds is 0"),
     ("data that cannot be split", STUDY.replace("clients = 3", "clients = 2000"), "1437"),
     ("too many examples", STUDY.replace("rounds =", "train-examples = 9e9\nrounds ="), "1437"),
@@ -78,16 +81,6 @@ def test_bad_options_are_refused(
     assert word in capsys.readouterr().err
     assert engine.asked == []
     assert not (tmp_path / "out").exists()
-
-
-def test_one_reason_is_said_once_with_its_runs(
-    tmp_path: Path, capsys: Output, engine: PretendingEngine
-) -> None:
-    path = write_study(tmp_path / "files", STUDY.replace('"nwa"', '"nwaa"'))
-    assert bfl("study", path, "--output", tmp_path / "out") == 2
-    said = capsys.readouterr().err
-    assert len(said.splitlines()) == 1
-    assert "(run flipout-nwa_iid_seed-0 and 3 more)" in said
 
 
 def test_a_study_from_the_first_run_to_its_table(
@@ -154,14 +147,7 @@ def test_a_damaged_run_fails_alone(
     assert f"{damaged}/rounds.jsonl, line 1: not a round" in said.err
     assert "7 of 8 runs are done" in said.out
     assert bfl("table", out / "small") != 0, "a table says that it could not be read"
-
-
-def test_a_damaged_result_of_another_place_is_named_and_not_made_again(
-    tmp_path: Path, capsys: Output, engine: PretendingEngine
-) -> None:
-    """Nobody would find it again, and days of computing may stand in it."""
-    path, out = write_study(tmp_path / "files"), tmp_path / "out"
-    assert bfl("study", path, "--output", out) == 0
+    # One in a file of another place is not made again: days of computing may stand in it.
     kept = out / "small" / "runs.jsonl"
     kept.write_text("<<<<<<< HEAD\n" + kept.read_text())
     capsys.readouterr()
@@ -233,34 +219,12 @@ def test_runs_that_are_not_wanted_need_no_data_and_still_have_to_be_sound(
     assert "did you mean 'nwa'" in capsys.readouterr().err
 
 
-def test_a_data_set_is_loaded_once_also_if_that_fails(
-    tmp_path: Path, capsys: Output, engine: PretendingEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Asking a hub that cannot be reached takes half a minute."""
-    asked = []
-
-    def load(dataset: str, data_dir: str, _: object) -> None:
-        asked.append(dataset)
-        raise DataError("the hub cannot be reached")
-
-    monkeypatch.setattr(planning, "cached_dataset", load)
-    path = write_study(tmp_path / "files", STUDY.replace("rounds =", 'dataset = "svhn"\nrounds ='))
-    assert bfl("study", path, "--output", tmp_path / "out") == 2
-    assert capsys.readouterr().err == "refused: the hub cannot be reached (all runs)\n"
-    assert asked == ["svhn"]
-    assert bfl("study", path, "--output", tmp_path / "out", "--dry-run") == 0
-    assert asked == ["svhn"], "a dry run fetches nothing"
-
-
 @pytest.mark.parametrize("command", ["table", "plot"])
 def test_what_is_no_study_is_refused(command: str, tmp_path: Path, capsys: Output) -> None:
     assert bfl(command, tmp_path) == 2
     assert "is not the folder of a" in capsys.readouterr().err
     assert bfl(command, tmp_path / "no.toml") == 2
     assert "no.toml" in capsys.readouterr().err
-
-
-def test_formats_are_checked(tmp_path: Path, capsys: Output) -> None:
     assert bfl("table", write_study(tmp_path), "--format", "latx") == 2
     assert "did you mean 'latex'" in capsys.readouterr().err
 

@@ -23,7 +23,7 @@ from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies import folder as folders
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.gathering import OpenedStudy, different_data, gather, merge
+from bfl.experiments.studies.gathering import OpenedStudy, gather, merge
 from bfl.experiments.studies.run_result import RunResult, parse_result, portable, result_of
 
 Output = pytest.CaptureFixture[str]
@@ -205,28 +205,6 @@ def test_a_study_grows_by_seeds_and_by_rounds(
     assert checkout.study("--scale", "rounds=3") == 2
 
 
-def test_results_of_fewer_rounds_do_not_pass_for_finished_runs(
-    checkout: Checkout, engine: PretendingEngine, capsys: Output
-) -> None:
-    checkout.made("--scale", "rounds=2")
-    engine.asked.clear()
-    assert bfl("table", checkout.file, "--output", checkout.out) == 0
-    assert "0 of 8" in capsys.readouterr().out
-    assert checkout.study("--only", ONE) == 0
-    assert engine.asked == [(ONE, 3)]
-
-
-def test_runs_made_elsewhere_are_listed(checkout: Checkout, capsys: Output) -> None:
-    assert checkout.study("--only", ONE) == 0
-    shutil.rmtree(checkout.out / "small" / "runs" / ONE)
-    capsys.readouterr()
-    assert bfl("runs", checkout.out / "small") == 0
-    rows = {line.split()[1]: line for line in capsys.readouterr().out.splitlines() if "│" in line}
-    assert "finished" in rows[ONE]
-    assert "0.5000" in rows[ONE]
-    assert "missing" in rows["flipout-nwa_iid_seed-0"]
-
-
 def test_a_run_in_which_the_server_judged_nothing_is_over_and_a_begun_one_is_not(
     checkout: Checkout,
 ) -> None:
@@ -237,16 +215,6 @@ def test_a_run_in_which_the_server_judged_nothing_is_over_and_a_begun_one_is_not
     assert not result_of(folder, ONE).over
     folder.write_metrics({})
     assert result_of(folder, ONE).over
-
-
-def test_rounds_that_do_not_say_in_numbers_whom_they_lost_are_refused(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path, "run", resolve({"rounds": 1}).values, {})
-    folder.append_round({"round": 1, "accuracy": 0.5, "failures": 2})
-    folder.write_metrics({"accuracy": 0.5})
-    assert result_of(folder, "run").lost == {"failures": 2}
-    folder.append_round({"round": 2, "accuracy": 0.5, "failures": "many"})
-    with pytest.raises(DataError, match="corrupt"):
-        result_of(folder, "run")
 
 
 # Several machines --------------------------------------------------------------------------------
@@ -314,12 +282,6 @@ def test_what_contradicts_is_not_put_together(
     assert not (tmp_path / "all").exists()
     with pytest.raises(ConfigurationError, match="holds no result"):
         merge(StudyFolder(tmp_path / "all"), [StudyFolder(tmp_path / "files")])
-
-
-def test_data_sets_of_other_names_have_other_images() -> None:
-    one = replace(result(), data={"train": "a", "test": "a"})
-    other = {"configuration": {"rounds": 2, "dataset": "mnist"}, "data": {"train": "b"}}
-    assert not different_data([one, replace(one, **other), replace(one, data={})])
 
 
 def test_a_folder_gets_the_study_that_has_grown(tmp_path: Path, engine: PretendingEngine) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import doctest
 import io
 import tomllib
 from dataclasses import replace
@@ -21,7 +20,6 @@ from small_study import (
 )
 
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.studies import table
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import by_client, by_seed, comma_separated, latex, markdown
@@ -60,13 +58,8 @@ def made(
     return study, scaled, study_table(OpenedStudy(study, scaled))
 
 
-def test_the_examples_of_the_docstrings() -> None:
-    for module in (table,):
-        assert doctest.testmod(module).failed == 0
-
-
 def test_means_spreads_and_differences(tmp_path: Path) -> None:
-    *_, found = made(tmp_path)
+    study, scaled, found = made(tmp_path)
     ws, ws_dirichlet, nwa, nwa_dirichlet = found.frame.to_dict("records")
     # 90 and 94: mean 92, deviations −2 and 2, sample variance 8.
     assert ws["accuracy"] == pytest.approx(92.0)
@@ -81,6 +74,11 @@ def test_means_spreads_and_differences(tmp_path: Path) -> None:
     assert nwa["negative-log-likelihood_difference"] is None, "not published"
     assert ws_dirichlet["state"] == "begun, round 0 of 4, missing"
     assert nwa_dirichlet["state"] == "failed, missing"
+    # A part of the runs makes a part of the table.
+    one = OpenedStudy(study, scaled, lambda run: run.name == "flipout-ws_iid_seed-1")
+    part = study_table(one).frame
+    assert part[["runs_done", "runs"]].to_numpy().tolist() == [[1, 1]]
+    assert part["accuracy"][0] == pytest.approx(94.0)
 
 
 def test_a_standard_error_is_the_deviation_over_the_root_of_n(tmp_path: Path) -> None:
@@ -141,15 +139,6 @@ def test_csv_has_a_line_a_run_and_a_client(tmp_path: Path) -> None:
     assert (row["client"], row["global-accuracy"], row["seed"]) == ("3", "0.25", "0")
 
 
-def test_a_part_of_the_runs_makes_a_part_of_the_table(tmp_path: Path) -> None:
-    study, scaled, _ = made(tmp_path)
-    frame = study_table(
-        OpenedStudy(study, scaled, lambda run: run.name == "flipout-ws_iid_seed-1")
-    ).frame
-    assert frame[["runs_done", "runs"]].to_numpy().tolist() == [[1, 1]]
-    assert frame["accuracy"][0] == pytest.approx(94.0)
-
-
 @pytest.mark.parametrize(
     ("numbers", "shown"),
     [
@@ -167,12 +156,6 @@ def test_numbers_are_shown_as_large_as_they_are(
     found = finished_study(tmp_path, {"A": numbers}, "mean-epistemic")
     assert f"| {shown} |" in markdown(found)
     assert shown.replace("±", "$\\pm$") in latex(found)
-
-
-def test_a_number_that_a_run_has_not_is_a_dash(tmp_path: Path) -> None:
-    *_, found = made(tmp_path, text=STUDY + '[[columns]]\nmetric = "degree-of-spread"\n')
-    assert found.frame["degree-of-spread"][0] is None
-    assert markdown(found).splitlines()[6].endswith("| – |")
 
 
 def test_the_step_of_shares_is_found() -> None:
