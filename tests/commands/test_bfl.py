@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from bfl.aggregation.pooling import pooling_rules
 from bfl.commands.main import main
 from bfl.configuration import default_values, resolve, unset_values
 from bfl.configuration.component_slots import REGISTRIES, SLOTS
@@ -30,18 +29,6 @@ class OwnWeights(Equal):
     own_power: float = Field(0.5, description="power")
 """
 ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-def test_every_rule_is_listed(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "250")
-    assert main(["list", "strategy"]) == 0
-    printed = capsys.readouterr().out
-    for rule in pooling_rules.classes():
-        assert rule.name in printed
-        for alias in rule.aliases:
-            assert alias in printed
 
 
 def test_what_init_makes_can_be_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,13 +61,6 @@ def test_a_key_of_another_tool_is_refused_with_ours(
         assert f"did you mean '{meant}'" in capsys.readouterr().err
 
 
-def test_every_kind_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list"]) == 0
-    printed = capsys.readouterr().out
-    for kind in ("dataset", "partition", "model", "inference", "weighting", "prior"):
-        assert kind in printed
-
-
 LISTED = [*(r.kind for r in REGISTRIES), "dataset"]
 
 
@@ -110,6 +90,7 @@ def test_names_are_whole_in_a_pipe_and_in_a_narrow_terminal(
     assert "…" not in printed
     for component in registry.classes():
         assert f" {component.name} " in printed
+        assert all(alias in printed for alias in component.aliases)
         assert all(key in printed for key in settings_of(component))
         assert component.summary() in printed
 

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from bfl.commands.flower_simulation import main
@@ -31,9 +30,7 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--run-config", 'strategy="conflaton"'], ["did you mean 'conflation'"]),
         (["--run-config", "alpah=1"], ["unknown key 'alpah'", "did you mean 'alpha'"]),
-        (["--run-config", "rounds=0"], ["rounds is 0", "at least 1"]),
         (["--run-config", "rounds"], ["key=value"]),
         (["--run-config", "none.toml"], ["none.toml", "cannot be read"]),
         (["--num-supernodes", "0"], ["--num-supernodes is 0"]),
@@ -41,7 +38,6 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--backend", "seriel"], ["did you mean 'serial'"]),
         (["--backend-config", "{"], ["not JSON"]),
         (["--backend-config", '{"client-resources": {}}'], ["did you mean 'client_resources'"]),
-        (["--run-config", 'dataset="npz:none.npz"'], ["none.npz"]),
         (["--num-supernodes", "2000"], ["clients is 2000", "1437"]),
         (
             ["--run-config", 'partition="shards" shards-per-client=11'],
@@ -68,18 +64,6 @@ def test_a_folder_without_an_app_is_refused(
     assert "tool.flwr.app.components" in capsys.readouterr().err
 
 
-def test_images_too_small_for_the_model_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    labels = np.arange(20) % 2
-    images = np.zeros((20, 2, 2, 1), np.uint8)
-    path = tmp_path / "tiny.npz"
-    np.savez(path, x_train=images, y_train=labels, x_test=images, y_test=labels)
-    message = refused(["--num-supernodes", "2", "--run-config", f'dataset="npz:{path}"'], capsys)
-    assert "resnet20" in message
-    assert "at least 4 pixels" in message
-
-
 @pytest.mark.parametrize(
     ("num_supernodes", "overrides", "expected"),
     [
@@ -96,10 +80,8 @@ def test_supernodes_and_clients_are_one_number(
     count, merged = agree_on_clients(num_supernodes, overrides, {"clients": 0})
     assert count == expected
     assert merged["clients"] == expected
-
-
-def test_an_app_without_the_key_gets_no_clients() -> None:
-    assert agree_on_clients(3, {"rounds": 1}, {}) == (3, {"rounds": 1})
+    # An app without the key gets no clients.
+    assert "clients" not in agree_on_clients(3, {"rounds": 1}, {})[1]
 
 
 def test_flowers_backend_configuration_is_taken() -> None:

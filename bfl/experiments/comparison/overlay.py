@@ -15,6 +15,7 @@ from bfl.experiments.results.figures.style import (
     new_figure,
     percent_axis,
     styled,
+    whole_numbers,
 )
 from bfl.experiments.results.summary import retained
 from bfl.experiments.studies.run_result import RunResult
@@ -89,11 +90,9 @@ def _draw(axes: Axes, curves: Mapping[str, Sequence[tuple[float, float]]]) -> No
 
 
 def _describe(accuracy: Axes, likelihood: Axes, retention: Axes) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     for axes in (accuracy, likelihood):
         axes.set_xlabel("round")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+        whole_numbers(axes.xaxis, nbins=6)
     percent_axis(accuracy.yaxis)
     accuracy.set_ylabel("accuracy (%)")
     likelihood.set_ylabel("negative log-likelihood (nats)")

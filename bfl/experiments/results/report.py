@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from bfl.experiments.results.run_folder import (
     PER_CLIENT,
     RunFolder,
 )
-from bfl.experiments.results.table import ABSENT, cell
+from bfl.experiments.results.table import ABSENT, cell, tabulated
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -76,12 +75,7 @@ class Table:
     @classmethod
     def of(cls, caption: str, rows: Sequence[Mapping[str, Any]], folded: bool = False) -> Table:
         """Return a table of mappings, whose keys are the columns."""
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        numeric = [
-            all(isinstance(row[n], Real) for row in rows if row.get(n) is not None) for n in names
-        ]
-        texts = [[cell(row.get(name)) for name in names] for row in rows]
-        return cls(caption, list(zip(names, numeric, strict=True)), texts, folded)
+        return cls(caption, *tabulated(rows), folded)
 
 
 @dataclass

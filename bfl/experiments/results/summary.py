@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,11 @@ from bfl.evaluation.uncertainty import (
 from bfl.evaluation.uncertainty.retention import random_gain, retention_gain
 from bfl.experiments.results.run_folder import ENSEMBLE, REGRESSION, RETENTION, RunFolder
 from bfl.posteriors import Posterior
+
+Numbers = npt.NDArray[np.float64]
+
+Curves = Mapping[str, Mapping[str, RetentionCurve]]
+"""Retention curves by metric and uncertainty."""
 
 RANDOM = "random"
 """Name of a random order among the uncertainties of ``retention.json``."""
@@ -57,12 +62,10 @@ def retention_curves(
     Source:
         Fischer et al. (2024), section 3.3 and Fig. 2.
     """
-    if isinstance(predictions, Mixtures):
-        return _curves_of_numbers(predictions, np.asarray(labels))
-    ranks = _ranks(predictions, settings)
+    retained, ranks = _ranked(predictions, labels, settings)
     return {
-        metric.name: {by: retention_curve(values, rank) for by, rank in ranks.items()}
-        for metric, values in _retained(predictions, labels, settings)
+        metric: {by: retention_curve(values, rank) for by, rank in ranks.items()}
+        for metric, (values, _) in retained.items()
     }
 
 
@@ -74,51 +77,43 @@ def retention_gains(
     Arguments and errors are those of ``retention_curves``, and a gain is that of
     ``retention_gain``; under "random" is the control, see ``random_gain``.
     """
-    ranks = _ranks(predictions, settings)
+    retained, ranks = _ranked(predictions, labels, settings)
     return {
-        metric.name: {
-            by: retention_gain(values, rank, higher_is_better=metric.higher_is_better)
-            for by, rank in ranks.items()
+        metric: {
+            by: retention_gain(values, rank, higher_is_better=higher) for by, rank in ranks.items()
         }
         | {RANDOM: random_gain(values)}
-        for metric, values in _retained(predictions, labels, settings)
+        for metric, (values, higher) in retained.items()
     }
 
 
-def _retained(
-    predictions: Predictions, labels: npt.ArrayLike, settings: Mapping[str, Any] | None
-) -> Iterator[tuple[ExampleMetric, npt.NDArray[np.float64]]]:
-    """Yield the metrics that have retention curves, each with its (N,) values."""
-    for name in metrics.names():
-        metric = metrics.create(name, settings)
-        if isinstance(metric, ExampleMetric) and metric.retention:
-            yield metric, metric.values(predictions, labels)
+def _ranked(
+    predictions: Predictions | Mixtures, labels: npt.ArrayLike, settings: Mapping[str, Any] | None
+) -> tuple[dict[str, tuple[Numbers, bool]], dict[str, Numbers]]:
+    """Return what retention curves are made of.
 
-
-def _ranks(
-    predictions: Predictions, settings: Mapping[str, Any] | None
-) -> dict[str, npt.NDArray[np.float64]]:
-    """Return the uncertainties that sort the examples, by name."""
-    return {
-        cls.name: uncertainties.create(cls.name, settings).measure(predictions)
-        for cls in uncertainties.classes()
-        if cls.retention
-    }
-
-
-def _curves_of_numbers(
-    predictions: Mixtures, targets: npt.NDArray[np.float64]
-) -> dict[str, dict[str, RetentionCurve]]:
-    """Return the retention curve of each value of numbers, by predictive variance alone."""
-    by = "predictive-variance"
-    rank = predictions.uncertainty[by]
-    return {n: {by: retention_curve(of(predictions, targets), rank)} for n, of in CURVES.items()}
+    Returns:
+        The (N,) values of each metric that has curves, with its better side, True for higher; and
+        the (N,) values of each uncertainty that sorts the examples.
+    """
+    if isinstance(predictions, Mixtures):
+        by, targets = "predictive-variance", np.asarray(labels)
+        of_numbers = {name: (of(predictions, targets), False) for name, of in CURVES.items()}
+        return of_numbers, {by: predictions.uncertainty[by]}
+    created = [metrics.create(name, settings) for name in metrics.names()]
+    retained = [m for m in created if isinstance(m, ExampleMetric) and m.retention]
+    sorting = [u.name for u in uncertainties.classes() if u.retention]
+    return (
+        {m.name: (m.values(predictions, labels), m.higher_is_better) for m in retained},
+        {name: uncertainties.create(name, settings).measure(predictions) for name in sorting},
+    )
 
 
 def summarize(
     predictions: Predictions | Mixtures,
     labels: npt.ArrayLike,
     settings: Mapping[str, Any] | None = None,
+    curves: Curves | None = None,
 ) -> dict[str, float]:
     """Return the numbers of ``metrics.json``.
 
@@ -126,6 +121,7 @@ def summarize(
         predictions: The predictions for N examples.
         labels: (N,) true classes, integers in [0, C).
         settings: The configuration, of which each component takes its own keys.
+        curves: The retention curves; None: they are made.
 
     Returns:
         Every metric under its name (``accuracy``), the mean of every uncertainty
@@ -135,7 +131,15 @@ def summarize(
     Raises:
         ValueError: The labels do not fit the predictions.
     """
-    return _numbers(predictions, labels, settings, retention_curves(predictions, labels, settings))
+    of_sets = {} if isinstance(predictions, Mixtures) else set_numbers(predictions, labels)
+    curves = retention_curves(predictions, labels, settings) if curves is None else curves
+    areas = {
+        f"retention-area-{metric}-{by}": curve.area
+        for metric, by_uncertainty in curves.items()
+        for by, curve in by_uncertainty.items()
+    }
+    means = mean_uncertainties(predictions, settings)
+    return {**evaluate(predictions, labels, settings), **of_sets, **means, **areas}
 
 
 def describe_posterior(posterior: Posterior) -> dict[str, float]:
@@ -168,7 +172,7 @@ def write_evaluation(
         RunError: A file cannot be written.
     """
     curves = retention_curves(predictions, labels, settings)
-    numbers = _numbers(predictions, labels, settings, curves)
+    numbers = summarize(predictions, labels, settings, curves)
     if posterior is not None:
         numbers.update(describe_posterior(posterior))
     if ensemble is not None:
@@ -200,7 +204,7 @@ def write_ensemble(
         RunError: The file cannot be written.
     """
     curves = retention_curves(ensemble.predictions, ensemble.labels, settings)
-    numbers = prefixed(_numbers(ensemble.predictions, ensemble.labels, settings, curves))
+    numbers = prefixed(summarize(ensemble.predictions, ensemble.labels, settings, curves))
     members = {
         "member-accuracy": ensemble.accuracies,
         "left-out": list(ensemble.left_out),
@@ -208,23 +212,6 @@ def write_ensemble(
     }
     folder.write_json(ENSEMBLE, {**members, "retention": _on_grid(curves)})
     return {**numbers, **ensemble.round_metrics(settings or {})}
-
-
-def _numbers(
-    predictions: Predictions | Mixtures,
-    labels: npt.ArrayLike,
-    settings: Mapping[str, Any] | None,
-    curves: Mapping[str, Mapping[str, RetentionCurve]],
-) -> dict[str, float]:
-    """Return metrics, mean uncertainties and areas, the curves being given."""
-    means = mean_uncertainties(predictions, settings)
-    areas = {
-        f"retention-area-{metric}-{by}": curve.area
-        for metric, by_uncertainty in curves.items()
-        for by, curve in by_uncertainty.items()
-    }
-    of_sets = {} if isinstance(predictions, Mixtures) else set_numbers(predictions, labels)
-    return {**evaluate(predictions, labels, settings), **of_sets, **means, **areas}
 
 
 def retained(content: Mapping[str, Any], metric: str, by: str, where: Path) -> dict[float, float]:
@@ -246,7 +233,7 @@ def retained(content: Mapping[str, Any], metric: str, by: str, where: Path) -> d
         raise DataError(f"{where} is corrupt: no retention curve: {error!r}") from error
 
 
-def _on_grid(curves: Mapping[str, Mapping[str, RetentionCurve]]) -> dict[str, Any]:
+def _on_grid(curves: Curves) -> dict[str, Any]:
     """Return the content of ``retention.json``: the grid, then curves[metric][uncertainty]."""
     return {
         "fraction": GRID.tolist(),

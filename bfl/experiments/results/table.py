@@ -35,22 +35,31 @@ def cell(value: Any) -> str:
     return f"{number:.4f}" if plain else f"{number:.3e}"
 
 
-def results_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
-    """Return a table of rows, such as runs or rounds.
+def tabulated(
+    rows: Sequence[Mapping[str, Any]],
+) -> tuple[list[tuple[str, bool]], list[list[str]]]:
+    """Return the columns of rows, each with whether it has numbers, and the rows as texts.
 
-    Args:
-        rows: One mapping per row; the columns are their keys in the order of first appearance,
-            and a key that a row lacks is shown as a dash.
-        title: The heading.
+    The columns are the rows' keys in the order of first appearance; a key that a row lacks is shown
+    as a dash.
     """
-    columns = list(dict.fromkeys(key for row in rows for key in row))
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    numeric = [
+        all(isinstance(row[n], Real) for row in rows if row.get(n) is not None) for n in names
+    ]
+    texts = [[cell(row.get(name)) for name in names] for row in rows]
+    return list(zip(names, numeric, strict=True)), texts
+
+
+def results_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
+    """Return a table of rows, such as runs or rounds, under a title; see ``tabulated``."""
+    columns, texts = tabulated(rows)
     # Text and not str: a bracket in a name must not be taken for rich's markup.
     table = Table(title=Text(title), title_justify="left", header_style="bold")
-    for column in columns:
-        numeric = all(isinstance(row[column], Real) for row in rows if row.get(column) is not None)
+    for column, numeric in columns:
         table.add_column(Text(_header(column)), justify="right" if numeric else "left")
-    for row in rows:
-        table.add_row(*(Text(cell(row.get(column))) for column in columns))
+    for row in texts:
+        table.add_row(*map(Text, row))
     return table
 
 

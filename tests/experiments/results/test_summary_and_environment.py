@@ -72,14 +72,6 @@ def test_summary_takes_settings(case):
     assert one != summarize(*case)["expected-calibration-error"]
 
 
-def test_curves_are_of_accuracy_and_likelihood_by_the_papers_three(case):
-    curves = retention_curves(*case)
-    assert set(curves) == {"accuracy", "negative-log-likelihood"}
-    for by_uncertainty in curves.values():
-        assert set(BY) <= set(by_uncertainty)
-        assert not {"expected-entropy", "mutual-information"} & set(by_uncertainty)
-
-
 def test_an_evaluation_is_written_but_for_what_marks_a_run_finished(tmp_path, case):
     folder = RunFolder.create(tmp_path, "run", {}, {})
     predictions, labels = case
@@ -90,7 +82,10 @@ def test_an_evaluation_is_written_but_for_what_marks_a_run_finished(tmp_path, ca
     assert summarize(read, read_labels, {"calibration-bins": 5}) == summary
     content = folder.read_json("retention.json")
     assert content["fraction"] == [n / 100 for n in range(1, 101)]
-    for metric, by_uncertainty in retention_curves(predictions, labels).items():
+    curves = retention_curves(predictions, labels)
+    assert set(curves) == {"accuracy", "negative-log-likelihood"}
+    for metric, by_uncertainty in curves.items():
+        assert set(BY) <= set(by_uncertainty)
         for by, curve in by_uncertainty.items():
             written = content["curves"][metric][by]
             assert written["area"] == curve.area == summary[f"retention-area-{metric}-{by}"]
@@ -121,13 +116,10 @@ def test_environment_can_be_written_and_names_what_matters():
     environment = describe_environment()
     assert json.loads(json.dumps(environment)) == environment
     assert environment["bfl"] == bfl.__version__
-    assert environment["python"] == ".".join(map(str, sys.version_info[:3]))
     assert environment["numpy"] == np.__version__
     assert {"flwr", "tensorflow", "tensorflow-probability", "tf-keras", "ray"} <= set(environment)
-    assert environment["processors"] >= 1
-    assert environment["processor"]
-    assert {"processor-family", "vector-instructions"} <= set(environment)
     assert {"memory-bytes", "platform", "git-commit", "git-changed"} <= set(environment)
+    assert package_version("no-such-package-anywhere") is None
 
 
 def test_the_vector_instructions_that_bits_depend_on_are_named(monkeypatch):
@@ -143,10 +135,6 @@ def test_the_vector_instructions_that_bits_depend_on_are_named(monkeypatch):
     assert found == {"avx512f": "avx2 avx512f fma", "": "avx2 fma"}
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     assert describe_environment()["vector-instructions"].endswith("ONEDNN_MAX_CPU_ISA=AVX2")
-
-
-def test_a_package_that_is_not_there_has_no_version():
-    assert package_version("no-such-package-anywhere") is None
 
 
 def test_the_results_import_no_heavy_package():

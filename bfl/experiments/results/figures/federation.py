@@ -22,6 +22,7 @@ from bfl.experiments.results.figures.style import (
     new_figure,
     percent_axis,
     set_title,
+    whole_numbers,
     write_counts,
 )
 from bfl.experiments.results.identity import WHOLE
@@ -107,10 +108,8 @@ def _samples(folder: RunFolder) -> str:
 
 
 def _round_axis(axes: Axes) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     axes.set_xlabel("round")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    whole_numbers(axes.xaxis, nbins=8)
 
 
 def _line(axes: Axes, points: list[tuple[int, float]], color: str, **style: Any) -> None:
@@ -310,8 +309,6 @@ class PartitionFigure(Figure):
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
-        from matplotlib.ticker import MaxNLocator
-
         with folder.decoding(PARTITION):
             partition = folder.read_json(PARTITION)
             if WHOLE in partition:  # of a private run
@@ -329,8 +326,8 @@ class PartitionFigure(Figure):
         axes.grid(visible=False)
         axes.set_xlabel("class")
         axes.set_ylabel("client")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(MaxNLocator(integer=True))
+        whole_numbers(axes.xaxis)
+        whole_numbers(axes.yaxis)
         if counts.size <= WRITTEN:
             axes.set_xticks(range(classes))
             axes.set_yticks(range(clients))

@@ -26,6 +26,7 @@ from bfl.experiments.results.figures.style import (
     new_figure,
     percent_axis,
     set_title,
+    whole_numbers,
     write_counts,
 )
 from bfl.experiments.results.run_folder import (
@@ -83,11 +84,9 @@ class ConfusionMatrix(Figure):
 
 
 def _ticks(axes: Axes, names: list[str], classes: int) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     if classes > WRITTEN or len(names) != classes:
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(MaxNLocator(integer=True))
+        whole_numbers(axes.xaxis)
+        whole_numbers(axes.yaxis)
         return
     long = max(map(len, names)) > 2
     axes.set_xticks(

@@ -199,6 +199,13 @@ def percent_axis(axis: Any) -> None:
     axis.set_major_formatter(lambda share, _position: f"{100.0 * share:g}")
 
 
+def whole_numbers(axis: Any, **ticks: Any) -> None:
+    """Have an axis's ticks at whole numbers; see Matplotlib's ``MaxNLocator`` for more."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(integer=True, **ticks))
+
+
 def finite_points(rounds: Sequence[Mapping[str, Any]], metric: str) -> list[tuple[int, float]]:
     """Return (round, value) of the rounds that have a finite value."""
     values = [(entry["round"], entry.get(metric)) for entry in rounds]

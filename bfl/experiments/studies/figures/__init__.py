@@ -17,7 +17,7 @@ from bfl.evaluation.evaluated_ensemble import ENSEMBLE
 from bfl.evaluation.metrics import metrics
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.evaluated_clients import CLIENTS, names_of_means
-from bfl.experiments.results.figures.style import COLORS, look_of, percent_axis
+from bfl.experiments.results.figures.style import COLORS, look_of, percent_axis, whole_numbers
 from bfl.experiments.results.summary import retained
 from bfl.experiments.studies.columns import numbers_of_a_run
 from bfl.experiments.studies.figures.base import (
@@ -73,8 +73,6 @@ class LearningCurves(StudyFigure):
 
     def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel, *, first: bool) -> None:
         """See ``StudyFigure``."""
-        from matplotlib.ticker import MaxNLocator
-
         highest = 1.0 if self.metric == "accuracy" else math.inf
         for row, look in overlay.lines():
             runs = overlay.runs(row, panel)
@@ -83,7 +81,7 @@ class LearningCurves(StudyFigure):
                     overlay.draw_curves(axes, curves, {**look, **changed}, highest)
         axes.set_xlabel("round")
         # Rounds are evaluated at multiples of such steps.
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6, steps=[1, 2, 5, 10]))
+        whole_numbers(axes.xaxis, nbins=6, steps=[1, 2, 5, 10])
         if self.metric == "accuracy":
             percent_axis(axes.yaxis)
         if first:
@@ -255,8 +253,6 @@ class ClientNumbers(StudyFigure):
 
     def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel, *, first: bool) -> None:
         """See ``StudyFigure``."""
-        from matplotlib.ticker import MaxNLocator
-
         for place, (row, look) in enumerate(overlay.lines()):
             runs, label = overlay.runs(row, panel), str(look["label"])
             if metric := self._metric_of(runs):
@@ -267,7 +263,7 @@ class ClientNumbers(StudyFigure):
                 axes.plot([], [], linestyle="none", label=f"{label}: no such number")
         shares = self.metric.endswith("accuracy")
         axes.set_xlabel("client")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        whole_numbers(axes.xaxis)
         if shares:
             percent_axis(axes.yaxis)
         if first:
