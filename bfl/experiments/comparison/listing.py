@@ -165,11 +165,10 @@ def row(run: ListedRun, keys: Sequence[str], metrics: Sequence[str]) -> dict[str
         metrics: The metrics that are shown.
     """
     try:
-        found = {"run": run.name, "state": run.state()}
-        if not run.has_begun:
-            return found
-        shown = {key: said(run.result.configuration.get(key)) for key in keys}
-        return {**found, **shown, **{name: run.result.metrics.get(name) for name in metrics}}
+        found = run.result if run.has_begun else None
+        shown = {key: said(found and found.configuration.get(key)) for key in keys}
+        values = {name: found.metrics.get(name) if found else None for name in metrics}
+        return {"run": run.name, "state": run.state(), **shown, **values}
     except BflError as error:
         return {"run": run.name, "state": f"unreadable: {error}"}
 

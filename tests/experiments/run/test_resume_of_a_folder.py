@@ -102,14 +102,19 @@ def damage(folder: RunFolder) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*is damaged")
-@pytest.mark.parametrize("rounds", [ROUNDS, ROUNDS + 2])
-@pytest.mark.parametrize("lose", [remove, damage])
-@pytest.mark.parametrize("left", ["all", POSTERIOR])
+@pytest.mark.parametrize(
+    ("left", "lose", "rounds"),
+    [("all", remove, ROUNDS), ("all", damage, ROUNDS + 2), (POSTERIOR, remove, ROUNDS + 2)],
+)
 def test_a_finished_run_without_checkpoints_keeps_its_results(
     left: str, lose: Any, rounds: int, tmp_path: Path
 ) -> None:
     """Whole, or what of it has been kept; a run killed at its end is one of those."""
     folder = finished_run(tmp_path)
+    before = content(folder)
+    with open_run(configured(tmp_path, resume=True), "run", {}) as (_, checkpoint):
+        assert checkpoint is not None, "it goes on with nothing"
+    assert content(folder) == before
     lose(folder)
     if left == POSTERIOR:
         (folder.path / METRICS).unlink()
@@ -163,14 +168,6 @@ def test_a_finished_run_that_goes_back_a_round_is_not_finished(
     assert [entry["round"] for entry in folder.rounds()] == [1, 2]
     assert not list(folder.path.glob("figures/*"))
     assert folder.warnings() == []
-
-
-def test_a_finished_run_that_goes_on_with_nothing_keeps_its_results(tmp_path: Path) -> None:
-    folder = finished_run(tmp_path)
-    before = content(folder)
-    with open_run(configured(tmp_path, resume=True), "run", {}) as (_, checkpoint):
-        assert checkpoint is not None
-    assert content(folder) == before
 
 
 @pytest.mark.parametrize("lost", [1, 2, ROUNDS])

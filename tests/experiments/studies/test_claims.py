@@ -104,12 +104,10 @@ def test_runs_without_a_number_count_against_their_line(family: int) -> None:
     assert p_value(numbers[::-1], family) > 0.5
     assert p_value(np.where(np.isinf(numbers), -np.inf, [[8.0], [7.0]]), family) < 0.05
     assert p_value(np.full((2, 6), -np.inf), family) == 1.0
-
-
-def test_a_run_without_a_number_is_students_worst() -> None:
-    sides = -np.array([[0.5, 0.6, 0.7, 0.8, 0.9, 0.4], [1.0, 1.1, 1.5, 2.0, 1.0, np.inf]])
-    paired = stats.ttest_rel(sides[0], np.maximum(sides[1], -2.0), alternative="greater")
-    assert p_value(sides, 28) == pytest.approx(paired.pvalue)
+    if family > 1:  # Student's test takes the worst finite number for it
+        sides = -np.array([[0.5, 0.6, 0.7, 0.8, 0.9, 0.4], [1.0, 1.1, 1.5, 2.0, 1.0, np.inf]])
+        paired = stats.ttest_rel(sides[0], np.maximum(sides[1], -2.0), alternative="greater")
+        assert p_value(sides, family) == pytest.approx(paired.pvalue)
 
 
 @pytest.mark.parametrize(("family", "p"), [(1, 1 / 64), (3, 1 / 64), (4, 1 / 924), (28, 1 / 924)])

@@ -131,22 +131,6 @@ metric = "client-0-global-accuracy"
         Column(metric="client-1-best-acuracy")
 
 
-def test_a_result_keeps_what_the_evaluated_rounds_say_of_their_pools(tmp_path: Path) -> None:
-    study = StudyFolder(tmp_path / "study")
-    run = scaled_study(tmp_path / "files").runs[0]
-    folder = finish(study, run, [0.2, 0.4], 0.125)
-    folder.append_round({"round": 5, "posterior-sha256": "ab" * 32})
-    result = result_of(folder, run.name)
-    assert [entry["round"] for entry in result.rounds] == [2, 4]
-    for kept in (result, parse_result(result.to_line(), tmp_path)):
-        assert kept.posterior == "ab" * 32
-        assert kept.number("mean-distance-from-average") == 0.125
-        assert kept.number("best-accuracy") == kept.number("accuracy") == 0.4
-        assert kept.number("rounds-to-accuracy-0.4") == 4
-        assert kept.number("mean-log-precision-spread") is None
-        assert "best-accuracy" not in kept.metrics
-
-
 def made(folder: Path) -> StudyTable:
     """Return the table of a study with IID data, of which one row's second run is slow to learn."""
     scaled = scaled_study(folder / "files", text=STUDY.split("[[columns]]")[0] + COLUMNS)
@@ -171,6 +155,12 @@ def test_a_table_has_them_and_says_where_a_value_was_not_reached(tmp_path: Path)
     assert rows[1].endswith("| 47.5 ± 3.5 (11.2) | inf | 0.0000 ± 0.0000 |")
     assert "inf: a run has not reached the value" in markdown(table)
     assert ",inf," in comma_separated(table)
+    kept = table.runs[0][1]
+    for result in (kept, parse_result(kept.to_line(), tmp_path)):
+        assert [entry["round"] for entry in result.rounds] == [2, 4, 6]
+        assert result.number("mean-distance-from-average") == 0.5
+        assert result.number("mean-log-precision-spread") is None
+        assert "best-accuracy" not in result.metrics
 
 
 def test_a_number_of_one_round_is_that_of_its_metric() -> None:

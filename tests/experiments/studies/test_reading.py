@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 from small_study import PUBLISHED, STUDY, write_study
 
-from bfl.configuration.sources import is_study, read_toml
 from bfl.errors import ConfigurationError
 from bfl.experiments.studies import columns, read_study, scale, study, table
 
 
 def test_a_study_expands_to_rows_times_axes(tmp_path: Path) -> None:
-    runs = read_study(write_study(tmp_path)).runs()
+    small = read_study(write_study(tmp_path))
+    runs, cells = small.runs(), small.cells()
+    assert [(cell.labels["rule"], cell.labels["partition"]) for cell in cells] == [
+        *(("WS", "iid"), ("WS", "Dirichlet 0.5"), ("NWA", "iid"), ("NWA", "Dirichlet 0.5"))
+    ]
     by_hand = [
         f"flipout-{rule}_{partition}_seed-{seed}"
         for seed, partition, rule in product((0, 1), ("iid", "dirichlet-0.5"), ("ws", "nwa"))
@@ -28,13 +31,6 @@ def test_a_study_expands_to_rows_times_axes(tmp_path: Path) -> None:
     labels = {"model": "Flipout", "rule": "NWA", "partition": "Dirichlet 0.5"}
     assert run.cell.labels == labels
     assert run.labels == {**labels, "seed": "0"}
-
-
-def test_lines_of_the_table_follow_the_rows(tmp_path: Path) -> None:
-    cells = read_study(write_study(tmp_path)).cells()
-    assert [(cell.labels["rule"], cell.labels["partition"]) for cell in cells] == [
-        *(("WS", "iid"), ("WS", "Dirichlet 0.5"), ("NWA", "iid"), ("NWA", "Dirichlet 0.5"))
-    ]
 
 
 def test_names_stay_when_something_is_added_or_moved(tmp_path: Path) -> None:
@@ -243,12 +239,6 @@ def test_a_label_may_be_a_number_and_other_numbers_are_passed_over(tmp_path: Pat
     table = read_study(write_study(tmp_path, text, published)).published
     assert table is not None
     assert table.entry((("alpha", "0.5"),), "accuracy").value == 90.0
-
-
-def test_a_configuration_of_one_run_is_no_study(tmp_path: Path) -> None:
-    assert is_study(read_toml(write_study(tmp_path)))
-    (tmp_path / "run.toml").write_text('strategy = "ws"\n', encoding="utf-8")
-    assert not is_study(read_toml(tmp_path / "run.toml"))
 
 
 @pytest.mark.parametrize("module", [study, scale, columns, table], ids=lambda m: m.__name__)
