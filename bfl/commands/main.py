@@ -23,7 +23,6 @@ from bfl.commands import (
     runs,
     show,
     study,
-    study_results,
 )
 from bfl.commands.terminal import (
     as_markdown,
@@ -91,7 +90,6 @@ def parser() -> argparse.ArgumentParser:
     init.add_to(commands)
     show.add_to(commands)
     study.add_to(commands)
-    study_results.add_to(commands)
     predict.add_to(commands)
     evaluate.add_to(commands)
     close.add_to(commands)
@@ -118,7 +116,7 @@ def _add_plugins_to(command: argparse.ArgumentParser) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
     words = sys.argv[1:] if arguments is None else arguments
-    given = parser().parse_args(study_results.in_words(words))
+    given = parser().parse_args(study.in_words(words))
     activate(getattr(given, "plugins", ""))
     given.run(given)
 
@@ -213,8 +211,8 @@ def _run_folder(given: argparse.Namespace) -> RunFolder:
 
 def plot_folder(given: argparse.Namespace) -> None:
     """Draw the figures of a run, or of a study, from its folder."""
-    if study_results.is_study_place(given.folder):
-        study_results.plot_study(given.folder, given)
+    if study.is_study_place(given.folder):
+        study.plot_study(given.folder, given)
         return
     folder = _run_folder(given)
     # A run that has drawn none was in a hurry; whoever asks for them now wants them.
@@ -230,8 +228,8 @@ def write_report(given: argparse.Namespace) -> None:
     """Write the report of a run or of a study, and print where it is."""
     if given.to:
         check_suffix("--to", given.to, ".html")
-    if study_results.is_study_place(given.folder):
-        folder, page = study_results.report_of(given.folder, given)
+    if study.is_study_place(given.folder):
+        folder, page = study.report_of(given.folder, given)
     else:
         folder, page = given.folder, run_report(_run_folder(given))
     write_output(given.to or folder / REPORT, page.encode())

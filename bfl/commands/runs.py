@@ -13,15 +13,16 @@ from rich.measure import Measurement
 
 from bfl.commands.terminal import check_suffix, path_argument, write_output
 from bfl.errors import BflError, ConfigurationError, DataError
-from bfl.experiments.comparison.listing import (
+from bfl.experiments.comparison import (
     ListedRun,
     chosen_runs,
     differing_keys,
+    has_curves,
     labels,
+    overlay,
     row,
     runs_in,
 )
-from bfl.experiments.comparison.overlay import has_curves, overlay
 from bfl.experiments.results.table import results_table
 
 METRICS = ("accuracy", "negative-log-likelihood", "expected-calibration-error")

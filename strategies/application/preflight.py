@@ -22,7 +22,7 @@ from bfl.data.datasets.server_data import (
 from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import CONFIG, RunFolder
-from bfl.experiments.run.initial import given_posterior
+from bfl.experiments.run.network import given_posterior
 from bfl.experiments.run.resume import Checkpoint, check_output
 from bfl.experiments.run.trainer import check_images, personal_architecture
 from bfl.federation.privacy.accountant import check_accountant

@@ -21,8 +21,7 @@ from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.identity import run_key
 from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.results.run_folder import NETWORK, PARTITION, REFUSALS, RunFolder
-from bfl.experiments.run.initial import given_posterior
-from bfl.experiments.run.network import NetworkDescription
+from bfl.experiments.run.network import NetworkDescription, given_posterior
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.simulation import made_up_name
 from bfl.experiments.tracking import LiveLog, TrackedRun

@@ -3,9 +3,8 @@
 What it leaves behind, which knows nothing of configurations, is ``experiments.results``.
 
 - ``simulation``: what a simulation is started with, and what is refused before.
-- ``run_name``: the name of a run that has been given none.
 - ``resume``: a run's folder, new or begun, and its checkpoints.
-- ``network``: what predicting with a run's posterior takes besides.
+- ``network``: what predicting with a run's posterior takes besides; the posterior it begins with.
 - ``trainer``: the trainer that a configuration describes.
 - ``evaluator``: what evaluates a run's posteriors.
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pydantic
@@ -19,10 +21,12 @@ from bfl.data.datasets import Dataset
 from bfl.data.datasets.encoding import Column, Encoding
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.environment import describe_environment
-from bfl.experiments.results.run_folder import NETWORK, RunFolder
+from bfl.experiments.results.run_folder import NETWORK, POSTERIOR, RunFolder
 from bfl.learning.inferences import Inference, inferences
 from bfl.learning.models import Architecture, create_architecture
 from bfl.plugins import PluginPolicy, activate
+from bfl.posteriors import Manifest, Posterior
+from bfl.posteriors.manifest import Parameter
 
 FORMAT = 1
 """The number of this file's layout."""
@@ -184,3 +188,39 @@ def network_description(folder: RunFolder) -> NetworkDescription:
         raise DataError(f"{folder.path / NETWORK} cannot be used: it has no {error}") from error
     except (ValueError, TypeError) as error:
         raise DataError(f"{folder.path / NETWORK} cannot be used: {error}") from error
+
+
+def given_posterior(given: str, manifest: Manifest | None = None) -> Posterior:
+    """Return the posterior that the key ``initial-posterior`` names.
+
+    Args:
+        given: A run's folder, or a file of a posterior in one.
+        manifest: The parameters of the run's network; None: they are not known yet.
+
+    Raises:
+        ConfigurationError: It cannot be read, or is of another network.
+    """
+    path = Path(given)
+    folder, file = (path, POSTERIOR) if path.is_dir() else (path.parent, path.name)
+    try:
+        posterior, theirs = RunFolder(folder).posterior(file)
+    except DataError as error:
+        raise ConfigurationError(
+            f"initial-posterior is '{given}'; allowed: a finished run's folder, or its "
+            f"{POSTERIOR}: {error}"
+        ) from error
+    for ours, other in zip_longest(manifest or theirs, theirs):
+        if _said(ours) != _said(other):
+            raise ConfigurationError(
+                f"initial-posterior is '{given}', of another network: where this run's has "
+                f"{_said(ours)}, it has {_said(other)}; allowed: a posterior of a run with the "
+                "same model, inference, images and classes"
+            )
+    return posterior
+
+
+def _said(parameter: Parameter | None) -> str:
+    if parameter is None:
+        return "no more parameters"
+    form = "a Gaussian" if parameter.gaussian else "a point"
+    return f"'{parameter.name}' {parameter.shape} as {form}"

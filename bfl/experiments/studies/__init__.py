@@ -2,10 +2,11 @@
 
 - ``study``: a study, and the runs that it expands to; ``reading``, ``extending``: its TOML file.
 - ``columns``, ``published``: the numbers of its tables; ``scale``: reductions.
-- ``planning``: everything that can be refused before the first run; ``runner``, ``progress``.
+- ``planning``: everything that can be refused before the first run; ``runner``.
 - ``folder``, ``run_result``, ``gathering``: results of runs, kept, gathered and merged.
+- ``opening``: a study found by its file, name or folder.
 - ``table``, ``formats``, ``figures``: ours next to the published numbers.
-- ``claims``, ``pages``: the orders that a file declares, tested, and the pages that show them.
+- ``claims``, ``pages``: the orders that a file declares, tested; pages and reports of results.
 """
 
 from bfl.experiments.studies.reading import read_study

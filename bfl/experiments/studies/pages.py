@@ -1,4 +1,6 @@
-"""Pages of results: the sections between their markers are written anew from the results.
+"""A study's report, one HTML file; and pages of results, whose sections are written anew.
+
+What stands between a section's markers is written from the results:
 
 | section | content |
 | --- | --- |
@@ -11,18 +13,25 @@ STUDY is the folder of a study's results next to the page. A section ends with `
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bfl.errors import DataError, RunError
 from bfl.experiments.results.figures.base import png
-from bfl.experiments.studies.claims import claims, claims_markdown, forest_plot
+from bfl.experiments.results.report import Drawn, Section, Table, page, svg
+from bfl.experiments.studies.claims import claims, claims_markdown, claims_shown, forest_plot
 from bfl.experiments.studies.figures import draw_study
-from bfl.experiments.studies.formats import markdown
+from bfl.experiments.studies.figures.base import drawings
+from bfl.experiments.studies.formats import markdown, shown
 from bfl.experiments.studies.gathering import OpenedStudy
 from bfl.experiments.studies.opening import NO_RESULTS, open_study
-from bfl.experiments.studies.table import notes_of_origin, study_table
+from bfl.experiments.studies.table import StudyTable, notes_of_origin, study_table
 from bfl.files import write_atomically
 from bfl.texts import read_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SECTION = re.compile(r"(<!-- (claims|table) (\S+(?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -96,3 +105,41 @@ def rewrite(page: Path) -> None:
             write_atomically(page.with_suffix(".png"), plot)
     except OSError as error:
         raise RunError(f"cannot write {page}: {error.strerror or error}") from error
+
+
+def study_report(opened: OpenedStudy) -> str:
+    """Return the report of a study, as far as its runs are done, as one HTML page.
+
+    Raises:
+        DataError: No run is done; and the errors of ``study_table``.
+    """
+    table = study_table(opened)
+    if not table.runs:
+        raise DataError(f"{opened.folder.path} has no finished run to report")
+    figures = [
+        Drawn(name, svg(figure, name), name.replace("-", " ")) for name, figure in drawings(opened)
+    ]
+    return page(
+        title=table.study.title,
+        about=[f"{len(table.runs)} runs"],
+        sections=[
+            *_claims(table),
+            Section("Table", list(table.notes), tables=[_table("", shown(table))]),
+            Section("Figures", figures=figures),
+        ],
+    )
+
+
+def _claims(table: StudyTable) -> Iterator[Section]:
+    """Yield the section of the orders that the study's file declares, if it does."""
+    found = claims({table.study.name: table})
+    if len(found):
+        decimals = {column.heading: column.decimals for column in table.study.columns}
+        rows = claims_shown(found, decimals).drop(columns="study")
+        plot = Drawn("claims", svg(forest_plot(found), "claims"), "Differences, ours and published")
+        text = "Each claim is an order of two lines. Its test is corrected over all claims here."
+        yield Section("Claims", [text], figures=[plot], tables=[_table("Verdicts", rows)])
+
+
+def _table(caption: str, frame: pd.DataFrame) -> Table:
+    return Table.of(caption, frame.astype(object).to_dict("records"))

@@ -19,8 +19,7 @@ from small_study import (
 from bfl.errors import RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.folder import StudyFolder, state
-from bfl.experiments.studies.progress import Estimate
-from bfl.experiments.studies.runner import Outcome, make_runs
+from bfl.experiments.studies.runner import Estimate, Outcome, make_runs
 from bfl.experiments.studies.scale import ScaledStudy, begin
 
 FIRST = "flipout-ws_iid_seed-0"

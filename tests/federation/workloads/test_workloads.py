@@ -14,7 +14,7 @@ from flwr.app import Context, Message, RecordDict
 from bfl.configuration import resolve
 from bfl.engine.flower import new_run
 from bfl.errors import ConfigurationError
-from bfl.experiments.studies.progress import work
+from bfl.experiments.studies.runner import work
 from bfl.federation.wire import TrainTask, posterior_to_arrays, train_content
 from bfl.federation.workloads import Workload, workloads
 from bfl.posteriors import Posterior

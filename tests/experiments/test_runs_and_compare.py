@@ -15,8 +15,8 @@ import pytest
 from bfl.commands.main import main
 from bfl.configuration import resolve
 from bfl.evaluation.prediction import PredictionStatistics
-from bfl.experiments.comparison import listing
-from bfl.experiments.comparison.listing import (
+from bfl.experiments import comparison
+from bfl.experiments.comparison import (
     LOCK,
     differing_keys,
     is_written_to,
@@ -195,17 +195,16 @@ def test_two_runs_are_compared(tmp_path: Path, capsys: Output) -> None:
 def test_the_overlay_has_a_line_for_each_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bfl.experiments.comparison import overlay
 
     drawn: list[Any] = []
-    monkeypatch.setattr(overlay, "png", lambda figure: drawn.append(figure) or b"")
+    monkeypatch.setattr(comparison, "png", lambda figure: drawn.append(figure) or b"")
     folders = (
         make_run(tmp_path, "one", seed=1),
         make_run(tmp_path, "two", seed=2, rounds=3, finished=False),
     )
     names = ("seed 1", "seed $2")
     runs = {name: result_of(folder, name) for name, folder in zip(names, folders, strict=True)}
-    overlay.overlay(runs)
+    comparison.overlay(runs)
     (figure,) = drawn
     accuracy, likelihood, retention = figure.axes
     assert [line.get_label() for line in accuracy.lines] == list(runs)
@@ -318,4 +317,4 @@ def test_what_differs() -> None:
     assert differing_keys(configs) == ["seed", "new"]
     assert labels(["a", "b"], configs) == ["seed 0 · new –", "seed 1 · new true"]
     assert labels(["a", "b"], [configs[0]] * 2) == ["a", "b"]
-    assert doctest.testmod(listing).failed == 0
+    assert doctest.testmod(comparison).failed == 0
