@@ -108,13 +108,8 @@ def write_foreign(
     """Write how well foreign images are told from test images; return the run's metrics of it.
 
     The metrics are of one score, which is not picked by the result: the density of features where a
-    closing has found one, and otherwise the entropy of predictions.
-
-    Args:
-        folder: The run's folder.
-        test: As for ``evaluated_foreign``.
-        foreign: As for ``evaluated_foreign``.
-        settings: As for ``evaluated_foreign``.
+    closing has found one, and otherwise the entropy of predictions. The arguments are those of
+    ``evaluated_foreign``.
 
     Returns:
         ``ood-NAME-auroc``, ``ood-NAME-aupr`` and ``ood-NAME-fpr95`` of each source.

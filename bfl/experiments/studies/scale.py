@@ -163,12 +163,7 @@ class ScaledStudy:
 
 
 def begin(folder: StudyFolder, scaled: ScaledStudy, environment: Mapping[str, Any]) -> None:
-    """Write into a folder which study it is, so that it is read by itself.
-
-    Args:
-        folder: The folder.
-        scaled: The study.
-        environment: See ``describe_environment``.
+    """Write into a folder which study it is, and the environment: it is read by itself then.
 
     Raises:
         RunError: It cannot be written.

@@ -52,7 +52,7 @@ def test_likelihood_and_divergence_of_training_are_shown_apart() -> None:
 def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     said = "".join(printed({"accuracy": 0.5}, {}, terminal=True))
-    assert "1/2" in said
+    assert "2/2" in said
     assert "\x1b[" in said
 
 

@@ -36,9 +36,6 @@ class Figure(Component):
     def draw(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure of a run, or None when the run has not left what it shows.
 
-        Args:
-            folder: The run's folder.
-
         Raises:
             DataError: A file of the run is there but corrupt.
         """
