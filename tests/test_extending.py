@@ -167,7 +167,7 @@ def test_all_quick_tests_pass_with_all_examples(copy: Path) -> None:
         options += ["-m", "not slow and not long and not of_bfls_own"]
         # It takes the same parts from outside, which this copy has inside.
         options += ["--ignore=tests/test_plugins.py"]
-        options += ["-n", "2", "--dist", "loadfile"]
+        options += ["-n", "3", "--dist", "loadfile"]
         done = call(copy, "-m", "pytest", *options, timeout=1500)
         assert done.returncode == 0, done.stdout[-8000:]
     finally:

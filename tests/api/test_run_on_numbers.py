@@ -11,6 +11,7 @@ from bfl.configuration import resolve
 from bfl.errors import BflError, ConfigurationError
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn_figures")
 def test_numbers_are_predicted_with_their_uncertainty(tmp_path: Path) -> None:
     x, y = load_diabetes(return_X_y=True, as_frame=True)

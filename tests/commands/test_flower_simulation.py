@@ -96,6 +96,7 @@ def test_flowers_backend_configuration_is_taken() -> None:
 COMMAND = "import sys; from bfl.commands.entry import {0}; sys.exit({0}())"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8:strict"])
 def test_commands_print_to_any_terminal(encoding: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding}

@@ -70,6 +70,7 @@ DOING = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("doing", DOING)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_ends_with_its_processes(number: int, doing: str, tmp_path: Path) -> None:

@@ -243,6 +243,7 @@ def open_files(process: int) -> int:
     return len(list(Path(f"/proc/{process}/fd").iterdir()))
 
 
+@pytest.mark.slow
 def test_a_process_that_is_kept_alive_is_started_anew(tmp_path: Path) -> None:
     """The proxy's end is not the server's; one that ends at once, again and again, has ended."""
     marks = tmp_path / "marks"

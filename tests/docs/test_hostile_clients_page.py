@@ -29,6 +29,7 @@ Accuracies = dict[tuple[str, str], dict[str, dict[str, float]]]
 """Of each rule under each attack, by defence and weighting."""
 
 
+@pytest.mark.slow
 def test_the_table_is_that_of_the_runs(script: ModuleType) -> None:
     text = script.PAGE.read_text("utf-8")
     shown = text.partition(script.BEGIN)[2].partition(script.END)[0].strip()

@@ -204,6 +204,7 @@ def test_every_row_of_the_spreads_study_can_be_recorded(script: ModuleType) -> N
     assert rules == {rule: rule for rule in ("AALV", "GAA", "CF", "EAA", "PPA")}
 
 
+@pytest.mark.slow
 def test_the_page_is_current(
     script: ModuleType, coded: Any, written: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

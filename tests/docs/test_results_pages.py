@@ -17,6 +17,7 @@ RESULTS = ROOT / "docs" / "results"
 PAGES = [p for p in sorted(RESULTS.glob("*.md")) if "<!-- end -->" in p.read_text("utf-8")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_is_current(page: Path) -> None:
     text, plot = rewritten(page)

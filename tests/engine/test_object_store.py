@@ -52,6 +52,7 @@ def send(store: ObjectStore, announced: ObjectTree, *contents: bytes) -> None:
             store.put(get_object_id(each), each)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("uploaded", [False, True])
 @pytest.mark.parametrize(
     "lie",

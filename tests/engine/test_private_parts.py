@@ -115,6 +115,7 @@ def _modules() -> list[Path]:
     return [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
+@pytest.mark.slow
 def test_private_parts_are_used_behind_the_door_only() -> None:
     found = {
         (where, *use)

@@ -317,6 +317,7 @@ def mutated(content: bytes, pieces: dict[str, bytes], random: Random) -> bytes:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_reply_of_any_bytes_is_read_refused_or_its_nodes_failure(kind: str) -> None:
     said, read, refused = KINDS[kind]

@@ -16,6 +16,7 @@ def two_groups(distance: float, each: int = 20) -> tuple[np.ndarray, np.ndarray]
     return drawn, groups
 
 
+@pytest.mark.slow
 def test_groups_that_are_apart_are_apart_in_the_plane() -> None:
     features, groups = two_groups(50.0)
     places = in_the_plane(features)

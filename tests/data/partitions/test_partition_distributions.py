@@ -162,6 +162,7 @@ def test_a_class_too_small_for_its_shards_is_refused() -> None:
 # ------------------------------------------------------------------------------- dirichlet
 
 
+@pytest.mark.slow
 def test_dirichlet_proportions_have_the_mean_and_variance_of_the_law() -> None:
     pytest.importorskip("flwr_datasets")
     clients, classes, alpha = 5, 10, 0.5

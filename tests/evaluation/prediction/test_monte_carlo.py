@@ -132,6 +132,7 @@ def test_draws_have_the_posteriors_mean_and_variance(flipout, monkeypatch):
     assert np.abs(correlation).max() < 5 / np.sqrt(size)
 
 
+@pytest.mark.slow
 def test_flipout_network_itself_predicts_alike(flipout):
     """Weights drawn once per sample and Flipout's own perturbations have the same mean."""
     from bfl.keras import tf
@@ -265,6 +266,7 @@ def test_batches_do_not_matter_to_drawn_weights(flipout, batch_size):
     np.testing.assert_allclose(predictions.epistemic, expected.epistemic, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["flipout", "mc_dropout"])
 def test_more_samples_come_nearer(name, request):
     case = request.getfixturevalue(name)

@@ -88,6 +88,7 @@ def texts(figure):
     return " | ".join(text.get_text() for text in figure.findobj(Text) if text.get_text())
 
 
+@pytest.mark.slow
 def test_all_figures_are_written_readable_and_the_same_twice(run):
     first = draw_all(run)
     assert {path.stem for path in first} >= NAMES

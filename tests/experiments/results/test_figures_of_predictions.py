@@ -69,6 +69,7 @@ ODD_NAMES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", ODD_NAMES, ids=["mathematics", "other scripts", "marks", "long"])
 def test_class_names_of_any_script_and_length_are_drawn_and_told_apart(
     folder: RunFolder, names: list[str]

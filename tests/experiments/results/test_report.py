@@ -38,6 +38,7 @@ onload = () => document.title = [...document.querySelectorAll("iframe")].map(fra
 """A report at the widths of a screen and of a telephone: does it fit, how many figures show?"""
 
 
+@pytest.mark.slow
 def test_the_report_is_one_page_with_every_figure(tmp_path):
     run = make_run(tmp_path, "run")
     page = run_report(run)
@@ -49,6 +50,7 @@ def test_the_report_is_one_page_with_every_figure(tmp_path):
     shows(page, len(drawn), tmp_path)
 
 
+@pytest.mark.slow
 def test_the_report_of_a_study_has_its_claims_and_figures(tmp_path):
     study = StudyFolder(ROOT / "docs/results/fischer2024-table2-fashion-mnist")
     page = study_report(OpenedStudy(study, study_in(study)))
@@ -74,12 +76,14 @@ def shows(page, figures, folder):
     assert f"<title>true:{figures} true:{figures}</title>" in done.stdout
 
 
+@pytest.mark.slow
 def test_what_users_name_is_no_markup_in_a_report(tmp_path):
     name = "<script>alert(1)</script>"
     folder = make_run(tmp_path, "run", config={**CONFIG, "partition": name}, rounds=3)
     assert name not in run_report(folder)
 
 
+@pytest.mark.slow
 def test_a_report_shows_metrics_of_numbers_and_overwrites_no_other_file(tmp_path, capsys):
     numbers = {"root-mean-squared-error": 1.5, "interval-coverage": 0.875, "seconds": 3.0}
     folder = make_run(tmp_path, "run", rounds=3)

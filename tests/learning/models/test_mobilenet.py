@@ -21,6 +21,7 @@ def build(inference="deterministic", shape=CIFAR, classes=10, **settings):
     return build_network(architecture, inferences.create(inference), shape, classes)
 
 
+@pytest.mark.slow
 def test_with_keras_weights_it_is_the_function_of_keras_own():
     from bfl.keras import keras
 

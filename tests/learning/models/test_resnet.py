@@ -56,6 +56,7 @@ def test_formula_gives_the_published_number():
         assert abs(size / 1e6 - published) < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "shape", "classes"),
     [

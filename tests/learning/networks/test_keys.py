@@ -135,6 +135,7 @@ def test_draws_of_fifty_steps_of_resnet20_are_all_different(inference, recorder)
     recorder.assert_uncorrelated()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inference", STOCHASTIC)
 def test_draws_of_different_clients_and_rounds_are_all_different(inference, recorder):
     trainer = new_trainer(inference)

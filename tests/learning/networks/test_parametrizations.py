@@ -150,6 +150,7 @@ def decayed(alpha, steps):
     return value
 
 
+@pytest.mark.slow
 def test_training_as_coded_moves_log_variances_by_weight_decay_alone():
     from bfl.learning.augmentations import augmentations
     from bfl.learning.networks.network import build_network

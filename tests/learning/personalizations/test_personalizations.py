@@ -199,6 +199,7 @@ def test_mutual_distillation_takes_what_both_said_before() -> None:
 # Against plain training, bit for bit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden", [(), (5,)])
 def test_with_labels_alone_a_personal_model_is_plain_training(hidden: tuple[int, ...]) -> None:
     trainer = trainer_of("distillation", hidden=hidden, personal_label_share=1.0)
@@ -223,6 +224,7 @@ def test_alone_the_meme_stays_where_it_began() -> None:
     assert result.posterior.digest() == start_of(trainer.network, 1).digest()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("meme", ["deterministic", "flipout"])
 def test_a_meme_that_does_not_learn_from_personal_models_has_the_same_bits(meme: str) -> None:
     """Whatever these are: nothing of a client's own architecture is in what it sends."""

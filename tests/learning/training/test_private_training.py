@@ -94,6 +94,7 @@ def test_the_sum_is_that_of_the_gradients_of_batches_of_one(inference: str) -> N
     np.testing.assert_allclose(sum_of(which, keys), np.sum(singly, axis=0), rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inference", inferences.names())
 def test_one_example_changes_the_sum_by_at_most_the_bound(inference: str) -> None:
     """Whichever it is, and by all of it where all are longer; the others' gradients stay."""

@@ -222,6 +222,7 @@ def test_what_an_optimizer_keeps_goes_on(optimizer):
         np.testing.assert_array_equal(again[name], none[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", optimizers.names())
 def test_state_that_is_kept_changes_the_next_round(optimizer):
     trainer = trainer_of("flipout", optimizer=optimizer)
@@ -292,6 +293,7 @@ def test_descent_is_that_of_the_gradient_by_hand(received, monkeypatch):
     np.testing.assert_allclose(result.posterior.variance, expected, rtol=2e-2)
 
 
+@pytest.mark.slow
 def test_compiled_step_is_the_same_up_to_rounding():
     """Of point weights: XLA draws other random numbers than TensorFlow's own kernels."""
     from bfl.learning.training.trainer import LocalTrainer

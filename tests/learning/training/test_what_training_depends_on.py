@@ -46,6 +46,7 @@ def result_of_a_client(inference="flipout", server_round=3, partition=5, seed=0)
     return digest_of(trainer.train(*digits(), task))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inference", INFERENCES)
 def test_bits_do_not_depend_on_who_was_served_before(inference):
     first = result_of_a_client(inference)
