@@ -66,26 +66,16 @@ _DATA_KEYS = ("dataset", "server-data")
 
 @dataclass(frozen=True)
 class RunResult:
-    """The result of a run.
+    """The result of a run; its other attributes are the keys of the module's table.
+
+    Parts that are not known, or that a run does not have, are empty. A run that has only begun has
+    no metrics, nor has one in which nobody has evaluated.
 
     Attributes:
-        name: The run's name within its study.
-        configuration: The keys that the result depends on, see ``portable``.
-        metrics: The final numbers; none of a run that has only begun, nor of one in which nobody
-            has evaluated.
         rounds: The evaluated rounds: ``round``, the metrics of each, and the numbers of its pool.
-        retention: The content of ``retention.json``; empty where there is none.
-        seconds: The seconds of all rounds.
-        partition: A digest of who holds which data; empty where it is not known.
-        environment: The machine and the versions.
-        data: Digests of its data by their purpose; empty where they are not known.
-        made_as: The run whose computation this is; empty: its own.
-        posterior: The SHA-256 of the posterior that it ended with; empty where it is not known.
         over: Whether the run has come to its end; only such runs are kept in files.
-        clients: The content of ``clients.json``, by partition id as text; empty where clients have
-            not evaluated.
-        lost: How often clients failed or were refused, summed over all rounds, where it is not 0;
-            None where it is not known, as of results from before it was kept.
+        lost: The counts that are not 0; None where it is not known, as of results from before it
+            was kept.
         source: The file or the folder that it was read from.
     """
 

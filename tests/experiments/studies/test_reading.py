@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import re
 from itertools import product
 from pathlib import Path
 
@@ -73,116 +74,48 @@ def test_a_study_needs_neither_rows_nor_axes(tmp_path: Path) -> None:
     assert (run.name, run.values) == ("run", {"rounds": 1})
 
 
-REFUSED: list[tuple[str, str, list[str]]] = [
-    ("not TOML", "title = ", ["not TOML"]),
-    ("no title", "[base]\nrounds = 1", ["title", "missing"]),
-    ("unknown key", STUDY.replace("[axes]", "[axis]"), ["unknown key 'axis'", "'axes'"]),
-    (
-        "unknown key of a column",
-        STUDY.replace("decimals", "decimal"),
-        ["unknown key 'decimal'", "'decimals'", "columns.0"],
-    ),
-    (
-        "unknown key of the published table",
-        STUDY.replace("file =", "fil ="),
-        ["unknown key 'fil'", "did you mean 'file'"],
-    ),
-    ("empty axis", STUDY.replace("seed = [0, 1]", "seed = []"), ["axis 'seed' is empty"]),
-    ("no rows in rows", 'title = "T"\nrows = []', ["rows is empty"]),
-    (
-        "an axis that is no key",
-        STUDY.replace("seed =", "sed ="),
-        ["axis 'sed'", "did you mean 'seed'"],
-    ),
-    (
-        "two runs of one name",
-        STUDY.replace('"NWA"', '"ws"'),
-        ["2 runs have the name 'flipout-ws_iid_seed-0'"],
-    ),
-    ("a seed twice", STUDY.replace("[0, 1]", "[0, 0]"), ["2 runs have the name"]),
-    (
-        "a key in an axis and in a row",
-        STUDY.replace('strategy = "nwa"', 'strategy = "nwa"\nalpha = 1.0'),
-        ["axis 'partition' and the rows both set 'alpha'"],
-    ),
-    (
-        "a column in an axis and in the rows",
-        STUDY.replace("rule =", "partition ="),
-        ["label column 'partition'"],
-    ),
-    ("the name of a run", STUDY.replace("rounds = 4", 'name = "x"'), ["base sets name"]),
-    (
-        "a folder in a row",
-        STUDY.replace('strategy = "nwa"', 'strategy = "nwa"\noutput-dir = "x"'),
-        ["the rows: output-dir"],
-    ),
-    ("no label", STUDY.replace('label = "Dirichlet 0.5", ', ""), ["axis 'partition'", "label"]),
-    ("no label of a row", 'title = "T"\n[[rows]]\nstrategy = "ws"', ["row 1", "label"]),
-    (
-        "labels of several kinds",
-        STUDY.replace('rule = "NWA"', 'kind = "NWA"'),
-        ["model, rule", "model, kind"],
-    ),
-    ("unknown metric", STUDY.replace('"accuracy"', '"acuracy"'), ["'acuracy'", "'accuracy'"]),
-    ("unknown spread", 'spread = "range"\n' + STUDY, ["spread", "standard-deviation"]),
-    ("a name that is no folder", 'name = "a/b"\n' + STUDY, ["name is 'a/b'"]),
-    (
-        "unknown figure",
-        STUDY + '[[figures]]\nname = "f"\nkind = "learning"',
-        ["'learning'", "learning-curves"],
-    ),
-    (
-        "unknown setting of a figure",
-        STUDY + '[[figures]]\nname = "f"\nkind = "retention-curves"\nbye = ["aleatoric"]',
-        ["unknown key 'bye'", "'by'"],
-    ),
-    (
-        "unknown uncertainty",
-        STUDY + '[[figures]]\nname = "f"\nkind = "retention-curves"\nby = ["entropie"]',
-        ["'entropie'", "predictive-entropy"],
-    ),
-    (
-        "a figure of no row",
-        STUDY + '[[figures]]\nname = "f"\nkind = "learning-curves"\nrows = { rule = ["WS", "LP"] }',
-        ["no row has the rule 'LP'"],
-    ),
-    (
-        "a figure of no rows at all",
-        STUDY + '[[figures]]\nname = "f"\nkind = "learning-curves"\nrows = 3',
-        ["figures.0.rows is 3"],
-    ),
-    ("no published table", STUDY.replace("published.csv", "no.csv"), ["no.csv", "cannot be read"]),
-    (
-        "a column that is not published",
-        STUDY.replace('published = "acc"', 'published = "accuracy"'),
-        ["no column accuracy", "acc, sd"],
-    ),
-    (
-        "a row that is not published",
-        STUDY.replace('rule = "NWA"', 'rule = "LP"'),
-        ["no line for", "rule LP", "nothing for its line", "rule NWA"],
-    ),
-    (
-        "labels that are not published",
-        STUDY.replace("rule =", "aggregation ="),
-        ["no column aggregation", "model, rule, partition"],
-    ),
-    (
-        "leaving out by an unknown column",
-        STUDY + 'leave-out = [{ aggregation = "NWA" }]',
-        ["no column aggregation", "rule"],
-    ),
+FIGURE = '[[figures]]\nname = "f"\nkind = '
+# What stands in the study, what in its place ("": behind it), and what the refusal says.
+REFUSED = [
+    (STUDY, "title = ", "not TOML"),
+    (STUDY, "[base]\nrounds = 1", "title.*missing"),
+    ("[axes]", "[axis]", "unknown key 'axis'.*'axes'"),
+    ("decimals", "decimal", r"unknown key 'decimal'.*'decimals'.*columns\.0"),
+    ("file =", "fil =", "unknown key 'fil'.*did you mean 'file'"),
+    ("seed = [0, 1]", "seed = []", "axis 'seed' is empty"),
+    (STUDY, 'title = "T"\nrows = []', "rows is empty"),
+    ("seed =", "sed =", "axis 'sed'.*did you mean 'seed'"),
+    ('"NWA"', '"ws"', "2 runs have the name 'flipout-ws_iid_seed-0'"),
+    ("[0, 1]", "[0, 0]", "2 runs have the name"),
+    ('strategy = "nwa"', "alpha = 1.0", "axis 'partition' and the rows both set 'alpha'"),
+    ("rule =", "partition =", "label column 'partition'"),
+    ("rounds = 4", 'name = "x"', "base sets name"),
+    ('strategy = "nwa"', 'output-dir = "x"', "the rows: output-dir"),
+    ('label = "Dirichlet 0.5", ', "", "axis 'partition'.*label"),
+    (STUDY, 'title = "T"\n[[rows]]\nstrategy = "ws"', "row 1.*label"),
+    ('rule = "NWA"', 'kind = "NWA"', "model, rule.*model, kind"),
+    ('"accuracy"', '"acuracy"', "'acuracy'.*'accuracy'"),
+    ("title = ", 'spread = "range"\ntitle = ', "spread.*standard-deviation"),
+    ("title = ", 'name = "a/b"\ntitle = ', "name is 'a/b'"),
+    ("", FIGURE + '"learning"', "'learning'.*learning-curves"),
+    ("", FIGURE + '"retention-curves"\nbye = ["aleatoric"]', "unknown key 'bye'.*'by'"),
+    ("", FIGURE + '"retention-curves"\nby = ["entropie"]', "'entropie'.*predictive-entropy"),
+    ("", FIGURE + '"learning-curves"\nrows = { rule = ["LP"] }', "no row has the rule 'LP'"),
+    ("", FIGURE + '"learning-curves"\nrows = 3', r"figures\.0\.rows is 3"),
+    ("published.csv", "no.csv", "no.csv.*cannot be read"),
+    ('published = "acc"', 'published = "accuracy"', "no column accuracy.*acc, sd"),
+    ('rule = "NWA"', 'rule = "LP"', "no line for.*rule LP.*nothing for its line.*rule NWA"),
+    ("rule =", "aggregation =", "no column aggregation.*model, rule, partition"),
+    ("", 'leave-out = [{ aggregation = "NWA" }]', "no column aggregation.*rule"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "words"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
-)
-def test_what_cannot_be_meant_is_refused(text: str, words: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("old", "new", "said"), REFUSED, ids=[case[2] for case in REFUSED])
+def test_what_cannot_be_meant_is_refused(old: str, new: str, said: str, tmp_path: Path) -> None:
+    text = STUDY.replace(old, new, 1 if "title" in old else -1) if old else STUDY + new
     with pytest.raises(ConfigurationError) as caught:
         read_study(write_study(tmp_path, text))
-    for word in words:
-        assert word in str(caught.value)
+    assert re.search(said, str(caught.value), re.DOTALL), str(caught.value)
     assert "small.toml" in str(caught.value) or "published" in str(caught.value)
 
 
