@@ -14,71 +14,49 @@ from bfl.experiments.studies.folder import StudyFolder
 Output = pytest.CaptureFixture[str]
 
 
-REFUSED: list[tuple[str, str, str]] = [
-    ("unknown key in base", STUDY.replace("rounds =", "round ="), "did you mean 'rounds'"),
-    ("unknown key in a row", STUDY.replace('strategy = "nwa"', 'stratgy = "nwa"'), "strategy"),
-    (
-        "an unknown rule, said once with its runs",
-        STUDY.replace('"nwa"', '"nwaa"'),
-        "(run flipout-nwa_iid_seed-0 and 3 more)",
-    ),
-    ("a value out of range", STUDY.replace("rounds = 4", "rounds = 0"), "rounds is 0"),
-    ("data that cannot be split", STUDY.replace("clients = 3", "clients = 2000"), "1437"),
-    ("too many examples", STUDY.replace("rounds =", "train-examples = 9e9\nrounds ="), "1437"),
-    (
-        "heads of a model that has nothing to share",
-        STUDY.replace(
-            '"nwa"', '"hbfl"\nevaluated-by = "clients"\nshared = "convolutions"\nmodel = "mlp"'
-        ),
-        "shared 'convolutions' needs layers before the first dense one, which model 'mlp'",
-    ),
-    (
-        "a client with a personal model and no test image",
-        STUDY.replace('"nwa"', '"hbfl"\nevaluated-by = "clients"\ntest-examples = 2.0'),
-        "test-examples is 2",
-    ),
-    (
-        "a masked sum of too few clients",
-        STUDY.replace('"nwa"', '"nwa"\nexchange = "masked"\nfraction-train = 0.5'),
-        "of 2 clients a round one that knows its own update knows the other's",
-    ),
-    ("no such data", STUDY.replace("rounds =", 'dataset = "npz:x.npz"\nrounds ='), "x.npz"),
+HEADS = '"hbfl"\nevaluated-by = "clients"\nshared = "convolutions"\nmodel = "mlp"'
+MASKED = '"nwa"\nexchange = "masked"\nfraction-train = 0.5'
+# What stands in the study's file, what in its place, and what the refusal says.
+REFUSED = [
+    ("rounds =", "round =", "did you mean 'rounds'"),
+    ('strategy = "nwa"', 'stratgy = "nwa"', "strategy"),
+    ('"nwa"', '"nwaa"', "(run flipout-nwa_iid_seed-0 and 3 more)"),
+    ("rounds = 4", "rounds = 0", "rounds is 0"),
+    ("clients = 3", "clients = 2000", "1437"),
+    ("rounds =", "train-examples = 9e9\nrounds =", "1437"),
+    ('"nwa"', HEADS, "shared 'convolutions' needs layers before the first dense one"),
+    ('"nwa"', '"hbfl"\nevaluated-by = "clients"\ntest-examples = 2.0', "test-examples is 2"),
+    ('"nwa"', MASKED, "of 2 clients a round one that knows its own update knows the other's"),
+    ("rounds =", 'dataset = "npz:x.npz"\nrounds =', "x.npz"),
+]
+OPTIONS = [
+    (["--scale", "round=0.5"], "rounds"),
+    (["--backend", "rays"], "did you mean 'ray'"),
+    (["--backend-config", "{"], "not JSON"),
+    (["--only", "nothing"], "no run's name"),
+    (["--run-config", "rounds=3"], "cannot be given for a study"),
+    (["--run-config", "data-dri='x'"], "data-dir"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("text", "word"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
+    ("old", "new", "options", "word"),
+    [(*case[:2], [], case[2]) for case in REFUSED] + [("", "", *case) for case in OPTIONS],
 )
-def test_bad_studies_are_refused_before_the_first_run(
-    text: str, word: str, tmp_path: Path, capsys: Output, engine: PretendingEngine
+def test_bad_studies_and_options_are_refused_before_the_first_run(
+    old: str,
+    new: str,
+    options: list[str],
+    word: str,
+    tmp_path: Path,
+    capsys: Output,
+    engine: PretendingEngine,
 ) -> None:
-    path = write_study(tmp_path / "files", text)
-    assert bfl("study", path, "--output", tmp_path / "out") == 2
+    path = write_study(tmp_path / "files", STUDY.replace(old, new) if old else STUDY)
+    assert bfl("study", path, "--output", tmp_path / "out", *options) == 2
     said = capsys.readouterr().err
     assert word in said
     assert said.startswith("refused: ")
-    assert "Traceback" not in said
-    assert engine.asked == []
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["--scale", "round=0.5"], "rounds"),
-        (["--backend", "rays"], "did you mean 'ray'"),
-        (["--backend-config", "{"], "not JSON"),
-        (["--only", "nothing"], "no run's name"),
-        (["--run-config", "rounds=3"], "cannot be given for a study"),
-        (["--run-config", "data-dri='x'"], "data-dir"),
-    ],
-)
-def test_bad_options_are_refused(
-    arguments: list[str], word: str, tmp_path: Path, capsys: Output, engine: PretendingEngine
-) -> None:
-    path = write_study(tmp_path / "files")
-    assert bfl("study", path, "--output", tmp_path / "out", *arguments) == 2
-    assert word in capsys.readouterr().err
     assert engine.asked == []
     assert not (tmp_path / "out").exists()
 

@@ -130,32 +130,27 @@ def test_a_configuration_is_the_same_on_every_machine() -> None:
 def test_runs_whose_results_are_there_are_not_made_again(
     checkout: Checkout, engine: PretendingEngine, capsys: Output
 ) -> None:
+    """And tables and figures are made of results alone, in the checkout or where one says."""
     checkout.made("--only", "seed-0")
     engine.asked.clear()
     assert checkout.study("--dry-run") == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert f"{ONE}: done as ../docs/results/small/runs.jsonl" in printed
+    place = ("--output", checkout.path / "empty")
+    assert bfl("plot", checkout.file, *place) == 0
+    assert "learning-curves.png" in capsys.readouterr().out
     assert checkout.study() == 0
     assert {name[-6:] for name, _ in engine.asked} == {"seed-1"}
     assert len(StudyFolder(checkout.out / "small").results()) == 8
+    elsewhere = shutil.move(checkout.results.path, checkout.path.parent / "elsewhere")
+    for results, said in (([elsewhere], "4 of 8"), ([], "0 of 8")):
+        assert (
+            bfl("table", checkout.file, *place, *(["--results", *results] if results else [])) == 0
+        )
+        assert said in capsys.readouterr().out
+    assert bfl("table", checkout.file, *place, "--results", "nowhere") == 2
     assert bfl("table", checkout.out / "small") == 0
     assert "| 2 of 2 | 50.00 ± 0.00 (15.81) |" in capsys.readouterr().out
-
-
-def test_tables_and_figures_are_made_of_results_alone(checkout: Checkout, capsys: Output) -> None:
-    checkout.made()
-    table = ("table", checkout.file, "--output", checkout.out)
-    assert bfl(*table) == 0
-    assert "8 of 8 runs are done" in capsys.readouterr().out
-    assert bfl("plot", checkout.file, "--output", checkout.out) == 0
-    assert "learning-curves.png" in capsys.readouterr().out
-    place = checkout.path.parent / "elsewhere"
-    shutil.move(checkout.results.path, place)
-    assert bfl(*table, "--results", place) == 0
-    assert "8 of 8" in capsys.readouterr().out
-    assert bfl(*table) == 0
-    assert "0 of 8" in capsys.readouterr().out
-    assert bfl(*table, "--results", "nowhere") == 2
 
 
 @pytest.mark.parametrize(
