@@ -25,7 +25,7 @@ from bfl.experiments.studies.folder import StudyFolder, state
 from bfl.experiments.studies.formats import FORMATS
 from bfl.experiments.studies.gathering import OpenedStudy, gather, merge
 from bfl.experiments.studies.opening import OUTPUT, open_study, results_next_to
-from bfl.experiments.studies.pages import rewrite, study_report, write_folders
+from bfl.experiments.studies.pages import rewrite, study_report
 from bfl.experiments.studies.planning import (
     PlannedRun,
     check_rounds_of_columns,
@@ -366,9 +366,7 @@ def merge_results(given: argparse.Namespace) -> None:
 def write_pages(given: argparse.Namespace) -> None:
     """Write the sections of pages anew, and with --write what else is made of the results."""
     for page in given.pages:
-        if given.write:
-            write_folders(page)
-        rewrite(page)
+        rewrite(page, folders=given.write)
         print(page)
 
 

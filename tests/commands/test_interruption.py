@@ -64,15 +64,17 @@ def command(arguments):
 sys.exit(command(sys.argv[1:]))
 """
 
-DOING = (
-    *("wait_for_ever", "compute_for_ever", "leave_a_thread"),
-    *("end_by_another_error", "end_slowly"),
-)
+INT, TERM = signal.SIGINT, signal.SIGTERM
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("doing", DOING)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "doing"),
+    [
+        *((INT, "wait_for_ever"), (TERM, "compute_for_ever"), (INT, "leave_a_thread")),
+        *((TERM, "end_by_another_error"), (INT, "end_slowly")),
+    ],
+)
 def test_a_command_ends_with_its_processes(number: int, doing: str, tmp_path: Path) -> None:
     terminal = Terminal([sys.executable, "-c", COMMAND, doing], tmp_path)
     terminal.wait_for("ready")

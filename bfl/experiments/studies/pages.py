@@ -78,25 +78,15 @@ def _read(page: Path) -> str:
     return text
 
 
-def write_folders(page: Path) -> None:
-    """Write the Markdown tables and draw the figures of the studies that a page has sections of.
-
-    Raises:
-        ConfigurationError: A folder holds no study, or results of another one.
-        DataError: The page or a result cannot be read, or the page has no section.
-        RunError: A file cannot be written.
-    """
-    for name in {name for section in _SECTION.finditer(_read(page)) for name in section[3].split()}:
-        study = _opened(page, name)
-        study.folder.write("table.md", markdown(study_table(study)).encode())
-        draw_study(study)
-
-
-def rewrite(page: Path) -> None:
+def rewrite(page: Path, *, folders: bool) -> None:
     """Write a page's sections anew, and its forest plot next to it; see ``rewritten``.
 
+    Args:
+        page: The page.
+        folders: Whether the tables and figures in its studies' folders are written as well.
+
     Raises:
-        RunError: The page cannot be written.
+        RunError: A file cannot be written; and the errors of ``rewritten``.
     """
     text, plot = rewritten(page)
     try:
@@ -105,6 +95,10 @@ def rewrite(page: Path) -> None:
             write_atomically(page.with_suffix(".png"), plot)
     except OSError as error:
         raise RunError(f"cannot write {page}: {error.strerror or error}") from error
+    names = {name for section in _SECTION.finditer(text) for name in section[3].split()}
+    for study in (_opened(page, name) for name in (names if folders else ())):
+        study.folder.write("table.md", markdown(study_table(study)).encode())
+        draw_study(study)
 
 
 def study_report(opened: OpenedStudy) -> str:
