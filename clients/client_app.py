@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -173,24 +174,14 @@ def network(message: Message, context: Context) -> Message:
 @reports_errors
 def train(message: Message, context: Context) -> Message:
     """Train the received posterior on this client's data for some epochs (Algorithm 1)."""
-    config: Any = message.content[CONFIG]
-    task = TrainTask.from_config(config)
-    started = time.monotonic()
-    client = prepared(message, context, task)
-    with deadline(client.seconds_left(started)):
-        return _train(message, context, task, client)
+    return _in_time(_train, message, context)
 
 
 @app.train(CLOSE.partition(".")[2])
 @reports_errors
 def close(message: Message, context: Context) -> Message:
     """Add up over this client's data what the closing round asks of the final network."""
-    config: Any = message.content[CONFIG]
-    task = TrainTask.from_config(config)
-    started = time.monotonic()
-    client = prepared(message, context, task)
-    with deadline(client.seconds_left(started)):
-        return closed(message, context, task, client)
+    return _in_time(closed, message, context)
 
 
 @dataclass
@@ -217,9 +208,18 @@ class PreparedClient:
     options: tuple[type[Option], ...]
     trainer: LocalTrainer | None = None
 
-    def seconds_left(self, started: float) -> float:
-        """Return how long a task that came at a time of ``time.monotonic`` may still take."""
-        return self.configuration.keys.client_timeout - (time.monotonic() - started)
+
+Work = Callable[[Message, Context, TrainTask, PreparedClient], Message]
+
+
+def _in_time(work: Work, message: Message, context: Context) -> Message:
+    """Return a prepared client's answer to a task; both together have ``client-timeout``."""
+    config: Any = message.content[CONFIG]
+    task = TrainTask.from_config(config)
+    started = time.monotonic()
+    client = prepared(message, context, task)
+    with deadline(client.configuration.keys.client_timeout - (time.monotonic() - started)):
+        return work(message, context, task, client)
 
 
 def prepared(message: Message, context: Context, task: TrainTask) -> PreparedClient:

@@ -230,7 +230,7 @@ def _masked(
 ) -> RecordDict:
     """Return the content of an answer with a vector, to which its masks are added in place."""
     told = told_digest(message.content, task.exponents, task.known_total, without_paths)
-    state = masked(_kept(context), task.delivery, vector, secure_sums.neighbourhood, told)
+    state = masked(_kept(context), task, vector, secure_sums.neighbourhood, told)
     context.state[SECURE] = record_of(state)
     return masked_content(vector, num_examples)
 

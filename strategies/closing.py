@@ -253,8 +253,8 @@ def _sums(
 
 def _numbers(known: Known) -> dict[str, float]:
     """Return what is known in single numbers."""
-    return {name: float(value) for name, value in known.items() if _is_number(value)}
-
-
-def _is_number(value: np.ndarray) -> bool:
-    return np.ndim(value) == 0 and np.asarray(value).dtype.kind == "f"
+    return {
+        name: float(value)
+        for name, value in known.items()
+        if np.ndim(value) == 0 and np.asarray(value).dtype.kind == "f"
+    }

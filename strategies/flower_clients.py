@@ -173,7 +173,7 @@ class FlowerClients:
         """
         usable = self.usable(request)
         replies = self.replies(request, self.messages(request), usable)
-        yield from self.updates(request, replies, usable, on_refused)
+        yield from self.updates(request, on_refused, replies=replies, usable=usable)
 
     def usable(self, request: TrainingRequest) -> UsableReplies:
         """Return what counts the usable replies of a round, and knows how many it takes."""
@@ -208,9 +208,10 @@ class FlowerClients:
     def updates(
         self,
         request: TrainingRequest,
+        on_refused: Callable[[int], None],
+        *,
         replies: Iterable[Message],
         usable: UsableReplies,
-        on_refused: Callable[[int], None],
     ) -> Iterator[ClientUpdate]:
         """Yield the usable updates in the replies to a round's messages, by partition id.
 
@@ -231,10 +232,6 @@ class FlowerClients:
 
     def _warning(self, called: str) -> Callable[[int, str], None]:
         return lambda client, text: self._warn(called, client, neutralized(text))
-
-    def replying(self, replies: Iterable[Message], usable: UsableReplies) -> Replying:
-        """Return the clients of a round whose replies are there, or are coming."""
-        return Replying(self, replies, usable)
 
     def add_up(self, request: TrainingRequest, wanted: WantedSum) -> ClientsSum:
         """Return the sum of a round's clients; see ``strategies.round.Clients``.
@@ -332,38 +329,3 @@ class FlowerClients:
         paths = self.federation.reads_run_paths(partition_id)
         task = self._template.task(server_round, partition_id, paths)
         return replace(task, likelihood_examples=self._likelihood_examples)
-
-
-@dataclass(frozen=True)
-class Replying:
-    """The clients of one round, by their replies; see ``strategies.round.Clients``.
-
-    Attributes:
-        clients: The clients.
-        replies: Their replies, in any order, while others may still be coming.
-        usable: Where usable replies are counted.
-    """
-
-    clients: FlowerClients
-    replies: Iterable[Message]
-    usable: UsableReplies
-
-    @property
-    def size(self) -> int:
-        """The number K of clients."""
-        return self.clients.size
-
-    @property
-    def num_examples(self) -> Mapping[int, int]:
-        """Numbers of the clients' examples by partition id, as far as the server knows."""
-        return self.clients.num_examples
-
-    def train(
-        self, request: TrainingRequest, on_refused: Callable[[int], None]
-    ) -> Iterator[ClientUpdate]:
-        """Yield the usable updates in the replies, in the order of partition ids."""
-        return self.clients.updates(request, self.replies, self.usable, on_refused)
-
-    def add_up(self, request: TrainingRequest, wanted: WantedSum) -> ClientsSum:
-        """Have clients add up their updates, in messages of their own."""
-        return self.clients.add_up(request, wanted)

@@ -51,7 +51,7 @@ def collect_updates(opened: OpenRound, clients: Clients) -> tuple[Pooled, RoundS
         for option in options:
             option.add(update, weight)
 
-    updates = clients.train(request, refused.append)
+    updates = (opened.train or clients.train)(request, refused.append)
     for option in options:
         updates = option.coming(opened, updates)
     number, server = request.server_round, opened.server

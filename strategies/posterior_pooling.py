@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, ClassVar
@@ -225,7 +226,8 @@ class PosteriorPooling(Strategy):
         if course is None or course.opened is None or course.begun != server_round:
             raise RunError(f"round {server_round} has not begun: configure_train comes first")
         replies = answered(replies, course.messages)
-        pooled = end_round(course.opened, course.clients.replying(replies, course.usable))
+        course.opened.train = partial(course.clients.updates, replies=replies, usable=course.usable)
+        pooled = end_round(course.opened, course.clients)
         course.state, course.pooled = pooled.state, replace(pooled, models=None)
         course.opened, course.messages = None, ()
         course.warnings.of_weights(server_round, self.method.weighting.name, pooled)

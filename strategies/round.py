@@ -141,6 +141,7 @@ class OpenRound:
         request: What its clients are asked.
         options: What the method does besides pooling.
         collect: Has clients train, and pools what they send.
+        train: Gives the updates in replies that others have collected; None: clients are asked.
         counts: How many clients there were, once they have been pooled.
         posterior: What the pool has become so far.
         changes: Entries of the next state that are not this one's.
@@ -160,6 +161,7 @@ class OpenRound:
     request: TrainingRequest = field(init=False)
     options: Sequence[Option] = field(init=False)
     collect: Callable[[OpenRound, Clients], tuple[Pooled, RoundStatistics]] = collect_updates
+    train: Callable[[TrainingRequest, Callable[[int], None]], Iterator[ClientUpdate]] | None = None
     counts: Counts = field(init=False)
     posterior: Posterior = field(init=False)
     changes: dict[str, Any] = field(default_factory=dict)

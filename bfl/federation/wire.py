@@ -223,20 +223,14 @@ class TrainTask:
                 NUM_CLASSES: self.num_classes,
             }
         )
-        if self.run_folder:
-            record["run-folder"] = self.run_folder
-        if self.run_key:
-            record["run-key"] = self.run_key
-        if self.pooled_round:
-            record["pooled-round"] = self.pooled_round
+        for name in ("run_folder", "run_key", "pooled_round", "likelihood_examples"):
+            if value := getattr(self, name):
+                record[name.replace("_", "-")] = value
         if self.damping != 1.0:
             record["damping"] = self.damping
-        if self.likelihood_examples:
-            record["likelihood-examples"] = self.likelihood_examples
-        if self.examples is not None:
-            record["examples"] = self.examples.astype("<i4").tobytes()
-        if self.test_examples is not None:
-            record["test-examples"] = self.test_examples.astype("<i4").tobytes()
+        for name in ("examples", "test_examples"):
+            if (positions := getattr(self, name)) is not None:
+                record[name.replace("_", "-")] = positions.astype("<i4").tobytes()
         return record
 
     @classmethod

@@ -12,7 +12,6 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from bfl.configuration import Configuration
-from bfl.configuration.compatibility import needs_of_a_network
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.errors import ConfigurationError, RunError
@@ -118,15 +117,3 @@ def manifest_of_clients(
         say(f"before round 1, asked for the network's parameters, {reason}")
     [text] = said
     return Manifest.from_json(text)
-
-
-def refuse_without_network(configuration: Configuration) -> None:
-    """Refuse what a server needs a network for where it has none.
-
-    ``resolve`` does so as well, of parts that nothing has been put in place of since.
-
-    Raises:
-        ConfigurationError: Naming the key.
-    """
-    for problem in needs_of_a_network(configuration.keys, configuration):
-        raise ConfigurationError(problem)

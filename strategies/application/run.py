@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flwr.serverapp import Grid
@@ -32,11 +31,7 @@ from bfl.printing import print_anywhere
 from strategies.application.division import data_digests, describe_partition
 from strategies.application.evaluation import evaluation, model_evaluation, own_server, server_data
 from strategies.application.final_evaluation import finish
-from strategies.application.no_evaluator import (
-    NoEvaluator,
-    manifest_of_clients,
-    refuse_without_network,
-)
+from strategies.application.no_evaluator import NoEvaluator, manifest_of_clients
 from strategies.application.preflight import (
     check_no_moving_statistics,
     check_privacy,
@@ -188,13 +183,8 @@ def _write_network(
 def _network(
     configuration: Configuration, dataset: Dataset, client_threads: int | None
 ) -> EvaluationNetwork | None:
-    """Return the network that the server evaluates posteriors with; None: it evaluates none.
-
-    Raises:
-        ConfigurationError: It evaluates none, and something that is configured needs a network.
-    """
+    """Return the network that the server evaluates posteriors with; None: it evaluates none."""
     if not configuration.keys.server_evaluates:
-        refuse_without_network(configuration)
         return None
     from bfl.experiments.run.evaluator import EvaluationNetwork
 
@@ -341,7 +331,8 @@ def _evaluates(context: RunContext) -> bool:
 
 def _support(context: RunContext, state: ServerState) -> RunSupport:
     """Return what the run lends its Strategy."""
-    support = RunSupport(
+    evaluates = {"evaluate_models": model_evaluation(context.evaluator)}
+    return RunSupport(
         federation=context.federation,
         state=state,
         folder=context.path,
@@ -350,11 +341,7 @@ def _support(context: RunContext, state: ServerState) -> RunSupport:
         to_close=lambda last: posterior_to_close(context, last),
         before_sums=lambda release: count_sums(context, release),
         on_sums=lambda number, numbers: context.progress.say(_of_sums(number, numbers)),
-    )
-    return (
-        replace(support, evaluate_models=model_evaluation(context.evaluator))
-        if _evaluates(context)
-        else support
+        **(evaluates if _evaluates(context) else {}),
     )
 
 

@@ -22,7 +22,7 @@ from bfl.federation.node_description import NodeDescription, manifest_content
 from bfl.federation.wire import posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Manifest
 from bfl.posteriors.manifest import Parameter
-from strategies.application.no_evaluator import manifest_of_clients, refuse_without_network
+from strategies.application.no_evaluator import manifest_of_clients
 from strategies.application.run import run_federation
 from strategies.federation import discover
 
@@ -152,44 +152,23 @@ def test_as_many_have_to_answer_as_a_round_needs() -> None:
         asked("no", "nor here")
 
 
-def test_what_needs_a_network_is_refused() -> None:
-    for values in (
-        {"pretrain-examples": 10},
-        {"server-data": "digits"},
-        {"predictive": "ensemble"},
-    ):
-        [key] = values
-        given = {**BASE, **values, "server-evaluates": False}
-        said = f"server-evaluates is false and {key} is"
-        with pytest.raises(ConfigurationError, match=said):
-            resolve(given, check_data=False)
-        configuration = resolve(given, check_data=False, check_parts=False)
-        with pytest.raises(ConfigurationError, match=said):
-            refuse_without_network(configuration)
-
-
 @pytest.mark.parametrize(
     ("values", "key"),
     [
+        ({"pretrain-examples": 10}, "pretrain-examples"),
+        ({"server-data": "digits"}, "server-data"),
+        ({"predictive": "ensemble"}, "predictive"),
+        ({"strategy": "fedper"}, "shared"),
         ({"strategy": "fedbe"}, "refinement"),
         ({"weighting": "accuracy", "server-data": "held-back"}, "weighting"),
     ],
 )
-def test_a_part_that_asks_the_server_is_named_and_not_its_images(
-    values: dict[str, Any], key: str
-) -> None:
-    """To take the images away would be refused next."""
+def test_what_needs_a_network_is_refused(values: dict[str, Any], key: str) -> None:
+    """A part that asks the server is named and not its images: to take these away is no way out."""
     with pytest.raises(ConfigurationError) as caught:
         resolve({**BASE, **values, "server-evaluates": False}, check_data=False)
     (text,) = str(caught.value).splitlines()
     assert text.startswith(f"server-evaluates is false and {key} is ")
-    assert text.endswith(f"or {'another weighting' if key == 'weighting' else 'no refinement'}")
-
-
-def test_heads_of_clients_need_a_network_at_the_server() -> None:
-    with pytest.raises(ConfigurationError, match="server-evaluates is false and shared is 'body'"):
-        resolve({**BASE, "strategy": "fedper", "server-evaluates": False})
-    assert resolve({**BASE, "strategy": "fedper"}).shared.partial
 
 
 def test_an_answer_without_parameters_is_a_failure() -> None:

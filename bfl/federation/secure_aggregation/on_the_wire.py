@@ -90,28 +90,16 @@ SAME_WEIGHT = 1e-9
 
 
 @dataclass(frozen=True)
-class MaskedTask(Fields):
-    """Part of a client's task that asks for a masked vector.
+class MaskedTask(Delivery):
+    """Part of a client's task that asks for a masked vector: a delivery, and by what it is made.
 
     Attributes:
-        label: See ``Delivery``.
-        sharers: See ``Delivery``.
-        senders: See ``Delivery``.
-        boxes: See ``Delivery``.
-        own_masks: See ``Delivery``.
-        masking: See ``Delivery``.
         weight: The client's weight, as 8 bytes of float64: the very number that the server knows.
         total: The sum of all clients' γ, in the same form: the weight is the client's own γ over
         it.
         exponents: The exponents of the statistics and, last, of the point parameters.
     """
 
-    label: str
-    sharers: list[int]
-    senders: list[int]
-    boxes: list[bytes]
-    own_masks: list[bytes]
-    masking: list[bytes]
     weight: bytes
     total: bytes
     exponents: list[int]
@@ -127,11 +115,6 @@ class MaskedTask(Fields):
             total=np.float64(total).tobytes(),
             exponents=exponents,
         )
-
-    @property
-    def delivery(self) -> Delivery:
-        """The neighbours' shares."""
-        return Delivery.from_fields(self.to_fields())
 
     @property
     def known_weight(self) -> float:
