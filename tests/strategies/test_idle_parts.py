@@ -12,11 +12,8 @@ from bfl.aggregation.defences import Defence
 from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.weightings import weightings
 from bfl.configuration import resolve
-from bfl.configuration.compatibility import needs_of_a_network
-from bfl.evaluation.predictives import Predictive
 from bfl.federation.attacks import Attack
 from bfl.federation.outgoing import Outgoing
-from bfl.federation.workloads import Workload
 from bfl.posteriors import Posterior
 from strategies.pool_updates import pool_updates
 from strategies.privacy import PoolNoise
@@ -41,27 +38,6 @@ class Honest(Attack):
 
     def corrupt(self, learned: Any, received: Any, generator: Any) -> Posterior:
         raise AssertionError("nobody is hostile")
-
-
-class AsTold(Workload):
-    """As many epochs as the run says."""
-
-    varies: ClassVar[bool] = False
-
-    def epochs(self, seed: int, server_round: int, partition_id: int, *rest: int) -> int:
-        return rest[-1]
-
-    def expected_epochs(self, local_epochs: int) -> float:
-        return local_epochs
-
-
-class Alone(Predictive):
-    """Nothing predicts beside the posterior."""
-
-    idle: ClassVar[bool] = True
-
-    def models(self, kept: Any, **given: Any) -> None:
-        return None
 
 
 class NoiseOnPools(Outgoing):
@@ -111,23 +87,6 @@ def test_with_an_idle_attack_nobody_is_hostile() -> None:
     honest = replace(hostile, attack=Honest())
     assert not honest.attacks(0)
     assert not honest.attack.has()
-
-
-def test_a_workload_that_does_not_vary_has_no_average() -> None:
-    drawn = resolve({"workload": "uniform", "local-epochs": 20})
-    assert "epochs on average" in drawn.title
-    assert "of 20 local epochs" in replace(drawn, workload=AsTold()).title
-    assert "average" not in replace(drawn, workload=AsTold()).title
-
-
-def test_an_idle_predictive_asks_for_no_network() -> None:
-    configuration = resolve({"server-evaluates": False})
-    for word, needs in (("ensemble", 1), ("posterior", 0)):
-        predictive = resolve({"predictive": word}).predictive
-        parts = replace(configuration, predictive=predictive)
-        assert len(list(needs_of_a_network(parts.keys, parts))) == needs
-    parts = replace(configuration, predictive=Alone())
-    assert not list(needs_of_a_network(parts.keys, parts))
 
 
 def test_noise_of_the_servers_hides_differences_as_its_chain_holds_them() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 import strategies
 from bfl.aggregation import pooling
-from bfl.aggregation.pooling import PoolingRule, pooling_rules
+from bfl.aggregation.pooling import pooling_rules
 from strategies import rules
 from strategies.posterior_pooling import PosteriorPooling
 
@@ -34,13 +34,6 @@ def test_every_rule_of_bfls_own_has_a_written_class() -> None:
     own = {rule for rule in pooling_rules.classes() if rule.__module__.startswith(f"{OWN}.")}
     written = {cls.rule_class for cls in WRITTEN}
     assert written == own, "strategies/rules.py has a class for each rule of bfl's own"
-
-
-@pytest.mark.parametrize("rule", pooling_rules.classes(), ids=lambda rule: rule.name)
-def test_every_rule_has_a_class_written_or_not(rule: type[PoolingRule]) -> None:
-    made = strategies.strategy_class(rule)
-    assert issubclass(made, PosteriorPooling)
-    assert made.rule_class is rule
 
 
 def test_a_rule_from_elsewhere_has_a_class_as_well() -> None:

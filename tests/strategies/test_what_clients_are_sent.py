@@ -107,46 +107,6 @@ def test_where_the_runs_data_lie_is_told_to_nodes_alone_that_look_there(
     assert told(has_own, has_own, looks, both) == [False, False, True, False]
 
 
-def test_the_number_of_nodes_is_put_in_without_resolving_again(monkeypatch: Any) -> None:
-    """All else was checked when it was resolved: by the command, which refuses before anything
-    starts, and by the ServerApp, to which Flower hands a flat dict and nothing that is resolved.
-    """
-    from bfl.configuration import configuration as module
-
-    resolved = resolve({"strategy": "scaffold", "model": "mlp", "rounds": 3}, check_data=False)
-    expected = resolved.replace(clients=7)
-
-    def resolves(*given: Any, **more: Any) -> Any:
-        raise AssertionError("a configuration is resolved again")
-
-    monkeypatch.setattr(module, "resolve", resolves)
-    found = resolved.with_clients(7)
-    assert found == expected
-    assert found.keys.clients == 7
-    assert found.values == expected.values
-    assert found.given == expected.given
-
-
-def test_a_run_resolves_its_configuration_once_more_for_its_clients_alone(
-    monkeypatch: Any,
-) -> None:
-    """Neither what makes the Strategy, nor its preflight, nor pre-training's task resolves it."""
-    from strategies import preflight
-
-    configuration = resolve({"strategy": "nwa", "model": "mlp"}, check_data=False)
-    counted = []
-    monkeypatch.setattr(preflight, "resolve", lambda *given, **more: counted.append(given))
-
-    def reply(task: Any, received: Posterior) -> Any:
-        return reply_content(received, {"num-examples": 3})
-
-    strategy = make_strategy(configuration, 10, [np.arange(3), np.arange(3)])
-    initial = Posterior(np.zeros(2, np.float32), np.ones(2, np.float32), np.ones(1, np.float32))
-    strategy.start(make_grid(make_app(reply), 2), posterior_to_arrays(initial), num_rounds=1)
-    configuration_of_pretraining(configuration)
-    assert not counted
-
-
 def test_runs_that_differ_in_what_tempers_an_objective_begin_alike() -> None:
     plain, tempered = (
         configuration_of_pretraining(resolve(given, check_data=False))
