@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from small_network import SmallNetwork
 
 from bfl.configuration import resolve
 from bfl.data.datasets import load_dataset
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.uncertainty import mean_uncertainties
 from bfl.learning.inferences import inferences
-from bfl.learning.models import create_architecture
 from bfl.posteriors import Posterior
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
@@ -25,7 +25,7 @@ class Case:
         from bfl.evaluation.prediction.monte_carlo import Predictor
         from bfl.learning.networks.network import build_network, build_predictor
 
-        self.architecture = create_architecture("resnet8")
+        self.architecture = SmallNetwork()
         chosen = inferences.create(inference, settings)
         self.network = build_network(self.architecture, chosen, SHAPE, 10)
         self.points = build_predictor(self.network, self.architecture)
@@ -138,7 +138,7 @@ def test_flipout_network_itself_predicts_alike(flipout):
     from bfl.keras import tf
     from bfl.learning.networks.network import normalized_images
 
-    count = 300
+    count = 150
     expected = flipout.predict(samples=count)
     flipout.network.load(flipout.posterior)
 
@@ -270,7 +270,7 @@ def test_batches_do_not_matter_to_drawn_weights(flipout, batch_size):
 @pytest.mark.parametrize("name", ["flipout", "mc_dropout"])
 def test_more_samples_come_nearer(name, request):
     case = request.getfixturevalue(name)
-    reference = case.predict(samples=400, labels=("reference",)).mean_probability
+    reference = case.predict(samples=200, labels=("reference",)).mean_probability
 
     def error(samples):
         errors = [
@@ -279,7 +279,7 @@ def test_more_samples_come_nearer(name, request):
         ]
         return np.mean(errors)
 
-    few, more, many = (error(samples) for samples in (1, 8, 64))
+    few, more, many = (error(samples) for samples in (1, 8, 32))
     # The variance of a mean of M falls as 1 / M.
     assert few / more == pytest.approx(8, rel=0.6)
     assert few > more > many

@@ -8,6 +8,7 @@ import itertools
 
 import numpy as np
 import pytest
+from small_network import SmallNetwork
 
 from bfl.data.datasets import load_dataset
 from bfl.learning.augmentations import augmentations
@@ -84,17 +85,17 @@ def recorder(monkeypatch):
     return Recorder().watch(monkeypatch)
 
 
-def new_trainer(inference, word="resnet8", augmentation="none", side=8):
+def new_trainer(inference):
     """Return a trainer with a network of its own, which no other test has traced."""
     from bfl.learning.networks.network import Network
     from bfl.learning.training.trainer import LocalTrainer
 
-    network = Network(create_architecture(word), inferences.create(inference), (side, side, 1), 10)
+    network = Network(create_architecture("resnet8"), inferences.create(inference), (8, 8, 1), 10)
     optimizer = optimizers.create("ivon" if inference == "ivon" else "adam")
-    return LocalTrainer(network, 2, augmentations.create(augmentation), optimizer)
+    return LocalTrainer(network, 2, augmentations.create("crop-flip"), optimizer)
 
 
-def train(trainer, steps=STEPS, server_round=1, partition=0):
+def train(trainer, steps, server_round, partition):
     from bfl.learning.training import LocalTask
 
     dataset = load_dataset("digits")
@@ -115,35 +116,20 @@ def train(trainer, steps=STEPS, server_round=1, partition=0):
 
 @pytest.mark.of_bfls_own
 def test_the_stochastic_inferences_are_all_here():
-    from bfl.learning.networks.network import build_network
-
-    drawn = set()
-    for name in inferences.names():
-        inference = inferences.create(name)
-        if inference.gaussian or inference.stochastic_prediction:
-            drawn.add(name)
-        build_network(create_architecture("resnet8"), inference, (8, 8, 1), 10)
+    created = [inferences.create(name) for name in inferences.names()]
+    drawn = {each.name for each in created if each.gaussian or each.stochastic_prediction}
     assert drawn == set(STOCHASTIC)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("inference", STOCHASTIC)
-def test_draws_of_fifty_steps_of_resnet20_are_all_different(inference, recorder):
-    train(new_trainer(inference, "resnet20", "crop-flip"))
-    layers, augmentation = 20, 2
-    recorder.assert_new_seeds(STEPS * (DRAWS[inference] * layers + augmentation))
-    recorder.assert_uncorrelated()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("inference", STOCHASTIC)
-def test_draws_of_different_clients_and_rounds_are_all_different(inference, recorder):
-    trainer = new_trainer(inference)
+def test_draws_of_steps_clients_and_rounds_are_all_different(inference, recorder):
+    trainer, steps = new_trainer(inference), 6
     tasks = list(itertools.product((1, 2, 3), (0, 1, 2)))
     for server_round, partition in tasks:
-        train(trainer, 3, server_round, partition)
-    recorder.assert_new_seeds(len(recorder.seeds))
-    assert len(recorder.seeds) % (3 * len(tasks)) == 0
+        train(trainer, steps, server_round, partition)
+    layers, augmentation = 8, 2
+    recorder.assert_new_seeds(steps * len(tasks) * (DRAWS[inference] * layers + augmentation))
     recorder.assert_uncorrelated()
 
 
@@ -170,7 +156,7 @@ def test_draws_of_a_prediction_are_all_different(inference, monkeypatch):
     from bfl.evaluation.prediction.monte_carlo import Predictor
     from bfl.learning.networks.network import Network, build_predictor
 
-    architecture = create_architecture("resnet8")
+    architecture = SmallNetwork()
     network = Network(architecture, inferences.create(inference), (8, 8, 1), 10)
     posterior = network.initial_posterior(0)
     points = build_predictor(network, architecture)
@@ -186,7 +172,7 @@ def test_draws_of_a_prediction_are_all_different(inference, monkeypatch):
             posterior, images, samples=samples, seed=0, labels=("test", batch_size)
         )
     if inference == "mc-dropout":
-        layers = 8  # convolutions, and the dense layer that gives the logits
+        layers = 3  # two convolutions, and the dense layer that gives the logits
         recorder.assert_new_seeds(layers * samples * (12 + 2))
         recorder.assert_uncorrelated()
     else:

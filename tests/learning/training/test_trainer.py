@@ -150,7 +150,7 @@ def test_gradient_is_that_of_mean_nll_plus_divergence_over_n(received, count, mo
             checked += 1
         assert_close(moments[id(parameter.value)], expected)
         checked += 1
-    assert checked == len(moments) == 46
+    assert checked == len(moments) == 16
 
 
 def test_moving_statistics_follow_the_batches(received, monkeypatch):

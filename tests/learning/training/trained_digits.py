@@ -1,11 +1,11 @@
-"""A small residual network and tasks of the digits, for what is tested of local training."""
+"""A small network and tasks of the digits, for what is tested of local training."""
 
 import numpy as np
+from small_network import SmallNetwork
 
 from bfl.data.datasets.cache import cached_dataset
 from bfl.learning.augmentations import augmentations
 from bfl.learning.inferences import inferences
-from bfl.learning.models import create_architecture
 from bfl.learning.optimizers import optimizers
 from bfl.learning.priors import NormalPrior
 
@@ -18,7 +18,7 @@ def network_of(inference, **settings):
     from bfl.learning.networks.network import build_network
 
     chosen = inferences.create(inference, settings)
-    return build_network(create_architecture("resnet8"), chosen, SHAPE, 10)
+    return build_network(SmallNetwork(), chosen, SHAPE, 10)
 
 
 def trainer_of(inference, augmentation="none", optimizer="adam", **settings):
