@@ -53,3 +53,31 @@ def test_variances(load) -> None:
     assert all(row["numbers"][likelihood] > rows["WS"]["numbers"][likelihood] for row in kept)
     area = "retention-area-accuracy-epistemic"
     assert all(row["numbers"][area] < rows["WS"]["numbers"][area] for row in kept)
+
+
+@pytest.mark.slow
+def test_hostile_clients(load) -> None:
+    script = load("digits_hostile_clients")
+    text = script.PAGE.read_text("utf-8")
+    shown = text.partition(script.BEGIN)[2].partition(script.END)[0].strip()
+    assert shown == script.table(script.accuracies())
+    assert len(shown.splitlines()) == 2 + 70
+
+
+def test_monte_carlo_samples(load) -> None:
+    script = load("monte_carlo_samples")
+    numbers = json.loads(script.NUMBERS.read_text(encoding="utf-8"))
+    text = script.PAGE.read_text(encoding="utf-8")
+    assert script.page_with(text, numbers) == text, "python scripts/monte_carlo_samples.py --make"
+    rows = {(row["rule"], row["samples"]): row for row in numbers["rows"]}
+    assert rows.keys() == {(r, samples) for r in script.RULES for samples in script.SAMPLES}
+    assert all(len(row[m]) == script.SETS_OF_DRAWS for row in rows.values() for m in script.METRICS)
+    assert numbers["keys"] == dict(script.KEYS)
+    # As the page says: for every set of draws, and not for the collapsed rule.
+    *kept, collapsed = script.RULES
+    for rule in kept:
+        few, more, many = (rows[rule, samples] for samples in script.SAMPLES)
+        assert max(few["accuracy"]) < min(more["accuracy"])
+        assert min(few["negative-log-likelihood"]) > max(many["negative-log-likelihood"])
+    accuracies = [a for samples in script.SAMPLES for a in rows[collapsed, samples]["accuracy"]]
+    assert max(accuracies) - min(accuracies) < 2 / 360

@@ -171,12 +171,12 @@ def test_dirichlet_proportions_have_the_mean_and_variance_of_the_law() -> None:
     shares = np.concatenate(
         [
             (table(labels, partition.split(labels, clients, generator(seed))) / 400).T
-            for seed in range(60)
+            for seed in range(30)
         ]
-    )  # (600 draws, clients)
+    )  # (300 draws, clients)
     variance = (clients - 1) / (clients**2 * (clients * alpha + 1))
     # Cutting at whole examples rounds down, which costs the first clients at most one in 400.
-    assert np.abs(shares.mean(axis=0) - 1 / clients).max() < 4 * np.sqrt(variance / 600) + 1 / 400
+    assert np.abs(shares.mean(axis=0) - 1 / clients).max() < 4 * np.sqrt(variance / 300) + 1 / 400
     assert abs(shares.var(axis=0).mean() / variance - 1) < 0.1
     # Proportions of one class add up to one: any two clients' are negatively correlated.
     off_diagonal = np.corrcoef(shares.T)[~np.eye(clients, dtype=bool)]
@@ -278,12 +278,4 @@ def test_balancing_decides_how_large_the_largest_client_is(balancing, expected) 
 
 
 def test_without_the_key_nothing_is_balanced() -> None:
-    pytest.importorskip("flwr_datasets")
-    left_out, said = ({"alpha": 0.5}, {"alpha": 0.5, "self-balancing": False})
-    labels = np.repeat(np.arange(10), 40)
-    for one, other in zip(
-        partitions.create("dirichlet", left_out).split(labels, 10, generator(3)),
-        partitions.create("dirichlet", said).split(labels, 10, generator(3)),
-        strict=True,
-    ):
-        assert np.array_equal(one, other)
+    assert not partitions.create("dirichlet", {"alpha": 0.5}).self_balancing

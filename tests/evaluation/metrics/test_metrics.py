@@ -120,9 +120,9 @@ def test_wrong_labels_are_refused(name, labels, message):
         evaluate(PERFECT, labels)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64])
-def test_labels_of_any_integer_type(dtype):
-    assert compute("accuracy", PERFECT, np.arange(4, dtype=dtype)) == 1.0
+def test_labels_of_any_integer_type():
+    for dtype in (np.uint8, np.int32, np.int64):
+        assert compute("accuracy", PERFECT, np.arange(4, dtype=dtype)) == 1.0
 
 
 def test_accuracy_and_likelihood_equal_those_of_scikit_learn():
@@ -204,10 +204,7 @@ def test_calibration_bins_are_closed_above():
 
 
 def test_calibration_bins_are_a_setting():
-    cls = metrics.get("ece")
-    assert cls.setting_keys() == ("calibration-bins",)
-    assert cls().calibration_bins == 15
-    assert cls.model_fields["calibration_bins"].description
+    assert metrics.get("ece")().calibration_bins == 15
     with pytest.raises(pydantic.ValidationError):
         metrics.create("ece", {"calibration-bins": 0})
 
@@ -274,23 +271,15 @@ def test_adaptive_calibration_error_of_ties_is_that_of_their_mean():
         assert compute("ace", predictions, labels) == pytest.approx(0, abs=1e-12)
 
 
-def test_evaluate_gives_every_metric_in_the_order_of_names():
+def test_evaluate_gives_every_metric_in_the_order_of_names_with_its_settings():
     predictions, labels = random_case(7)
     result = evaluate(predictions, labels)
     assert tuple(result) == metrics.names()
     assert result == {name: compute(name, predictions, labels) for name in metrics.names()}
-
-
-def test_evaluate_hands_settings_to_those_who_declare_them():
-    predictions, labels = random_case(8)
-    one = evaluate(predictions, labels, {"calibration-bins": 1, "strategy": "linear-pool"})
-    assert one["expected-calibration-error"] == compute(
-        "ece", predictions, labels, **{"calibration-bins": 1}
-    )
-    assert (
-        one["expected-calibration-error"]
-        != evaluate(predictions, labels)["expected-calibration-error"]
-    )
+    one_bin = {"calibration-bins": 1}
+    changed = evaluate(predictions, labels, {**one_bin, "strategy": "linear-pool"})
+    error = "expected-calibration-error"
+    assert changed[error] == compute("ece", predictions, labels, **one_bin) != result[error]
 
 
 def test_exact_mean_is_correctly_rounded():

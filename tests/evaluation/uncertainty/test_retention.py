@@ -1,4 +1,4 @@
-"""Retention curves against all tie-breakings, and against every order of the data."""
+"""Retention curves against all tie-breakings and orders, and gains of sorting over all orders."""
 
 import doctest
 import itertools
@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bfl.evaluation.uncertainty import retention, retention_curve
+from bfl.evaluation.uncertainty.retention import RESOLUTION, random_gain, retention_gain
 
 
 def over_all_tie_breakings(values, uncertainty):
@@ -91,12 +92,9 @@ def test_the_best_ranking_keeps_the_errors_for_last():
     assert worst.area < 0.75 < curve.area
 
 
-def test_one_example():
+def test_one_example_and_a_negative_zero():
     curve = retention_curve([0.5], [3.0])
     assert (curve.fraction.tolist(), curve.value.tolist(), curve.area) == ([1.0], [0.5], 0.5)
-
-
-def test_negative_zero_ties_with_zero():
     assert retention_curve([1, 0], [0.0, -0.0]).value.tolist() == [0.5, 0.5]
 
 
@@ -125,6 +123,48 @@ def test_the_curve_on_a_grid():
 def test_what_cannot_be_ranked_is_refused(value, rank, message):
     with pytest.raises(ValueError, match=message):
         retention_curve(value, rank)
+
+
+def test_the_control_is_the_root_mean_square_over_all_orders():
+    values = np.array([1.0, 1.0, 0.0, 1.0, 0.0, 0.5, 2.0])
+    found = [
+        retention_gain(values[list(order)], np.arange(1.0, 8.0), higher_is_better=True)
+        for order in itertools.permutations(range(7))
+    ]
+    assert np.mean(found) == pytest.approx(0.0, abs=1e-12)
+    assert random_gain(values) == pytest.approx(np.sqrt(np.mean(np.square(found))))
+
+
+def test_the_control_shrinks_with_the_test_set():
+    right = np.tile([1.0, 0.0], 5000)
+    assert random_gain(right) < 0.01 < random_gain(right[:100])
+    assert random_gain([0.3]) == 0.0
+    random = np.random.default_rng(0)
+    found = [retention_gain(right, random.random(10_000), higher_is_better=True) for _ in range(50)]
+    assert np.std(found) == pytest.approx(random_gain(right), rel=0.4)
+
+
+def test_a_gain_is_positive_where_the_uncertainty_knows():
+    values, ranks = np.array([1.0, 1.0, 0.0, 0.0]), np.array([0.1, 0.2, 0.3, 0.4])
+    assert retention_gain(values, ranks, higher_is_better=True) > 0.2
+    assert retention_gain(values, -ranks + 1, higher_is_better=True) < -0.2
+    assert retention_gain(1 - values, ranks, higher_is_better=False) == pytest.approx(
+        retention_gain(values, ranks, higher_is_better=True)
+    )
+
+
+def test_rounding_noise_gains_nothing_however_well_it_sorts():
+    right = np.array([1.0] * 60 + [0.0] * 40)
+    noise = np.linspace(1e-14, 5e-13, 100)
+    assert retention_curve(right, noise).area - 0.6 > 0.15, "the area alone is taken in"
+    assert retention_gain(right, noise, higher_is_better=True) == 0.0
+    assert retention_gain(right, noise * 1e6, higher_is_better=True) > 0.15
+    # What the probabilities of a float32 softmax of one and the same network scatter by.
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(200, 10)).astype(np.float32) * 3
+    jittered = [logits + random.normal(size=logits.shape).astype(np.float32) * 1e-7 for _ in "123"]
+    samples = np.stack([np.exp(x) / np.exp(x).sum(1, keepdims=True) for x in jittered])
+    assert samples.var(axis=0).sum(axis=1).max() < RESOLUTION
 
 
 def test_retention_docstring_example():
