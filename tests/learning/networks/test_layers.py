@@ -2,16 +2,24 @@
 
 import numpy as np
 import pytest
-from drawn_layers import KEYS, call, draw_many
+from drawn_layers import (
+    KEYS,
+    assert_bits_are_those_of_the_key,
+    assert_distributed_alike,
+    assert_mean_and_variance,
+    call,
+    draw_many,
+    draws_of_unmodified,
+    key,
+    linear,
+    make_inputs,
+    set_parameters,
+)
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
 
-def key(*words):
-    return np.array(words, np.int32)
-
-
-def make_layer(kind, *, seed=0, bias_scale=0.4):
+def make_layer(kind, bias_scale=0.4):
     """Return a built layer with random parameters, and these: means and σ of kernel and bias."""
     from bfl.learning.networks.layers import KeyedConvolution2DFlipout, KeyedDenseFlipout
 
@@ -21,56 +29,14 @@ def make_layer(kind, *, seed=0, bias_scale=0.4):
     else:
         layer = KeyedDenseFlipout(4)
         layer.build((None, 5))
-    return layer, set_parameters(layer, seed, bias_scale)
-
-
-def set_parameters(layer, seed=0, bias_scale=0.4):
-    rng = np.random.default_rng(seed)
-    parameters = {}
-    for part, scale in (("kernel", 0.5), ("bias", bias_scale)):
-        posterior = getattr(layer, f"{part}_posterior").distribution
-        mean = rng.normal(size=posterior.loc.shape).astype(np.float32)
-        sigma = (scale * rng.uniform(0.5, 2.0, posterior.loc.shape)).astype(np.float32)
-        posterior.loc.assign(mean)
-        posterior.scale.pretransformed_input.assign(np.log(np.expm1(sigma)))
-        parameters[part] = (mean, sigma)
-    return parameters
-
-
-def make_inputs(kind, batch=3, seed=1):
-    shape = (batch, 6, 5, 3) if kind == "conv" else (batch, 5)
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-def linear(kind, inputs, kernel):
-    """The plain operation, by the framework, without a bias."""
-    from bfl.keras import tf
-
-    if kind == "conv":
-        return tf.nn.conv2d(inputs, kernel, strides=2, padding="SAME").numpy()
-    return inputs @ kernel
-
-
-def assert_mean_and_variance(draws, mean, variance):
-    """Compare within 5 standard errors, of every output."""
-    count = len(draws)
-    error = np.abs(draws.mean(axis=0) - mean) / np.sqrt(variance / count)
-    assert error.max() < 5
-    ratio = draws.var(axis=0) / variance
-    assert np.abs(ratio - 1).max() < 5 * np.sqrt(2 / count)
+    return layer, set_parameters(layer, bias_scale)
 
 
 @pytest.mark.parametrize("kind", ["conv", "dense"])
 def test_same_key_same_bits_whatever_was_called_before(kind):
     layer, _ = make_layer(kind)
     twin, _ = make_layer(kind)
-    inputs = make_inputs(kind)
-    first = call(layer, inputs, key(1, 2))
-    others = [call(layer, inputs, key(*words)) for words in ((1, 3), (2, 2), (-5, 2**31 - 1))]
-    for other in others:
-        assert not np.isclose(first, other).any()
-    np.testing.assert_array_equal(call(layer, inputs, key(1, 2)), first)
-    np.testing.assert_array_equal(call(twin, inputs, key(1, 2)), first)
+    assert_bits_are_those_of_the_key(layer, twin, make_inputs(kind))
 
 
 @pytest.mark.parametrize("kind", ["conv", "dense"])
@@ -134,25 +100,8 @@ def test_same_distribution_as_the_unmodified_layer(kind, tensorflow):
         )
     else:
         original = tfp.layers.DenseFlipout(4, bias_posterior_fn=mean_field)
-    tensorflow.random.set_seed(0)
-    try:
-        original.build(inputs.shape)
-        set_parameters(original)
-
-        @tensorflow.function
-        def run():
-            return tensorflow.map_fn(
-                lambda _: original(inputs), tensorflow.range(KEYS), fn_output_signature="float32"
-            )
-
-        expected = run().numpy().astype(np.float64)
-    finally:
-        tensorflow.random.set_seed(None)
-    draws = draw_many(layer, inputs)
-    error = np.sqrt((draws.var(axis=0) + expected.var(axis=0)) / KEYS)
-    assert (np.abs(draws.mean(axis=0) - expected.mean(axis=0)) / error).max() < 5
-    ratio = draws.std(axis=0) / expected.std(axis=0)
-    assert np.abs(ratio - 1).max() < 5 * np.sqrt(1 / KEYS)
+    expected, draws = draws_of_unmodified(original, inputs), draw_many(layer, inputs)
+    assert_distributed_alike(draws, expected)
     # The examples of a batch are uncorrelated but for the bias, which they share.
     for sample in (draws, expected):
         flat = sample.reshape(KEYS, len(inputs), -1)

@@ -2,7 +2,18 @@
 
 import numpy as np
 import pytest
-from drawn_layers import KEYS, call, draw_many
+from drawn_layers import (
+    KEYS,
+    assert_bits_are_those_of_the_key,
+    assert_distributed_alike,
+    assert_mean_and_variance,
+    draw_many,
+    draws_of_unmodified,
+    key,
+    linear,
+    make_inputs,
+    set_parameters,
+)
 
 from bfl.learning.inferences import inferences
 from bfl.learning.models import create_architecture
@@ -12,10 +23,6 @@ from bfl.posteriors import Posterior
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
 KINDS = ("convolution", "dense")
-
-
-def key(*words):
-    return np.array(words, np.int32)
 
 
 def make_layer(kind, padding="same"):
@@ -34,35 +41,6 @@ def make_layer(kind, padding="same"):
     return layer, set_parameters(layer)
 
 
-def set_parameters(layer, scale=0.5):
-    rng = np.random.default_rng(0)
-    parameters = {}
-    for part in ("kernel", "bias"):
-        posterior = getattr(layer, f"{part}_posterior").distribution
-        mean = rng.normal(size=posterior.loc.shape).astype(np.float32)
-        sigma = (scale * rng.uniform(0.5, 2.0, posterior.loc.shape)).astype(np.float32)
-        posterior.loc.assign(mean)
-        posterior.scale.pretransformed_input.assign(np.log(np.expm1(sigma)))
-        parameters[part] = (mean.astype(np.float64), sigma.astype(np.float64))
-    return parameters
-
-
-def make_inputs(kind, batch=3):
-    shape = (batch, 5) if kind == "dense" else (batch, 6, 5, 3)
-    return np.random.default_rng(1).normal(size=shape).astype(np.float32)
-
-
-def linear(kind, inputs, kernel, padding="same"):
-    """The plain operation in NumPy, without a bias."""
-    if kind == "dense":
-        return inputs @ kernel
-    if padding == "same":
-        total = [max((-(-s // 2) - 1) * 2 + 3 - s, 0) for s in inputs.shape[1:3]]
-        inputs = np.pad(inputs, [(0, 0), *((t // 2, t - t // 2) for t in total), (0, 0)])
-    windows = np.lib.stride_tricks.sliding_window_view(inputs, (3, 3), axis=(1, 2))
-    return np.einsum("nhwcij,ijco->nhwo", windows[:, ::2, ::2], kernel)
-
-
 @pytest.mark.parametrize(
     ("kind", "padding"), [("dense", "same"), ("convolution", "same"), ("convolution", "valid")]
 )
@@ -75,9 +53,7 @@ def test_outputs_have_the_mean_and_variance_of_the_closed_form(kind, padding):
     mean = linear(kind, wide, mu, padding) + bias
     variance = linear(kind, wide**2, sigma**2, padding) + bias_sigma**2
     assert draws.shape[1:] == mean.shape
-    error = np.abs(draws.mean(axis=0) - mean) / np.sqrt(variance / KEYS)
-    assert error.max() < 5
-    assert np.abs(draws.var(axis=0) / variance - 1).max() < 5 * np.sqrt(2 / KEYS)
+    assert_mean_and_variance(draws, mean, variance)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -97,35 +73,15 @@ def test_dense_outputs_are_distributed_as_those_of_the_unmodified_layer(tensorfl
     original = tfp.layers.DenseLocalReparameterization(
         4, bias_posterior_fn=tfp.layers.default_mean_field_normal_fn()
     )
-    original.build((None, 5))
-    set_parameters(original)
     inputs = make_inputs("dense")
-    tensorflow.random.set_seed(0)
-    try:
-        run = tensorflow.function(
-            lambda: tensorflow.map_fn(
-                lambda _: original(inputs), tensorflow.range(KEYS), fn_output_signature="float32"
-            )
-        )
-        expected = run().numpy().astype(np.float64)
-    finally:
-        tensorflow.random.set_seed(None)
-    draws = draw_many(layer, inputs)
-    error = np.sqrt((draws.var(axis=0) + expected.var(axis=0)) / KEYS)
-    assert (np.abs(draws.mean(axis=0) - expected.mean(axis=0)) / error).max() < 5
-    assert np.abs(draws.std(axis=0) / expected.std(axis=0) - 1).max() < 5 * np.sqrt(1 / KEYS)
+    assert_distributed_alike(draw_many(layer, inputs), draws_of_unmodified(original, inputs))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_bits_are_those_of_the_key(kind):
     layer, _ = make_layer(kind)
     twin, _ = make_layer(kind)
-    inputs = make_inputs(kind)
-    first = call(layer, inputs, key(1, 2))
-    for words in ((1, 3), (2, 2), (-5, 2**31 - 1)):
-        assert not np.isclose(first, call(layer, inputs, key(*words))).any()
-    np.testing.assert_array_equal(call(layer, inputs, key(1, 2)), first)
-    np.testing.assert_array_equal(call(twin, inputs, key(1, 2)), first)
+    assert_bits_are_those_of_the_key(layer, twin, make_inputs(kind))
 
 
 @pytest.mark.parametrize("kind", KINDS)
