@@ -1,0 +1,102 @@
+#!/usr/bin/env python
+"""Which rule to use: the price of each method, and the figure of docs/results/which-rule.md.
+
+    python scripts/which_rule.py --price    # measures CPU seconds, in minutes
+    python scripts/which_rule.py            # draws the committed runs
+
+The runs are those of ``configs/which-rule/digits.toml``, put under docs/results by ``bfl study
+merge``. A price is the training's CPU seconds over those of 20 rounds of FedAvg.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import bfl
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "results" / "which-rule-digits"
+STUDY = ROOT / "configs" / "which-rule" / "digits.toml"
+PRICE, FIGURE = FOLDER / "price.json", FOLDER / "accuracy-and-auroc.png"
+
+ROUNDS, REPEATS = 5, 3
+ALONE = {"closing": "none", "ood-dataset": "", "figures": "none", "mc-samples": 1}
+"""Training alone, as far as a run can do without the rest."""
+
+FIRST = "FedAvg"
+ACCURACY = ("before-closing-accuracy", "accuracy")
+AREA = ("ood-rotated-before-closing-predictive-entropy-auroc", "ood-rotated-auroc")
+
+
+def measured_price() -> dict[str, float]:
+    """Return the price of each method, by its label."""
+    seconds: dict[str, float] = {}
+    for run in bfl.study(STUDY).study.runs():
+        if (method := run.labels["method"]) not in seconds:
+            keys: dict[str, Any] = {**run.values, **ALONE}
+            seconds[method] = keys["rounds"] * _seconds_a_round(keys)
+    return {method: value / seconds[FIRST] for method, value in seconds.items()}
+
+
+def _seconds_a_round(keys: Mapping[str, Any]) -> float:
+    _cpu_seconds(keys, 1)  # what is built once in a process is no price
+    many = [(_cpu_seconds(keys, 1 + ROUNDS), _cpu_seconds(keys, 1)) for _ in range(REPEATS)]
+    return median(more - once for more, once in many) / ROUNDS
+
+
+def _cpu_seconds(keys: Mapping[str, Any], rounds: int) -> float:
+    def used() -> float:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return usage.ru_utime + usage.ru_stime
+
+    with tempfile.TemporaryDirectory() as folder:
+        begun = used()
+        bfl.run({**keys, "rounds": rounds}, backend="serial", output_dir=folder)
+        return used() - begun
+
+
+def draw(price: Mapping[str, float]) -> None:
+    """Draw accuracy against AUROC of near foreign images, without and with the closing round."""
+    from bfl.experiments.results.figures.style import COLORS, new_figure, styled
+
+    frame = bfl.study(FOLDER).frame
+    frame = frame[frame["runs_done"] == frame["runs"]]
+    panels = list(dict.fromkeys(frame["partition"]))
+    with styled():
+        figure = new_figure(4.2 * len(panels), 5.0)
+        for axes, panel in zip(
+            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
+        ):
+            for number, line in enumerate(frame[frame["partition"] == panel].to_dict("records")):
+                color, marker = COLORS[number % len(COLORS)], "os^"[number // len(COLORS)]
+                look = {"marker": marker, "edgecolors": color, "zorder": 3}
+                (x, closed_x), (y, closed_y) = ([line[m] for m in k] for k in (ACCURACY, AREA))
+                size, name = 30 * price[line["method"]], line["method"]
+                axes.plot((x, closed_x), (y, closed_y), color=color, linewidth=0.6)
+                axes.scatter(x, y, size, facecolors="white", **look)
+                axes.scatter(closed_x, closed_y, size, color=color, label=name, **look)
+            axes.set(title=panel, xlabel="accuracy (%)", ylabel="AUROC, rotated")
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=4)
+        figure.savefig(FIGURE, dpi=120, metadata={"Software": None})
+
+
+def main() -> None:
+    """Measure, or draw."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--price", action="store_true", help="measures the prices")
+    if parser.parse_args().price:
+        PRICE.write_text(json.dumps(measured_price(), indent=1) + "\n", encoding="utf-8")
+    else:
+        draw(json.loads(PRICE.read_text(encoding="utf-8")))
+
+
+if __name__ == "__main__":
+    main()
