@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Which rule to use: the price of each method, and the figure of docs/results/which-rule.md.
+"""Price of each method, and the figure of docs/results/which-rule.md.
 
     python scripts/which_rule.py --price    # measures CPU seconds, in minutes
     python scripts/which_rule.py            # draws the committed runs
