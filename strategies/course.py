@@ -111,7 +111,9 @@ def begin_course(
             configuration_without_paths=text_for_clients(strategy.configuration, paths=False),
             num_classes=strategy.num_classes,
             partition=strategy.partition,
-            test_partition=strategy.run.test_partition,
+            test_partition=strategy.run.test_partition
+            if known and known.keys.evaluated_by == "clients"
+            else None,
             run_folder=strategy.run.folder if federation.simulated else "",
             run_key=strategy.run.key,
             calibration_share=known.keys.calibration_share if known else 0.0,
@@ -166,7 +168,7 @@ class RunSupport:
         state: The state to go on from; None: before the first round.
         folder: The run's folder, for clients that keep a state in a simulation.
         key: The run's own word, by which nodes file what they keep.
-        test_partition: The test examples of each client; None where clients do not evaluate.
+        test_partition: The test examples of each client; None where none has its own.
         evaluate_models: Evaluates the predictive's models after a round; its numbers stand in the
             round's metrics.
         to_close: Gives the posterior whose network the closing finishes, of the last one.

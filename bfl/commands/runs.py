@@ -13,6 +13,7 @@ from rich.measure import Measurement
 
 from bfl.commands.terminal import check_suffix, path_argument, write_output
 from bfl.errors import BflError, ConfigurationError, DataError
+from bfl.evaluation.regression.metrics import ERROR
 from bfl.experiments.comparison import (
     ListedRun,
     chosen_runs,
@@ -25,7 +26,7 @@ from bfl.experiments.comparison import (
 )
 from bfl.experiments.results.table import results_table
 
-METRICS = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
+METRICS = ("accuracy", ERROR, "negative-log-likelihood", "expected-calibration-error")
 """The metrics that are listed; ``bfl compare`` shows all that the runs have."""
 
 FOLDER = "runs"
@@ -66,6 +67,8 @@ def list_runs(given: argparse.Namespace) -> None:
     """Print the runs of a folder: where each stands, in what they differ, their metrics."""
     found = runs_in(given.folder)
     rows = [row(run, _differing(found), METRICS) for run in found]
+    absent = {m for m in METRICS if all(each.get(m) is None for each in rows)}
+    rows = [{k: v for k, v in each.items() if k not in absent} for each in rows]
     _print(rows, f"{len(found)} runs in {given.folder}")
 
 

@@ -7,11 +7,12 @@ import numpy.typing as npt
 
 from bfl.evaluation.metrics.base import checked_labels
 from bfl.evaluation.prediction.predictions import Predictions
+from bfl.evaluation.regression.mixtures import Mixtures
 
 NUMBERS = ("coverage", "least-class-coverage", "size")
 
 
-def set_numbers(predictions: Predictions, labels: npt.ArrayLike) -> dict[str, float]:
+def set_numbers(predictions: Predictions | Mixtures, labels: npt.ArrayLike) -> dict[str, float]:
     """Return coverage and mean size of each kind of prediction set; nothing without any.
 
     Args:
@@ -28,6 +29,8 @@ def set_numbers(predictions: Predictions, labels: npt.ArrayLike) -> dict[str, fl
     Source:
         Angelopoulos and Bates (2023), "Conformal prediction: a gentle introduction", section 4.
     """
+    if isinstance(predictions, Mixtures):
+        return {}
     true = checked_labels(predictions, labels)
     numbers: dict[str, float] = {}
     for name, held in predictions.sets.items():

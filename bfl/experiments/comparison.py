@@ -11,6 +11,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from bfl.errors import BflError, DataError
+from bfl.evaluation.regression.metrics import ERROR
 from bfl.experiments.results.figures.base import png
 from bfl.experiments.results.figures.style import (
     drawable,
@@ -233,6 +234,9 @@ def overlay(runs: Mapping[str, RunResult]) -> bytes | None:
         for axes, panel in zip(panels, curves, strict=True):
             _draw(axes, panel)
         _describe(*panels)
+        if all(finite_points(run.rounds, ERROR) for run in runs.values()):
+            panels[0].yaxis.set_major_formatter("{x:g}")
+            panels[0].set_ylabel("root-mean-squared error")
         shown = ["\n".join(wrap(drawable(name), CHARACTERS)) for name in runs]
         figure.legend(panels[0].get_lines(), shown, loc="outside lower left", ncols=1)
         figure.suptitle(f"{len(runs)} runs on their test data")
@@ -249,10 +253,15 @@ def has_curves(run: RunResult) -> bool:
 
 
 def _curves(run: RunResult) -> tuple[Points, Points, Points]:
-    """Return the points of a run's curves: accuracy, likelihood and retention if it is over."""
-    kept = retained(run.retention, ACCURACY, BY, run.source) if run.retention else {}
+    """Return the points of a run's curves: accuracy or error, likelihood, and retention at its end.
+
+    Of a run that predicts numbers there is no curve of the accuracy of what is retained.
+    """
+    of_classes = run.retention and ERROR not in run.metrics
+    kept = retained(run.retention, ACCURACY, BY, run.source) if of_classes else {}
     rounds = run.rounds
-    return finite_points(rounds, ACCURACY), finite_points(rounds, LIKELIHOOD), list(kept.items())
+    first = finite_points(rounds, ACCURACY) or finite_points(rounds, ERROR)
+    return first, finite_points(rounds, LIKELIHOOD), list(kept.items())
 
 
 def _draw(axes: Axes, curves: Mapping[str, Sequence[tuple[float, float]]]) -> None:

@@ -159,7 +159,7 @@ def own_test_positions(
     dataset: Dataset,
     partition: Sequence[Positions | None],
 ) -> list[Positions | None] | None:
-    """Return the test examples of each client; None where clients do not evaluate.
+    """Return the test examples of each client, by its site or to evaluate on; None for neither.
 
     Args:
         configuration: The run's configuration.
@@ -169,7 +169,8 @@ def own_test_positions(
     Raises:
         ConfigurationError: A client with a personal model or a head of its own has none.
     """
-    if configuration.keys.evaluated_by != "clients":
+    by_clients = configuration.keys.evaluated_by == "clients"
+    if not (by_clients or configuration.partition.names(dataset.train_columns)):
         return None
     known = [part for part in partition if part is not None]
     if not known:
@@ -183,7 +184,11 @@ def own_test_positions(
     split = iter(parts)
     found = [None if part is None else next(split) for part in partition]
     empty = [str(k) for k, part in enumerate(found) if part is not None and not part.size]
-    if empty and (configuration.personalization.active or configuration.shared.partial):
+    if (
+        empty
+        and by_clients
+        and (configuration.personalization.active or configuration.shared.partial)
+    ):
         raise ConfigurationError(
             f"evaluated-by is 'clients', and the clients of partitions {', '.join(empty)} have no "
             "test examples to evaluate models of their own with; allowed: more of them "

@@ -81,7 +81,7 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
         progress.say(f"final evaluation with {samples} Monte Carlo samples")
         found, of_some = _evaluate(context, posterior, samples, closed)
         numbers |= found
-    if context.configuration.keys.evaluated_by == "clients":
+    if context.test_partition is not None:
         personalization = context.configuration.personalization
         table = evaluated_clients(
             folder.rounds(),

@@ -84,7 +84,7 @@ def divide(
 
     Returns:
         The positions by partition id, None for a node with data of its own; and None in place of
-        all test examples where clients do not evaluate.
+        all test examples where no client has its own.
 
     Raises:
         ConfigurationError: The data cannot be split as configured, or somebody who needs some gets

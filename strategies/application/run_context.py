@@ -77,7 +77,7 @@ class RunContext:
         evaluator: Evaluates posteriors, or stands for what does; it has the run's configuration and
             data set.
         partition: The examples of each client; None for nodes with data of their own.
-        test_partition: Their test examples; None where clients do not evaluate.
+        test_partition: Their test examples; None where none has its own.
         progress: What a person sees.
         log: Where rounds are logged live.
         advice: What a person can do when the run ends early.

@@ -1,13 +1,19 @@
 """A regression run on scikit-learn's diabetes, from the data frame to predictions."""
 
+import json
+import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy.stats import norm
 from sklearn.datasets import load_diabetes
 
 import bfl
+from bfl.commands.main import main
 from bfl.configuration import resolve
+from bfl.data.datasets import Reading, dataset_sources
 from bfl.errors import BflError, ConfigurationError
 
 
@@ -15,11 +21,13 @@ from bfl.errors import BflError, ConfigurationError
 @pytest.mark.usefixtures("undrawn_figures")
 def test_numbers_are_predicted_with_their_uncertainty(tmp_path: Path) -> None:
     x, y = load_diabetes(return_X_y=True, as_frame=True)
-    frame = x.assign(progression=y)
+    frame = x.assign(progression=y, site=np.repeat(["east", "north", "west"], [120, 150, 172]))
     result = bfl.run(
         data=frame,
         task="regression",
         target="progression",
+        columns_left_out="site",
+        partition="column:site",
         model="mlp",
         clients=3,
         rounds=2,
@@ -37,6 +45,7 @@ def test_numbers_are_predicted_with_their_uncertainty(tmp_path: Path) -> None:
     assert {"negative-log-likelihood", "continuous-ranked-probability-score"} <= found.keys()
     assert "accuracy" not in found
     assert "retention-curves" in result.figures
+    _check_sites(result, frame)
     predicted = result.predict_numbers(frame)
     assert predicted.samples == 10
     assert np.corrcoef(predicted.mean, y)[0, 1] > 0.5
@@ -47,6 +56,63 @@ def test_numbers_are_predicted_with_their_uncertainty(tmp_path: Path) -> None:
     assert again["root-mean-squared-error"] == found["root-mean-squared-error"]
     with pytest.raises(BflError, match="predict_numbers"):
         result.predict(frame)
+
+
+def _check_sites(result: bfl.api.Result, frame: pd.DataFrame) -> None:
+    """Check each site's error and coverage against its own rows among the test data."""
+    by_site = json.loads((result.folder / "clients.json").read_text())
+    with np.load(result.folder / "regression.npz") as kept:
+        targets, means, variances = (kept[n] for n in ("targets", "means", "variances"))
+    keys = Reading(target="progression", left_out="site", task="regression")
+    data = dataset_sources.create("table").load_in(keys, result.configuration["dataset"][6:], None)
+    assert list(by_site) == ["0", "1", "2"]
+    for number, site in enumerate(("east", "north", "west")):
+        own = data.test_columns["site"] == site
+        squares = (means[:, own].mean(axis=0) - targets[own]) ** 2
+        place = norm.cdf(targets[own], means[:, own], np.sqrt(variances[:, own])).mean(axis=0)
+        said = by_site[str(number)]
+        assert said["test-examples"] == own.sum()
+        assert said["global-root-mean-squared-error"] == pytest.approx(np.sqrt(squares.mean()))
+        inside = (place >= 0.05) & (place <= 0.95)
+        assert said["global-interval-coverage"] == pytest.approx(inside.mean())
+    errors = [said["global-root-mean-squared-error"] for said in by_site.values()]
+    name = "clients-global-root-mean-squared-error"
+    assert result.metrics[name] == pytest.approx(np.mean(errors))
+
+
+@pytest.mark.usefixtures("undrawn_figures")
+def test_a_study_of_numbers_from_its_runs_to_a_report(tmp_path: Path) -> None:
+    x, y = load_diabetes(return_X_y=True, as_frame=True)
+    x.iloc[:, :3].assign(target=y, site=np.arange(442) % 2).to_csv(tmp_path / "d.csv", index=False)
+    (tmp_path / "numbers.toml").write_text(f"""
+        title = "Numbers"
+        rows = [{{ label = "ws", strategy = "ws" }}, {{ label = "nwa", strategy = "nwa" }}]
+        [base]
+        dataset = "table:{tmp_path / "d.csv"}"
+        task = "regression"
+        model = "mlp"
+        columns-left-out = "site"
+        partition = "column:site"
+        clients = 2
+        rounds = 1
+        local-epochs = 1
+        mc-samples = 2
+        evaluate-mc-samples = 2
+        [[orders]]
+        metric = "root-mean-squared-error"
+        better = {{ row = "ws" }}
+        worse = {{ row = "nwa" }}
+    """)
+    folder = tmp_path / "numbers"
+    options = ["--output", str(tmp_path), "--backend", "serial"]
+    assert main(["study", str(tmp_path / "numbers.toml"), *options]) == 0
+    assert main(["report", str(folder)]) == 0
+    report = (folder / "report.html").read_text()
+    assert {"learning-curves", "client-numbers", "numbers"} <= set(
+        re.findall(r'id="([^"]+)', report)
+    )
+    table = bfl.study(folder).frame
+    assert {"root-mean-squared-error", "negative-log-likelihood"} <= set(table.columns)
 
 
 @pytest.mark.parametrize(

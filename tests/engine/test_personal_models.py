@@ -15,6 +15,7 @@ from bfl.configuration import resolve
 from bfl.data.datasets.cache import cached_dataset
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import metrics
+from bfl.evaluation.regression.metrics import REGRESSION
 from bfl.experiments.results.evaluated_clients import names_of_means
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.trainer import personal_network
@@ -236,9 +237,8 @@ def test_clients_evaluate_both_models_on_test_data_of_their_own(
     mean = np.mean([row["last-personal-accuracy"] for row in table.values()])
     assert folder.metrics()["clients-last-personal-accuracy"] == mean
     means = {name for name in folder.metrics() if name.startswith("clients-")}
-    assert means == {
-        name for name in names_of_means() if "conformal" not in name and "corrupted" not in name
-    }
+    of_others = ("conformal", "corrupted", *REGRESSION)
+    assert means == {n for n in names_of_means() if not any(other in n for other in of_others)}
 
 
 def test_a_run_given_more_rounds_has_the_numbers_of_its_clients_of_the_longer_run(

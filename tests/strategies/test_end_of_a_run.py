@@ -59,6 +59,7 @@ def finish(folder: RunFolder) -> None:
         folder=folder,
         evaluator=evaluator,
         configuration=evaluator.configuration,
+        test_partition=None,
         progress=SimpleNamespace(say=lambda _: None, console=Console(quiet=True)),
         log=SimpleNamespace(end=lambda *_: None),
         federation=SimpleNamespace(size=2, noise_anew=False),

@@ -11,6 +11,7 @@ from bfl.evaluation.metrics.base import (
     evaluate,
     exact_mean,
     higher_is_better,
+    metric_names,
     metrics,
 )
 
@@ -21,5 +22,6 @@ __all__ = [
     "evaluate",
     "exact_mean",
     "higher_is_better",
+    "metric_names",
     "metrics",
 ]

@@ -115,6 +115,11 @@ class ExampleMetric(Metric):
 metrics: Registry[Metric] = Registry("metric", "bfl.evaluation.metrics")
 
 
+def metric_names() -> tuple[str, ...]:
+    """Return the names of all metrics, those of numbers among them."""
+    return (*metrics.names(), *REGRESSION)
+
+
 def higher_is_better(name: str) -> bool | None:
     """Return which way is up for a metric, of numbers too, or the area of a retention curve of it.
 

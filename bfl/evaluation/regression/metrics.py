@@ -86,9 +86,9 @@ CURVES: Mapping[str, Values] = {
 VALUES: Mapping[str, Values] = {**CURVES, "interval-coverage": covered}
 """Values of each example, by the name of their mean."""
 
-
+ERROR = "root-mean-squared-error"
 REGRESSION = {
-    "root-mean-squared-error": False,
+    ERROR: False,
     "continuous-ranked-probability-score": False,
     "interval-coverage": None,
 }
@@ -98,4 +98,4 @@ REGRESSION = {
 def regression_metrics(predictions: Mixtures, targets: Targets) -> dict[str, float]:
     """Return the means of all values over the examples by name; of squares, the root of it."""
     means = {name: float(of(predictions, targets).mean()) for name, of in VALUES.items()}
-    return {"root-mean-squared-error": float(np.sqrt(means.pop(SQUARED))), **means}
+    return {ERROR: float(np.sqrt(means.pop(SQUARED))), **means}

@@ -16,6 +16,9 @@ from bfl.evaluation.prediction.statistics import PredictionStatistics
 
 FloatArray = npt.NDArray[np.float64]
 
+RANKED_BY = "predictive-variance"
+"""The uncertainty by which examples are left out of retention curves."""
+
 
 @dataclass(frozen=True)
 class Mixtures:
@@ -69,7 +72,7 @@ class Mixtures:
         return {
             "aleatoric": aleatoric,
             "epistemic": epistemic,
-            "predictive-variance": whole,
+            RANKED_BY: whole,
         }
 
     def take(self, positions: npt.NDArray[np.int64]) -> Mixtures:

@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from bfl.closing.conformal import SETS
 from bfl.data.corruptions import CORRUPTIONS
-from bfl.evaluation.metrics import Metric, metrics
+from bfl.evaluation.metrics import Metric, metric_names, metrics
 from bfl.evaluation.prediction_sets import NUMBERS
+from bfl.evaluation.regression.metrics import ERROR
 from bfl.experiments.results.foreign import CORRUPTED, METRICS, OF_FOREIGN
 from bfl.experiments.results.run_folder import PER_CLIENT, RunFolder
 from bfl.federation.client_metrics import (
@@ -235,7 +236,7 @@ def names_of_means() -> tuple[str, ...]:
     corrupted = [f"{CORRUPTED}{kind}-{what}" for kind in CORRUPTIONS for what in METRICS]
     last = [f"last-{name}" for name in metrics_of_models()]
     best = [f"best-{name}" for name in metrics_of_models() if name.endswith("accuracy")]
-    of_all = [f"global-{name}" for name in (*metrics.names(), *names_of_sets(), *corrupted)]
+    of_all = [f"global-{name}" for name in (*metric_names(), *names_of_sets(), *corrupted)]
     return tuple(f"{CLIENTS}{name}" for name in (*of_all, *last, *best))
 
 
@@ -255,14 +256,16 @@ _OF_FOREIGN = re.compile(rf"global-{OF_FOREIGN}.+-(auroc|aupr|fpr95)")
 
 
 def told(table: Mapping[str, Mapping[str, float]], called: Sequence[str] = ()) -> str:
-    """Return the mean accuracies over the clients in a line for people.
+    """Return the mean accuracies over the clients, or errors, in a line for people.
 
     Args:
         table: What ``evaluated_clients`` gives.
         called: The clients' names, whose accuracies are told by themselves; none: they have none.
     """
+    numbers = any(f"global-{ERROR}" in row for row in table.values())
+    metric = ERROR if numbers else "accuracy"
     names = {
-        "global": "global-accuracy",
+        "global": f"global-{metric}",
         "meme": f"last-{MEME}accuracy",
         "personal": f"last-{PERSONAL}accuracy",
         "better of both": f"last-{BETTER}",
@@ -278,11 +281,11 @@ def told(table: Mapping[str, Mapping[str, float]], called: Sequence[str] = ()) -
         for client, row in table.items()
         if (impossible := _impossible(row))
     ]
-    line = f"own test data of {len(table)} clients, mean accuracy: {', '.join(said) or 'unknown'}"
+    line = f"own test data of {len(table)} clients, mean {metric}: {', '.join(said) or 'unknown'}"
     by_name = [
-        f"{name} {row['global-accuracy']:.4f} of {row[TEST_EXAMPLES]:g}"
+        f"{name} {row[f'global-{metric}']:.4f} of {row[TEST_EXAMPLES]:g}"
         for client, name in enumerate(called)
-        if "global-accuracy" in (row := table.get(str(client), {}))
+        if f"global-{metric}" in (row := table.get(str(client), {}))
     ]
     if by_name:
         line += f"; global, by name: {', '.join(by_name)}"

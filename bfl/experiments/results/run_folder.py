@@ -20,7 +20,7 @@
 | ``predictions.npz`` | labels, mean probabilities and uncertainties of the test examples |
 | ``regression.npz`` | of a run that predicts numbers: targets, means, variances, in its place |
 | ``metrics.json`` | metrics, mean uncertainties and retention areas; written last of all |
-| ``clients.json`` | how each client's models do on its own test data; where clients evaluate |
+| ``clients.json`` | how models do on each client's own test data, or its site's |
 | ``foreign.json`` | how well each uncertainty tells foreign images (``ood-dataset``) |
 | ``corruptions.json`` | metrics of corrupted test images by strength (``corruptions``) |
 | ``retention.json`` | retention curves on a grid of percents, with their areas |

@@ -15,7 +15,7 @@ from bfl.evaluation.metrics import ExampleMetric, evaluate, metrics
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.prediction_sets import set_numbers
 from bfl.evaluation.regression.metrics import CURVES
-from bfl.evaluation.regression.mixtures import Mixtures
+from bfl.evaluation.regression.mixtures import RANKED_BY, Mixtures
 from bfl.evaluation.uncertainty import (
     RetentionCurve,
     mean_uncertainties,
@@ -97,9 +97,9 @@ def _ranked(
         the (N,) values of each uncertainty that sorts the examples.
     """
     if isinstance(predictions, Mixtures):
-        by, targets = "predictive-variance", np.asarray(labels)
+        targets = np.asarray(labels)
         of_numbers = {name: (of(predictions, targets), False) for name, of in CURVES.items()}
-        return of_numbers, {by: predictions.uncertainty[by]}
+        return of_numbers, {RANKED_BY: predictions.uncertainty[RANKED_BY]}
     created = [metrics.create(name, settings) for name in metrics.names()]
     retained = [m for m in created if isinstance(m, ExampleMetric) and m.retention]
     sorting = [u.name for u in uncertainties.classes() if u.retention]
@@ -131,7 +131,6 @@ def summarize(
     Raises:
         ValueError: The labels do not fit the predictions.
     """
-    of_sets = {} if isinstance(predictions, Mixtures) else set_numbers(predictions, labels)
     curves = retention_curves(predictions, labels, settings) if curves is None else curves
     areas = {
         f"retention-area-{metric}-{by}": curve.area
@@ -139,7 +138,12 @@ def summarize(
         for by, curve in by_uncertainty.items()
     }
     means = mean_uncertainties(predictions, settings)
-    return {**evaluate(predictions, labels, settings), **of_sets, **means, **areas}
+    return {
+        **evaluate(predictions, labels, settings),
+        **set_numbers(predictions, labels),
+        **means,
+        **areas,
+    }
 
 
 def describe_posterior(posterior: Posterior) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pydantic
 from pydantic import Field, field_validator
@@ -12,8 +13,9 @@ from pydantic import Field, field_validator
 from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.errors import unknown_name
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE, names_of_members, of_a_posterior
-from bfl.evaluation.metrics import ExampleMetric, Metric, higher_is_better, metrics
-from bfl.evaluation.regression.metrics import REGRESSION
+from bfl.evaluation.metrics import ExampleMetric, higher_is_better, metric_names, metrics
+from bfl.evaluation.regression.metrics import CURVES, ERROR
+from bfl.evaluation.regression.mixtures import RANKED_BY
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.evaluated_clients import (
     CLIENTS,
@@ -92,7 +94,7 @@ class Column(pydantic.BaseModel):
         if rounds_to(self.metric):
             return False
         if self.metric.startswith(CLIENTS) or number_of_a_client(self.metric):
-            number = next((name for name in metrics.names() if number.endswith(name)), number)
+            number = next((name for name in metric_names() if number.endswith(name)), number)
         return higher_is_better(curve_of(number))
 
     @property
@@ -101,12 +103,15 @@ class Column(pydantic.BaseModel):
         return self.title or self.metric
 
 
-def default_columns() -> list[Column]:
-    """Return the columns of a study that names none: accuracy in percent, and the NLL."""
-    return [
-        Column(metric="accuracy", title="accuracy (%)", scale=100.0, decimals=2),
-        Column(metric="negative-log-likelihood", title="NLL", decimals=3),
-    ]
+def default_columns(base: Mapping[str, Any]) -> list[Column]:
+    """Return the columns of a study that names none: accuracy in percent, or error; and the NLL."""
+    numbers = base.get("task") == "regression"
+    first = (
+        Column(metric=ERROR, title="RMSE")
+        if numbers
+        else Column(metric="accuracy", title="accuracy (%)", scale=100.0, decimals=2)
+    )
+    return [first, Column(metric="negative-log-likelihood", title="NLL", decimals=3)]
 
 
 def numbers_of_a_run() -> tuple[str, ...]:
@@ -114,9 +119,10 @@ def numbers_of_a_run() -> tuple[str, ...]:
     retained = [m.name for m in metrics.classes() if issubclass(m, ExampleMetric) and m.retention]
     ranking = [u.name for u in uncertainties.classes() if u.retention]
     of_predictions = (
-        *metrics.names(),
-        *(f"mean-{name}" for name in uncertainties.names()),
+        *metric_names(),
+        *(f"mean-{name}" for name in (*uncertainties.names(), RANKED_BY)),
         *(f"retention-area-{metric}-{by}" for metric in retained for by in ranking),
+        *(f"retention-area-{metric}-{RANKED_BY}" for metric in CURVES),
         *(f"{GAIN}{metric}-{by}" for metric in retained for by in (*ranking, RANDOM)),
     )
     return (
@@ -124,12 +130,11 @@ def numbers_of_a_run() -> tuple[str, ...]:
         "degree-of-spread",
         EPSILON,
         EXAMPLE_EPSILON,
-        *(f"{BEST}{name}" for name in metrics.names()),
+        *(f"{BEST}{name}" for name in _directed()),
         *(f"{MEAN}{name}" for name in OF_POOLING),
         FRACTION_AT_FLOOR,
         *names_of_means(),
         *names_of_sets(),
-        *REGRESSION,
         *(f"{BEFORE_CLOSING}{name}" for name in metrics.names()),
         *(f"{ENSEMBLE}{name}" for name in (*of_predictions, *names_of_members())),
     )
@@ -141,19 +146,24 @@ def numbers_of_a_run() -> tuple[str, ...]:
 def kept_of_rounds() -> tuple[str, ...]:
     """Return the names of the numbers that results keep of each evaluated round."""
     of_ensembles = (f"{ENSEMBLE}{name}" for name in metrics.names())
-    return ("round", *metrics.names(), *of_ensembles, *OF_POOLING, FRACTION_AT_FLOOR)
+    return ("round", *metric_names(), *of_ensembles, *OF_POOLING, FRACTION_AT_FLOOR)
 
 
-def rounds_to(name: str) -> tuple[type[Metric], float] | None:
+def _directed() -> list[str]:
+    """Return the names of the metrics of which a side is better."""
+    return [name for name in metric_names() if higher_is_better(name) is not None]
+
+
+def rounds_to(name: str) -> tuple[str, float] | None:
     """Return the metric and the value of a name such as ``rounds-to-accuracy-0.5``; None: no such.
 
     Example:
-        >>> rounds_to("rounds-to-accuracy-0.5")[1], rounds_to("rounds-to-nowhere-0.5")
-        (0.5, None)
+        >>> rounds_to("rounds-to-accuracy-0.5"), rounds_to("rounds-to-nowhere-0.5")
+        (('accuracy', 0.5), None)
     """
     match = _ROUNDS_TO.fullmatch(name)
-    known = match and match[1] in metrics.names()
-    return (metrics.get(match[1]), float(match[2])) if match and known else None
+    known = match and match[1] in _directed()
+    return (match[1], float(match[2])) if match and known else None
 
 
 def at_round(name: str) -> tuple[str, int] | None:
@@ -196,16 +206,16 @@ def number_of_curves(name: str, rounds: Rounds) -> float | None:
     """
     if reached := rounds_to(name):
         metric, value = reached
-        sign = 1.0 if metric.higher_is_better else -1.0
-        evaluated = [row for row in rounds if metric.name in row]
-        found = [row["round"] for row in evaluated if sign * row[metric.name] >= sign * value]
+        sign = 1.0 if higher_is_better(metric) else -1.0
+        evaluated = [row for row in rounds if metric in row]
+        found = [row["round"] for row in evaluated if sign * row[metric] >= sign * value]
         return found[0] if found else math.inf if evaluated else None
     if at := at_round(name):
         return next((row.get(at[0]) for row in rounds if row.get("round") == at[1]), None)
     if name == FRACTION_AT_FLOOR:
         return next((row[name] for row in reversed(rounds) if name in row), None)
-    if (best := name.removeprefix(BEST)) != name and best in metrics.names():
-        return _of_finite(rounds, best, max if metrics.get(best).higher_is_better else min)
+    if (best := name.removeprefix(BEST)) != name and best in _directed():
+        return _of_finite(rounds, best, max if higher_is_better(best) else min)
     if (mean := name.removeprefix(MEAN)) != name and mean in OF_POOLING:
         return _of_finite(rounds, mean, lambda values: math.fsum(values) / len(values))
     return None

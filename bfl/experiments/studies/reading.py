@@ -91,7 +91,9 @@ class _File(pydantic.BaseModel):
     base: dict[str, Any] = Field(default_factory=dict)
     axes: dict[str, list[Any]] = Field(default_factory=dict)
     rows: list[dict[str, Any]] | None = None
-    columns: list[Column] = Field(default_factory=default_columns, min_length=1)
+    columns: list[Column] = Field(
+        default_factory=lambda given: default_columns(given.get("base", {})), min_length=1
+    )
     published: _Published | None = None
     figures: list[FigureSpec] = Field(default_factory=list)
     reuse: list[str] = Field(default_factory=list)

@@ -20,6 +20,7 @@ from bfl.configuration import Configuration
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.engine.run import EngineRun
 from bfl.errors import BflError, DataError, RunError
+from bfl.evaluation.regression.metrics import ERROR
 from bfl.experiments.results.progress import Follower
 from bfl.experiments.results.run_folder import METRICS, RunFolder
 from bfl.experiments.results.table import cell
@@ -376,5 +377,5 @@ def _numbers(folder: RunFolder) -> str:
         metrics = folder.metrics()
     except DataError as error:  # said here, and again when the table is made
         return str(error)
-    names = {"accuracy": "accuracy", "negative-log-likelihood": "NLL"}
-    return "  ".join(f"{name} {cell(metrics.get(key))}" for key, name in names.items())
+    names = {"accuracy": "accuracy", ERROR: "RMSE", "negative-log-likelihood": "NLL"}
+    return "  ".join(f"{names[key]} {cell(metrics[key])}" for key in names if key in metrics)

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from small_study import STUDY, scaled_study
 
 from bfl.configuration import resolve
+from bfl.evaluation.regression.metrics import ERROR
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.columns import Column, number_of_curves
 from bfl.experiments.studies.folder import StudyFolder
@@ -22,8 +23,10 @@ from bfl.experiments.studies.run_result import parse_result, result_of
 from bfl.experiments.studies.table import StudyTable, study_table
 
 ROUNDS = (
-    {"round": 2, "accuracy": 0.3, "negative-log-likelihood": 2.0, "log-precision-spread": 0.1},
-    {"round": 4, "accuracy": 0.6, "negative-log-likelihood": 1.5, "log-precision-spread": 0.3},
+    {"round": 2, "accuracy": 0.3, "negative-log-likelihood": 2.0, "log-precision-spread": 0.1}
+    | {ERROR: 4.0},
+    {"round": 4, "accuracy": 0.6, "negative-log-likelihood": 1.5, "log-precision-spread": 0.3}
+    | {ERROR: 3.0},
     {
         "round": 6,
         "accuracy": 0.5,
@@ -54,6 +57,9 @@ decimals = 4
         ("best-negative-log-likelihood", 1.5),
         ("best-brier-score", None),
         ("best-expected-calibration-error", math.nan),
+        (f"best-{ERROR}", 3.0),
+        (f"rounds-to-{ERROR}-3.5", 4),
+        (f"{ERROR}-at-round-2", 4.0),
         ("rounds-to-accuracy-0.3", 2),
         ("rounds-to-accuracy-0.31", 4),
         ("rounds-to-accuracy-0.61", math.inf),

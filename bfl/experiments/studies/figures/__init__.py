@@ -14,7 +14,8 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from bfl.errors import unknown_name
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE
-from bfl.evaluation.metrics import metrics
+from bfl.evaluation.metrics import metric_names
+from bfl.evaluation.regression.metrics import ERROR
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.evaluated_clients import CLIENTS, names_of_means
 from bfl.experiments.results.figures.style import COLORS, look_of, percent_axis, whole_numbers
@@ -65,7 +66,7 @@ class LearningCurves(StudyFigure):
     @field_validator("metric")
     @classmethod
     def _is_known(cls, metric: str) -> str:
-        return _known("metric", metric, metrics.names())
+        return _known("metric", metric, metric_names())
 
     def shows(self, result: RunResult) -> bool:
         """Return whether a round of the run was evaluated."""
@@ -122,8 +123,8 @@ class RetentionCurves(StudyFigure):
         return [_known("uncertainty", name, known) for name in by]
 
     def shows(self, result: RunResult) -> bool:
-        """Return whether the run was evaluated to the end."""
-        return bool(result.retention)
+        """Return whether the run was evaluated to the end, and predicts classes."""
+        return bool(result.retention) and ERROR not in result.metrics
 
     def compose(self, overlay: Overlay) -> MatplotlibFigure:
         """See ``StudyFigure``."""

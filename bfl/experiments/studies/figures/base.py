@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.configuration import expanded
+from bfl.evaluation.regression.metrics import ERROR
 from bfl.experiments.results.figures.base import png
 from bfl.experiments.results.figures.style import (
     CHARACTERS_AN_INCH,
@@ -266,6 +267,13 @@ class StudyFigure(Component):
 
 study_figures: Registry[StudyFigure] = Registry("study figure", "bfl.experiments.studies.figures")
 
+OF_NUMBERS: Mapping[str, Mapping[str, Any]] = {
+    "learning-curves": {"metric": ERROR},
+    "numbers": {"metrics": [ERROR]},
+    "client-numbers": {"metric": f"global-{ERROR}"},
+}
+"""Settings of the figures where numbers are predicted, of which nobody has the accuracy."""
+
 
 def draw_study(opened: OpenedStudy) -> list[Path]:
     """Draw the figures that a study asks for, or one of each kind; return the PNG files.
@@ -284,7 +292,11 @@ def drawings(opened: OpenedStudy) -> Iterator[tuple[str, MatplotlibFigure]]:
     The errors are those of ``study_table``.
     """
     results = gather(opened)
-    of_each_kind = [FigureSpec(name=kind, kind=kind) for kind in study_figures.names()]
+    numbers = any(run.values.get("task") == "regression" for run in opened.scaled.runs)
+    of_each_kind = [
+        FigureSpec(name=kind, kind=kind, **(OF_NUMBERS.get(kind, {}) if numbers else {}))
+        for kind in study_figures.names()
+    ]
     for spec in opened.scaled.study.figures or of_each_kind:
         overlay = Overlay(opened, spec, results)
         figure = study_figures.create(spec.kind, spec.settings).draw(overlay)
