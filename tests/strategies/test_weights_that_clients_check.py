@@ -120,7 +120,7 @@ def test_a_client_whose_update_would_be_nearly_the_whole_sum_sends_nothing(bound
 def test_a_node_says_what_its_greatest_weight_may_be(bound: Any) -> None:
     config = {"partition-id": 0, "num-partitions": 3, "greatest-weight": bound}
     context = Context(run_id=1, node_id=1, node_config=config, state=RecordDict(), run_config={})
-    with pytest.raises(ConfigurationError, match=r"greatest-weight is .*; allowed: a number above"):
+    with pytest.raises(ConfigurationError, match=r"greatest-weight is .*; allowed: "):
         Node.of(context)
 
 
