@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from collections.abc import Sequence
 
 from bfl.commands.interruption import Interruption
+from bfl.commands.supervision import supervised
 from bfl.printing import print_anywhere
 
 
 def bfl() -> int:
     """Run the command ``bfl`` and return its exit status."""
+    if makes_runs(sys.argv[1:]):
+        return supervised(lambda: _run("bfl.commands.main"))
     return _run("bfl.commands.main")
+
+
+def makes_runs(arguments: Sequence[str]) -> bool:
+    """Return whether a command is one that makes the runs of a study."""
+    return arguments[:1] == ["study"] and arguments[1:2] != ["merge"]
 
 
 def flower_simulation() -> int:

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from bfl.configuration import Configuration
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.engine.run import EngineRun
+from bfl.engine.watched import watched_process
 from bfl.errors import BflError, DataError, RunError
 from bfl.evaluation.regression.metrics import ERROR
 from bfl.experiments.results.progress import Follower
@@ -250,7 +251,9 @@ class _Runner:
         self.folder.keep(self.finished[name] for name in self.outcome.skipped)
         try:
             for run, _ in list(self._pending.values()):
-                if run.name in self.same:
+                if run.name in watched_process().died:
+                    self._failed(run, RunError(watched_process().died[run.name]))
+                elif run.name in self.same:
                     self._take_over(run, self.same[run.name])
                 else:
                     self._settle(run)
@@ -319,6 +322,7 @@ class _Runner:
     def _make(self, run: PlannedRun) -> None:
         folder = self.folder.run(run.name)
         engine_run = EngineRun(advice=GO_ON)
+        watched_process().begins(run.name)
         with engine_run.in_progress():
             engine = self._started_engine()
             started = last = time.monotonic()
@@ -344,6 +348,8 @@ class _Runner:
                 self._failed(run, error)
                 self._end_engine()
                 return
+            finally:
+                watched_process().ends()
         took = timedelta(seconds=round(time.monotonic() - started))
         left = left_in_words(self._seconds_left(run, 0.0))
         self._made(run, f"{_numbers(folder)}  ({took}{'; ' if left else ''}{left})")
