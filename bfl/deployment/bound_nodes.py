@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from bfl.deployment.client_list import Client
@@ -37,13 +38,15 @@ def read_bound_nodes(path: Path) -> dict[int, Client]:
     Raises:
         DataError: The file is damaged.
     """
-    if not path.exists():
-        return {}
     try:
-        tables = from_json(path.read_bytes())
-        return {int(node): Client.parse(told, node) for node, told in tables.items()}
+        return dict(_nodes_of(path.read_bytes())) if path.exists() else {}
     except (OSError, ValueError, TypeError, AttributeError, ConfigurationError) as error:
         raise DataError(f"{path} does not say which node plays which partition: {error}") from error
+
+
+@lru_cache(maxsize=1)  # each node is looked up, and every key in the file is parsed
+def _nodes_of(data: bytes) -> dict[int, Client]:
+    return {int(node): Client.parse(told, node) for node, told in from_json(data).items()}
 
 
 def binding_problem(node: int, partition_id: int) -> str | None:

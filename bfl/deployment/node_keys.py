@@ -39,7 +39,7 @@ def checked_public(text: str) -> str:
         key = serialization.load_ssh_public_key(text.strip().encode())
     except (ValueError, UnsupportedAlgorithm) as error:
         raise ConfigurationError(
-            f"its public-key is not one in OpenSSH's format; {allowed}"
+            f"its public-key is not one in OpenSSH's format ({text.strip()[:24]!r}…); {allowed}"
         ) from error
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise ConfigurationError(
