@@ -73,11 +73,11 @@ def measured_price(data_dir: str) -> dict[str, Any]:
     }
     seconds: dict[str, list[float]] = {name: [] for name in asked}
     for keys in asked.values():  # what is built once in a process is no price
-        _cpu_seconds({**base, **keys, "rounds": 1, "train_examples": 500.0})
+        cpu_seconds({**base, **keys, "rounds": 1, "train_examples": 500.0})
     for _ in range(REPEATS):
-        once = {name: _cpu_seconds({**base, **keys, "rounds": 1}) for name, keys in asked.items()}
+        once = {name: cpu_seconds({**base, **keys, "rounds": 1}) for name, keys in asked.items()}
         for name in ("FedAvg", "flipout"):
-            many = _cpu_seconds({**base, **asked[name], "rounds": 1 + ROUNDS})
+            many = cpu_seconds({**base, **asked[name], "rounds": 1 + ROUNDS})
             seconds[name].append((many - once[name]) / ROUNDS)
         seconds["closing"].append(once["closing"] - once["FedAvg"])
     round_ = median(seconds["FedAvg"])
@@ -92,7 +92,8 @@ def measured_price(data_dir: str) -> dict[str, Any]:
     }
 
 
-def _cpu_seconds(keys: Mapping[str, Any]) -> float:
+def cpu_seconds(keys: Mapping[str, Any]) -> float:
+    """Return the CPU seconds of a run in this process."""
     import bfl
 
     def used() -> float:

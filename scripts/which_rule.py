@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from closing_price import cpu_seconds
 
 import bfl
 
@@ -46,20 +46,10 @@ def measured_price() -> dict[str, float]:
 
 
 def _seconds_a_round(keys: Mapping[str, Any]) -> float:
-    _cpu_seconds(keys, 1)  # what is built once in a process is no price
-    many = [(_cpu_seconds(keys, 1 + ROUNDS), _cpu_seconds(keys, 1)) for _ in range(REPEATS)]
-    return median(more - once for more, once in many) / ROUNDS
-
-
-def _cpu_seconds(keys: Mapping[str, Any], rounds: int) -> float:
-    def used() -> float:
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        return usage.ru_utime + usage.ru_stime
-
-    with tempfile.TemporaryDirectory() as folder:
-        begun = used()
-        bfl.run({**keys, "rounds": rounds}, backend="serial", output_dir=folder)
-        return used() - begun
+    once, many = {**keys, "rounds": 1}, {**keys, "rounds": 1 + ROUNDS}
+    cpu_seconds(once)  # what is built once in a process is no price
+    pairs = [(cpu_seconds(many), cpu_seconds(once)) for _ in range(REPEATS)]
+    return median(more - less for more, less in pairs) / ROUNDS
 
 
 def draw(price: Mapping[str, float]) -> None:
