@@ -278,4 +278,12 @@ def test_balancing_decides_how_large_the_largest_client_is(balancing, expected) 
 
 
 def test_without_the_key_nothing_is_balanced() -> None:
-    assert not partitions.create("dirichlet", {"alpha": 0.5}).self_balancing
+    pytest.importorskip("flwr_datasets")
+    left_out, said = ({"alpha": 0.5}, {"alpha": 0.5, "self-balancing": False})
+    labels = np.repeat(np.arange(10), 40)
+    for one, other in zip(
+        partitions.create("dirichlet", left_out).split(labels, 10, generator(3)),
+        partitions.create("dirichlet", said).split(labels, 10, generator(3)),
+        strict=True,
+    ):
+        assert np.array_equal(one, other)

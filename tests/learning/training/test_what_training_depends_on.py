@@ -183,7 +183,7 @@ def test_prior_pulls():
     trainer = trainer_of("flipout")
     received = trainer.network.initial_posterior(0)
 
-    def train(prior, epochs=6):
+    def train(prior, epochs=12):
         task = make_task(received, np.arange(64), prior, epochs=epochs)
         result = trainer.train(*digits(), task).posterior
         divergence = divergences.divergence(
@@ -193,7 +193,7 @@ def test_prior_pulls():
 
     fixed, far = train(priors.create("fixed").density(received, {}))
     _, near = train(priors.create("previous-global").density(received, {}))
-    assert near < far / 2
+    assert near < far / 5
     # N(0, 100) wants larger variances, a narrow prior smaller ones.
     narrow, _ = train((0.0, 0.01))
     assert (fixed.variance > received.variance).mean() > 0.95
