@@ -31,8 +31,9 @@ from bfl.federation.state import Snapshots
 from bfl.federation.wire import CLOSE
 from bfl.posteriors import Manifest, Posterior
 from strategies.flower_clients import FlowerClients
+from strategies.masked.clients import add_up
+from strategies.masked.sums import WantedSum
 from strategies.method import Method
-from strategies.pool_sums import WantedSum
 from strategies.round import TrainingRequest, training_request
 from strategies.server_state import ServerState
 
@@ -235,7 +236,7 @@ def _sums(
             [exponent_for(most)],
             size,
         )
-        found = clients.add_up(request, wanted)
+        found = add_up(clients, request, wanted)
         total = decoded(found.total, exponent_for(most)) * clients.size
         counts = [clients.num_examples.get(client, 0) for client in found.partition_ids]
         if wrong := all(counts) and problem(_of_sums(total), sum(counts)):

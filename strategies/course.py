@@ -23,14 +23,8 @@ from bfl.posteriors import Posterior
 from strategies.federation import Federation, discover
 from strategies.flower_clients import FlowerClients, RetryPolicy, TaskTemplate
 from strategies.messaging import UsableReplies
-from strategies.preflight import (
-    check_exchange,
-    check_memory,
-    check_method,
-    known_configuration,
-    text_for_clients,
-    unknown_moving_statistics,
-)
+from strategies.options import Planned
+from strategies.preflight import check_method, known_configuration, text_for_clients
 from strategies.round import OpenRound
 from strategies.server_state import PooledRound, PooledRounds, ServerState
 
@@ -98,10 +92,6 @@ def begin_course(
     federation = strategy.run.federation or discover(
         grid, strategy.clients, strategy.node_timeout, by_order=by_order
     )
-    asked = _asked(strategy, federation.size, num_rounds)
-    check_memory(method, initial, asked, kept=bool(strategy.run.folder))
-    for text in unknown_moving_statistics(method.server_optimizer, initial, strategy.manifest):
-        strategy.on_warning(text)
     warnings = Warnings(strategy.on_warning)
     clients = FlowerClients(
         grid,
@@ -124,7 +114,19 @@ def begin_course(
         manifest=strategy.manifest,
         warn=warnings.of_client,
     )
-    check_exchange(method, known, initial, clients.num_examples, asked, clients.retry_policy.needed)
+    planned = Planned(
+        method=method,
+        posterior=initial,
+        configuration=known,
+        manifest=strategy.manifest,
+        clients=clients,
+        rounds=num_rounds,
+        seed=strategy.seed,
+        keeps_rounds=bool(strategy.run.folder),
+        warn=strategy.on_warning,
+    )
+    for option in method.options:
+        option().check(planned)
     state = strategy.run.state or ServerState.first(
         initial, federation.size, method.begin(initial, federation.size)
     )
@@ -143,20 +145,6 @@ def _unfinished(strategy: PosteriorPooling) -> PooledRounds | None:
     return PooledRounds(
         Path(strategy.run.folder) / UNFINISHED, f"{known} {strategy.seed} {strategy.method!r}"
     )
-
-
-def _asked(strategy: PosteriorPooling, size: int, num_rounds: int) -> dict[int, list[int]]:
-    """Return who of so many clients is asked, by the round's number.
-
-    Of every round where weights decide on what is refused, and else of the first, which stands
-    for all.
-    """
-    sums_alone = strategy.method.exchange.secure_sums is not None
-    last = max(num_rounds, 1) if sums_alone else 1
-    return {
-        number: strategy.method.sampling.sample(strategy.seed, number, size)
-        for number in range(1, last + 1)
-    }
 
 
 @dataclass(frozen=True, kw_only=True)

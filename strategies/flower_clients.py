@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from bfl import randomness
-from bfl.errors import ConfigurationError, RunError
 from bfl.federation.client_metrics import neutralized
 from bfl.federation.wire import (
     Positions,
@@ -22,9 +21,7 @@ from bfl.federation.wire import (
 from bfl.posteriors import Manifest
 from strategies.examples import ExampleCounts
 from strategies.federation import Federation
-from strategies.masked_clients import MaskedAttempt, with_attempts
 from strategies.messaging import UsableReplies, exchange_with_retries
-from strategies.pool_sums import ClientsSum, WantedSum
 from strategies.pool_updates import mean_metrics
 from strategies.round import TrainingRequest
 from strategies.updates import ClientUpdate, in_order, measured, usable_updates
@@ -116,6 +113,8 @@ class FlowerClients:
         warn: Told what goes wrong with a client.
 
     Attributes:
+        grid: Flower's grid.
+        retry_policy: How long they are waited for, and how often asked again.
         more: Values of a ServerApp's own, for its own clients, sent from now on.
 
     Raises:
@@ -135,7 +134,7 @@ class FlowerClients:
     ) -> None:
         self.federation = federation
         self.more = ConfigRecord()
-        self._grid = grid
+        self.grid = grid
         self._template = template
         self.retry_policy = retry_policy
         self._manifest = manifest
@@ -166,7 +165,13 @@ class FlowerClients:
     def train(
         self, request: TrainingRequest, on_refused: Callable[[int], None]
     ) -> Iterator[ClientUpdate]:
-        """Yield the usable updates of a round; see ``strategies.round.Clients``.
+        """Yield the usable updates of a round in the order of partition ids.
+
+        They come while others are still training.
+
+        Args:
+            request: What clients are asked.
+            on_refused: Told the partition id of each client whose update is refused.
 
         Raises:
             RunError: See ``updates``, or the engine has died.
@@ -181,11 +186,15 @@ class FlowerClients:
 
     def messages(self, request: TrainingRequest) -> list[Message]:
         """Return the messages of a round; nodes that have come take the place of those gone."""
-        self.federation = self.federation.refreshed(self._grid, self._warning(request.called))
+        self.refresh(request.called)
         return [
-            self._message(partition_id, content, request.message_type, request.server_round)
-            for partition_id, content in self._contents(request).items()
+            self.message(partition_id, content, request.message_type, request.server_round)
+            for partition_id, content in self.contents(request).items()
         ]
+
+    def refresh(self, called: str) -> None:
+        """Have nodes that have come take the place of those gone, in a round that is so called."""
+        self.federation = self.federation.refreshed(self.grid, self.warning(called))
 
     def replies(
         self, request: TrainingRequest, messages: Sequence[Message], usable: UsableReplies
@@ -195,9 +204,9 @@ class FlowerClients:
         Raises:
             RunError: The engine has died.
         """
-        warn, partition_of = self._warning(request.called), self.federation.partition_of
+        warn, partition_of = self.warning(request.called), self.federation.partition_of
         return exchange_with_retries(
-            self._grid,
+            self.grid,
             messages,
             silence=self.retry_policy.silence,
             retries=self.retry_policy.retries,
@@ -226,48 +235,13 @@ class FlowerClients:
             examples=self._examples,
             manifest=self._manifest,
             usable=usable,
-            warn=self._warning(request.called),
+            warn=self.warning(request.called),
             on_refused=on_refused,
         )
 
-    def _warning(self, called: str) -> Callable[[int, str], None]:
+    def warning(self, called: str) -> Callable[[int, str], None]:
+        """Return what is told the client and the reason in a round that is so called."""
         return lambda client, text: self._warn(called, client, neutralized(text))
-
-    def add_up(self, request: TrainingRequest, wanted: WantedSum) -> ClientsSum:
-        """Return the sum of a round's clients; see ``strategies.round.Clients``.
-
-        Raises:
-            RunError: Fewer clients than ``min-clients`` have stayed, or than it takes to take masks
-                off, in every attempt; or rounding could carry their pool too far, and nobody was
-                asked; or the engine has died.
-        """
-        number, retry_policy = request.server_round, self.retry_policy
-        needed = retry_policy.needed(len(request.partition_ids))
-        try:
-            wanted.check(needed)
-        except ConfigurationError as error:
-            raise RunError(
-                f"{request.called} was not begun, and no client was asked: {error}; the range is "
-                "that of the whole run: begin another one with these keys changed"
-            ) from error
-        warn = self._warning(request.called)
-
-        def attempt(left_out: Set[int]) -> ClientsSum:
-            self.federation = self.federation.refreshed(self._grid, warn)
-            contents = self._contents(request).items()
-            return MaskedAttempt(
-                self._grid,
-                self.federation,
-                number,
-                wanted,
-                {client: content for client, content in contents if client not in left_out},
-                configuration=self._text,
-                silence=retry_policy.silence,
-                warn=warn,
-                message_type=request.message_type,
-            ).run(needed)
-
-        return with_attempts(attempt, retry_policy.retries, request.called, warn)
 
     def to_evaluate(
         self, server_round: int, arrays: ArrayRecord, share: float, seed: int
@@ -277,7 +251,7 @@ class FlowerClients:
         count = min(self.size, max(1, round(share * self.size)))
         chosen = sorted(int(i) for i in drawn.choice(self.size, size=count, replace=False))
         return [
-            self._message(
+            self.message(
                 partition_id,
                 train_content(arrays, self._task(server_round, partition_id), self.more),
                 MessageType.EVALUATE,
@@ -288,7 +262,7 @@ class FlowerClients:
 
     def evaluated(self, server_round: int, replies: Iterable[Message]) -> dict[str, float]:
         """Return the metrics of clients that have evaluated, averaged with their examples."""
-        warn = self._warning(f"round {server_round}")
+        warn = self.warning(f"round {server_round}")
         found = in_order(
             replies,
             range(self.size),
@@ -297,16 +271,18 @@ class FlowerClients:
         )
         return mean_metrics(list(found))
 
-    def _text(self, partition_id: int) -> str:
+    def configuration_text(self, partition_id: int) -> str:
+        """Return the run's configuration as a client is sent it."""
         return self._template.text(self.federation.reads_run_paths(partition_id))
 
-    def _message(
+    def message(
         self, partition_id: int, content: RecordDict, message_type: str, server_round: int
     ) -> Message:
+        """Return a message to the node that plays a client."""
         node = self.federation.nodes[partition_id]
         return Message(content, node, message_type, group_id=str(server_round))
 
-    def _contents(self, request: TrainingRequest) -> dict[int, RecordDict]:
+    def contents(self, request: TrainingRequest) -> dict[int, RecordDict]:
         """Return what each client is sent, by partition id."""
         # One record for all: the clients of a round are sent the same.
         arrays = posterior_to_arrays(request.posterior, request.vectors)

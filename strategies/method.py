@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from bfl.aggregation.defences import Defence
@@ -26,7 +26,16 @@ from bfl.learning.example_privacy import SumsNoise
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import SCALE_FLOOR
 from bfl.registry import Component
-from strategies.options import Option, options_of
+from strategies.masked.exchange import MaskedExchange
+from strategies.options import (
+    FoldsParts,
+    MeasuresSpread,
+    MovesPool,
+    NoisesPool,
+    Option,
+    RefinesPool,
+    Unpacks,
+)
 from strategies.privacy import PoolNoise
 
 
@@ -111,7 +120,21 @@ class Method:
     @cached_property
     def options(self) -> tuple[Callable[[], Option], ...]:
         """Makers of the options of its rounds on the server, in their order."""
-        return options_of(self)
+        sums, noise = self.exchange.secure_sums, self.pool_noise
+        options: list[Callable[[], Option]] = [partial(MaskedExchange, sums)] if sums else []
+        if self.exchange.packs:
+            options.append(Unpacks)
+        if self.pooling.by_precision and not sums:
+            options.append(MeasuresSpread)
+        if noise:
+            options.append(partial(NoisesPool, noise))
+        if not self.server_optimizer.idle:
+            options.append(MovesPool)
+        if self.parts:
+            options.append(FoldsParts)
+        if not (self.refinement.idle and self.predictive.idle):
+            options.append(RefinesPool)
+        return tuple(options)
 
     @property
     def needs_models(self) -> bool:

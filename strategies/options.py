@@ -1,9 +1,9 @@
-"""The options of a round on the server: which there are, in which order, and what each does."""
+"""The options of a round on the server: what each refuses, and does."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,19 +14,57 @@ from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.pooling import CLIPPED
 from bfl.aggregation.precision_spread import PrecisionSpread
 from bfl.aggregation.server import RoundContext
-from bfl.errors import NotFiniteError, PosteriorError, RunError
+from bfl.engine.resources import available_memory
+from bfl.errors import ConfigurationError, NotFiniteError, PosteriorError, RunError
 from bfl.federation.exchanges import unpacked
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
-from bfl.federation.secure_aggregation.messages import SecureSums
 from bfl.posteriors import Posterior
-from strategies.pool_sums import collect_sums
 from strategies.privacy import PoolNoise
 from strategies.server_state import beyond_float32
 from strategies.updates import ClientUpdate
 
 if TYPE_CHECKING:
+    from bfl.configuration import Configuration
+    from bfl.posteriors import Manifest
+    from strategies.flower_clients import FlowerClients
     from strategies.method import Method
     from strategies.round import OpenRound
+
+WORKING_VECTORS = 8
+"""Vectors over all parameters that the server holds besides the clients' models, in float64."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Everything that is known of a federation's rounds before the first.
+
+    Attributes:
+        method: The parts of a round.
+        posterior: What the first round begins with.
+        configuration: What clients are sent a part of; None: they are sent none.
+        manifest: The parameters of the network, where the server knows them.
+        clients: The clients, waited for.
+        rounds: The number of rounds.
+        seed: The run's seed.
+        keeps_rounds: Whether a round is kept on the disk between pooling and refining.
+        warn: Told what a person should know, and is no reason to refuse.
+    """
+
+    method: Method
+    posterior: Posterior
+    configuration: Configuration | None
+    manifest: Manifest | None
+    clients: FlowerClients
+    rounds: int
+    seed: int
+    keeps_rounds: bool
+    warn: Callable[[str], None]
+
+    def asked(self, rounds: int) -> dict[int, list[int]]:
+        """Return who is asked in each of the first rounds, by its number."""
+        sample = self.method.sampling.sample
+        size = self.clients.size
+        return {number: sample(self.seed, number, size) for number in range(1, max(rounds, 1) + 1)}
 
 
 class Option:
@@ -35,6 +73,13 @@ class Option:
     The functions are called in this order, each of the first of a round's options first; one that
     is not overridden does nothing.
     """
+
+    def check(self, planned: Planned) -> None:
+        """Refuse, before anybody trains, rounds in which this cannot be done.
+
+        Raises:
+            ConfigurationError: Naming why.
+        """
 
     def begin(self, opened: OpenRound) -> None:
         """Add to what clients are asked."""
@@ -51,36 +96,6 @@ class Option:
 
     def refine(self, opened: OpenRound) -> None:
         """Go on from the pooled round, which an interrupted server may have left."""
-
-
-def options_of(method: Method) -> tuple[Callable[[], Option], ...]:
-    """Return what makes the options of a method's rounds, in their order."""
-    sums, noise = method.exchange.secure_sums, method.pool_noise
-    options: list[Callable[[], Option]] = [partial(CollectsSums, sums)] if sums else []
-    if method.exchange.packs:
-        options.append(Unpacks)
-    if method.pooling.by_precision and not sums:
-        options.append(MeasuresSpread)
-    if noise:
-        options.append(partial(NoisesPool, noise))
-    if not method.server_optimizer.idle:
-        options.append(MovesPool)
-    if method.parts:
-        options.append(FoldsParts)
-    if not (method.refinement.idle and method.predictive.idle):
-        options.append(RefinesPool)
-    return tuple(options)
-
-
-class CollectsSums(Option):
-    """An exchange whose updates are masked: the server learns sums, by messages of their own."""
-
-    def __init__(self, sums: SecureSums) -> None:
-        self._sums = sums
-
-    def begin(self, opened: OpenRound) -> None:
-        """Have sums collected in place of updates."""
-        opened.collect = partial(collect_sums, self._sums)
 
 
 class Unpacks(Option):
@@ -143,6 +158,19 @@ def _in_float64(posterior: Posterior) -> Posterior:
 
 class MovesPool(Option):
     """A server optimizer, which makes another step of the one to the pool."""
+
+    def check(self, planned: Planned) -> None:
+        """Warn of steps that take moving statistics for weights.
+
+        Without a manifest nobody knows which point parameters training moves by their gradient.
+        """
+        if (points := planned.posterior.point.size) and not planned.manifest:
+            planned.warn(
+                f"server-optimizer '{planned.method.server_optimizer.name}' moves all {points} "
+                "point parameters, and could lead a moving variance of batch normalisation below "
+                "0: this Strategy has no manifest, which would say what are moving statistics; "
+                "give it as manifest (bfl.posteriors.Manifest) if the network has some"
+            )
 
     def conclude(self, opened: OpenRound) -> None:
         """Make the step."""
@@ -246,6 +274,34 @@ class RefinesPool(Option):
 
     A round may be kept between the two, so that a kill costs no training.
     """
+
+    def check(self, planned: Planned) -> None:
+        """Raise if the models of all clients of a round are needed and do not fit in memory.
+
+        Raises:
+            ConfigurationError: Saying how much is needed and how much there is.
+        """
+        method, posterior = planned.method, planned.posterior
+        if not method.needs_models:
+            return
+        parameters = posterior.size + posterior.point.size
+        model = sum(vector.nbytes for vector in posterior.vectors().values())
+        # A predictive keeps all models in arrays of their own, besides those that were sent and
+        # those that it has from the round before. A round that is kept has them in arrays and in
+        # the file that is put together, which has those of the round before as well.
+        predicts = int(method.predictive.needs_models)
+        saved = planned.keeps_rounds and method.refinement.keeps_pooled_round
+        copies = 3 + 2 * predicts if saved else 1 + 2 * predicts
+        most = max(map(len, planned.asked(1).values()))
+        needed = copies * most * model + WORKING_VECTORS * 8 * parameters
+        if needed > (free := available_memory()):
+            parts = [p.name for p in (method.refinement, method.predictive) if p.needs_models]
+            raise ConfigurationError(
+                f"{' and '.join(parts)} need the models of all {most} clients of a round at once, "
+                f"{needed / 1e9:.1f} GB with {parameters:,} parameters, and there are "
+                f"{free / 1e9:.1f} GB; allowed: fewer clients a round (fraction-train), a smaller "
+                "model, or neither"
+            )
 
     def begin(self, opened: OpenRound) -> None:
         """Take up the round that an interrupted server has pooled, if there is one."""

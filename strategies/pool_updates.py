@@ -28,10 +28,11 @@ from bfl.posteriors import Posterior
 from strategies.updates import ClientUpdate
 
 if TYPE_CHECKING:
-    from strategies.round import Clients, OpenRound
+    from strategies.flower_clients import FlowerClients
+    from strategies.round import OpenRound
 
 
-def collect_updates(opened: OpenRound, clients: Clients) -> tuple[Pooled, RoundStatistics]:
+def collect_updates(opened: OpenRound, clients: FlowerClients) -> tuple[Pooled, RoundStatistics]:
     """Have the clients of a round train, and pool their updates.
 
     Args:

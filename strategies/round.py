@@ -1,15 +1,15 @@
 """One federated round in two halves: who is asked what, and what is made of the answers.
 
-Everything here is plain posteriors, arrays and numbers. What travels as Flower's records, who
-answers for whom and who is asked again is behind ``Clients``. What only some methods do in a round
-stands in ``strategies.options``.
+Everything here is plain posteriors, arrays and numbers. ``strategies.flower_clients`` has Flower's
+records, who answers for whom and who is asked again. What only some methods do in a round stands in
+``strategies.options``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from bfl.aggregation.pooling import DAMPING, Pooled
 from bfl.aggregation.server import Server
@@ -21,44 +21,12 @@ from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import with_scale_floor
 from strategies.method import Method
 from strategies.options import Option
-from strategies.pool_sums import ClientsSum, WantedSum
 from strategies.pool_updates import RoundStatistics, collect_updates
 from strategies.server_state import PooledRound, PooledRounds, ServerState
 from strategies.updates import ClientUpdate, Unpack, of_vectors
 
-
-class Clients(Protocol):
-    """The clients of a federation, whoever they are."""
-
-    @property
-    def size(self) -> int:
-        """The number K of clients."""
-
-    @property
-    def num_examples(self) -> Mapping[int, int]:
-        """Numbers of the clients' examples by partition id, as far as the server knows."""
-
-    def train(
-        self, request: TrainingRequest, on_refused: Callable[[int], None]
-    ) -> Iterator[ClientUpdate]:
-        """Have clients train; yield the usable updates in the order of partition ids.
-
-        They come while others are still training.
-
-        Args:
-            request: What clients are asked.
-            on_refused: Told the partition id of each client whose update is refused.
-
-        Raises:
-            RunError: They are too few.
-        """
-
-    def add_up(self, request: TrainingRequest, wanted: WantedSum) -> ClientsSum:
-        """Have clients train, and return the sum of their statistics, which is all that is known.
-
-        Raises:
-            RunError: They are too few.
-        """
+if TYPE_CHECKING:
+    from strategies.flower_clients import FlowerClients
 
 
 @dataclass
@@ -160,7 +128,7 @@ class OpenRound:
     parametrization: Parametrization = SOFTPLUS
     request: TrainingRequest = field(init=False)
     options: Sequence[Option] = field(init=False)
-    collect: Callable[[OpenRound, Clients], tuple[Pooled, RoundStatistics]] = collect_updates
+    collect: Callable[[OpenRound, FlowerClients], tuple[Pooled, RoundStatistics]] = collect_updates
     train: Callable[[TrainingRequest, Callable[[int], None]], Iterator[ClientUpdate]] | None = None
     counts: Counts = field(init=False)
     posterior: Posterior = field(init=False)
@@ -206,7 +174,7 @@ def begin_round(
     return opened
 
 
-def end_round(opened: OpenRound, clients: Clients) -> PooledRound:
+def end_round(opened: OpenRound, clients: FlowerClients) -> PooledRound:
     """Pool what the clients of a round send; return what it leads to.
 
     Clients are pooled in the order of their partition ids, whatever the order in which they finish.
@@ -229,7 +197,7 @@ def end_round(opened: OpenRound, clients: Clients) -> PooledRound:
     return opened.result
 
 
-def _pooled(opened: OpenRound, clients: Clients) -> PooledRound:
+def _pooled(opened: OpenRound, clients: FlowerClients) -> PooledRound:
     """Have clients train and pool what they send: a round up to what the server does alone."""
     request, state = opened.request, opened.state
     number = request.server_round

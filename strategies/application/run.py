@@ -56,8 +56,8 @@ from strategies.application.run_context import (
 from strategies.application.server_threads import start_tensorflow
 from strategies.course import RunSupport
 from strategies.federation import Federation, discover
+from strategies.masked.sums import hidden_metrics
 from strategies.method import Method
-from strategies.pool_sums import hidden_metrics
 from strategies.privacy import pool_noise
 from strategies.server_state import ServerState
 

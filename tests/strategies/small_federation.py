@@ -26,7 +26,7 @@ from bfl.posteriors import Manifest, Posterior
 from strategies.federation import discover
 from strategies.flower_clients import FlowerClients, RetryPolicy, TaskTemplate
 from strategies.method import Method
-from strategies.round import Clients, begin_round, end_round
+from strategies.round import begin_round, end_round
 from strategies.server_state import PooledRound, ServerState
 
 Reply = Callable[[TrainTask, Posterior], RecordDict]
@@ -101,7 +101,7 @@ def make_clients(
 def federated_round(
     method: Method,
     state: ServerState,
-    clients: Clients,
+    clients: FlowerClients,
     seed: int,
     manifest: Manifest | None = None,
     server: Server | None = None,

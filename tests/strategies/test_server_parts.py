@@ -12,6 +12,7 @@ import pytest
 from numpy_server import NumpyServer
 from small_federation import make_app, make_grid
 
+import strategies.options
 import strategies.preflight
 from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.refinements import Refinement, refinements
@@ -157,11 +158,11 @@ def test_models_that_do_not_fit_in_memory_are_refused(
     """
     given: dict[str, Any] = {kind: name, "server": NumpyServer(D + P)}
     needed = copies * 4 * 10 * 4 + 8 * 8 * 6
-    monkeypatch.setattr(strategies.preflight, "available_memory", lambda: needed - 1.0)
+    monkeypatch.setattr(strategies.options, "available_memory", lambda: needed - 1.0)
     with pytest.raises(ConfigurationError, match="models of all 4 clients of a round at once"):
         start(**given)
     start()
-    monkeypatch.setattr(strategies.preflight, "available_memory", lambda: float(needed))
+    monkeypatch.setattr(strategies.options, "available_memory", lambda: float(needed))
     start(**given)
 
 
@@ -173,10 +174,10 @@ def test_models_that_do_not_fit_while_a_round_is_kept_are_refused(
     given: dict[str, Any] = {"refinement": "distillation", "predictive": predictive}
     given |= {"server": NumpyServer(D + P), "run": RunSupport(folder=str(tmp_path))}
     needed = copies * 4 * 10 * 4 + 8 * 8 * 6
-    monkeypatch.setattr(strategies.preflight, "available_memory", lambda: needed - 1.0)
+    monkeypatch.setattr(strategies.options, "available_memory", lambda: needed - 1.0)
     with pytest.raises(ConfigurationError, match="models of all 4 clients of a round at once"):
         start(**given)
-    monkeypatch.setattr(strategies.preflight, "available_memory", lambda: float(needed))
+    monkeypatch.setattr(strategies.options, "available_memory", lambda: float(needed))
     start(**given)
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flwr.app import Message, RecordDict
-from flwr.serverapp import Grid
+from flwr.app import RecordDict
 
 from bfl.configuration.configuration import without_paths
-from bfl.errors import ProtocolError, RunError, TooFewClientsError, UnusableClientsError
+from bfl.errors import (
+    ConfigurationError,
+    ProtocolError,
+    RunError,
+    TooFewClientsError,
+    UnusableClientsError,
+)
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
     Delivery,
@@ -34,13 +39,12 @@ from bfl.federation.secure_aggregation.on_the_wire import (
 )
 from bfl.federation.secure_aggregation.server import SecureSum
 from bfl.federation.wire import TRAIN
-from strategies.federation import Federation
+from strategies.masked.sums import ClientsSum, WantedSum
 from strategies.messaging import exchange
-from strategies.pool_sums import ClientsSum, WantedSum
 
-Told = Callable[[int, str], None]
-"""Told the partition and the reason when a client has failed or is refused."""
-
+if TYPE_CHECKING:
+    from strategies.flower_clients import FlowerClients
+    from strategies.round import TrainingRequest
 
 UNSIGNED = (
     "its keys of masked rounds are not signed, as its node has no clients-list: a server that "
@@ -52,46 +56,33 @@ class MaskedAttempt:
     """One attempt at a round of secure aggregation, with keys and masks of its own.
 
     Args:
-        grid: Flower's grid.
-        federation: The nodes.
-        server_round: The round.
-        wanted: What the clients are to add up.
-        tasks: The content of the message that asks each client to train, by partition id.
-        configuration: Gives the run's configuration for a client, which every message carries.
-        silence: Seconds without any reply after which a stage goes on without the rest.
-        warn: Told what goes wrong with a client.
-        message_type: The type of the message with a client's task.
+        clients: The clients over Flower.
+        request: What those of the round are asked.
+        wanted: What they are to add up.
+        left_out: Clients of the round that are not asked.
     """
 
     def __init__(
         self,
-        grid: Grid,
-        federation: Federation,
-        server_round: int,
+        clients: FlowerClients,
+        request: TrainingRequest,
         wanted: WantedSum,
-        tasks: Mapping[int, RecordDict],
-        *,
-        configuration: Callable[[int], str],
-        silence: float,
-        warn: Told,
-        message_type: str = TRAIN,
+        left_out: Set[int],
     ) -> None:
-        self._grid = grid
-        self._federation = federation
-        self._group = str(server_round)
+        clients.refresh(request.called)
+        self._clients = clients
+        self._request = request
         self._wanted = wanted
-        self._tasks = tasks
-        self._configuration = configuration
-        self._silence = silence
-        self._warn = warn
-        self._message_type = message_type
+        self._warn = clients.warning(request.called)
+        contents = clients.contents(request)
+        self._tasks = {each: contents[each] for each in contents if each not in left_out}
         # The word makes each attempt's label another one, also that of a round made again.
-        label = f"round {server_round}, {secrets.token_hex(8)}"
+        label = f"round {request.server_round}, {secrets.token_hex(8)}"
         # It is the same of all contents; where nobody is left, the first stage says so.
         alike = (wanted.exponents, wanted.total, without_paths)
-        told = next((told_digest(content, *alike) for content in tasks.values()), b"")
+        told = next((told_digest(content, *alike) for content in self._tasks.values()), b"")
         near = wanted.secure_sums.neighbourhood
-        self._sum = SecureSum(label, tasks, wanted.size, near, told)
+        self._sum = SecureSum(label, self._tasks, wanted.size, near, told)
 
     def run(self, needed: int) -> ClientsSum:
         """Return the sum of the clients that have stayed.
@@ -120,8 +111,9 @@ class MaskedAttempt:
 
     def _say_who_signs_nothing(self) -> None:
         """Tell once in a run on SuperNodes which clients' keys are not signed."""
-        descriptions, unsigned = self._federation.descriptions, self._sum.unsigned
-        if not unsigned or not self._federation.noise_anew or descriptions is None:
+        federation, unsigned = self._clients.federation, self._sum.unsigned
+        descriptions = federation.descriptions
+        if not unsigned or not federation.noise_anew or descriptions is None:
             return
         if descriptions.take_note(UNSIGNED):
             others = ", ".join(map(str, unsigned[1:]))
@@ -135,7 +127,8 @@ class MaskedAttempt:
         answer: type[Any],
         take: Callable[[int, Any], None],
     ) -> None:
-        contents = {c: stage_content(m, self._configuration(c)) for c, m in messages.items()}
+        text = self._clients.configuration_text
+        contents = {c: stage_content(m, text(c)) for c, m in messages.items()}
         self._ask(
             f"{TRAIN}.{kind}",
             contents,
@@ -150,7 +143,7 @@ class MaskedAttempt:
             task = MaskedTask.of(delivery, weight, wanted.total, exponents)
             contents[client] = RecordDict({**self._tasks[client], SECURE: record_of(task)})
         self._ask(
-            self._message_type,
+            self._request.message_type,
             contents,
             lambda client, content: self._sum.add_masked(client, masked_vector(content)),
         )
@@ -162,14 +155,14 @@ class MaskedAttempt:
         take: Callable[[int, RecordDict], None],
     ) -> None:
         """Send each client its message and take the answers; who gives none has dropped out."""
-        nodes = self._federation.nodes
+        clients, silence = self._clients, self._clients.retry_policy.silence
         heard = set()
         messages = [
-            Message(content, nodes[client], message_type, group_id=self._group)
+            clients.message(client, content, message_type, self._request.server_round)
             for client, content in contents.items()
         ]
-        for reply in exchange(self._grid, messages, self._silence):
-            client = self._federation.partition_of(reply.metadata.src_node_id)
+        for reply in exchange(clients.grid, messages, silence):
+            client = clients.federation.partition_of(reply.metadata.src_node_id)
             heard.add(client)
             if reply.has_error():
                 self._warn(client, f"failed: {reply.error.reason}")
@@ -179,30 +172,35 @@ class MaskedAttempt:
             except (ProtocolError, ValueError) as error:
                 self._warn(client, f"refused: {error}")
         for client in sorted(contents.keys() - heard):
-            self._warn(client, f"failed: no reply for {self._silence:g} s (client-timeout)")
+            self._warn(client, f"failed: no reply for {silence:g} s (client-timeout)")
 
 
-def with_attempts(
-    attempt: Callable[[Set[int]], ClientsSum], retries: int, called: str, warn: Told
-) -> ClientsSum:
-    """Return what an attempt at a round gives; it is made again, with fresh masks, if it fails.
+def add_up(clients: FlowerClients, request: TrainingRequest, wanted: WantedSum) -> ClientsSum:
+    """Have clients train, and return the sum of their statistics, which is all that is known.
 
-    Args:
-        attempt: Makes one, without some clients.
-        retries: How often it is made again.
-        called: The round, in messages.
-        warn: Told which clients are left out of the attempts that follow, and why.
+    An attempt that fails is made again, with fresh masks.
 
     Raises:
-        RunError: All have failed.
+        RunError: Fewer clients than ``min-clients`` have stayed, or than it takes to take masks
+            off, in every attempt; or rounding could carry their pool too far, and nobody was
+            asked; or the engine has died.
     """
+    retry_policy, warn = clients.retry_policy, clients.warning(request.called)
+    needed = retry_policy.needed(len(request.partition_ids))
+    try:
+        wanted.check(needed)
+    except ConfigurationError as error:
+        raise RunError(
+            f"{request.called} was not begun, and no client was asked: {error}; the range is "
+            "that of the whole run: begin another one with these keys changed"
+        ) from error
     left_out: set[int] = set()
-    for left in reversed(range(retries + 1)):
+    for left in reversed(range(retry_policy.retries + 1)):
         try:
-            return attempt(left_out)
+            return MaskedAttempt(clients, request, wanted, left_out).run(needed)
         except (TooFewClientsError, UnusableClientsError) as error:
             if not left:
-                raise RunError(f"{called}: {error}; nothing was unmasked") from error
+                raise RunError(f"{request.called}: {error}; nothing was unmasked") from error
             if isinstance(error, UnusableClientsError):
                 left_out |= error.reasons.keys()
                 for client, reason in sorted(error.reasons.items()):

@@ -1,4 +1,4 @@
-"""From clients' sums to the pooled posterior: what ``pool_updates`` is where updates are seen."""
+"""Sums that clients are asked for, and the posterior pooled from them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,11 @@ from bfl.federation.secure_aggregation.masking import decoded_statistics
 from bfl.federation.secure_aggregation.messages import SecureSums
 from bfl.posteriors import Posterior
 from strategies.pool_updates import (
-    PooledClient,
-    RoundStatistics,
-    assigned,
     foreseen_weights,
 )
 
 if TYPE_CHECKING:
     from strategies.method import Method
-    from strategies.round import Clients, OpenRound
 
 OF_UPDATES = ("effective-clients", "largest-weight")
 """Numbers of a round's record about its clients, where their updates are seen."""
@@ -83,30 +79,6 @@ class ClientsSum:
 
     partition_ids: Sequence[int]
     total: Ring
-
-
-def collect_sums(
-    secure_sums: SecureSums, opened: OpenRound, clients: Clients
-) -> tuple[Pooled, RoundStatistics]:
-    """Have the clients of a round train, and pool the sum of their statistics.
-
-    Args:
-        secure_sums: How.
-        opened: The round, whose exchange is masked.
-        clients: Who trains.
-
-    Raises:
-        PosteriorError: What is pooled is no posterior.
-        RunError: They are too few.
-    """
-    method, request = opened.method, opened.request
-    rule, previous = method.pooling, request.posterior
-    sizes = assigned(clients.num_examples, request.partition_ids)
-    wanted = wanted_sum(secure_sums, rule, method.weighting, previous, sizes)
-    added_up = clients.add_up(request, wanted)
-    unseen = tuple(PooledClient(i, sizes[i]) for i in added_up.partition_ids)
-    pooled = pool_sums(rule, wanted, added_up, previous, opened.state.unrounded)
-    return pooled, RoundStatistics(len(request.partition_ids), 0, unseen)
 
 
 def wanted_sum(
