@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from bfl.closing.chain import (
 )
 from bfl.closing.closed import begun
 from bfl.errors import ConfigurationError, RunError
+from bfl.experiments.results.environment import describe_code
 from bfl.federation.secure_aggregation.fixed_point import decoded, exponent_for
 from bfl.federation.state import Snapshots
 from bfl.federation.wire import CLOSE
@@ -43,7 +44,7 @@ CLOSING = "closing"
 ROUNDS_MADE = "closing-rounds-made"
 """The array, and the metric, with the number of rounds of sums made."""
 
-_OF = "of-posterior"
+_OF, _CODE = "of-posterior", "by-code"
 
 Problem = Callable[[Posterior, int], str | None]
 """Says what is wrong with sums over so many examples; None if nothing is."""
@@ -114,14 +115,14 @@ def close(
     clients: FlowerClients,
     manifest: Manifest | None,
     folder: Path | None = None,
-    on_round: Callable[[int, Mapping[str, float]], None] = lambda number, numbers: None,
+    say: Callable[[str], None] = lambda line: None,
     before: Callable[[str], None] = lambda release: None,
 ) -> Known | None:
     """Ask all clients for the sums of a chain of closings; return what they tell.
 
-    The rounds that an interrupted server has finished are taken from the folder. Sums travel as a
-    posterior without Gaussian parameters does: checked, refused, added up in the order of partition
-    ids, or masked.
+    The rounds of sums that a server has finished are taken from the folder, unless they are of
+    another posterior, other settings or other code. Sums travel as a posterior without Gaussian
+    parameters does: checked, refused, added up in the order of partition ids, or masked.
 
     Args:
         method: The method, with its chain and its exchange.
@@ -129,7 +130,7 @@ def close(
         clients: Who is asked.
         manifest: The parameters of the network.
         folder: Where each round's result is kept; None: nowhere.
-        on_round: Told the number of each round of sums, and its numbers.
+        say: Told a line for each round of sums, and one if earlier sums are taken anew.
         before: Told a word for what is asked in each round, before anybody is.
 
     Returns:
@@ -142,21 +143,26 @@ def close(
     if not asked(chain, {}):
         return None
     head = Head.of(posterior, manifest)
-    snapshots = Snapshots(folder) if folder else None
+    snapshots, code = (Snapshots(folder), describe_code()) if folder else (None, "")
     # Another posterior, or other closings, have other sums.
     whose = np.array(f"{posterior.digest()} {method.closing!r} {method.sums_noise or ''}".strip())
     noise = method.sums_noise
     from_head = any(each.moves_head for each in chain)
     known = begun(head.weights, from_head=from_head, longest=noise.longest if noise else None)
     number = 0
-    if snapshots and (found := snapshots.latest()) and str(found[1].pop(_OF, "")) == str(whose):
-        number, known = found
+    if snapshots and (found := snapshots.latest()):
+        of, by = (str(found[1].pop(name, "an earlier bfl")) for name in (_OF, _CODE))
+        if (of, by) == (str(whose), code):
+            number, known = found
+        else:
+            other = f"by {by}" if by != code else "of another posterior or of other settings"
+            say(f"closing: the sums in {snapshots.folder} are {other}; they are taken anew")
     while parts := asked(chain, known):
         number += 1
         size = length(parts, head.features, head.classes)
         problem = partial(_problem, method, known, head)
         request = _request(method, state, clients, known, size, number, problem)
-        before(f"{whose} {number}/{most_rounds(chain)}")
+        before(f"{whose} {code} {number}/{most_rounds(chain)}")
         who, total = _sums(method, request, clients, problem)
         known = {**known, SUMMED: np.sort(who)}
         if noise:
@@ -165,8 +171,10 @@ def close(
             known = {**known, DEVIATION: np.array(deviation)}
         known = folded(chain, known, total, head.features, head.classes)
         if snapshots:
-            snapshots.save(number, {**known, _OF: whose})
-        on_round(number, {"clients": len(who), **_numbers(known)})
+            snapshots.save(number, {**known, _OF: whose, _CODE: np.array(code)})
+        numbers = {"clients": len(who), **_numbers(known)}
+        shown = "  ".join(f"{name} {value:.5g}" for name, value in numbers.items())
+        say(f"closing round {number}  {shown}")
     return {**known, ROUNDS_MADE: np.array(number)}
 
 

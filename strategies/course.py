@@ -162,7 +162,7 @@ class RunSupport:
         to_close: Gives the posterior whose network the closing finishes, of the last one.
         before_sums: Called with a word for each round of the closing's sums, before anybody is
             asked.
-        on_sums: Called with the number of each round of the closing's sums, and its numbers.
+        on_sums: Called with a line for each round of the closing's sums.
     """
 
     federation: Federation | None = None
@@ -173,7 +173,7 @@ class RunSupport:
     evaluate_models: Callable[[ServerState], Mapping[str, float]] = lambda state: {}
     to_close: Callable[[Posterior], Posterior] = lambda last: last
     before_sums: Callable[[str], None] = lambda release: None
-    on_sums: Callable[[int, Mapping[str, float]], None] = lambda number, numbers: None
+    on_sums: Callable[[str], None] = lambda line: None
 
 
 @dataclass(frozen=True)

@@ -340,15 +340,9 @@ def _support(context: RunContext, state: ServerState) -> RunSupport:
         test_partition=context.test_partition,
         to_close=lambda last: posterior_to_close(context, last),
         before_sums=lambda release: count_sums(context, release),
-        on_sums=lambda number, numbers: context.progress.say(_of_sums(number, numbers)),
+        on_sums=context.progress.say,
         **(evaluates if _evaluates(context) else {}),
     )
-
-
-def _of_sums(number: int, numbers: Mapping[str, float]) -> str:
-    """Return what a person reads of a round of the closing's sums."""
-    said = "  ".join(f"{name} {value:.5g}" for name, value in numbers.items())
-    return f"closing round {number}  {said}"
 
 
 def _audited(context: RunContext) -> Callable[[str], None]:

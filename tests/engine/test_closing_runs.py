@@ -223,6 +223,29 @@ def test_a_run_that_is_over_is_closed_in_another_way(
     assert run.config()["closing"] == VALUES["closing"]
 
 
+def test_a_run_that_is_closed_already_keeps_its_sums_unless_settings_or_code_differ(
+    whole: RunFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copytree(whole.path, tmp_path / "run")
+    asked, request = [], closing._request
+    monkeypatch.setattr(closing, "_request", lambda *a: asked.append(request(*a)) or asked[-1])
+
+    def close() -> tuple[int, int]:
+        """Return the rounds of sums asked for, and the lines that say that they are anew."""
+        asked.clear()
+        changes = {"closing": "feature-density", "corruptions": "none"}
+        make_run(VALUES, 3, tmp_path / "run", resume=True, **changes)
+        return len(asked), capsys.readouterr().out.count("closing: ")
+
+    assert close() == (1, 1)
+    assert close() == (0, 0)
+    monkeypatch.setattr(closing, "describe_code", lambda: "another bfl")
+    assert close() == (1, 1)
+
+
 @pytest.mark.parametrize("exchange", ["direct", "masked"])
 def test_a_client_that_claims_examples_in_its_sums_is_refused_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: str
