@@ -128,10 +128,10 @@ class Method:
             options.append(MeasuresSpread)
         if noise:
             options.append(partial(NoisesPool, noise))
-        if not self.server_optimizer.idle:
-            options.append(MovesPool)
         if self.parts:
             options.append(FoldsParts)
+        if not self.server_optimizer.idle:  # it may go by what clients have sent to the parts
+            options.append(MovesPool)
         if not (self.refinement.idle and self.predictive.idle):
             options.append(RefinesPool)
         return tuple(options)

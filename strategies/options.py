@@ -14,6 +14,7 @@ from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.pooling import CLIPPED
 from bfl.aggregation.precision_spread import PrecisionSpread
 from bfl.aggregation.server import RoundContext
+from bfl.aggregation.server_optimizers import StepContext
 from bfl.engine.resources import available_memory
 from bfl.errors import ConfigurationError, NotFiniteError, PosteriorError, RunError
 from bfl.federation.exchanges import unpacked
@@ -174,12 +175,12 @@ class MovesPool(Option):
 
     def conclude(self, opened: OpenRound) -> None:
         """Make the step."""
-        state, manifest = opened.state, opened.manifest
+        state, manifest, counts = opened.state, opened.manifest, opened.counts
         opened.changes["server_optimizer"], opened.posterior = opened.method.server_optimizer.apply(
             state.server_optimizer,
             state.posterior,
             opened.posterior,
-            opened.request.server_round,
+            StepContext(counts.server_round, counts.asked, counts.pooled, opened.combined),
             moves_point=manifest.trainable_points if manifest else None,
         )
 
@@ -265,7 +266,7 @@ class FoldsParts(Option):
 
     def conclude(self, opened: OpenRound) -> None:
         """Fold the sums into the parts' states."""
-        combined = self._combination.combined()
+        opened.combined = combined = self._combination.combined()
         opened.changes["parts"] = opened.method.fold(opened.state.parts, combined, opened.counts)
 
 

@@ -111,6 +111,7 @@ class OpenRound:
         collect: Has clients train, and pools what they send.
         train: Gives the updates in replies that others have collected; None: clients are asked.
         counts: How many clients there were, once they have been pooled.
+        combined: What clients have sent besides their posteriors, summed or averaged.
         posterior: What the pool has become so far.
         changes: Entries of the next state that are not this one's.
         metrics: What clients and pooling have measured.
@@ -131,6 +132,7 @@ class OpenRound:
     collect: Callable[[OpenRound, FlowerClients], tuple[Pooled, RoundStatistics]] = collect_updates
     train: Callable[[TrainingRequest, Callable[[int], None]], Iterator[ClientUpdate]] | None = None
     counts: Counts = field(init=False)
+    combined: Arrays = field(default_factory=dict)
     posterior: Posterior = field(init=False)
     changes: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)

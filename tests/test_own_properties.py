@@ -101,3 +101,38 @@ def test_a_property_that_is_brought_has_a_kind_and_a_name_of_its_own(
     with pytest.raises(ConfigurationError, match=re.escape(said)) as caught:
         resolve({"plugins": "turns.py"})
     assert "OfTurns ('of-turns') brings the property" in str(caught.value)
+
+
+MISDECLARED = '''
+from bfl.aggregation.refinements import Refined, Refinement, refinements
+from bfl.federation.parts import Part
+
+
+@refinements.register("mine")
+class Mine(BASES):
+    """A refinement."""
+
+    SETTING: int = 1
+
+    def refine(self, context):
+        return Refined(context.pooled, {})
+'''
+
+
+@pytest.mark.parametrize(
+    ("bases", "setting", "said"),
+    [
+        ("Refinement", "local_epochs", "a setting 'local-epochs', a key of every run"),
+        ("Refinement", "weighting", "a setting 'weighting', a key of every run"),
+        ("Refinement, Part", "my_steps", "clients are not sent the refinement; allowed for a Part"),
+    ],
+)
+def test_a_part_that_would_run_otherwise_than_the_record_says_is_refused(
+    bases: str, setting: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = MISDECLARED.replace("BASES", bases).replace("SETTING", setting)
+    Path("mine.py").write_text(code, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=re.escape(said)) as caught:
+        resolve({"plugins": "mine.py", "refinement": "mine"})
+    assert "Mine ('mine')" in str(caught.value)

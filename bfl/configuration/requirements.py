@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bfl.configuration.component_slots import SLOTS
+from bfl.configuration.component_slots import REGISTRIES, SLOTS, base_of
+from bfl.configuration.keys import Keys
 from bfl.errors import nearest, unknown_name
-from bfl.registry import Component, Property
+from bfl.federation.parts import Part
+from bfl.registry import Component, Property, kebab
 
 PROPERTIES: Mapping[str, Property] = {
     "plain-steps": Property(
@@ -123,18 +125,32 @@ def properties() -> Mapping[str, Property]:
     return {**{name: p for c in _components() for name, p in c.brings.items()}, **PROPERTIES}
 
 
-def brought_problems() -> Iterator[str]:
-    """Yield, for people, what is wrong with the properties that components bring."""
-    known = dict(PROPERTIES)
-    keys = {kind.key for kind in SLOTS}
-    for component in _components():
-        for name, brought in component.brings.items():
-            who = f"{component.__name__} ('{component.name}') brings the property '{name}'"
-            there = known.setdefault(name, brought)
-            if there != brought:
-                yield f"{who}, which there is already, as {there.what!r}; give it another name"
-            if brought.key not in keys:
-                yield f"{who} of {unknown_name('kind of part', brought.key, keys)}"
+def declaration_problems() -> Iterator[str]:
+    """Yield, for people, what components declare that collides with keys or other components."""
+    known, keys = dict(PROPERTIES), {kind.key for kind in SLOTS}
+    every_run = {kebab(name) for name in Keys.model_fields} | keys
+    both_sides = {kind.registry for kind in SLOTS if issubclass(base_of(kind), Part)}
+    for registry in REGISTRIES:
+        for component in registry.classes():
+            who = f"{component.__name__} ('{component.name}')"
+            for name, brought in component.brings.items():
+                there = known.setdefault(name, brought)
+                if there != brought:
+                    yield (
+                        f"{who} brings the property '{name}', which there is already, as "
+                        f"{there.what!r}; give it another name"
+                    )
+                if brought.key not in keys:
+                    wrong = unknown_name("kind of part", brought.key, keys)
+                    yield f"{who} brings the property '{name}' of {wrong}"
+            for key in sorted(every_run.intersection(component.setting_keys())):
+                yield f"{who} has a setting '{key}', a key of every run; give it another name"
+            if issubclass(component, Part) and registry not in both_sides:
+                allowed = ", ".join(sorted(each.kind for each in both_sides))
+                yield (
+                    f"{who} is a Part, with a half on clients, and clients are not sent the "
+                    f"{registry.kind}; allowed for a Part: {allowed}"
+                )
 
 
 def _components() -> Iterator[type[Component]]:
@@ -171,7 +187,7 @@ def conflicts(choices: Sequence[Choice]) -> Iterator[str]:
             which nothing is known.
     """
     known = properties()
-    unknown = [*brought_problems(), *_unknown_properties(choices, known)]
+    unknown = [*declaration_problems(), *_unknown_properties(choices, known)]
     yield from unknown
     for choice in () if unknown else choices:
         for name in sorted(choice.requires):

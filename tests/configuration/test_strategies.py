@@ -16,7 +16,7 @@ from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.server_optimizers import server_optimizers
 from bfl.configuration import default_values, expanded, resolve
 from bfl.configuration.component_slots import REGISTRIES, SLOTS
-from bfl.configuration.requirements import brought_problems, properties
+from bfl.configuration.requirements import declaration_problems, properties
 from bfl.configuration.settings import named_strategy, settings_of, unset_values
 from bfl.configuration.sources import read_run_config
 from bfl.engine.flower import FlowerApp
@@ -327,7 +327,7 @@ def test_declared_properties_are_known_and_had_by_some_part() -> None:
     for component in components:
         named = component.has() | component.requires() | component.excludes()
         assert named <= properties().keys(), component
-    assert not list(brought_problems())
+    assert not list(declaration_problems())
     assert {known.key for known in properties().values()} <= keys
     wanted = {name for c in components for name in c.requires() | c.excludes()}
     assert wanted <= properties().keys()

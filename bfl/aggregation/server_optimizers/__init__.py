@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +18,24 @@ from bfl.registry import Component, Registry
 Array = npt.NDArray[np.float64]
 State = Mapping[str, npt.NDArray[Any]]
 """Arrays that an optimizer keeps from round to round, by name, for checkpoints."""
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """Facts of a round for the step that a server makes in it.
+
+    Attributes:
+        server_round: The round, from 1.
+        asked: How many clients were asked to train.
+        pooled: How many clients' updates were pooled.
+        combined: What clients have sent besides their posteriors, each array summed or averaged
+            over the pooled clients as its part declares (``bfl.federation.parts``).
+    """
+
+    server_round: int
+    asked: int = 0
+    pooled: int = 0
+    combined: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
 
 class ServerOptimizer(Component, ABC):
@@ -51,13 +70,13 @@ class ServerOptimizer(Component, ABC):
         """Return the state before the first round for ``size`` parameters: arrays by name."""
 
     @abstractmethod
-    def step(self, state: State, delta: Array, server_round: int) -> tuple[State, Array]:
+    def step(self, state: State, delta: Array, context: StepContext) -> tuple[State, Array]:
         """Return the next state and the step (n,) that is made.
 
         Args:
             state: What ``init`` or the last call has returned.
             delta: (n,) pooled minus previous values.
-            server_round: The round, from 1.
+            context: The round.
         """
 
     def apply(
@@ -65,7 +84,7 @@ class ServerOptimizer(Component, ABC):
         state: State,
         previous: Posterior,
         pooled: Posterior,
-        server_round: int,
+        context: StepContext,
         *,
         moves_point: npt.NDArray[np.bool_] | None = None,
     ) -> tuple[State, Posterior]:
@@ -75,7 +94,7 @@ class ServerOptimizer(Component, ABC):
             state: What the last call has returned; empty before the first round.
             previous: The global posterior of the round before.
             pooled: What the clients' posteriors have been pooled to.
-            server_round: The round, from 1.
+            context: The round.
             moves_point: (P,) the point parameters that it may move; None for all of them.
 
         Returns:
@@ -86,7 +105,7 @@ class ServerOptimizer(Component, ABC):
         moves = np.ones(pooled.point.size, bool) if moves_point is None else moves_point
         before = _joined(previous, moves)
         delta = _joined(pooled, moves) - before
-        following, step = self.step(state or self.init(delta.size), delta, server_round)
+        following, step = self.step(state or self.init(delta.size), delta, context)
         moved = before + step
         point = pooled.point.copy()
         point[moves] = moved[pooled.size :]
@@ -121,7 +140,7 @@ class NoServerOptimizer(ServerOptimizer):
         """Return nothing."""
         return {}
 
-    def step(self, state: State, delta: Array, server_round: int) -> tuple[State, Array]:
+    def step(self, state: State, delta: Array, context: StepContext) -> tuple[State, Array]:
         """Return the step to the pool."""
         return state, delta
 
@@ -159,13 +178,15 @@ class AdaptiveServerOptimizer(ServerOptimizer):
         """Return moments of 0."""
         return {"first-moment": np.zeros(size), "second-moment": np.zeros(size)}
 
-    def step(self, state: State, delta: Array, server_round: int) -> tuple[State, Array]:
+    def step(self, state: State, delta: Array, context: StepContext) -> tuple[State, Array]:
         """Return both moments, and the step that they give."""
         decay = self.first_decay
         first = decay * state["first-moment"] + (1.0 - decay) * delta
         second = self.second(state["second-moment"], np.square(delta))
         moments = {"first-moment": first, "second-moment": second}
-        return moments, self.rate(server_round) * first / (np.sqrt(second) + self.server_tau)
+        return moments, self.rate(context.server_round) * first / (
+            np.sqrt(second) + self.server_tau
+        )
 
 
 class DecayingServerOptimizer(AdaptiveServerOptimizer):
@@ -257,11 +278,11 @@ class Momentum(ServerOptimizer):
         """Return a velocity of 0."""
         return {"velocity": np.zeros(size)}
 
-    def step(self, state: State, delta: Array, server_round: int) -> tuple[State, Array]:
+    def step(self, state: State, delta: Array, context: StepContext) -> tuple[State, Array]:
         """Return the velocity, and η times it."""
         kept, added = self.server_momentum, 1.0
         if self.server_velocity == "average":
-            kept = kept if server_round > ROUNDS_OF_THE_POOL else 0.0
+            kept = kept if context.server_round > ROUNDS_OF_THE_POOL else 0.0
             added = 1.0 - kept
         velocity = kept * state["velocity"] + added * delta
         return {"velocity": velocity}, self.server_learning_rate * velocity

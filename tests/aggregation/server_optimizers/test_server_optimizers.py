@@ -6,7 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bfl.aggregation.server_optimizers import ServerOptimizer, State, server_optimizers
+from bfl.aggregation.server_optimizers import (
+    ServerOptimizer,
+    State,
+    StepContext,
+    server_optimizers,
+)
 from bfl.posteriors import Posterior
 
 ALL = [server_optimizers.create(name) for name in server_optimizers.names()]
@@ -28,7 +33,7 @@ def run(optimizer: ServerOptimizer, pools: list[Posterior]) -> list[Posterior]:
     state: State = {}
     trajectory = [pools[0]]
     for number, pooled in enumerate(pools[1:], start=1):
-        state, following = optimizer.apply(state, trajectory[-1], pooled, number)
+        state, following = optimizer.apply(state, trajectory[-1], pooled, StepContext(number))
         trajectory.append(following)
     return trajectory
 
@@ -37,7 +42,7 @@ def run(optimizer: ServerOptimizer, pools: list[Posterior]) -> list[Posterior]:
 def test_variances_and_points_that_must_stay_are_the_pools(optimizer: ServerOptimizer) -> None:
     previous, pooled = posteriors(1, dtype=np.float32)
     moves = np.array([True, False, True])
-    _, following = optimizer.apply({}, previous, pooled, 1, moves_point=moves)
+    _, following = optimizer.apply({}, previous, pooled, StepContext(1), moves_point=moves)
     following.check(like=pooled)
     np.testing.assert_array_equal(following.variance, pooled.variance)
     assert following.point[1] == pooled.point[1]
@@ -55,7 +60,7 @@ def test_a_state_taken_up_again_goes_on_with_the_same_bits(optimizer: ServerOpti
     current = pools[0]
     for number, pooled in enumerate(pools[1:], start=1):
         state = {name: np.array(array) for name, array in state.items()}  # as a checkpoint has it
-        state, current = optimizer.apply(state, current, pooled, number)
+        state, current = optimizer.apply(state, current, pooled, StepContext(number))
     np.testing.assert_array_equal(current.mean, whole[-1].mean)
     np.testing.assert_array_equal(current.point, whole[-1].point)
 
@@ -63,9 +68,9 @@ def test_a_state_taken_up_again_goes_on_with_the_same_bits(optimizer: ServerOpti
 @pytest.mark.parametrize("optimizer", ALL, ids=lambda optimizer: optimizer.name)
 def test_arguments_are_left_as_they_are(optimizer: ServerOptimizer) -> None:
     previous, pooled, after = posteriors(2)
-    state, following = optimizer.apply({}, previous, pooled, 1)
+    state, following = optimizer.apply({}, previous, pooled, StepContext(1))
     kept = [np.array(v) for v in (previous.mean, pooled.mean, pooled.point, *state.values())]
-    optimizer.apply(state, following, after, 2)
+    optimizer.apply(state, following, after, StepContext(2))
     for was, now in zip(
         kept, (previous.mean, pooled.mean, pooled.point, *state.values()), strict=True
     ):
@@ -90,7 +95,7 @@ def test_a_velocity_may_be_a_running_average() -> None:
 def test_momentum_of_0_at_rate_1_takes_the_pool_bit_for_bit() -> None:
     previous, pooled = posteriors(1, dtype=np.float32)
     optimizer = server_optimizers.create("momentum", {"server-momentum": 0.0})
-    state, following = optimizer.apply({}, previous, pooled, 1)
+    state, following = optimizer.apply({}, previous, pooled, StepContext(1))
     assert following is pooled
     assert state == {}
 
