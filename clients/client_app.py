@@ -75,7 +75,7 @@ from clients.examples import (
     own_examples,
 )
 from clients.guard import deadline, reason_for_server, refuse, reports_errors
-from clients.local_round import LocalRound, Option
+from clients.local_round import ClientOption, LocalRound
 from clients.masked import advertised, confirmed, shared, unmasked
 from clients.node import Node
 from clients.options import options_of
@@ -205,7 +205,7 @@ class PreparedClient:
     examples: Positions
     labels: npt.NDArray[Any]
     classes: int
-    options: tuple[type[Option], ...]
+    options: tuple[type[ClientOption], ...]
     trainer: LocalTrainer | None = None
 
 
@@ -217,27 +217,27 @@ def _in_time(work: Work, message: Message, context: Context) -> Message:
     config: Any = message.content[CONFIG]
     task = TrainTask.from_config(config)
     started = time.monotonic()
-    client = prepared(message, context, task)
+    client = cached_client(message, context, task)
     with deadline(client.configuration.keys.client_timeout - (time.monotonic() - started)):
         return work(message, context, task, client)
 
 
-def prepared(message: Message, context: Context, task: TrainTask) -> PreparedClient:
+def cached_client(message: Message, context: Context, task: TrainTask) -> PreparedClient:
     """Return the client that a task is for, as it was prepared if it is asked for the same again.
 
     Raises:
         BflError: The node refuses the task, or the client cannot train on what it is asked to.
     """
-    beside = EXTRAS in message.content
+    extras_sent = EXTRAS in message.content
     examples = None if task.examples is None else task.examples.tobytes()
     node = tuple(sorted(context.node_config.items()))
     # One text for all clients of the process, each of whose messages brings one of its own.
-    asked = (node, sys.intern(task.configuration), task.num_classes, examples, beside)
+    asked = (node, sys.intern(task.configuration), task.num_classes, examples, extras_sent)
     clients = _clients(context.run_id)
     # One a partition, so that no server fills the memory by asking for other examples each round.
     before, client = clients.get(task.partition_id, (None, None))
     if client is None or before != asked:
-        client = _prepared(Node.of(context), task, beside)
+        client = _prepare_client(Node.of(context), task, extras_sent)
         clients[task.partition_id] = (asked, client)
     return client
 
@@ -251,7 +251,7 @@ def _clients(run_id: int) -> dict[int, tuple[Any, PreparedClient]]:
     return {}
 
 
-def _prepared(node: Node, task: TrainTask, beside: bool) -> PreparedClient:
+def _prepare_client(node: Node, task: TrainTask, extras_sent: bool) -> PreparedClient:
     configuration = cached_configuration(task.configuration, node.plugins)
     refuse(task, node, configuration)
     with deadline(configuration.keys.client_timeout):
@@ -262,7 +262,7 @@ def _prepared(node: Node, task: TrainTask, beside: bool) -> PreparedClient:
         )
         examples = client_examples(task, data, node, configuration)
         labels, classes = labels_and_classes(task, data, node, configuration, examples)
-    options = options_of(configuration, node, task.partition_id, beside)
+    options = options_of(configuration, node, task.partition_id, extras_sent)
     return PreparedClient(node, configuration, data, examples, labels, classes, options)
 
 
@@ -282,7 +282,7 @@ def _train(message: Message, context: Context, task: TrainTask, client: Prepared
     # Before it trains and keeps a state for what it would not send.
     for option in options:
         option.begin(local)
-    local.received = local.from_server
+    local.received = local.global_posterior
     if client.trainer is None:
         start_tensorflow()
         client.trainer = trainer_for(

@@ -36,7 +36,7 @@ from bfl.plugins import PluginPolicy
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 from clients.examples import counted_from, own_classes
-from clients.local_round import LocalRound, Option
+from clients.local_round import ClientOption, LocalRound
 from clients.node import Node
 from clients.process import cached_configuration
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from bfl.learning.training.trainer import LocalTrainer
 
 
-class EvaluatesModels(Option):
+class EvaluatesModels(ClientOption):
     """Evaluation of the client's models on test images of its own, in some rounds."""
 
     def conclude(self, local: LocalRound) -> None:

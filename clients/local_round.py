@@ -73,7 +73,7 @@ class LocalRound:
     metrics: dict[str, float | int] = field(init=False)
 
     @cached_property
-    def from_server(self) -> Posterior:
+    def global_posterior(self) -> Posterior:
         """The global posterior, as it was sent.
 
         The virtual client that pre-trains is sent all of it, whatever the broadcast.
@@ -90,7 +90,7 @@ class LocalRound:
         return self.trainer.network
 
 
-class Option:
+class ClientOption:
     """Something that a client does besides training where a run, or its node, asks for it.
 
     The functions are called in this order; one that is not overridden does nothing. In those before

@@ -49,7 +49,7 @@ from bfl.federation.secure_aggregation.on_the_wire import (
 )
 from bfl.posteriors import Posterior
 from clients.examples import private_metrics
-from clients.local_round import LocalRound, Option
+from clients.local_round import ClientOption, LocalRound
 from clients.node import Node
 from clients.process import cached_configuration
 
@@ -95,7 +95,7 @@ def shared(message: Message, context: Context) -> Message:
     return _answer(message, context, state, reply)
 
 
-class Masked(Option):
+class Masked(ClientOption):
     """An exchange whose updates are masked: the server learns their sum alone."""
 
     def begin(self, local: LocalRound) -> None:
@@ -118,12 +118,12 @@ class Masked(Option):
             self._told,
             local.configuration,
             local.sent,
-            local.from_server,
+            local.global_posterior,
             int(local.metrics[NUM_EXAMPLES]),
         )
 
 
-class StaysInRange(Option):
+class StaysInRange(ClientOption):
     """A masked exchange of noised updates, which are sent as far as the range holds them.
 
     Noise leads out of any range, and whoever failed for it would fail at random. What is made of a
@@ -133,7 +133,7 @@ class StaysInRange(Option):
     def conclude(self, local: LocalRound) -> None:
         """Send what the range holds."""
         value_range = _secure_sums(local.configuration).value_range
-        local.sent = value_range.holding(local.sent, local.from_server)
+        local.sent = value_range.holding(local.sent, local.global_posterior)
 
 
 def checked_task(

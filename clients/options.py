@@ -17,7 +17,7 @@ from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 from clients.evaluation import EvaluatesModels
 from clients.examples import private_metrics
-from clients.local_round import LocalRound, Option
+from clients.local_round import ClientOption, LocalRound
 from clients.masked import Masked, StaysInRange
 from clients.node import Node
 from clients.personal import TrainsPersonalModel
@@ -33,15 +33,15 @@ from clients.state import (
 
 
 def options_of(
-    configuration: Configuration, node: Node, partition_id: int, beside: bool
-) -> tuple[type[Option], ...]:
+    configuration: Configuration, node: Node, partition_id: int, extras_sent: bool
+) -> tuple[type[ClientOption], ...]:
     """Return the options of a client in a run, in their order.
 
     Args:
         configuration: The run's configuration.
         node: The client's node.
         partition_id: Which client it plays.
-        beside: Whether the server has sent anything besides the posterior.
+        extras_sent: Whether the server has sent anything besides the posterior.
     """
     parts, keys = configuration.parts, configuration.keys
     keeps_optimizer = keys.optimizer_state == "keep"
@@ -49,10 +49,10 @@ def options_of(
     hostile = configuration.attacks(partition_id)
     private = says_nothing_measured(configuration)
     evaluates = keys.evaluated_by == "clients" or bool(node.dataset)
-    options: dict[type[Option], bool] = {
+    options: dict[type[ClientOption], bool] = {
         Masked: masked,
         KeepsState: keeps_optimizer or keeps_state(parts),
-        HasParts: bool(parts) or beside,
+        HasParts: bool(parts) or extras_sent,
         Packs: configuration.exchange.packs,
         StaysInRange: masked and any(part.draws for part in configuration.outgoing),
         Attacks: hostile,
@@ -70,7 +70,7 @@ def options_of(
     return tuple(option for option, on in options.items() if on)
 
 
-class KeepsState(Option):
+class KeepsState(ClientOption):
     """Arrays that a client keeps from round to round; they count once the server has pooled it."""
 
     def begin(self, local: LocalRound) -> None:
@@ -83,12 +83,12 @@ class KeepsState(Option):
         self._store.save(local.task.server_round, local.keeps)
 
 
-class HasParts(Option):
+class HasParts(ClientOption):
     """The client half of the method's parts."""
 
     def begin(self, local: LocalRound) -> None:
         """Give the parts their states, and what the server has sent for them."""
-        parts, received = local.configuration.parts, local.from_server
+        parts, received = local.configuration.parts, local.global_posterior
         local.broadcast = received_extras(local.message.content, parts, received)
         self._states = PartStates.of(parts, local.kept, local.task, received)
         local.state_of = self._states.of_part
@@ -96,19 +96,19 @@ class HasParts(Option):
     def conclude(self, local: LocalRound) -> None:
         """Have the parts say what is sent besides the posterior, and kept."""
         trained = local.result.trained(local.asked, local.sent, local.broadcast)
-        trained = replace(trained, received=local.from_server, **local.concluded)
+        trained = replace(trained, received=local.global_posterior, **local.concluded)
         local.extras, kept = self._states.conclude(trained)
         local.keeps |= kept
 
 
-class Packs(Option):
+class Packs(ClientOption):
     """An exchange that packs updates: the parts go on from what the server unpacks."""
 
     def conclude(self, local: LocalRound) -> None:
         """Pack the posterior, and take it for sent as it is unpacked."""
         exchange = local.configuration.exchange
-        self._packed = exchange.pack(local.sent, local.from_server)
-        local.sent = unpacked(exchange, self._packed, local.from_server)
+        self._packed = exchange.pack(local.sent, local.global_posterior)
+        local.sent = unpacked(exchange, self._packed, local.global_posterior)
 
     def answer(self, local: LocalRound, content: RecordDict) -> RecordDict:
         """Send what was packed."""
@@ -116,7 +116,7 @@ class Packs(Option):
         return content
 
 
-class Attacks(Option):
+class Attacks(ClientOption):
     """A hostile client: it trains, and sends something else."""
 
     def conclude(self, local: LocalRound) -> None:
@@ -124,12 +124,12 @@ class Attacks(Option):
         configuration, task = local.configuration, local.task
         keyed = ("attack", task.server_round, task.partition_id)
         generator = randomness.generator(configuration.keys.seed, *keyed)
-        corrupted = configuration.attack.corrupt(local.sent, local.from_server, generator)
+        corrupted = configuration.attack.corrupt(local.sent, local.global_posterior, generator)
         # It knows what is checked, and stays where it is not refused at once.
         local.sent = local.manifest.raised(corrupted)
 
 
-class ChangesUpdate(Option):
+class ChangesUpdate(ClientOption):
     """The chain that an update passes on its way out, such as clipping and noise."""
 
     def conclude(self, local: LocalRound) -> None:
@@ -141,10 +141,12 @@ class ChangesUpdate(Option):
             if local.node.simulated
             else SystemNormals()
         )
-        local.sent = sent_update(configuration.outgoing, local.sent, local.from_server, normals)
+        local.sent = sent_update(
+            configuration.outgoing, local.sent, local.global_posterior, normals
+        )
 
 
-class KeepsOptimizer(Option):
+class KeepsOptimizer(ClientOption):
     """An optimizer that goes on with its arrays from round to round."""
 
     def prepare(self, local: LocalRound) -> None:
@@ -157,7 +159,7 @@ class KeepsOptimizer(Option):
         local.keeps |= named_optimizer(local.result.optimizer_state)
 
 
-class StartsElsewhere(Option):
+class StartsElsewhere(ClientOption):
     """Training begins at another posterior than the received one."""
 
     def prepare(self, local: LocalRound) -> None:
@@ -170,7 +172,7 @@ class StartsElsewhere(Option):
         )
 
 
-class DrawsEpochs(Option):
+class DrawsEpochs(ClientOption):
     """Another number of epochs than ``local-epochs``."""
 
     def prepare(self, local: LocalRound) -> None:
@@ -185,7 +187,7 @@ class DrawsEpochs(Option):
         )
 
 
-class CorrectsGradients(Option):
+class CorrectsGradients(ClientOption):
     """Vectors that are added to the gradient of every step."""
 
     def prepare(self, local: LocalRound) -> None:
@@ -196,7 +198,7 @@ class CorrectsGradients(Option):
         local.local_settings["offsets"] = offsets
 
 
-class DrawsAnew(Option):
+class DrawsAnew(ClientOption):
     """Noise that protects single examples, at a node of its own: from the system's randomness."""
 
     def prepare(self, local: LocalRound) -> None:
@@ -204,7 +206,7 @@ class DrawsAnew(Option):
         local.local_settings["draws"] = SystemNormals()
 
 
-class SaysNothingMeasured(Option):
+class SaysNothingMeasured(ClientOption):
     """A client whose update is private: it says no number that it has measured."""
 
     def conclude(self, local: LocalRound) -> None:
@@ -212,7 +214,7 @@ class SaysNothingMeasured(Option):
         local.metrics = private_metrics(local.task, local.node, local.configuration)
 
 
-class KeepsHead(Option):
+class KeepsHead(ClientOption):
     """The part of the client's network that is never sent: as it was kept, or as it begins."""
 
     def prepare(self, local: LocalRound) -> None:
@@ -225,7 +227,7 @@ class KeepsHead(Option):
             if state
             else division.head_of(network.initial_posterior(local.configuration.keys.seed))
         )
-        local.received = division.joined(local.from_server, own)
+        local.received = division.joined(local.global_posterior, own)
         local.manifest = division.shared
 
     def conclude(self, local: LocalRound) -> None:

@@ -18,7 +18,7 @@ from bfl.learning.models import create_architecture
 from bfl.learning.personalizations import PersonalModel
 from bfl.learning.training import PersonalTask
 from clients.examples import data_asked_of
-from clients.local_round import LocalRound, Option
+from clients.local_round import ClientOption, LocalRound
 from clients.node import Node
 
 _WORD = "model"
@@ -60,7 +60,7 @@ def personal_model_problem(message: Message, node: Node) -> str:
     return ""
 
 
-class TrainsPersonalModel(Option):
+class TrainsPersonalModel(ClientOption):
     """A personal model beside the meme, which the client keeps and never sends."""
 
     def begin(self, local: LocalRound) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -188,10 +188,8 @@ def _request(
     problem: Problem,
 ) -> TrainingRequest:
     """Return what all clients are asked in one of the rounds, with so many sums."""
-    return training_request(
-        method,
-        state,
-        range(clients.size),
+    return replace(
+        training_request(method, state, range(clients.size)),
         message_type=CLOSE,
         vectors=("mean", "point"),  # features are taken at the mean
         called=f"closing round {number}",

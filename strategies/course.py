@@ -26,7 +26,7 @@ from strategies.messaging import UsableReplies
 from strategies.options import Planned
 from strategies.preflight import check_method, known_configuration, text_for_clients
 from strategies.round import OpenRound
-from strategies.server_state import PooledRound, PooledRounds, ServerState
+from strategies.server_state import PooledRound, ServerState, UnfinishedRounds
 
 if TYPE_CHECKING:
     from strategies.posterior_pooling import PosteriorPooling
@@ -58,7 +58,7 @@ class Course:
     warnings: Warnings
     state: ServerState
     parametrization: Parametrization
-    unfinished: PooledRounds | None
+    unfinished: UnfinishedRounds | None
     begun: int
     opened: OpenRound | None = None
     messages: Sequence[Message] = ()
@@ -135,14 +135,14 @@ def begin_course(
     return Course(grid, clients, warnings, state, parametrization, kept, state.server_round)
 
 
-def _unfinished(strategy: PosteriorPooling) -> PooledRounds | None:
+def _unfinished(strategy: PosteriorPooling) -> UnfinishedRounds | None:
     """Return where a pooled round is kept until it is refined, if the run has a folder."""
     if not strategy.run.folder:
         return None
     # The run's key stands for a configuration that a resume has compared already, but for keys
     # that change no result.
     known = strategy.run.key or text_for_clients(strategy.configuration)
-    return PooledRounds(
+    return UnfinishedRounds(
         Path(strategy.run.folder) / UNFINISHED, f"{known} {strategy.seed} {strategy.method!r}"
     )
 

@@ -292,7 +292,7 @@ class FlowerClients:
                 arrays,
                 replace(
                     self._task(request.server_round, partition_id),
-                    pooled_round=request.pooled_rounds[partition_id],
+                    pooled_round=request.last_pooled[partition_id],
                     damping=request.damping[partition_id],
                 ),
                 self.more,

@@ -32,8 +32,8 @@ from strategies.options import (
     MeasuresSpread,
     MovesPool,
     NoisesPool,
-    Option,
     RefinesPool,
+    ServerOption,
     Unpacks,
 )
 from strategies.privacy import PoolNoise
@@ -118,10 +118,10 @@ class Method:
         return [declared.name for declared in fields(cls) if declared.name in kinds]
 
     @cached_property
-    def options(self) -> tuple[Callable[[], Option], ...]:
+    def options(self) -> tuple[Callable[[], ServerOption], ...]:
         """Makers of the options of its rounds on the server, in their order."""
         sums, noise = self.exchange.secure_sums, self.pool_noise
-        options: list[Callable[[], Option]] = [partial(MaskedExchange, sums)] if sums else []
+        options: list[Callable[[], ServerOption]] = [partial(MaskedExchange, sums)] if sums else []
         if self.exchange.packs:
             options.append(Unpacks)
         if self.pooling.by_precision and not sums:
@@ -183,7 +183,7 @@ class Method:
         """
         declared: dict[str, DeclaredArray] = {}
         for part in self.parts:
-            named = {array.name: array for array in part.replies(posterior)}
+            named = {array.name: array for array in part.declared_replies(posterior)}
             _refuse_taken(part, named, declared)
             declared.update(named)
         return tuple(declared.values())

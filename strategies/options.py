@@ -68,7 +68,7 @@ class Planned:
         return {number: sample(self.seed, number, size) for number in range(1, max(rounds, 1) + 1)}
 
 
-class Option:
+class ServerOption:
     """Something that a round does on the server besides pooling where a method asks for it.
 
     The functions are called in this order, each of the first of a round's options first; one that
@@ -99,7 +99,7 @@ class Option:
         """Go on from the pooled round, which an interrupted server may have left."""
 
 
-class Unpacks(Option):
+class Unpacks(ServerOption):
     """An exchange that packs updates."""
 
     def begin(self, opened: OpenRound) -> None:
@@ -107,7 +107,7 @@ class Unpacks(Option):
         opened.request.unpack = partial(unpacked, opened.method.exchange)
 
 
-class MeasuresSpread(Option):
+class MeasuresSpread(ServerOption):
     """The spread of clients' variances, for a rule that pools by precisions."""
 
     def begin(self, opened: OpenRound) -> None:
@@ -123,7 +123,7 @@ class MeasuresSpread(Option):
         opened.metrics |= self._spread.metrics(opened.state.posterior, opened.posterior)
 
 
-class NoisesPool(Option):
+class NoisesPool(ServerOption):
     """Privacy's noise on the pool.
 
     It comes before the server's step and the floor: what is made of the noised pool is no further
@@ -157,7 +157,7 @@ def _in_float64(posterior: Posterior) -> Posterior:
     return Posterior(**{name: v.astype(np.float64) for name, v in posterior.vectors().items()})
 
 
-class MovesPool(Option):
+class MovesPool(ServerOption):
     """A server optimizer, which makes another step of the one to the pool."""
 
     def check(self, planned: Planned) -> None:
@@ -227,7 +227,7 @@ class Combination:
         }
 
 
-class FoldsParts(Option):
+class FoldsParts(ServerOption):
     """The server half of the method's parts."""
 
     def begin(self, opened: OpenRound) -> None:
@@ -270,7 +270,7 @@ class FoldsParts(Option):
         opened.changes["parts"] = opened.method.fold(opened.state.parts, combined, opened.counts)
 
 
-class RefinesPool(Option):
+class RefinesPool(ServerOption):
     """A refinement of the pool, and models that predict besides it.
 
     A round may be kept between the two, so that a kill costs no training.

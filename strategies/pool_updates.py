@@ -29,15 +29,18 @@ from strategies.updates import ClientUpdate
 
 if TYPE_CHECKING:
     from strategies.flower_clients import FlowerClients
-    from strategies.round import OpenRound
+    from strategies.round import OpenRound, Train
 
 
-def collect_updates(opened: OpenRound, clients: FlowerClients) -> tuple[Pooled, RoundStatistics]:
+def collect_updates(
+    opened: OpenRound, clients: FlowerClients, train: Train
+) -> tuple[Pooled, RoundStatistics]:
     """Have the clients of a round train, and pool their updates.
 
     Args:
         opened: The round.
         clients: Who trains.
+        train: Gives their updates.
 
     Raises:
         PosteriorError: What is pooled is no posterior.
@@ -52,7 +55,7 @@ def collect_updates(opened: OpenRound, clients: FlowerClients) -> tuple[Pooled, 
         for option in options:
             option.add(update, weight)
 
-    updates = (opened.train or clients.train)(request, refused.append)
+    updates = train(request, refused.append)
     for option in options:
         updates = option.coming(opened, updates)
     number, server = request.server_round, opened.server

@@ -155,7 +155,7 @@ class PosteriorPooling(Strategy):
         named = {part.name for part in fields(Method)} - {"pooling"}
         given = {name: getattr(self, name) for name in sorted(named)}
         self.method = Method.of_parts(pooling=self._rule(), **given)
-        self._adds_up = self.method.exchange.secure_sums is not None
+        self._masked = self.method.exchange.secure_sums is not None
         self.closed: Known | None = None
         self._course: Course | None = None
 
@@ -197,12 +197,12 @@ class PosteriorPooling(Strategy):
             ConfigurationError: Something does not go together, or the arrays are no posterior.
             RunError: Nodes are missing.
         """
-        if self._adds_up:
+        if self._masked:
             raise ConfigurationError(
                 f"exchange '{self.method.exchange.name}' takes several messages a round, which "
                 "Flower's own start and its wrappers do not send; call this Strategy's start"
             )
-        course = self._opened(server_round, arrays, config, grid)
+        course = self._begin_round(server_round, arrays, config, grid)
         if course.opened is None or course.opened.pooled:  # an interrupted server has left it
             return []
         course.usable = course.clients.usable(course.opened.request)
@@ -226,8 +226,8 @@ class PosteriorPooling(Strategy):
         if course is None or course.opened is None or course.begun != server_round:
             raise RunError(f"round {server_round} has not begun: configure_train comes first")
         replies = answered(replies, course.messages)
-        course.opened.train = partial(course.clients.updates, replies=replies, usable=course.usable)
-        pooled = end_round(course.opened, course.clients)
+        train = partial(course.clients.updates, replies=replies, usable=course.usable)
+        pooled = end_round(course.opened, course.clients, train)
         course.state, course.pooled = pooled.state, replace(pooled, models=None)
         course.opened, course.messages = None, ()
         course.warnings.of_weights(server_round, self.method.weighting.name, pooled)
@@ -313,8 +313,8 @@ class PosteriorPooling(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the replies of a round as they come; none where clients' sums alone are seen."""
-        if self._adds_up:
-            self._opened(server_round, arrays, config, grid)
+        if self._masked:
+            self._begin_round(server_round, arrays, config, grid)
             return ()
         messages = list(self.configure_train(server_round, arrays, config, grid))
         course = self._course
@@ -330,7 +330,7 @@ class PosteriorPooling(Strategy):
         finished = Round(course.state, metrics, seconds, pooled.clients)
         return bool(self.on_round and self.on_round(finished))
 
-    def _opened(
+    def _begin_round(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Course:
         """Begin a round with some arrays, of a new federation if it is no later one of the last."""

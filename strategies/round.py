@@ -20,13 +20,20 @@ from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import with_scale_floor
 from strategies.method import Method
-from strategies.options import Option
+from strategies.options import ServerOption
 from strategies.pool_updates import RoundStatistics, collect_updates
-from strategies.server_state import PooledRound, PooledRounds, ServerState
+from strategies.server_state import PooledRound, ServerState, UnfinishedRounds
 from strategies.updates import ClientUpdate, Unpack, of_vectors
 
 if TYPE_CHECKING:
     from strategies.flower_clients import FlowerClients
+
+
+Train = Callable[["TrainingRequest", Callable[[int], None]], Iterator[ClientUpdate]]
+"""Gives the usable updates of clients in order, and tells whose updates are refused."""
+
+Collect = Callable[["OpenRound", "FlowerClients", Train], tuple[Pooled, RoundStatistics]]
+"""Has the clients of a round train, and pools what they send."""
 
 
 @dataclass
@@ -38,7 +45,7 @@ class TrainingRequest:
         partition_ids: Which clients are asked, sorted.
         posterior: The global posterior.
         vectors: The names of those of its vectors that they are sent.
-        pooled_rounds: By partition id, the last round in which a client's update was pooled; 0:
+        last_pooled: By partition id, the last round in which a client's update was pooled; 0:
             none yet.
         damping: By partition id, by how much that round's change was damped.
         unpack: Makes posteriors of the vectors that come.
@@ -54,7 +61,7 @@ class TrainingRequest:
     partition_ids: Sequence[int]
     posterior: Posterior
     vectors: Sequence[str]
-    pooled_rounds: Mapping[int, int]
+    last_pooled: Mapping[int, int]
     damping: Mapping[int, float]
     broadcast: Arrays = field(default_factory=dict)
     declared: tuple[DeclaredArray, ...] = ()
@@ -68,26 +75,22 @@ class TrainingRequest:
         self.called = self.called or f"round {self.server_round}"
 
 
-def training_request(
-    method: Method, state: ServerState, asked: Sequence[int], **more: Any
-) -> TrainingRequest:
+def training_request(method: Method, state: ServerState, asked: Sequence[int]) -> TrainingRequest:
     """Return what some clients are asked in the round after a state.
 
     Args:
         method: The parts that the round is made of.
         state: Where the federation stands.
         asked: Which clients are asked, sorted.
-        more: Attributes of the request besides.
     """
-    given = {
-        "server_round": state.server_round + 1,
-        "partition_ids": asked,
-        "posterior": state.posterior,
-        "vectors": method.broadcast.vectors,
-        "pooled_rounds": {i: int(state.pooled_rounds[i]) for i in asked},
-        "damping": {i: float(state.damping[i]) for i in asked},
-    }
-    return TrainingRequest(**{**given, **more})
+    return TrainingRequest(
+        server_round=state.server_round + 1,
+        partition_ids=asked,
+        posterior=state.posterior,
+        vectors=method.broadcast.vectors,
+        last_pooled={i: int(state.last_pooled[i]) for i in asked},
+        damping={i: float(state.damping[i]) for i in asked},
+    )
 
 
 @dataclass(kw_only=True)
@@ -109,7 +112,6 @@ class OpenRound:
         request: What its clients are asked.
         options: What the method does besides pooling.
         collect: Has clients train, and pools what they send.
-        train: Gives the updates in replies that others have collected; None: clients are asked.
         counts: How many clients there were, once they have been pooled.
         combined: What clients have sent besides their posteriors, summed or averaged.
         posterior: What the pool has become so far.
@@ -123,14 +125,13 @@ class OpenRound:
     state: ServerState
     clients: int
     seed: int
-    manifest: Manifest | None = None
-    server: Server | None = None
-    unfinished: PooledRounds | None = None
-    parametrization: Parametrization = SOFTPLUS
-    request: TrainingRequest = field(init=False)
-    options: Sequence[Option] = field(init=False)
-    collect: Callable[[OpenRound, FlowerClients], tuple[Pooled, RoundStatistics]] = collect_updates
-    train: Callable[[TrainingRequest, Callable[[int], None]], Iterator[ClientUpdate]] | None = None
+    manifest: Manifest | None
+    server: Server | None
+    unfinished: UnfinishedRounds | None
+    parametrization: Parametrization
+    request: TrainingRequest
+    options: Sequence[ServerOption]
+    collect: Collect = collect_updates
     counts: Counts = field(init=False)
     combined: Arrays = field(default_factory=dict)
     posterior: Posterior = field(init=False)
@@ -151,7 +152,15 @@ class OpenRound:
 
 
 def begin_round(
-    method: Method, state: ServerState, clients: int, seed: int, **more: Any
+    method: Method,
+    state: ServerState,
+    clients: int,
+    seed: int,
+    *,
+    manifest: Manifest | None = None,
+    server: Server | None = None,
+    unfinished: UnfinishedRounds | None = None,
+    parametrization: Parametrization = SOFTPLUS,
 ) -> OpenRound:
     """Return the round after a state: which clients take part, and what they are asked.
 
@@ -162,21 +171,33 @@ def begin_round(
         state: Where the federation stands.
         clients: The number K of clients.
         seed: The run's seed.
-        more: Attributes of the round besides.
+        manifest: See ``OpenRound``, as for the rest.
+        server: What the server can do by itself.
+        unfinished: Where a pooled round is kept until it is refined.
+        parametrization: The clients' network's.
 
     Raises:
         RunError: What the parts would send has values that their declarations rule out.
     """
-    opened = OpenRound(method=method, state=state, clients=clients, seed=seed, **more)
     asked = method.sampling.sample(seed, state.server_round + 1, clients)
-    opened.request = training_request(method, state, asked)
-    opened.options = [option() for option in method.options]
+    opened = OpenRound(
+        method=method,
+        state=state,
+        clients=clients,
+        seed=seed,
+        manifest=manifest,
+        server=server,
+        unfinished=unfinished,
+        parametrization=parametrization,
+        request=training_request(method, state, asked),
+        options=[option() for option in method.options],
+    )
     for option in opened.options:
         option.begin(opened)
     return opened
 
 
-def end_round(opened: OpenRound, clients: FlowerClients) -> PooledRound:
+def end_round(opened: OpenRound, clients: FlowerClients, train: Train | None = None) -> PooledRound:
     """Pool what the clients of a round send; return what it leads to.
 
     Clients are pooled in the order of their partition ids, whatever the order in which they finish.
@@ -184,6 +205,8 @@ def end_round(opened: OpenRound, clients: FlowerClients) -> PooledRound:
     Args:
         opened: The round.
         clients: Who trains.
+        train: Gives the updates of clients in place of ``clients.train``: those in replies that
+            others have collected.
 
     Raises:
         RunError: Too few clients have sent a usable update, or what is pooled, or refined, is no
@@ -192,19 +215,19 @@ def end_round(opened: OpenRound, clients: FlowerClients) -> PooledRound:
     Source: Fischer et al. (2024), Algorithm 1, for the round without options.
     """
     if opened.pooled is None:
-        opened.pooled = _pooled(opened, clients)
+        opened.pooled = _pooled(opened, clients, train or clients.train)
     for option in opened.options:
         option.refine(opened)
     opened.result.state.check(opened.manifest)
     return opened.result
 
 
-def _pooled(opened: OpenRound, clients: FlowerClients) -> PooledRound:
+def _pooled(opened: OpenRound, clients: FlowerClients, train: Train) -> PooledRound:
     """Have clients train and pool what they send: a round up to what the server does alone."""
     request, state = opened.request, opened.state
     number = request.server_round
     try:
-        pooled, statistics = opened.collect(opened, clients)
+        pooled, statistics = opened.collect(opened, clients, train)
         if opened.manifest:
             opened.manifest.check(pooled.posterior)
     except PosteriorError as error:

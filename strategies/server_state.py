@@ -76,7 +76,7 @@ class PooledRound:
         )
 
 
-class PooledRounds:
+class UnfinishedRounds:
     """The round that a run has pooled and not finished: a kill costs what follows, no training.
 
     A folder may hold what another run has left. So a round counts only for the run that has pooled
@@ -138,7 +138,7 @@ class ServerState:
     Attributes:
         server_round: The round that is over; 0 before the first.
         posterior: The global posterior.
-        pooled_rounds: (K,) the last round in which each client's update was pooled; 0: none yet.
+        last_pooled: (K,) the last round in which each client's update was pooled; 0: none yet.
         damping: (K,) by how much the pooled change was damped in that round.
         server_optimizer: What the server optimizer keeps.
         parts: What the parts keep, by the names of their states.
@@ -149,7 +149,7 @@ class ServerState:
 
     server_round: int
     posterior: Posterior
-    pooled_rounds: npt.NDArray[np.int64]
+    last_pooled: npt.NDArray[np.int64]
     damping: npt.NDArray[np.float64]
     server_optimizer: Arrays = field(default_factory=dict)
     parts: Mapping[str, Arrays] = field(default_factory=dict)
@@ -168,9 +168,9 @@ class ServerState:
     ) -> ServerState:
         """Return the state with some clients' updates pooled in a round."""
         pooled = list(partition_ids)
-        rounds, shares = self.pooled_rounds.copy(), self.damping.copy()
+        rounds, shares = self.last_pooled.copy(), self.damping.copy()
         rounds[pooled], shares[pooled] = server_round, damping
-        return replace(self, pooled_rounds=rounds, damping=shares)
+        return replace(self, last_pooled=rounds, damping=shares)
 
     @property
     def unrounded(self) -> Posterior | None:
@@ -212,7 +212,7 @@ class ServerState:
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return all but the round and the posterior as arrays by name."""
         arrays: dict[str, npt.NDArray[Any]] = {
-            _ROUNDS: self.pooled_rounds,
+            _ROUNDS: self.last_pooled,
             _DAMPING: self.damping,
         }
         if self.pooled is not None:
@@ -241,7 +241,7 @@ class ServerState:
         return cls(
             server_round=server_round,
             posterior=posterior,
-            pooled_rounds=np.asarray(arrays[_ROUNDS]),
+            last_pooled=np.asarray(arrays[_ROUNDS]),
             damping=np.asarray(arrays[_DAMPING]),
             server_optimizer=strip_prefix(_OPTIMIZER, arrays),
             parts=parts,

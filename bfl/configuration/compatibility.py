@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bfl.configuration.component_slots import SLOTS, ComponentSlot, Parts, base_of
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
 from bfl.configuration.requirements import Choice, conflicts, properties
-from bfl.configuration.settings import Strategy
+from bfl.configuration.settings import NamedStrategy
 from bfl.data.corruptions import corruption_names
 from bfl.federation.outgoing import is_private, length_problem, order_problem
 from bfl.federation.parts import Part
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def all_contradictions(
     configuration: Configuration,
-    strategy: Strategy,
+    strategy: NamedStrategy,
     given: Mapping[str, Any],
     *,
     on_client: bool = False,
@@ -73,7 +73,7 @@ def contradictions(
         kinds: The kinds of which it is known what takes part.
         assumed: Kinds of which it is assumed: what their parts have counts, not what they need.
     """
-    nothing = Strategy("", {})
+    nothing = NamedStrategy("", {})
     known = _choices(configuration, nothing, {}, kinds)
     others = _choices(configuration, nothing, {}, assumed)
     named = {choice.key for choice in known}
@@ -222,7 +222,7 @@ def _of_heads(configuration: Configuration) -> list[str]:
 
 def _choices(
     configuration: Configuration,
-    strategy: Strategy,
+    strategy: NamedStrategy,
     given: Mapping[str, Any],
     kinds: Iterable[ComponentSlot] = SLOTS,
 ) -> list[Choice]:

@@ -25,7 +25,7 @@ from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
 from bfl.configuration.messages import refused_values, unknown_key, wrong_type
 from bfl.configuration.pairs import Value, parse_pairs
 from bfl.configuration.settings import (
-    Strategy,
+    NamedStrategy,
     default_values,
     given_values,
     named_strategy,
@@ -242,7 +242,7 @@ def resolve(
     known = default_values()
     core = Keys().model_dump(by_alias=True).keys()
     problems = [unknown_key(key, known) for key in given if key not in known]
-    strategy = Strategy("", {})
+    strategy = NamedStrategy("", {})
     word = given.get("strategy", known["strategy"])
     if isinstance(word, str):
         with _collect(problems):
@@ -349,7 +349,7 @@ def _picked(given: Mapping[str, Any], problems: list[str]) -> _Picked:
 
 
 def _configuration(
-    keys: Keys, strategy: Strategy, picked: _Picked, given: Mapping[str, Any]
+    keys: Keys, strategy: NamedStrategy, picked: _Picked, given: Mapping[str, Any]
 ) -> Configuration:
     words = {key: word for key, (word, _) in picked.items()}
     # A rule's name says nothing but ``pooling``, which may be given as well, and wins.

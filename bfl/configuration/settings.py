@@ -132,7 +132,7 @@ def expanded(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Strategy:
+class NamedStrategy:
     """A named choice of values for keys.
 
     Attributes:
@@ -146,7 +146,7 @@ class Strategy:
     only_a_rule: bool = False
 
 
-def named_strategy(word: str) -> Strategy:
+def named_strategy(word: str) -> NamedStrategy:
     """Return what a word names, a preset or a pooling rule.
 
     Raises:
@@ -160,10 +160,10 @@ def named_strategy(word: str) -> Strategy:
         )
     if is_preset:
         preset = presets.get(word)
-        return Strategy(preset.name, preset.values)
+        return NamedStrategy(preset.name, preset.values)
     if is_rule:
         name = pooling_rules.get(word).name
-        return Strategy(name, {"pooling": name}, only_a_rule=True)
+        return NamedStrategy(name, {"pooling": name}, only_a_rule=True)
     spellings = {*presets.spellings(), *pooling_rules.spellings()}
     raise ConfigurationError(unknown_name("strategy", word, spellings))
 

@@ -6,11 +6,11 @@ A round goes through a part in this order; whatever it does not override does no
 | --- | --- | --- |
 | server | ``begin_server`` | once, before the first round |
 | server | ``broadcast`` | in each round, once for all clients |
-| client | ``sent`` | what ``broadcast`` sends, declared, so that it can be checked |
+| client | ``declared_broadcast`` | what ``broadcast`` sends, declared, so that it can be checked |
 | client | ``begin_client`` | once, before the client's first round |
 | client | ``commit`` | in each round, with what it kept in the last round that was pooled |
 | client | ``conclude`` | in each round, after training |
-| server | ``replies`` | what ``conclude`` sends, declared, so that it can be checked |
+| server | ``declared_replies`` | what ``conclude`` sends, declared, so that it can be checked |
 | server | ``fold`` | in each round, with the sums over the pooled clients |
 
 States are arrays by name. They go into checkpoints and into a client's snapshots as they are, so a
@@ -55,14 +55,14 @@ def check_concluded(part: Part, sent: Arrays, kept: Arrays, received: Posterior)
         received: The posterior that the client was sent, which gives the sizes.
 
     Raises:
-        ConfigurationError: An array is sent that ``replies`` does not declare, or is missing, or is
-            of another type or shape; or a part without a name for its client's state keeps some.
+        ConfigurationError: An array is not as ``declared_replies`` has it, or is missing; or a part
+            without a name for its client's state keeps some.
     """
-    problem = named_problem(sent, part.replies(received))
+    problem = named_problem(sent, part.declared_replies(received))
     if problem:
         refusal = ConfigurationError(
-            f"part '{part.name}' sends {problem} besides its posterior, and its replies declare "
-            f"{_declared(part.replies(received))}"
+            f"part '{part.name}' sends {problem} besides its posterior, and its declared_replies "
+            f"have {_declared(part.declared_replies(received))}"
         )
         raise public(refusal)
     if kept and not part.client_state_name:
@@ -82,15 +82,14 @@ def check_broadcast(part: Part, sent: Arrays, posterior: Posterior) -> None:
         posterior: The global posterior, which gives the sizes.
 
     Raises:
-        ConfigurationError: An array is sent that ``sent`` does not declare, or is missing, or is of
-            another type or shape.
+        ConfigurationError: An array is not as ``declared_broadcast`` has it, or is missing.
         RunError: One has values that are not finite, or out of its range.
     """
-    declared = part.sent(posterior)
+    declared = part.declared_broadcast(posterior)
     if problem := named_problem(sent, declared):
         raise ConfigurationError(
-            f"part '{part.name}' broadcasts {problem} besides the posterior, and its sent declares "
-            f"{_declared(declared)}"
+            f"part '{part.name}' broadcasts {problem} besides the posterior, and its "
+            f"declared_broadcast has {_declared(declared)}"
         )
     if problem := _values_problem(sent, declared):
         raise RunError(f"part '{part.name}' broadcasts what clients refuse: {problem}")
@@ -108,7 +107,7 @@ def check_received(parts: Iterable[Part], received: Arrays, posterior: Posterior
         RunError: An array is missing, is of another type or shape, or has values that are not
             finite or out of its range; or no part declares it.
     """
-    declared = [array for part in parts for array in part.sent(posterior)]
+    declared = [array for part in parts for array in part.declared_broadcast(posterior)]
     problem = named_problem(received, declared) or _values_problem(received, declared)
     if problem:
         refusal = RunError(
@@ -145,7 +144,7 @@ def _declared(declared: Iterable[DeclaredArray]) -> str:
 _STATE_NAME = re.compile("[A-Za-z0-9_-]*")
 
 _OF_A_ROUND = (
-    *("begin_server", "broadcast", "sent", "replies", "fold"),
+    *("begin_server", "broadcast", "declared_broadcast", "declared_replies", "fold"),
     *("begin_client", "conclude", "commit"),
 )
 """The functions of a part that a round asks."""
@@ -288,7 +287,7 @@ class Part(Component):
 
     def has(self) -> frozenset[str]:
         """Return whether its clients send anything besides their posteriors."""
-        replies = type(self).replies is not Part.replies
+        replies = type(self).declared_replies is not Part.declared_replies
         return frozenset({"sent-beside"}) if replies else frozenset()
 
     def begin_server(self, posterior: Posterior, clients: int) -> Arrays:
@@ -303,15 +302,15 @@ class Part(Component):
     def broadcast(self, state: Arrays) -> Arrays:
         """Return what all clients of a round are sent besides the posterior, by unique names.
 
-        These are the arrays that ``sent`` declares, no more and no fewer, in every round.
+        In every round these are the arrays of ``declared_broadcast``, no more and no fewer.
         """
         return {}
 
-    def sent(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+    def declared_broadcast(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
         """Return what ``broadcast`` sends; ``posterior``, the global one, gives the sizes."""
         return ()
 
-    def replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+    def declared_replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
         """Return what every client sends besides its posterior; ``posterior`` gives the sizes."""
         return ()
 
@@ -332,7 +331,7 @@ class Part(Component):
     def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
         """Return what the client sends besides its posterior, and what it keeps until it is pooled.
 
-        What is sent are the arrays that ``replies`` declares, no more and no fewer.
+        What is sent are the arrays that ``declared_replies`` declares, no more and no fewer.
 
         Args:
             state: The client's state with which the round began.

@@ -1,4 +1,4 @@
-"""Option of a round whose exchange is masked: the server pools a sum, and sees no update."""
+"""ServerOption of a round whose exchange is masked: the server pools a sum, and sees no update."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from bfl.federation.secure_aggregation.messages import SecureSums
 from bfl.federation.secure_aggregation.on_the_wire import is_share
 from strategies.masked.clients import add_up
 from strategies.masked.sums import pool_sums, wanted_sum
-from strategies.options import Option, Planned
+from strategies.options import Planned, ServerOption
 from strategies.pool_updates import PooledClient, RoundStatistics, assigned, foreseen_weights
 
 if TYPE_CHECKING:
     from strategies.flower_clients import FlowerClients
-    from strategies.round import OpenRound
+    from strategies.round import OpenRound, Train
 
 
-class MaskedExchange(Option):
+class MaskedExchange(ServerOption):
     """Messages of their own in place of updates; what they add up to is pooled.
 
     Args:
@@ -91,7 +91,9 @@ class MaskedExchange(Option):
         """Have sums collected in place of updates."""
         opened.collect = self._collect
 
-    def _collect(self, opened: OpenRound, clients: FlowerClients) -> tuple[Pooled, RoundStatistics]:
+    def _collect(
+        self, opened: OpenRound, clients: FlowerClients, train: Train
+    ) -> tuple[Pooled, RoundStatistics]:
         """Have the clients of a round train, and pool the sum of their statistics."""
         method, request = opened.method, opened.request
         rule, previous = method.pooling, request.posterior

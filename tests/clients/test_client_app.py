@@ -19,7 +19,7 @@ from bfl.engine.flower import new_run
 from bfl.errors import BflError, DataError
 from bfl.federation.node_description import NodeDescription
 from bfl.federation.wire import TrainTask
-from clients.client_app import PreparedClient, describe, prepared, train
+from clients.client_app import PreparedClient, cached_client, describe, train
 from clients.node import Node
 
 NODE = {"partition-id": 1, "num-partitions": 3}
@@ -360,7 +360,7 @@ def test_a_client_is_prepared_again_if_it_is_asked_for_something_else() -> None:
 
     def client(*examples: int, **values: Any) -> PreparedClient:
         given = json.dumps({"dataset": "digits", **values})
-        return prepared(message, context, TrainTask(1, 1, given, 10, np.array(examples)))
+        return cached_client(message, context, TrainTask(1, 1, given, 10, np.array(examples)))
 
     first = client(3, 5)
     assert client(3, 5) is first

@@ -38,7 +38,7 @@ class Declaring(NoCorrection):
     sent: ClassVar[Any] = {"path": ZEROS}
     kept: ClassVar[Any] = {}
 
-    def replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+    def declared_replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
         return (DeclaredArray("path", (posterior.size,)),)
 
     def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
@@ -75,7 +75,7 @@ def test_what_is_sent_beside_a_posterior_is_what_is_declared(
     monkeypatch.setattr(Declaring, "sent", sent)
     said = refused(Declaring())
     assert said.startswith(f"part 'declaring' sends {problem}")
-    assert said.endswith("its replies declare 'path' as float32 (3,)")
+    assert said.endswith("its declared_replies have 'path' as float32 (3,)")
 
 
 def test_training_that_has_diverged_is_the_servers_to_refuse(
@@ -103,7 +103,7 @@ def test_no_part_of_any_kind_sends_what_it_has_not_declared(kind: Any) -> None:
             return {"examples": np.array([float(trained.examples)])}, state
 
     assert "sends an array 'examples'" in refused(Talkative())
-    assert refused(Talkative()).endswith("its replies declare none")
+    assert refused(Talkative()).endswith("its declared_replies have none")
 
 
 class Hidden(Declaring):

@@ -45,7 +45,7 @@ def noise(partition_id: int, server_round: int = 1, seed: int = 0, **config: Any
         task=TrainTask(server_round, partition_id, "{}", 10, None),
         node=Node.of(context(partition_id, **config)),
         configuration=resolve({**PRIVATE, "seed": seed}),
-        from_server=POSTERIOR,
+        global_posterior=POSTERIOR,
         sent=POSTERIOR,
     )
     ChangesUpdate().conclude(asked_there)

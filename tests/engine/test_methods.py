@@ -56,7 +56,7 @@ def state_of(folder: RunFolder) -> ServerState:
 def states_of_clients(folder: RunFolder, name: str) -> dict[int, Arrays]:
     """Return what clients kept under a name in the last round that was pooled, by client."""
     found = {}
-    for k, last in enumerate(state_of(folder).pooled_rounds):
+    for k, last in enumerate(state_of(folder).last_pooled):
         if last:
             kept = Snapshots(folder.path / "clients" / f"client-{k:06d}", kept=3).at(int(last))
             assert kept is not None

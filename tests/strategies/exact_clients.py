@@ -97,7 +97,7 @@ def committed(folder: Path, done: Round) -> list[NaturalParameters]:
     """Return the clients' factors as they lie in their folders, changed as the server has told."""
     factors = []
     for k, (last, damping) in enumerate(
-        zip(done.state.pooled_rounds, done.state.damping, strict=True)
+        zip(done.state.last_pooled, done.state.damping, strict=True)
     ):
         if not last:
             continue

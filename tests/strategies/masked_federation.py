@@ -134,7 +134,7 @@ class MaskedNodes:
             told = checked_task(message, Node.of(context), configuration, count)
             made: Any = SimpleNamespace(
                 configuration=configuration,
-                from_server=received,
+                global_posterior=received,
                 sent=self._training(task, received),
             )
             if any(part.draws for part in configuration.outgoing):

@@ -32,7 +32,7 @@ class Squares(Part):
     def begin_server(self, posterior: Posterior, clients: int) -> Arrays:
         return {"sum": np.zeros(posterior.size)}
 
-    def replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+    def declared_replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
         shape = (posterior.size,)
         return (DeclaredArray("path", shape, self.combined, low=-math.inf, high=math.inf),)
 
@@ -61,7 +61,9 @@ def play(part: Part, name: str, value: float | None) -> tuple[list[Round], list[
     def reply(task: TrainTask, received: Posterior) -> RecordDict:
         if task.partition_id == HOSTILE and value is None:
             raise RuntimeError("no reply")
-        beside = {a.name: np.full(a.shape, 0.5, np.float32) for a in part.replies(received)}
+        beside = {
+            a.name: np.full(a.shape, 0.5, np.float32) for a in part.declared_replies(received)
+        }
         if task.partition_id == HOSTILE and value is not None:
             beside[name].fill(value)
         return reply_content(received, {"num-examples": 5}, beside)

@@ -29,7 +29,7 @@ class Telling(Part):
     def broadcast(self, state: Arrays) -> Arrays:
         return self.told
 
-    def sent(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+    def declared_broadcast(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
         return (DeclaredArray("path", (posterior.size,), low=-2, high=2),)
 
 
@@ -38,7 +38,7 @@ class Undeclared(Telling):
 
     name: ClassVar[str] = "undeclared"
 
-    def sent(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+    def declared_broadcast(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
         return ()
 
 
@@ -54,7 +54,7 @@ class Growing(Telling):
     def broadcast(self, state: Arrays) -> Arrays:
         return state
 
-    def replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+    def declared_replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
         return (DeclaredArray("path", (posterior.size,), "mean"),)
 
     def fold(self, state: Arrays, combined: Arrays, counts: Counts) -> Arrays:
@@ -70,7 +70,9 @@ def play(part: Part, rounds: int = 1, hostile: float = 0.0) -> tuple[list[Round]
     def reply(task: TrainTask, received: Posterior) -> RecordDict:
         trained.append(task.partition_id)
         value = hostile if task.partition_id == 2 else 0.5
-        beside = {a.name: np.full(a.shape, value, np.float32) for a in part.replies(received)}
+        beside = {
+            a.name: np.full(a.shape, value, np.float32) for a in part.declared_replies(received)
+        }
         return reply_content(received, {"num-examples": 5}, beside)
 
     try:
@@ -105,7 +107,7 @@ def test_a_part_sends_the_arrays_that_it_declares(
 def test_a_part_that_declares_nothing_sends_nothing() -> None:
     _, told, trained = play(Undeclared())
     assert "part 'undeclared' broadcasts an array 'path'" in told[0]
-    assert told[0].endswith("its sent declares none")
+    assert told[0].endswith("its declared_broadcast has none")
     assert trained == 0
 
 

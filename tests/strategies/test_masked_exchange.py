@@ -82,7 +82,7 @@ def test_a_masked_run_ends_where_a_direct_one_does(pooling):
         assert found.metrics["clients"] == 6
         assert found.metrics["num-examples"] == expected.metrics["num-examples"]
         assert [c["client"] for c in found.clients] == list(range(6))
-        np.testing.assert_array_equal(found.state.pooled_rounds, expected.state.pooled_rounds)
+        np.testing.assert_array_equal(found.state.last_pooled, expected.state.last_pooled)
 
 
 def test_masks_are_fresh_and_leave_no_bit_in_the_result():

@@ -122,7 +122,7 @@ def assert_exact(rounds: Sequence[Round], data: Sequence[Data] = DATA) -> None:
     """Assert that q is p ∏ L_k^(1 − r_k) after each round."""
     left = np.ones(len(data))
     for done in rounds:
-        pooled = done.state.pooled_rounds == done.number
+        pooled = done.state.last_pooled == done.number
         assert pooled.sum() == len(done.clients) > 0
         left[pooled] *= 1.0 - done.metrics["damping"]
         assert done.posterior.mean.dtype == np.float64

@@ -282,7 +282,7 @@ def test_control_variates_sum_to_the_servers_whatever_is_lost(tmp_path: Path) ->
     values = {**CASES["scaffold + momentum"], "fraction-train": 0.75}
     done = federation(tmp_path, values).run(6)[-1]
     total = np.zeros(D)
-    for k, last in enumerate(done.state.pooled_rounds):
+    for k, last in enumerate(done.state.last_pooled):
         if last:
             kept = Snapshots(tmp_path / "clients" / f"client-{k:06d}", kept=3).at(int(last))
             assert kept is not None
@@ -326,7 +326,7 @@ class Forgetful(Correction):
     def broadcast(self, state: Arrays) -> Arrays:
         return {"count": np.full(D, len(self.server_rounds), np.float32)}
 
-    def sent(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+    def declared_broadcast(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
         return (DeclaredArray("count", (D,)),)
 
     def fold(self, state: Arrays, combined: Arrays, counts: Counts) -> Arrays:

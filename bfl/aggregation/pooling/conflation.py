@@ -31,7 +31,7 @@ class ConflationRule(PoolingRule):
         mean *= precision
         return mean, precision
 
-    def numerator(self, totals: Totals) -> float:
+    def variance_numerator(self, totals: Totals) -> float:
         """Return what the summed precision divides to give the variance."""
         return 1.0
 
@@ -40,4 +40,4 @@ class ConflationRule(PoolingRule):
         scaled, precision = sums
         scaled /= precision
         scaled += block.reference
-        return Decoded(scaled, np.divide(self.numerator(totals), precision, out=precision))
+        return Decoded(scaled, np.divide(self.variance_numerator(totals), precision, out=precision))

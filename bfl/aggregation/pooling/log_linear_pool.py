@@ -21,6 +21,6 @@ class LogLinearPoolRule(ConflationRule):
 
     uses_weights: ClassVar[bool] = True
 
-    def numerator(self, totals: Totals) -> float:
+    def variance_numerator(self, totals: Totals) -> float:
         """Return the sum of the weights."""
         return totals.weight

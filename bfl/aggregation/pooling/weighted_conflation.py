@@ -21,6 +21,6 @@ class WeightedConflationRule(ConflationRule):
 
     uses_weights: ClassVar[bool] = True
 
-    def numerator(self, totals: Totals) -> float:
+    def variance_numerator(self, totals: Totals) -> float:
         """Return the greatest weight."""
         return totals.weight_max

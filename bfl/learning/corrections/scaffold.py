@@ -86,7 +86,7 @@ class Scaffold(Correction):
         """Return c."""
         return {_control(v): state[_control(v)].astype(np.float32) for v in VECTORS}
 
-    def sent(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+    def declared_broadcast(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
         """Declare c."""
         most = GREATEST_CONTROL
         return tuple(
@@ -94,7 +94,7 @@ class Scaffold(Correction):
             for v in VECTORS
         )
 
-    def replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+    def declared_replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
         """Declare the changes of control variates, whose sum the server uses."""
         return tuple(
             DeclaredArray(_change(v), getattr(posterior, v).shape, combined="sum") for v in VECTORS

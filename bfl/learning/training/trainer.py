@@ -87,7 +87,7 @@ class LocalTrainer:
         self.traces = 0
         self.personal = personal
         terms = objective or (objectives.create("elbo"),)
-        self.meme = learner_of(
+        self.learner = learner_of(
             network,
             optimizer,
             terms,
@@ -96,7 +96,7 @@ class LocalTrainer:
         )
         self.companion = Companion(personal, temperature) if personal else None
         self.private_steps = (
-            PrivateSteps(self.meme, example_privacy, augmentation, self._rate_of)
+            PrivateSteps(self.learner, example_privacy, augmentation, self._rate_of)
             if example_privacy and example_privacy.active
             else None
         )
@@ -147,7 +147,7 @@ class LocalTrainer:
             objective=float(summed) + shared / (task.likelihood_examples or count),
             negative_log_likelihood=float(likelihood),
             divergence=divergence,
-            optimizer_state=self.meme.optimized.state(steps) if task.keeps_optimizer else {},
+            optimizer_state=self.learner.optimized.state(steps) if task.keeps_optimizer else {},
             steps=steps,
             trainable=self.network.manifest.trainable_points,
             gradient=gradient,
@@ -188,13 +188,13 @@ class LocalTrainer:
             tf.constant(randomness.key(task.seed, "gradient", *task.key_labels)),
             tf.constant(count, tf.float32),
         )
-        return vectors(self.network, self.meme.optimized.split(joined.numpy()))
+        return vectors(self.network, self.learner.optimized.split(joined.numpy()))
 
     def _begin(self, task: LocalTask, start: Posterior) -> None:
         """Set all variables to what a task begins with."""
-        self.meme.begin(start, task.received, task.prior, task.optimizer_state)
-        if self.meme.offsets:
-            self.meme.offsets.assign(task.offsets)
+        self.learner.begin(start, task.received, task.prior, task.optimizer_state)
+        if self.learner.offsets:
+            self.learner.offsets.assign(task.offsets)
         if self.companion:
             self.companion.begin(task)
 
@@ -247,7 +247,7 @@ class LocalTrainer:
     ) -> Any:
         """Train on one batch; return what ``Learner.gradients`` has measured."""
         batch, network_key = self._batch(images, labels, weights, key, count)
-        meme = OneModel(self.meme, batch, network_key, number, rate)
+        meme = OneModel(self.learner, batch, network_key, number, rate)
         if not self.companion:
             return meme.learn(meme.forward())
         companion = self.companion
@@ -271,7 +271,7 @@ class LocalTrainer:
         self.traces += 1
         steps = tf.shape(order)[0]
         keys = split(key, steps)
-        total = tf.zeros([sum(v.shape.num_elements() for v in self.meme.optimized.variables)])
+        total = tf.zeros([sum(v.shape.num_elements() for v in self.learner.optimized.variables)])
         for step in tf.range(steps):
             gradients, _ = self._one_gradient(
                 tf.gather(images, order[step]),
@@ -280,7 +280,7 @@ class LocalTrainer:
                 keys[step],
                 count,
             )
-            decayed = self.optimizer.regularized(self.meme.optimized.trained, gradients)
+            decayed = self.optimizer.regularized(self.learner.optimized.trained, gradients)
             joined = tf.concat([tf.reshape(gradient, [-1]) for gradient in decayed], axis=0)
             # Each batch's gradient is a mean over its examples.
             total += tf.reduce_sum(weights[step]) / count * joined
@@ -291,7 +291,7 @@ class LocalTrainer:
     ) -> tuple[list[Any], Any]:
         """Return the meme's gradient on one batch, and what was measured."""
         batch, network_key = self._batch(images, labels, weights, key, count)
-        return self.meme.gradients(self.meme.forward(batch.images, network_key), batch)
+        return self.learner.gradients(self.learner.forward(batch.images, network_key), batch)
 
 
 local_trainer = lru_cache(maxsize=16)(LocalTrainer)

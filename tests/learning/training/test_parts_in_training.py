@@ -167,8 +167,8 @@ def test_parts_that_do_nothing_leave_the_bits() -> None:
     plain = trainer_of("flipout")
     nothing = (objectives.create("elbo"), objectives.create("proximal", {"proximal-mu": 0.0}))
     without = trainer_of("flipout", objective=nothing, correction=corrections.create("none"))
-    assert len(without.meme.terms) == 1
-    assert without.meme.offsets is None
+    assert len(without.learner.terms) == 1
+    assert without.learner.offsets is None
     task = task_of(posterior_of(plain.network, 1))
     assert train(without, task).posterior.digest() == train(plain, task).posterior.digest()
 

@@ -85,8 +85,8 @@ def test_the_sum_is_that_of_the_gradients_of_batches_of_one(inference: str) -> N
             tf.ones([1]),
             tf.constant(40.0),
         )
-        gradients, _ = trainer.meme.gradients(trainer.meme.forward(one.images, key), one)
-        rest, _ = trainer.meme.shared_gradients(one.count)
+        gradients, _ = trainer.learner.gradients(trainer.learner.forward(one.images, key), one)
+        rest, _ = trainer.learner.shared_gradients(one.count)
         of_data = zip(gradients, rest, strict=True)
         whole = np.concatenate([(a - b).numpy().ravel() for a, b in of_data])
         assert np.linalg.norm(whole) > 10 * BOUND

@@ -74,7 +74,7 @@ class ByHand:
 
 def gradients_of(trainer):
     """Return what Adam's first moments hold, by variable."""
-    trained = trainer.meme.optimized.trained
+    trained = trainer.learner.optimized.trained
     return {id(one.variable): one.slots[0].numpy() for one in trained}
 
 
@@ -198,8 +198,8 @@ def replayed(trainer, received, optimizer_state, gradient, rate):
 
     trainer._begin(make_task(received, np.arange(32), optimizer_state=optimizer_state), received)
     gradients = [tf.fill(v.shape, gradient) for v in trainer.network.trainable_variables]
-    trainer.meme.optimized.step(gradients, 0, tf.constant(rate))
-    return trainer.meme.optimized.state(1)
+    trainer.learner.optimized.step(gradients, 0, tf.constant(rate))
+    return trainer.learner.optimized.state(1)
 
 
 @pytest.mark.parametrize("optimizer", optimizers.names())
@@ -252,7 +252,7 @@ def test_untransformed_scales_are_known_from_values(inference):
     trainer = trainer_of(inference)
     scales = [p.untransformed_scale for p in trainer.network._parameters]
     expected = {id(variable) for variable in scales if variable is not None}
-    assert {id(t.variable) for t in trainer.meme.optimized.trained if t.scale} == expected
+    assert {id(t.variable) for t in trainer.learner.optimized.trained if t.scale} == expected
     assert bool(expected) == trainer.network.inference.gaussian
 
 
@@ -260,10 +260,12 @@ def test_untransformed_scales_are_known_from_values(inference):
 def test_kernels_are_known_from_biases_and_normalization(inference):
     """Weight decay asks for it."""
     trainer = trainer_of(inference)
-    kernels = {t.variable.shape.num_elements() for t in trainer.meme.optimized.trained if t.kernel}
+    kernels = {
+        t.variable.shape.num_elements() for t in trainer.learner.optimized.trained if t.kernel
+    }
     assert kernels == {p.size for p in trainer.network.manifest if len(p.shape) > 1}
     number = len([p for p in trainer.network.manifest if len(p.shape) > 1])
-    assert sum(t.kernel for t in trainer.meme.optimized.trained) == number > 0
+    assert sum(t.kernel for t in trainer.learner.optimized.trained) == number > 0
 
 
 def test_descent_is_that_of_the_gradient_by_hand(received, monkeypatch):
