@@ -64,9 +64,12 @@ def closed(
     posterior = posterior_from_arrays(arrays, 1.0)
 
     def seen(positions: Positions) -> Examples:
-        features = _features_of(task, configuration, classes, posterior, data, positions)
-        bounded = with_one(features, noise.longest) if noise else with_one(features)
-        return Examples(bounded, labels[positions], classes, noised=noise is not None)
+        features, *stages = (
+            with_one(each, noise.longest) if noise else with_one(each)
+            for each in _features_of(task, configuration, classes, posterior, data, positions)
+        )
+        own, noised = [each[:, :-1] for each in stages], noise is not None
+        return Examples(features, labels[positions], classes, noised, own)
 
     trained, known = seen(examples), extra_arrays(message.content)
     calibrating = trained
@@ -76,8 +79,9 @@ def closed(
     vector = measured(configuration.closing, known, trained, calibrating)
     count = int(examples.size)
     if noise:
-        width = trained.features.shape[1] - 1
-        deviation, _ = deviations(configuration.closing, known, noise.longest, width, classes)
+        width, stages = trained.features.shape[1] - 1, [x.shape[1] for x in trained.stages]
+        chain, longest = configuration.closing, noise.longest
+        deviation, _ = deviations(chain, known, longest, width, classes, stages)
         begun = sorted(f"{name} {value}" for name, value in known.items() if np.ndim(value) == 0)
         seed, whose = configuration.keys.seed, task.partition_id
         # No two releases have the same noise: their difference would have none.
@@ -95,7 +99,7 @@ def closed(
     return Message(reply_content(sums, {NUM_EXAMPLES: count}), reply_to=message)
 
 
-_features: OrderedDict[tuple[object, ...], npt.NDArray[np.float32]] = OrderedDict()
+_features: OrderedDict[tuple[object, ...], list[npt.NDArray[np.float32]]] = OrderedDict()
 """Features (N, F) of clients' images, kept from one round of sums to the next."""
 
 
@@ -106,8 +110,9 @@ def _features_of(
     posterior: Posterior,
     data: TrainingData,
     positions: Positions,
-) -> npt.NDArray[np.float32]:
-    """Return the features (N, F) of a client's images at the posterior's mean."""
+) -> list[npt.NDArray[np.float32]]:
+    """Return the features (N, F) of a client's images at the mean, and of stages if asked for."""
+    stages = any(each.sees_stages for each in configuration.closing)
     key = (
         posterior.digest(),
         task.configuration,
@@ -117,8 +122,10 @@ def _features_of(
     )
     if key not in _features:
         predictor = _predictor(configuration, data.image_shape, classes)
-        found = predictor.features_at_mean(posterior, data.images[positions])
-        _features[key] = np.asarray(found, np.float32)
+        found = predictor.features_at_mean(posterior, data.images[positions], stages=stages)
+        widths = [*predictor.manifest.stages.values()] if stages else []
+        ends = found.shape[1] - np.cumsum([0, *widths[::-1]])[:0:-1]
+        _features[key] = np.split(np.asarray(found, np.float32), ends, axis=1)
         if longer := np.count_nonzero(np.linalg.norm(found, axis=1) > FEATURE_BOUND):
             print(
                 f"warning: client {task.partition_id}: features of {longer} of {len(found)} "

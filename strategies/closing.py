@@ -58,11 +58,13 @@ class Head:
         features: The number F of features that it takes.
         classes: The number C of classes.
         weights: (F + 1, C) its weights at the posterior's mean, biases in the last row.
+        stages: How many channels the stages before it take.
     """
 
     features: int
     classes: int
     weights: Array
+    stages: Sequence[int]
 
     @classmethod
     def of(cls, posterior: Posterior, manifest: Manifest | None) -> Head:
@@ -90,7 +92,12 @@ class Head:
                 'model, or closing="none"'
             )
         weights = np.concatenate([kernel, bias[None]]).astype(np.float64)
-        return cls(kernel.shape[0], kernel.shape[1], weights)
+        return cls(kernel.shape[0], kernel.shape[1], weights, [*manifest.stages.values()])
+
+    @property
+    def sizes(self) -> tuple[int, int, Sequence[int]]:
+        """F, C and the channels of stages."""
+        return self.features, self.classes, self.stages
 
 
 def check_closing(
@@ -107,6 +114,11 @@ def check_closing(
     for each in chain:
         if problem := each.problem(head.features, head.classes):
             raise ConfigurationError(problem)
+        if each.sees_stages and not head.stages:
+            raise ConfigurationError(
+                "density-features is 'stages', and no convolution behind the first widens the "
+                "network; allowed: 'last', or a model such as 'resnet8'"
+            )
 
 
 def close(
@@ -159,17 +171,17 @@ def close(
             say(f"closing: the sums in {snapshots.folder} are {other}; they are taken anew")
     while parts := asked(chain, known):
         number += 1
-        size = length(parts, head.features, head.classes)
+        size = length(parts, *head.sizes)
         problem = partial(_problem, method, known, head)
         request = _request(method, state, clients, known, size, number, problem)
         before(f"{whose} {code} {number}/{most_rounds(chain)}")
         who, total = _sums(method, request, clients, problem)
         known = {**known, SUMMED: np.sort(who)}
         if noise:
-            _, root = deviations(chain, known, noise.longest, head.features, head.classes)
+            _, root = deviations(chain, known, noise.longest, *head.sizes)
             deviation = noise.multiplier * root * math.sqrt(len(who))
             known = {**known, DEVIATION: np.array(deviation)}
-        known = folded(chain, known, total, head.features, head.classes)
+        known = folded(chain, known, total, *head.sizes)
         if snapshots:
             snapshots.save(number, {**known, _OF: whose, _CODE: np.array(code)})
         numbers = {"clients": len(who), **_numbers(known)}
@@ -220,6 +232,7 @@ def _problem(
         head.features,
         head.classes,
         examples,
+        head.stages,
         noised=method.sums_noise is not None,
     )
 

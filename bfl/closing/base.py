@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,6 +15,8 @@ from bfl.registry import Component, Registry
 Array = npt.NDArray[np.float64]
 Known = Mapping[str, npt.NDArray[Any]]
 """The arrays that closings have found so far, by name; at the end those of ``closing.npz``."""
+
+Shape = tuple[int, ...]
 
 Sums = Mapping[str, Array]
 """Sums over examples, by name."""
@@ -51,12 +53,14 @@ class Examples:
         labels: (N,) classes.
         classes: The number C of classes.
         noised: Whether their sums get privacy's noise.
+        stages: (N, Fᵢ) what the stages of the network before take, where a closing sees them.
     """
 
     features: Array
     labels: npt.NDArray[np.integer[Any]]
     classes: int
     noised: bool = False
+    stages: Sequence[Array] = ()
 
 
 def with_one(features: npt.ArrayLike, longest: float = FEATURE_BOUND) -> Array:
@@ -83,7 +87,6 @@ class Closing(Component, ABC):
 
     Attributes:
         told: Names of the arrays that clients need besides the network.
-        waits: Whether it begins when all closings before it in the chain have finished.
         moves_head: Whether predictions come from the last layer that it finds, and no longer from
             draws of the whole network.
         on_held_back: Whether it measures on examples that clients have held back, if they have.
@@ -91,7 +94,6 @@ class Closing(Component, ABC):
     """
 
     told: ClassVar[tuple[str, ...]] = ()
-    waits: ClassVar[bool] = False
     moves_head: ClassVar[bool] = False
     on_held_back: ClassVar[bool] = False
     needs_held_back: ClassVar[bool] = False
@@ -100,6 +102,16 @@ class Closing(Component, ABC):
     def rounds(self) -> int:
         """The number of rounds of sums that it takes, or fewer where it says ``ENDED`` before."""
         return 1
+
+    @property
+    def waits(self) -> bool:
+        """True if it begins when all closings before it in the chain have finished."""
+        return False
+
+    @property
+    def sees_stages(self) -> bool:
+        """True if it takes features of the stages before the last layer as well."""
+        return False
 
     def problem(self, features: int, classes: int) -> str | None:
         """Return why it cannot close a network with F features and C classes; None if it can."""
@@ -112,6 +124,13 @@ class Closing(Component, ABC):
     @abstractmethod
     def shapes(self, features: int, classes: int) -> Mapping[str, tuple[int, ...]]:
         """Return the shapes of its sums, for F features and C classes."""
+
+    def shapes_of_stages(self, widths: Sequence[int], classes: int) -> Mapping[str, Shape]:
+        """Return the shapes of its further sums, for stages of some widths.
+
+        Where a name has a dot, ``lengths`` are by the name before it.
+        """
+        return {}
 
     @abstractmethod
     def measure(self, known: Known, examples: Examples) -> Sums:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from bfl.closing.base import ENDED, FEATURE_BOUND, Array, Closing, Examples, Known, Sums
+from bfl.closing.base import ENDED, FEATURE_BOUND, Array, Closing, Examples, Known, Shape, Sums
 from bfl.cpus import one_thread
 
 ROUNDS = "rounds."
@@ -27,8 +27,9 @@ def asked(chain: Chain, known: Known) -> tuple[Closing, ...]:
 
 
 def most_rounds(chain: Chain) -> int:
-    """Return how many rounds of sums a chain may take whose closings wait for none."""
-    return max((each.rounds for each in chain), default=0)
+    """Return how many rounds of sums a chain takes at most."""
+    at_once = max((each.rounds for each in chain if not each.waits), default=0)
+    return at_once + sum(each.rounds for each in chain if each.waits)
 
 
 def told(chain: Chain, known: Known) -> Known:
@@ -39,11 +40,23 @@ def told(chain: Chain, known: Known) -> Known:
     }
 
 
-def length(chain: Chain, features: int, classes: int) -> int:
-    """Return the length of a vector of sums, for F features and C classes."""
+def length(chain: Chain, features: int, classes: int, stages: Sequence[int] = ()) -> int:
+    """Return the length of a vector of sums, for F features, C classes and stages' widths."""
     return sum(
-        int(np.prod(shape)) for each in chain for shape in each.shapes(features, classes).values()
+        int(np.prod(shape))
+        for each in chain
+        for shape in _shapes(each, features, classes, stages).values()
     )
+
+
+def _shapes(
+    closing: Closing, features: int, classes: int, stages: Sequence[int]
+) -> Mapping[str, Shape]:
+    """Return the shapes of all sums of a closing."""
+    return {
+        **closing.shapes(features, classes),
+        **closing.shapes_of_stages(stages, classes),
+    }
 
 
 def measured(chain: Chain, known: Known, examples: Examples, held_back: Examples) -> Array:
@@ -57,11 +70,11 @@ def measured(chain: Chain, known: Known, examples: Examples, held_back: Examples
         examples: What it has trained on.
         held_back: What it has held back, maybe nothing; the same where no client holds any back.
     """
-    features = examples.features.shape[1] - 1
+    features, widths = examples.features.shape[1] - 1, [x.shape[1] for x in examples.stages]
     rows: list[Array] = [np.zeros(0)]
     with one_thread():
         for each in asked(chain, known):
-            shapes = each.shapes(features, examples.classes)
+            shapes = _shapes(each, features, examples.classes, widths)
             seen = held_back if each.on_held_back else examples
             empty = {name: np.zeros(shape) for name, shape in shapes.items()}
             sums = each.measure(known, seen) if seen.labels.size else empty
@@ -69,7 +82,14 @@ def measured(chain: Chain, known: Known, examples: Examples, held_back: Examples
     return np.concatenate(rows)
 
 
-def folded(chain: Chain, known: Known, total: Array, features: int, classes: int) -> Known:
+def folded(
+    chain: Chain,
+    known: Known,
+    total: Array,
+    features: int,
+    classes: int,
+    stages: Sequence[int] = (),
+) -> Known:
     """Return what is known after a round.
 
     Args:
@@ -78,10 +98,11 @@ def folded(chain: Chain, known: Known, total: Array, features: int, classes: int
         total: All clients' vectors, added up.
         features: The number F of features.
         classes: The number C of classes.
+        stages: The widths of the stages before.
     """
     after = known
     with one_thread():
-        for each, sums in _by_closing(chain, known, total, features, classes):
+        for each, sums in _by_closing(chain, known, total, features, classes, stages):
             number = int(known.get(f"{ROUNDS}{each.name}", 0)) + 1
             after = {**each.fold(after, sums), f"{ROUNDS}{each.name}": np.array(number)}
     return after
@@ -94,6 +115,7 @@ def implausible(
     features: int,
     classes: int,
     examples: int,
+    stages: Sequence[int] = (),
     *,
     noised: bool = False,
 ) -> str | None:
@@ -106,22 +128,23 @@ def implausible(
         features: The number F of features.
         classes: The number C of classes.
         examples: How many examples they are said to be of.
+        stages: The widths of the stages before.
         noised: Whether they have privacy's noise.
     """
-    for each, sums in _by_closing(chain, known, vector, features, classes):
+    for each, sums in _by_closing(chain, known, vector, features, classes, stages):
         if problem := each.implausible(sums, examples, noised=noised):
             return f"sums for {each.name} that {examples} examples cannot have: {problem}"
     return None
 
 
 def _by_closing(
-    chain: Chain, known: Known, vector: Array, features: int, classes: int
+    chain: Chain, known: Known, vector: Array, features: int, classes: int, stages: Sequence[int]
 ) -> Iterator[tuple[Closing, Sums]]:
     """Yield the closings that take part in a round, each with its sums in a vector of all."""
     start = 0
     for each in asked(chain, known):
         sums = {}
-        for name, shape in each.shapes(features, classes).items():
+        for name, shape in _shapes(each, features, classes, stages).items():
             size = int(np.prod(shape))
             sums[name] = np.asarray(vector[start : start + size], np.float64).reshape(shape)
             start += size
@@ -129,7 +152,12 @@ def _by_closing(
 
 
 def deviations(
-    chain: Chain, known: Known, longest: float, features: int, classes: int
+    chain: Chain,
+    known: Known,
+    longest: float,
+    features: int,
+    classes: int,
+    stages: Sequence[int] = (),
 ) -> tuple[Array, float]:
     """Return the standard deviations (S,) of noise on a round's sums, of multiplier 1.
 
@@ -142,6 +170,7 @@ def deviations(
         longest: The longest features of an example.
         features: The number F of features.
         classes: The number C of classes.
+        stages: The widths of the stages before.
 
     Returns:
         They, and √m.
@@ -149,9 +178,9 @@ def deviations(
     sizes, units = [], []
     for each in asked(chain, known):
         lengths = each.lengths(longest, classes) or {}
-        for name, shape in each.shapes(features, classes).items():
+        for name, shape in _shapes(each, features, classes, stages).items():
             sizes.append(int(np.prod(shape)))
-            units.append(lengths[name] * (1.0 + ROUNDING))
+            units.append(lengths[name.partition(".")[0]] * (1.0 + ROUNDING))
     root = float(np.sqrt(np.count_nonzero(units)))
     return root * np.repeat(units, sizes), root
 

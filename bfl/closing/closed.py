@@ -15,14 +15,10 @@ from bfl.closing.base import FEATURE_BOUND, HEAD, LONGEST, Array, Known, with_on
 from bfl.closing.bayesian_head import FACTOR, PROBIT, ROTATION, draws, probit_logits
 from bfl.closing.conformal import THRESHOLD, THRESHOLDS, sets
 from bfl.closing.feature_density import (
-    ALL,
-    ALL_MEAN,
-    FACTORS,
-    MEANS,
-    PARTS,
     SHARES,
-    TIED,
+    means_of_stages,
     scores,
+    shapes_found,
 )
 from bfl.closing.temperature import TEMPERATURE
 from bfl.cpus import one_thread
@@ -36,7 +32,7 @@ if TYPE_CHECKING:
 FROM_HEAD = "from-head"
 """The array that is true where predictions come from the last layer that was found."""
 
-TOGETHER = ((HEAD, FROM_HEAD), (FACTOR, ROTATION), PARTS, (THRESHOLD, THRESHOLDS))
+TOGETHER = ((HEAD, FROM_HEAD), (FACTOR, ROTATION), (THRESHOLD, THRESHOLDS))
 """Arrays that are all there or none of them."""
 
 
@@ -63,7 +59,9 @@ class Closed:
         features = width - 1
         number, *_ = (*arrays.header(SHARES).shape, 0) if SHARES in arrays else (0,)
         blocks = (*arrays.header(FACTOR).shape, 0, 0)[:2] if FACTOR in arrays else (0, 0)
-        square = (features, features)
+        stages = [arrays.header(name).shape for name in means_of_stages(arrays)[1:]]
+        wide = [features, *(shape[-1] for shape in stages if shape)]
+        density = shapes_found(number, wide)
         shapes = {
             HEAD: (width, classes),
             FROM_HEAD: (),
@@ -72,11 +70,7 @@ class Closed:
             ROTATION: (classes, classes),
             PROBIT: (),
             SHARES: (number,),
-            MEANS: (number, features),
-            FACTORS: (number, *square),
-            TIED: square,
-            ALL_MEAN: (features,),
-            ALL: square,
+            **density,
             TEMPERATURE: (),
             THRESHOLD: (),
             THRESHOLDS: (classes,),
@@ -84,7 +78,8 @@ class Closed:
         if FACTOR in arrays and blocks[0] * blocks[1] != width * classes:
             raise ValueError(f"{FACTOR} has the shape {blocks}, and {HEAD} {(width, classes)}")
         wanted = {name for name in shapes if name in arrays}
-        wanted |= {name for group in TOGETHER if wanted & {*group} for name in group}
+        together = (*TOGETHER, (SHARES, *density))
+        wanted |= {name for group in together if wanted & {*group} for name in group}
         known = arrays.checked(sorted(wanted), shapes=shapes)
         for name, value in known.items():
             if value.dtype.kind not in "fb" or not np.isfinite(value).all():
@@ -118,7 +113,8 @@ class Closed:
             seed: The run's seed.
             otherwise: Predicts where the last layer that was found does not.
         """
-        features = predictor.features_at_mean(posterior, images)
+        stages = len(means_of_stages(self.known)) > 1
+        features = predictor.features_at_mean(posterior, images, stages=stages)
         if self.from_head:
             return self.predict(features, samples=samples, seed=seed)
         return self.scored(otherwise(), features)
@@ -127,7 +123,8 @@ class Closed:
         """Return the mean predictions of the last layer's posterior, with the scores of images.
 
         Args:
-            features: (N, F) what the last layer takes, at the mean of the weights before it.
+            features: (N, F) what the last layer takes, at the mean of the weights before it; behind
+                them those of stages where the density has such.
             samples: How many draws.
             seed: The run's seed.
         """
@@ -145,8 +142,11 @@ class Closed:
 
     def scored(self, predictions: Predictions, features: npt.ArrayLike) -> Predictions:
         """Return predictions with the scores and sets of their images' features (N, F)."""
+        longest = float(self.known.get(LONGEST, FEATURE_BOUND))
+        widths = [self.known[name].shape[1] for name in means_of_stages(self.known)]
         with one_thread():
-            found = scores(self.known, self.bounded(features)[:, :-1])
+            parts = np.split(np.asarray(features), np.cumsum(widths)[:-1], axis=1)
+            found = scores(self.known, [with_one(each, longest)[:, :-1] for each in parts])
             return replace(predictions, scores=found, sets=self.sets(features))
 
     def sets(self, features: npt.ArrayLike) -> dict[str, npt.NDArray[np.bool_]]:
@@ -154,8 +154,9 @@ class Closed:
         return sets(self.known, self.bounded(features))
 
     def bounded(self, features: npt.ArrayLike) -> Array:
-        """Return features (N, F) as clients have measured them, (N, F + 1)."""
-        return with_one(features, float(self.known.get(LONGEST, FEATURE_BOUND)))
+        """Return the last layer's features (N, F) as clients have measured them, (N, F + 1)."""
+        of_last = np.asarray(features)[:, : len(self.known[HEAD]) - 1]
+        return with_one(of_last, float(self.known.get(LONGEST, FEATURE_BOUND)))
 
 
 def begun(head: Array, *, from_head: bool, longest: float | None = None) -> Known:

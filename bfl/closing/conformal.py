@@ -39,7 +39,6 @@ class Conformal(Closing):
     """
 
     told: ClassVar[tuple[str, ...]] = (HEAD, TEMPERATURE)
-    waits: ClassVar[bool] = True
     moves_head: ClassVar[bool] = True
     on_held_back: ClassVar[bool] = True
     needs_held_back: ClassVar[bool] = True
@@ -57,6 +56,11 @@ class Conformal(Closing):
             f"{examples} examples (calibration-share), so every set would hold every class; "
             f"allowed: from {1 / (examples + 1):.2g}, or a greater calibration-share"
         )
+
+    @property
+    def waits(self) -> bool:
+        """True, as it begins when the last layer is found."""
+        return True
 
     def shapes(self, features: int, classes: int) -> Mapping[str, tuple[int, ...]]:
         """Return the shape of the histograms."""

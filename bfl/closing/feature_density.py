@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
+from itertools import count, takewhile
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -14,6 +16,7 @@ from bfl.closing.base import (
     Closing,
     Examples,
     Known,
+    Shape,
     Sums,
     closings,
 )
@@ -26,7 +29,7 @@ SCORES = (DENSITY, MAHALANOBIS, RELATIVE)
 
 SHARES, MEANS, FACTORS = "density-shares", "density-means", "density-factors"
 TIED, ALL_MEAN, ALL = "density-tied", "density-mean", "density-all"
-PARTS = (SHARES, MEANS, FACTORS, TIED, ALL_MEAN, ALL)
+PARTS = (MEANS, FACTORS, TIED, ALL_MEAN, ALL)
 
 CLASSES = "density-classes"
 """The number of classes of which some client has had enough examples; without any no score."""
@@ -45,6 +48,10 @@ class FeatureDensity(Closing):
     (``mahalanobis``), and by that minus the distance to the mean of all under the covariance of all
     (``relative-mahalanobis``). Predictions stay as they are.
 
+    With ``density-features`` "stages", φ also has the means over pixels of what each convolution
+    takes that widens the network, and covariances are 0 between stages. These sums begin when the
+    closings before have finished, so that no message has more than one closing's.
+
     A client leaves out a class of which it has fewer than ``density-least-count`` examples. Under
     privacy's noise it leaves out none, and the server those whose count is below three standard
     deviations of its noise. Covariances get what noise makes of their eigenvalues.
@@ -60,6 +67,22 @@ class FeatureDensity(Closing):
         5, ge=1, description="fewest examples of a class of which a client sends sums"
     )
 
+    density_features: Literal["last", "stages"] = Field(
+        "last",
+        description="what the density of features sees: what the last layer takes, or also what "
+        "the convolutions take that widen the network",
+    )
+
+    @property
+    def waits(self) -> bool:
+        """True with stages: it begins when all closings before it have finished."""
+        return self.sees_stages
+
+    @property
+    def sees_stages(self) -> bool:
+        """True if it takes features of the stages before the last layer as well."""
+        return self.density_features == "stages"
+
     def shapes(self, features: int, classes: int) -> Mapping[str, tuple[int, ...]]:
         """Return the shapes of the counts and moments by class."""
         triangle = features * (features + 1) // 2
@@ -69,22 +92,33 @@ class FeatureDensity(Closing):
             "second": (classes, triangle),
         }
 
+    def shapes_of_stages(self, widths: Sequence[int], classes: int) -> Mapping[str, Shape]:
+        """Return the shapes of the moments by class of each stage."""
+        found: dict[str, Shape] = {}
+        for stage, width in enumerate(widths if self.sees_stages else (), start=1):
+            found[f"first.{stage}"] = (classes, width)
+            found[f"second.{stage}"] = (classes, width * (width + 1) // 2)
+        return found
+
     def measure(self, known: Known, examples: Examples) -> Sums:
         """Return n_c, Σ φ and Σ φφᵀ of each class c; zeros of those with too few examples."""
-        phi, classes = examples.features[:, :-1], examples.classes
-        width = phi.shape[1]
-        sums = {
-            "counts": np.zeros(classes),
-            "first": np.zeros((classes, width)),
-            "second": np.zeros((classes, width * (width + 1) // 2)),
-        }
-        for label in range(classes):
-            own = phi[examples.labels == label]
-            # A count that decides is a count that is told: noise hides each class as it is.
-            if examples.noised or len(own) >= self.density_least_count:
-                found = (float(len(own)), own.sum(axis=0), packed(own.T @ own))
-                for name, value in zip(sums, found, strict=True):
-                    sums[name][label] = value
+        classes = examples.classes
+        counts = np.bincount(examples.labels, minlength=classes).astype(np.float64)
+        # A count that decides is a count that is told: noise hides each class as it is.
+        if not examples.noised:
+            counts[counts < self.density_least_count] = 0.0
+        sums = {"counts": counts}
+        stages = examples.stages if self.sees_stages else ()
+        for stage, phi in enumerate([examples.features[:, :-1], *stages]):
+            width = phi.shape[1]
+            first, second = (
+                np.zeros((classes, width)),
+                np.zeros((classes, width * (width + 1) // 2)),
+            )
+            for label in np.flatnonzero(counts):
+                own = phi[examples.labels == label]
+                first[label], second[label] = own.sum(axis=0), packed(own.T @ own)
+            sums |= {f"first{_of(stage)}": first, f"second{_of(stage)}": second}
         return sums
 
     def lengths(self, longest: float, classes: int) -> Mapping[str, float]:
@@ -100,12 +134,13 @@ class FeatureDensity(Closing):
             return "a class with a share of an example"
         if counts.sum() > examples + WHOLE:
             return f"they are of {counts.sum():g}"
-        squares = np.stack([np.diag(unpacked(each)) for each in sums["second"]])
-        # Cauchy and Schwarz, of Σ φ by feature and class.
-        most = np.maximum(counts, 0.0)[:, None] * np.maximum(squares, 0.0)
-        rounding = ROUNDED * (np.abs(sums["first"]) + examples)
-        if (np.abs(sums["first"]) > np.sqrt(most) * (1.0 + ROUNDED) + rounding).any():
-            return "means beyond the root of second moments"
+        for first, second in _moments(sums):
+            squares = np.stack([np.diag(unpacked(each)) for each in second])
+            # Cauchy and Schwarz, of Σ φ by feature and class.
+            most = np.maximum(counts, 0.0)[:, None] * np.maximum(squares, 0.0)
+            rounding = ROUNDED * (np.abs(first) + examples)
+            if (np.abs(first) > np.sqrt(most) * (1.0 + ROUNDED) + rounding).any():
+                return "means beyond the root of second moments"
         return None
 
     def fold(self, known: Known, sums: Sums) -> Known:
@@ -116,21 +151,29 @@ class FeatureDensity(Closing):
         known = {**known, CLASSES: np.array(float(there.sum()))}
         if not there.any():
             return known
-        counts = counts[there]
-        means = sums["first"][there] / counts[:, None]
-        moments = np.stack([unpacked(each) for each in sums["second"][there]])
+        longest = float(known.get(LONGEST, 0.0))
+        found: dict[str, Array] = {SHARES: counts[there] / counts[there].sum()}
+        for stage, (first, second) in enumerate(_moments(sums)):
+            own = self._gaussians(counts[there], first[there], second[there], noise, longest)
+            found |= {f"{name}{_of(stage)}": value for name, value in own.items()}
+        return {**known, **found}
+
+    def _gaussians(
+        self, counts: Array, first: Array, second: Array, noise: float, longest: float
+    ) -> dict[str, Array]:
+        """Return means and covariances of the features of one stage."""
+        means = first / counts[:, None]
+        moments = np.stack([unpacked(each) for each in second])
         inside = moments - counts[:, None, None] * _outer(means)
         tied = inside.sum(axis=0) / counts.sum()
         width = len(tied)
         ridge = self.density_shrinkage * max(np.trace(tied) / width, np.finfo(np.float32).tiny)
         ridge = ridge * np.eye(width)
         # What noise makes of an eigenvalue of Σ φφᵀ.
-        blur = 2.0 * noise * float(known.get(LONGEST, 0.0)) ** 2 * np.sqrt(width) * np.eye(width)
+        blur = 2.0 * noise * longest**2 * np.sqrt(width) * np.eye(width)
         mean = (counts[:, None] * means).sum(axis=0) / counts.sum()
         around = moments.sum(axis=0) / counts.sum() - _outer(mean)
         return {
-            **known,
-            SHARES: counts / counts.sum(),
             MEANS: means,
             FACTORS: _whitening((inside + blur) / counts[:, None, None] + ridge),
             TIED: _whitening(tied + np.sqrt(len(counts)) * blur / counts.sum() + ridge),
@@ -139,26 +182,57 @@ class FeatureDensity(Closing):
         }
 
 
-def scores(known: Known, features: Array) -> dict[str, Array]:
-    """Return the scores (N,) of features (N, F), by name; none where there is no density."""
+def scores(known: Known, features: Sequence[Array]) -> dict[str, Array]:
+    """Return the scores (N,) by name, of the last layer's features (N, F) and of stages before.
+
+    There are none where there is no density.
+    """
     if SHARES not in known:
         return {}
-    shares, means, factors = known[SHARES], known[MEANS], known[FACTORS]
-    width = features.shape[1]
-    logs = []
-    for share, mean, factor in zip(shares, means, factors, strict=True):
-        square = (((features - mean) @ factor) ** 2).sum(axis=1)
-        log_scale = np.linalg.slogdet(factor)[1] - width / 2 * np.log(2 * np.pi)
-        logs.append(np.log(share) + log_scale - square / 2)
-    nearest = np.min(
-        [(((features - mean) @ known[TIED]) ** 2).sum(axis=1) for mean in means], axis=0
-    )
-    of_all = (((features - known[ALL_MEAN]) @ known[ALL]) ** 2).sum(axis=1)
+    logs: list[Any] = [np.log(share) for share in known[SHARES]]
+    distances: list[Any] = [0.0 for _ in logs]
+    of_all: Any = 0.0
+    for stage, phi in enumerate(features):
+        own = {name: known[f"{name}{_of(stage)}"] for name in PARTS}
+        for label, (mean, factor) in enumerate(zip(own[MEANS], own[FACTORS], strict=True)):
+            square = (((phi - mean) @ factor) ** 2).sum(axis=1)
+            log_scale = np.linalg.slogdet(factor)[1] - phi.shape[1] / 2 * np.log(2 * np.pi)
+            logs[label] = logs[label] + log_scale - square / 2
+            distances[label] = distances[label] + (((phi - mean) @ own[TIED]) ** 2).sum(axis=1)
+        of_all = of_all + (((phi - own[ALL_MEAN]) @ own[ALL]) ** 2).sum(axis=1)
+    nearest = np.min(distances, axis=0)
     return {
         DENSITY: -np.logaddexp.reduce(logs, axis=0),
         MAHALANOBIS: nearest,
         RELATIVE: nearest - of_all,
     }
+
+
+def means_of_stages(arrays: Container[str]) -> list[str]:
+    """Return the names of the means that were found: the last layer's, and those of stages."""
+    found = takewhile(arrays.__contains__, (f"{MEANS}{_of(stage)}" for stage in count()))
+    return list(found)
+
+
+def shapes_found(classes: int, widths: Sequence[int]) -> dict[str, Shape]:
+    """Return the shapes of what is found besides shares, of classes and widths of stages."""
+    shapes: dict[str, Shape] = {}
+    for stage, width in enumerate(widths):
+        own = ((classes, width), (classes, width, width), (width, width), (width,), (width, width))
+        shapes |= {f"{name}{_of(stage)}": shape for name, shape in zip(PARTS, own, strict=True)}
+    return shapes
+
+
+def _of(stage: int) -> str:
+    """Return what names of a stage's arrays end with; 0 is that of the last layer."""
+    return f".{stage}" if stage else ""
+
+
+def _moments(sums: Sums) -> Iterator[tuple[Array, Array]]:
+    """Yield Σ φ and Σ φφᵀ by class of each stage, the last layer's first."""
+    for name in sums:
+        if name.startswith("first"):
+            yield sums[name], sums[name.replace("first", "second")]
 
 
 def _outer(vectors: Array) -> Array:

@@ -29,9 +29,13 @@ class Temperature(Closing):
     """
 
     told: ClassVar[tuple[str, ...]] = (HEAD,)
-    waits: ClassVar[bool] = True
     moves_head: ClassVar[bool] = True
     on_held_back: ClassVar[bool] = True
+
+    @property
+    def waits(self) -> bool:
+        """True, as it begins when the last layer is found."""
+        return True
 
     def shapes(self, features: int, classes: int) -> Mapping[str, tuple[int, ...]]:
         """Return the shape of the grid."""

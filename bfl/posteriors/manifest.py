@@ -88,6 +88,16 @@ class Manifest:
         """The parameters with a point value."""
         return tuple(parameter for parameter in self if not parameter.gaussian)
 
+    @cached_property
+    def stages(self) -> Mapping[str, int]:
+        """The convolutions behind the first that widen the network, and the channels they take."""
+        kernels = [each for each in self if len(each.shape) == 4]
+        return {
+            each.name.rpartition("/")[0]: each.shape[2]
+            for each in kernels[1:]
+            if each.shape[3] > each.shape[2]
+        }
+
     @property
     def gaussian_size(self) -> int:
         """The length D of the mean and variance vectors."""

@@ -81,8 +81,8 @@ def test_the_split_over_clients_makes_no_difference(closing, sizes, reverse) -> 
         if "factor" in name or "density" in name or "rotation" in name:
             continue  # eigenvectors have a sign of their own; what they make is compared below
         np.testing.assert_allclose(many[name], value, rtol=1e-9, atol=1e-9)
-    for name, value in scores(one, whole.features[:, :-1]).items():
-        found = scores(many, whole.features[:, :-1])[name]
+    for name, value in scores(one, [whole.features[:, :-1]]).items():
+        found = scores(many, [whole.features[:, :-1]])[name]
         np.testing.assert_allclose(found, value, rtol=1e-9, atol=1e-9)
 
 
@@ -261,27 +261,45 @@ def test_rounds_end_as_soon_as_the_log_posterior_stands_still() -> None:
     assert len(far) > len(few)
 
 
-def test_density_is_that_of_the_classes_gaussians() -> None:
-    """Against SciPy, by moments of all examples together."""
+@pytest.mark.parametrize("widths", [(), (2, 5)])
+def test_density_is_that_of_the_classes_gaussians(widths: tuple[int, ...]) -> None:
+    """Against SciPy, by moments of all examples together: covariances are 0 between stages."""
     whole = examples(8, 900)
-    known = closed((FeatureDensity(density_shrinkage=1e-6),), parts_of(whole, [100, 300]))
-    phi = whole.features[:, :-1]
-    own = [phi[whole.labels == c] for c in range(CLASSES)]
-    tied = sum(len(o) * np.cov(o.T, bias=True) for o in own) / 900
-    ridge = 1e-6 * np.trace(tied) / FEATURES * np.eye(FEATURES)
-    logs = [
-        np.log(len(o) / 900)
-        + multivariate_normal(o.mean(axis=0), np.cov(o.T, bias=True) + ridge).logpdf(phi)
-        for o in own
-    ]
-    np.testing.assert_allclose(scores(known, phi)["feature-density"], -logsumexp(logs, axis=0))
-    inverse = np.linalg.inv(tied + ridge)
-    away = [phi[0] - o.mean(axis=0) for o in own]
-    nearest = min(float(each @ inverse @ each) for each in away)
-    np.testing.assert_allclose(scores(known, phi[:1])["mahalanobis"], nearest)
-    around = np.linalg.inv(np.cov(phi.T, bias=True) + ridge)
-    relative = nearest - float((phi[0] - phi.mean(axis=0)) @ around @ (phi[0] - phi.mean(axis=0)))
-    np.testing.assert_allclose(scores(known, phi[:1])["relative-mahalanobis"], relative)
+    rng = np.random.default_rng(3)
+    stages = [rng.normal(size=(900, w)) + np.eye(CLASSES, w)[whole.labels] for w in widths]
+    chain = (FeatureDensity(density_shrinkage=1e-6, density_features="stages"),)
+    known = start()
+    total = 0.0
+    for part in np.split(np.arange(900), [100, 400]):
+        one = Examples(
+            whole.features[part], whole.labels[part], CLASSES, stages=[s[part] for s in stages]
+        )
+        total = total + measured(chain, {}, one, one)
+    assert total.shape == (length(chain, FEATURES, CLASSES, widths),)
+    known = dict(folded(chain, known, total, FEATURES, CLASSES, widths))
+    parts = [whole.features[:, :-1], *stages]
+    logs = np.log(np.bincount(whole.labels) / 900)[:, None] + np.zeros(900)
+    away, of_all = np.zeros(CLASSES), 0.0
+    for phi in parts:
+        own = [phi[whole.labels == c] for c in range(CLASSES)]
+        tied = sum(len(o) * np.cov(o.T, bias=True) for o in own) / 900
+        ridge = 1e-6 * np.trace(tied) / phi.shape[1] * np.eye(phi.shape[1])
+        logs += [
+            multivariate_normal(o.mean(axis=0), np.cov(o.T, bias=True) + ridge).logpdf(phi)
+            for o in own
+        ]
+        inverse = np.linalg.inv(tied + ridge)
+        apart = [phi[0] - o.mean(axis=0) for o in own]
+        away += [float(each @ inverse @ each) for each in apart]
+        around = np.linalg.inv(np.cov(phi.T, bias=True) + ridge)
+        of_all += float((phi[0] - phi.mean(axis=0)) @ around @ (phi[0] - phi.mean(axis=0)))
+    found = scores(known, parts)
+    np.testing.assert_allclose(found["feature-density"], -logsumexp(logs, axis=0))
+    first = scores(known, [phi[:1] for phi in parts])
+    np.testing.assert_allclose(first["mahalanobis"], away.min())
+    np.testing.assert_allclose(first["relative-mahalanobis"], away.min() - of_all)
+    predicted = Closed(known).predict(np.concatenate(parts, axis=1), samples=2, seed=0)
+    np.testing.assert_allclose(predicted.scores["feature-density"], found["feature-density"])
 
 
 def test_a_client_sends_no_sums_of_a_class_with_few_examples() -> None:

@@ -13,6 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 import bfl
 import clients.closing
+from bfl.closing.feature_density import scores
 from bfl.configuration import resolve
 from bfl.data.corruptions import corrupted
 from bfl.data.datasets.cache import cached_dataset
@@ -21,6 +22,7 @@ from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results import RunFolder
 from bfl.experiments.studies.columns import Column
 from bfl.federation.state import Snapshots
+from bfl.keras import keras
 from strategies import closing
 from strategies.application.division import own_test_positions, split
 from strategies.application.preflight import check_before_start, check_held_back
@@ -223,6 +225,43 @@ def test_a_run_that_is_over_is_closed_in_another_way(
     assert run.config()["closing"] == VALUES["closing"]
 
 
+def test_the_density_sees_every_stage(tmp_path: Path) -> None:
+    """Against the network's layers, by a density of all clients' training images."""
+    data = with_test_examples(cached_dataset("digits", ""), 100)
+    run = make_run(
+        VALUES,
+        3,
+        tmp_path / "run",
+        exchange="masked",
+        train_examples=len(data.train_images),
+        rounds=1,
+        closing="feature-density",
+        density_features="stages",
+        density_least_count=1,
+        calibration_share=0.0,
+        corruptions="none",
+    )
+    assert run.metrics()["closing-rounds-made"] == 1
+    result = bfl.load(run.path)
+    model = result.keras_model().layers[2]
+    taken = [model.get_layer(name).input for name in ("logits", "conv3_1a", "conv4_1a")]
+    layers = keras.Model(model.input, taken)
+
+    def parts(images: np.ndarray) -> list[np.ndarray]:
+        last, *stages = layers.predict(images / np.float32(127.5) - 1, verbose=0)
+        return [last, *(stage.mean(axis=(1, 2)) for stage in stages)]
+
+    ours, shown = parts(data.train_images), parts(data.test_images)
+    assert [part.shape[1] for part in ours] == [64, 16, 32]
+    found = np.load(run.path / "closing.npz")
+    for stage, part in enumerate(ours):
+        mean = found[f"density-mean.{stage}" if stage else "density-mean"]
+        np.testing.assert_allclose(mean, part.mean(axis=0), rtol=1e-3, atol=1e-4)
+    expected = scores(found, [part.astype(np.float64) for part in shown])["feature-density"]
+    judged = run.predictions()[0].scores["feature-density"]
+    np.testing.assert_allclose(judged, expected, rtol=1e-2, atol=0.1)
+
+
 def test_a_run_that_is_closed_already_keeps_its_sums_unless_settings_or_code_differ(
     whole: RunFolder,
     tmp_path: Path,
@@ -310,6 +349,7 @@ def test_masked_ivon_clients_with_a_variational_last_layer_are_closed(
         ("closing", {"closing": "bayesian-head+bayesian-head"}),
         ("none", {"closing": "feature-density+none"}),
         ("head-curvature", {"head-curvature": "diagonal"}),
+        ("density-features", {"density-features": "all"}),
     ],
 )
 def test_what_does_not_go_together_is_refused(key: str, changes: dict[str, Any]) -> None:
@@ -317,10 +357,12 @@ def test_what_does_not_go_together_is_refused(key: str, changes: dict[str, Any])
         resolve({"dataset": "digits", **VALUES, **changes})
 
 
-def test_a_full_hessian_that_is_too_large_is_refused_before_round_1(tmp_path: Path) -> None:
+def test_what_does_not_fit_the_network_is_refused_before_round_1(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="head-curvature"):
         make_run(VALUES, 3, tmp_path / "run", model="mlp", head_curvature="full")
-    assert not RunFolder(tmp_path / "run").rounds()
+    with pytest.raises(ConfigurationError, match="density-features"):
+        make_run(VALUES, 3, tmp_path / "mlp", model="mlp", density_features="stages")
+    assert not RunFolder(tmp_path / "mlp").rounds()
 
 
 def test_an_alpha_below_what_held_back_examples_can_tell_is_refused(tmp_path: Path) -> None:

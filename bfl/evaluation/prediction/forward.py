@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -42,17 +42,25 @@ class ForwardPass:
         network: The network of points that predicts.
         batch_size: Images in one pass.
         features: Whether it gives what the last layer takes, flat, in place of logits.
+        stages: Names of convolutions; the means over pixels of what they take come behind features.
     """
 
     def __init__(
-        self, manifest: Manifest, network: Network, batch_size: int, *, features: bool = False
+        self,
+        manifest: Manifest,
+        network: Network,
+        batch_size: int,
+        *,
+        features: bool = False,
+        stages: Iterable[str] = (),
     ) -> None:
         self.manifest = manifest
         self.network = network
         self.batch_size = batch_size
         self.traces = 0
         self._folded = FoldedModel(network.model)
-        self._model = _before_head(self._folded.model) if features else self._folded.model
+        whole = self._folded.model
+        self._model = _before_head(whole, stages) if features else whole
         key = tf.TensorSpec([2], tf.int32)
         self._forward = of_images(self._logits, network, key, autograph=False)
 
@@ -102,9 +110,14 @@ class ForwardPass:
         return tf.cast(logits, tf.float32)
 
 
-def _before_head(model: Any) -> Any:
-    """Return the model that ends, flat, before the last layer with weights."""
+def _before_head(model: Any, stages: Iterable[str]) -> Any:
+    """Return the model that ends, flat, before the last layer with weights, and before others."""
     tensor = model.output
     while not tensor.node.layer.weights:
         tensor = tensor.node.keras_inputs[0]
-    return keras.Model(model.input, keras.layers.Flatten()(tensor.node.keras_inputs[0]))
+    found = [keras.layers.Flatten()(tensor.node.keras_inputs[0])]
+    for name in stages:
+        # The folded model shares layers with the model that it is made of; its call is the last.
+        taken = model.get_layer(name).inbound_nodes[-1].keras_inputs[0]
+        found.append(keras.layers.GlobalAveragePooling2D()(taken))
+    return keras.Model(model.input, keras.layers.Concatenate()(found) if found[1:] else found[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
 
@@ -127,9 +127,19 @@ class Predictor:
         """Return the logits (N, C) of the one model at q(θ)'s mean for images (N, H, W, C)."""
         return self._at_mean.logits(posterior.mean, posterior.point, images, 0, ())
 
-    def features_at_mean(self, posterior: Posterior, images: Images) -> npt.NDArray[Any]:
-        """Return what the last layer takes (N, F) at q(θ)'s mean for images (N, H, W, C)."""
-        return self._features.logits(posterior.mean, posterior.point, images, 0, ())
+    def features_at_mean(
+        self, posterior: Posterior, images: Images, *, stages: bool = False
+    ) -> npt.NDArray[Any]:
+        """Return what the last layer takes (N, F) at q(θ)'s mean for images (N, H, W, C).
+
+        Args:
+            posterior: q(θ).
+            images: The images.
+            stages: Whether the means over pixels of what the manifest's ``stages`` take come
+                behind them, (N, F + all their channels).
+        """
+        features = self._features_of_stages if stages else self._features
+        return features.logits(posterior.mean, posterior.point, images, 0, ())
 
     def logits(
         self,
@@ -156,5 +166,12 @@ class Predictor:
     @cached_property
     def _features(self) -> ForwardPass:
         """Forward pass that ends before the last layer."""
-        points = build_network_of_points(self._of, *self._points)
-        return ForwardPass(self.manifest, points, self._drawn.batch_size, features=True)
+        return self._before_head(())
+
+    @cached_property
+    def _features_of_stages(self) -> ForwardPass:
+        return self._before_head(self.manifest.stages)
+
+    def _before_head(self, stages: Iterable[str]) -> ForwardPass:
+        points, size = build_network_of_points(self._of, *self._points), self._drawn.batch_size
+        return ForwardPass(self.manifest, points, size, features=True, stages=stages)
