@@ -12,9 +12,8 @@ from bfl.commands.terminal import add_run_config_to, path_argument
 from bfl.errors import ConfigurationError
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to those of ``bfl``."""
-    close = commands.add_parser("close", help="make the closing round of a simulation that is over")
+def add_to(close: argparse.ArgumentParser) -> None:
+    """Add the options of ``bfl close``."""
     close.add_argument("folder", type=path_argument, metavar="RUN", help="the run's folder")
     close.add_argument(
         "--closing",
@@ -28,17 +27,22 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="as in the key closing-posterior: whose network is closed (default: as in the run)",
     )
     add_run_config_to(close, "settings of the closing, and of what evaluates the final network")
+    _add_backend_to(close)
     close.set_defaults(run=close_run)
-    finish = commands.add_parser(
-        "finish", help="end an interrupted simulation with the rounds that it has made"
-    )
+
+
+def add_finish_to(finish: argparse.ArgumentParser) -> None:
+    """Add the options of ``bfl finish``."""
     finish.add_argument("folder", type=path_argument, metavar="RUN", help="the run's folder")
     add_run_config_to(finish, "as for bfl close")
+    _add_backend_to(finish)
     finish.set_defaults(run=finish_run)
-    for command in (close, finish):
-        command.add_argument(
-            "--backend", default="ray", metavar="{ray,serial}", help="as in simulations"
-        )
+
+
+def _add_backend_to(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--backend", default="ray", metavar="{ray,serial}", help="as in simulations"
+    )
 
 
 def close_run(given: argparse.Namespace) -> None:

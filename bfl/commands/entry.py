@@ -13,6 +13,8 @@ from bfl.printing import print_anywhere
 
 def bfl() -> int:
     """Run the command ``bfl`` and return its exit status."""
+    if sys.argv[1:2] in (["run"], ["study"]):
+        _greet()
     if makes_runs(sys.argv[1:]):
         return supervised(lambda: _run("bfl.commands.main"))
     return _run("bfl.commands.main")
@@ -25,7 +27,14 @@ def makes_runs(arguments: Sequence[str]) -> bool:
 
 def flower_simulation() -> int:
     """Run the command ``flower-simulation`` and return its exit status."""
+    _greet()
     return _run("bfl.commands.flower_simulation")
+
+
+def _greet() -> None:
+    """Say at once, in a terminal, that something happens: what makes runs takes long to import."""
+    if sys.stderr.isatty():
+        print("bfl is starting", file=sys.stderr)
 
 
 def _run(module: str) -> int:

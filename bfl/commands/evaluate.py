@@ -12,11 +12,8 @@ from bfl.commands.terminal import check_new, console, path_argument, write_outpu
 from bfl.experiments.results.table import metrics_table, results_table
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to those of ``bfl``."""
-    evaluate = commands.add_parser(
-        "evaluate", help="evaluate a finished run on any labelled data set"
-    )
+def add_to(evaluate: argparse.ArgumentParser) -> None:
+    """Add the options of ``bfl evaluate``."""
     evaluate.add_argument("folder", type=path_argument, metavar="RUN", help="the run's folder")
     evaluate.add_argument(
         "--data",

@@ -48,9 +48,8 @@ class ImageFile:
         return f"{self.path.name}, by {'prediction' if self.labels is None else 'label'}"
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to those of ``bfl``."""
-    features = commands.add_parser("features", help="draw runs' features of images by t-SNE")
+def add_to(features: argparse.ArgumentParser) -> None:
+    """Add the options of ``bfl features``."""
     features.add_argument(
         "runs", type=path_argument, nargs="+", metavar="RUN", help="a run's folder"
     )

@@ -17,11 +17,8 @@ if TYPE_CHECKING:
 STATE = "state"
 
 
-def add_to(commands: Any) -> None:
-    """Add the commands to those of ``bfl``."""
-    federation = commands.add_parser(
-        "federation", help="a federation on real machines: certificates, keys, server, clients"
-    )
+def add_to(federation: argparse.ArgumentParser) -> None:
+    """Add the commands of ``bfl federation``."""
     parts = federation.add_subparsers(dest="part", required=True)
     _add_init(parts)
     _add_changes(parts)

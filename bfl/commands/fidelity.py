@@ -23,11 +23,8 @@ BEGIN, END = "<!-- fidelity -->\n", "<!-- end of fidelity -->"
 """The lines of a page between which the table stands."""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to those of ``bfl``."""
-    fidelity = commands.add_parser(
-        "fidelity", help="every method's posterior beside the exact one, in small regressions"
-    )
+def add_to(fidelity: argparse.ArgumentParser) -> None:
+    """Add the options of ``bfl fidelity``."""
     fidelity.add_argument(
         "--output",
         type=path_argument,

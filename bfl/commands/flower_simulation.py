@@ -30,11 +30,11 @@ DESCRIPTION = "Simulate a Flower app: its ServerApp and as many clients as asked
 def parser() -> argparse.ArgumentParser:
     """Return the command's options."""
     options = argparse.ArgumentParser(prog="flower-simulation", description=DESCRIPTION)
-    add_options_to(options)
+    add_to(options)
     return options
 
 
-def add_options_to(options: argparse.ArgumentParser) -> None:
+def add_to(options: argparse.ArgumentParser) -> None:
     """Add the options of ``flower-simulation``, which ``bfl run`` has as well."""
     options.add_argument(
         "--app",
@@ -82,6 +82,7 @@ def add_options_to(options: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show what Flower and Ray log as well, and which values replace others",
     )
+    options.set_defaults(run=start)
 
 
 @exits_with_status

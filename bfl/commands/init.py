@@ -57,9 +57,8 @@ class OwnRule(PoolingRule):
 """The files that are made, by their names."""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to those of ``bfl``."""
-    init = commands.add_parser("init", help="make a folder to begin with: configuration and rule")
+def add_to(init: argparse.ArgumentParser) -> None:
+    """Add the options of ``bfl init``."""
     init.add_argument("folder", type=path_argument, help="the folder")
     init.set_defaults(run=make_folder)
 

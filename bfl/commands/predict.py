@@ -32,9 +32,8 @@ SCORES = ("predictive-entropy", "epistemic", "feature-density")
 """Uncertainties that are printed; the file has all."""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to those of ``bfl``."""
-    predict = commands.add_parser("predict", help="predict images with the posterior of a run")
+def add_to(predict: argparse.ArgumentParser) -> None:
+    """Add the options of ``bfl predict``."""
     predict.add_argument("folder", type=path_argument, metavar="FOLDER", help="the run's folder")
     predict.add_argument(
         "--data",

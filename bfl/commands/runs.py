@@ -34,9 +34,8 @@ WIDEST = 100_000
 """Columns that a table may have."""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the commands to those of ``bfl``."""
-    listing = commands.add_parser("runs", help="list the runs of a folder: state, keys, metrics")
+def add_to(listing: argparse.ArgumentParser) -> None:
+    """Add the options of ``bfl runs``."""
     listing.add_argument(
         "folder",
         type=path_argument,
@@ -45,7 +44,10 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help=f"a folder of runs, or a study's (default: {FOLDER})",
     )
     listing.set_defaults(run=list_runs)
-    compare = commands.add_parser("compare", help="overlay the curves of runs, say what differs")
+
+
+def add_comparison_to(compare: argparse.ArgumentParser) -> None:
+    """Add the options of ``bfl compare``."""
     compare.add_argument(
         "runs",
         type=path_argument,

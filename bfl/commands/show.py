@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -20,13 +19,8 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.table import metrics_table
 
 
-def add_to(commands: Any) -> None:
-    """Add the command to those of ``bfl``."""
-    show = commands.add_parser(
-        "show",
-        help="print a run's final metrics; or, without a folder, what a run configuration "
-        "resolves to, and where each value comes from",
-    )
+def add_to(show: argparse.ArgumentParser) -> None:
+    """Add the options of ``bfl show``."""
     show.add_argument("folder", nargs="?", type=path_argument, help="the run's folder")
     add_run_config_to(
         show,

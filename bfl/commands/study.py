@@ -43,9 +43,8 @@ MACHINE_KEYS = sorted((FREE_TO_CHANGE - set(GIVEN_BY_THE_RUNNER)) | {"data-dir"}
 """Keys that --run-config may set for a study: they change how it is made, not what comes out."""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the commands to those of ``bfl``."""
-    study = commands.add_parser("study", help="make all runs of a study that are left")
+def add_to(study: argparse.ArgumentParser) -> None:
+    """Add the options of ``bfl study``."""
     study.add_argument("file", type=path_argument, metavar="FILE", help="the study's TOML file")
     add_place_to(study)
     add_run_config_to(
@@ -77,7 +76,6 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--verbose", action="store_true", help="show the runs' own lines, and log none"
     )
     study.set_defaults(run=run_study)
-    _add_results_to(commands)
 
 
 def add_place_to(options: argparse.ArgumentParser) -> None:
@@ -278,12 +276,8 @@ def _report(console: Console, folder: StudyFolder, outcome: Outcome, runs: int) 
         raise RunError("\n".join([head, *lines]))
 
 
-MERGE = "study merge"
-"""The command's name, of two words."""
-
-
-def _add_results_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    table = commands.add_parser("table", help="print a study's table next to the published one")
+def add_table_to(table: argparse.ArgumentParser) -> None:
+    """Add the options of ``bfl table``."""
     table.add_argument(
         "study", type=path_argument, metavar="STUDY", help="the study's folder, or its TOML file"
     )
@@ -293,9 +287,10 @@ def _add_results_to(commands: argparse._SubParsersAction[argparse.ArgumentParser
         "--write", action="store_true", help="write all formats into the study's folder as well"
     )
     table.set_defaults(run=print_table)
-    merged = commands.add_parser(
-        MERGE, help="put the results of several machines, or of shards, into one folder"
-    )
+
+
+def add_merge_to(merged: argparse.ArgumentParser) -> None:
+    """Add the options of ``bfl study merge``."""
     merged.add_argument(
         "into", type=path_argument, metavar="INTO", help="the folder, new or with results"
     )
@@ -307,10 +302,10 @@ def _add_results_to(commands: argparse._SubParsersAction[argparse.ArgumentParser
         help="a study's folder, or one of results",
     )
     merged.set_defaults(run=merge_results)
-    pages = commands.add_parser(
-        "verdicts",
-        help="write anew the tables and the orders in pages of results, from the results",
-    )
+
+
+def add_verdicts_to(pages: argparse.ArgumentParser) -> None:
+    """Add the options of ``bfl verdicts``."""
     pages.add_argument(
         "pages", type=path_argument, nargs="+", metavar="PAGE", help="a Markdown file"
     )
@@ -368,10 +363,3 @@ def write_pages(given: argparse.Namespace) -> None:
     for page in given.pages:
         rewrite(page, folders=given.write)
         print(page)
-
-
-def in_words(arguments: Sequence[str]) -> list[str]:
-    """Return a command's arguments with the two words ``study merge`` as the one command."""
-    words = MERGE.split()
-    joined = list(arguments[: len(words)]) == words
-    return [MERGE, *arguments[len(words) :]] if joined else list(arguments)

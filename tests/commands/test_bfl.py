@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bfl.commands.main import main
+from bfl.commands.main import COMMANDS, main
 from bfl.configuration import default_values, resolve, unset_values
 from bfl.configuration.component_slots import REGISTRIES, SLOTS
 from bfl.configuration.settings import settings_of
@@ -93,6 +93,26 @@ def test_names_are_whole_in_a_pipe_and_in_a_narrow_terminal(
         assert all(alias in printed for alias in component.aliases)
         assert all(key in printed for key in settings_of(component))
         assert component.summary() in printed
+
+
+def test_help_needs_no_numerics_and_each_command_has_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code = (
+        "import sys\n"
+        "from bfl.commands.entry import bfl\n"
+        "sys.argv[1:] = ['--help']\n"
+        "try: bfl()\n"
+        "except SystemExit: sys.exit({'numpy', 'pydantic', 'ray'} & {*sys.modules})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr == "set()\n"
+    assert all(f"    {name}" in done.stdout for name in COMMANDS)
+    for name in COMMANDS:
+        with pytest.raises(SystemExit) as ended:
+            main([*name.split(), "--help"])
+        assert ended.value.code == 0
+        assert capsys.readouterr().out.startswith(f"usage: bfl {name}")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

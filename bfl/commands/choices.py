@@ -1,0 +1,126 @@
+"""The commands ``bfl list``, ``bfl keys`` and ``bfl glossary``: what there is to choose from."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from rich.markup import escape
+from rich.table import Table
+
+from bfl.commands.terminal import as_markdown, console
+from bfl.configuration.component_slots import REGISTRIES, SLOTS
+from bfl.configuration.settings import Setting, settings, settings_of, unset_values
+from bfl.data.datasets import dataset_sources
+from bfl.errors import ConfigurationError, unknown_name
+from bfl.experiments.results.glossary import glossary_page
+from bfl.registry import Registry
+
+_PARTS = """# Parts
+
+All that you can choose, by key; settings are keys too, with their defaults in parentheses.
+`bfl list --markdown` prints this page, and `bfl list KEY` one table of it.
+"""
+_KEYS = """# Keys
+
+All configuration keys. `bfl keys --markdown` prints this page;
+[configuration.md](configuration.md) says how to give values.
+"""
+
+
+def add_list_to(choices: argparse.ArgumentParser) -> None:
+    """Add the options of ``bfl list``."""
+    choices.add_argument("kind", nargs="?", default="", help="a key; without one, all kinds")
+    choices.add_argument("--markdown", action="store_true", help="as the page docs/parts.md")
+    choices.set_defaults(run=list_choices)
+
+
+def add_keys_to(keys: argparse.ArgumentParser) -> None:
+    """Add the options of ``bfl keys``."""
+    keys.add_argument("--toml", action="store_true", help="as TOML")
+    keys.add_argument("--markdown", action="store_true", help="as the page docs/keys.md")
+    keys.set_defaults(run=list_keys)
+
+
+def add_glossary_to(glossary: argparse.ArgumentParser) -> None:
+    """Have ``bfl glossary`` print its page; it has no options."""
+    glossary.set_defaults(run=print_glossary)
+
+
+def _registries() -> dict[str, Registry]:  # type: ignore[type-arg]
+    return {registry.kind: registry for registry in (dataset_sources, *REGISTRIES)}
+
+
+def list_choices(given: argparse.Namespace) -> None:
+    """Print what is registered under a key, or under all."""
+    registries = _registries()
+    if given.kind and given.kind not in registries:
+        raise ConfigurationError(unknown_name("kind", given.kind, registries))
+    # A pooling rule's name is a strategy as well.
+    shown = {given.kind, "pooling"} if given.kind == "strategy" else {given.kind or "all"}
+    tables = [_choices_table(r) for kind, r in registries.items() if shown & {kind, "all"}]
+    if given.markdown:
+        print(_PARTS, *map(as_markdown, tables), sep="\n", end="")
+        return
+    console().print(*tables, sep="\n")
+
+
+def _choices_table(registry: Registry) -> Table:  # type: ignore[type-arg]
+    table = Table(title=registry.kind, title_justify="left")
+    for header in ("name", "aliases", "settings", "what"):
+        table.add_column(header, overflow="fold")
+    for component in registry.classes():
+        settings = settings_of(component)
+        table.add_row(
+            component.name,
+            ", ".join(component.aliases),
+            ", ".join(f"{key} ({field.default})" for key, field in settings.items()),
+            escape(component.summary()),
+        )
+    return table
+
+
+def print_glossary(given: argparse.Namespace) -> None:
+    """Print the page ``docs/glossary.md``."""
+    print(glossary_page({kind.key: kind.description for kind in SLOTS}), end="")
+
+
+def list_keys(given: argparse.Namespace) -> None:
+    """Print all keys with their defaults."""
+    if given.toml:
+        import tomli_w
+
+        print(tomli_w.dumps(unset_values()), end="")
+        return
+    by_key: dict[str, list[Setting]] = {}
+    for setting in settings():
+        by_key.setdefault(setting.key, []).append(setting)
+    table = Table()
+    for header in ("key", "type", "default", "meaning"):
+        table.add_column(header, overflow="fold")
+    for key, declared in by_key.items():
+        table.add_row(key, declared[0].type, _defaults(declared), escape(_meaning(declared)))
+    if given.markdown:
+        print(_KEYS, as_markdown(table), sep="\n", end="")
+        return
+    console().print(table)
+
+
+def _defaults(declared: Sequence[Setting]) -> str:
+    """Return a key's default, or its defaults with the parts that have them."""
+    readers: dict[str, list[str]] = {}
+    for setting in declared:
+        readers.setdefault(repr(setting.default), []).append(setting.reader.split(" ")[-1])
+    if len(readers) == 1:
+        return next(iter(readers))
+    return ", ".join(f"{default} ({', '.join(names)})" for default, names in readers.items())
+
+
+def _meaning(declared: Sequence[Setting]) -> str:
+    """Return what a key means, and which parts read it."""
+    kinds: dict[str, list[str]] = {}
+    for setting in declared:
+        kind, _, name = setting.reader.partition(" ")
+        kinds.setdefault(kind, []).append(name)
+    readers = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items() if kind)
+    return f"{declared[0].description} ({readers})" if readers else declared[0].description
