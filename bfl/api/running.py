@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
 from bfl.api.alone import running_alone
 from bfl.api.arrays import Data, stored
@@ -17,7 +18,9 @@ from bfl.configuration import resolve
 from bfl.configuration.settings import without_former_strategy
 from bfl.configuration.sources import is_all_given, read_config_file
 from bfl.engine.flower import FlowerApp, RayEngine, run_serially
+from bfl.engine.run import EngineRun, OnRound
 from bfl.errors import ConfigurationError, unknown_name
+from bfl.experiments.results.progress import Follower
 from bfl.experiments.run.simulation import (
     BACKENDS,
     agree_on_clients,
@@ -31,6 +34,10 @@ from bfl.printing import print_anywhere
 from bfl.registry import kebab
 
 
+def _nothing(*_: object, **__: object) -> None:
+    """Do nothing, in place of what shows a run."""
+
+
 def run(
     configuration: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     /,
@@ -38,7 +45,9 @@ def run(
     data: Data | None = None,
     backend: str = "ray",
     backend_config: Mapping[str, Any] | None = None,
-    verbose: bool = False,
+    on_round: OnRound = _nothing,
+    verbose: bool = True,
+    engine_log: bool = False,
     **keys: Any,
 ) -> Result:
     """Make a run and return its results.
@@ -52,7 +61,11 @@ def run(
         backend: ``"ray"``, Flower's engine on this machine or on a cluster; or ``"serial"``, in
             this process, one client after the other. The posterior is the same.
         backend_config: Flower's, for instance ``{"client_resources": {"num_gpus": 0.1}}``.
-        verbose: Whether Flower and Ray log what they do.
+        on_round: Called on the server after each round with its number, from 1; its metrics, as in
+            ``Result.rounds``; and its posterior, vectors of means (P,), variances (P,) and point
+            parameters (Q,), which it must not change. What it raises ends the run.
+        verbose: Whether the terminal shows the run; False: nothing.
+        engine_log: Whether Flower and Ray log what they do.
         keys: The keys of a configuration with underscores for hyphens: ``local_epochs=1`` (``bfl
             keys`` lists them all); those not given have their defaults.
 
@@ -60,7 +73,8 @@ def run(
         ConfigurationError: A key or a value is refused, or another thread makes a run; nothing has
             been started.
         DataError: The data are not what their format promises.
-        RunError: The federation could not go on; its finished rounds are saved.
+        RunError: The federation could not go on, or ``on_round`` raised an error; its finished
+            rounds are saved.
 
     Example:
         ``bfl.run(strategy="conflation", clients=3, rounds=5).metrics["accuracy"]``
@@ -81,12 +95,14 @@ def run(
     output_dir = Path(resolved.keys.output_dir).absolute()
     overrides = {**overrides, "name": name, "output-dir": str(output_dir)}
     with running_alone():
-        check(app, overrides, count, backend=backend)
+        check(app, overrides, count, backend=backend, say=print if verbose else _nothing)
+        followed = None if verbose else Follower(Console(quiet=True), _nothing)
+        engine_run = EngineRun(followed, on_round=on_round)
         if backend == "serial":
-            run_serially(app, overrides, count, engine_config)
+            run_serially(app, overrides, count, engine_config, engine_run)
         else:
-            with RayEngine(app, engine_config, most_clients=count, verbose=verbose) as engine:
-                engine.run(overrides, count)
+            with RayEngine(app, engine_config, most_clients=count, verbose=engine_log) as engine:
+                engine.run(overrides, count, engine_run)
     return load(output_dir / name)
 
 

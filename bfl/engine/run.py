@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +10,12 @@ from bfl.errors import RunError
 
 if TYPE_CHECKING:
     from bfl.experiments.results.progress import Follower
+    from bfl.posteriors import Posterior
 
 INTERRUPTED = "the run has been interrupted"
+
+OnRound = Callable[[int, Mapping[str, Any], "Posterior"], object]
+"""Callback with each round that is over: its number, metrics and posterior."""
 
 _in_progress: list[EngineRun] = []
 
@@ -25,10 +29,17 @@ class EngineRun:
     Args:
         follower: Who shows the run's rounds; by default the run shows them itself.
         advice: What the user can do when the run ends early; by default what the ServerApp says.
+        on_round: Called with the number, the metrics and the posterior of each round that is over.
     """
 
-    def __init__(self, follower: Follower | None = None, advice: str = "") -> None:
+    def __init__(
+        self,
+        follower: Follower | None = None,
+        advice: str = "",
+        on_round: OnRound = lambda *_: None,
+    ) -> None:
         self.follower = follower
+        self.on_round = on_round
         self.client_threads: int | None = None
         """The threads of clients that compute in this process; None: they have their own."""
         self._advice = advice

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bfl.engine.resources import resident_memory
+from bfl.engine.run import OnRound
+from bfl.errors import RunError
 from bfl.experiments.results.best import BestPosterior
 from bfl.experiments.results.collapse import CollapseWatch
 from bfl.experiments.results.progress import ProgressReport
@@ -28,6 +30,7 @@ class RoundRecorder:
         privacy: Reckons the run's ε, where it has noise.
         hidden: What records say in place of numbers that nobody knows, or shall know; of single
             clients they say nothing in their place.
+        on_round: What the user calls with each round's number, metrics and posterior.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class RoundRecorder:
         log: LiveLog | None = None,
         privacy: PrivacyAccount | None = None,
         hidden: Mapping[str, str] | None = None,
+        on_round: OnRound = lambda *_: None,
     ) -> None:
         self.folder = folder
         self.progress = progress
@@ -49,10 +53,15 @@ class RoundRecorder:
         self.log = log
         self.privacy = privacy
         self.hidden = hidden or {}
+        self.on_round = on_round
         self.checkpoints = Checkpoints(folder)
 
     def record(self, finished: Round) -> bool:
-        """Write and show a round; return whether it was the last one, whatever ``rounds`` says."""
+        """Write and show a round; return whether it was the last one, whatever ``rounds`` says.
+
+        Raises:
+            RunError: The user's ``on_round`` raised an error; the round is saved.
+        """
         known = self.privacy.epsilons() if self.privacy else {}
         metrics = {**finished.metrics, **known}
         entry = {
@@ -81,6 +90,12 @@ class RoundRecorder:
             self.log.round(entry)
         if finished.posterior.size:
             self.watch.look(finished.metrics, self.samples, f"round {finished.number}")
+        try:
+            self.on_round(finished.number, metrics, finished.posterior)
+        except Exception as error:
+            name = getattr(self.on_round, "__qualname__", repr(self.on_round))
+            where = f"on_round, {name}, raised in round {finished.number}"
+            raise RunError(f"{where}: {error!r}") from error
         return stop or not self.begin(finished.number + 1)
 
     def begin(self, server_round: int) -> bool:

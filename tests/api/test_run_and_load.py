@@ -17,6 +17,7 @@ import pytest
 import bfl
 from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.posteriors import Posterior
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"stratgy": "conflation"}, "did you mean 'strategy'"),
@@ -86,18 +87,28 @@ def test_a_result_holds_what_the_folder_holds(result: bfl.Result, small: dict[st
 @pytest.mark.slow
 @AFTER_THE_RESULT
 def test_a_configuration_can_be_a_file_or_a_mapping_and_keys_win(
-    result: bfl.Result, tmp_path: Path
+    result: bfl.Result, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """NumPy's numbers and paths are taken as well."""
-    for name, given in {
-        "file": result.folder / "config.toml",
-        "mapping": result.configuration,
-    }.items():
-        again = bfl.run(given, backend="serial", name=name, output_dir=tmp_path, rounds=np.int64(1))
-        assert again.folder == tmp_path / name
-        assert again.configuration["rounds"] == 1
-        first = result.rounds[0]["posterior-sha256"]
-        assert again.rounds[0]["posterior-sha256"] == first
+    """NumPy's numbers and paths are taken as well; a callback sees rounds, and can end the run."""
+    seen: list[tuple[int, Any, str]] = []
+
+    def look(number: int, metrics: Any, posterior: Posterior) -> None:
+        seen.append((number, metrics["accuracy"], posterior.digest()))
+        if len(seen) == 2:
+            raise KeyError("enough")
+
+    given = result.folder / "config.toml"
+    keys = {"backend": "serial", "output_dir": tmp_path, "on_round": look, "verbose": False}
+    bfl.run(given, name="file", rounds=np.int64(1), **keys)
+    with pytest.raises(BflError, match=r"look, raised in round 1: KeyError\('enough'\)"):
+        bfl.run(result.configuration, name="mapping", rounds=2, **keys)
+    first = result.rounds[0]
+    assert seen == 2 * [(1, first["accuracy"], first["posterior-sha256"])]
+    assert not capfd.readouterr().out
+    for name, rounds in {"file": 1, "mapping": 2}.items():
+        again = bfl.load(tmp_path / name)
+        assert again.configuration["rounds"] == rounds
+        assert [r["posterior-sha256"] for r in again.rounds] == [first["posterior-sha256"]]
     with pytest.raises(ConfigurationError, match="holds another run"):
         bfl.run(result.configuration, backend="serial", name="file", output_dir=tmp_path)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,14 @@ def agree_on_clients(
     return count, merged
 
 
-def check(app: FlowerApp, overrides: Mapping[str, Any], clients: int, *, backend: str) -> None:
+def check(
+    app: FlowerApp,
+    overrides: Mapping[str, Any],
+    clients: int,
+    *,
+    backend: str,
+    say: Callable[..., None] = print,
+) -> None:
     """Refuse, before the engine starts, what can be known to be wrong with this project's app.
 
     What is being started is said at once: the first imports take seconds.
@@ -97,7 +104,7 @@ def check(app: FlowerApp, overrides: Mapping[str, Any], clients: int, *, backend
     configuration = resolve(app.run_config(overrides))
     check_output(configuration)
     for warning in unread_settings(configuration, overrides):
-        print(f"warning: {warning}", file=sys.stderr)
+        say(f"warning: {warning}", file=sys.stderr)
     where = "this process" if backend == "serial" else "Ray actors"
-    print(f"run of {clients} clients in {where}: {configuration.title}", flush=True)
+    say(f"run of {clients} clients in {where}: {configuration.title}", flush=True)
     app.check_before_start(configuration, clients)
