@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from bfl.closing.curvature import Form
+from bfl.closing import Closing
+from bfl.closing.bayesian_head import BayesianHead
+from bfl.closing.curvature import Form
+from bfl.closing.feature_density import FeatureDensity
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results" / "closing.md"
@@ -38,9 +40,14 @@ METHODS = {
 OTHERS = ("prior at 0", "temperature")
 """Further closing rounds tried with FedAvg."""
 
+STAGES = "stages"
+"""The line with a density of features of every stage."""
+
 CURVATURES: tuple[Form, ...] = ("full", "blocks", "kronecker", "bound")
 FEATURES, CLASSES, PARAMETERS = 64, 10, 75_722
-"""Width in and out of ResNet-8's last layer, and the numbers in a message of its points."""
+STAGE_WIDTHS = (16, 32)
+"""Width in and out of ResNet-8's last layer, and the numbers in a message of its points; and what
+the convolutions take that widen it."""
 
 PARTITIONS = {"iid": "IID", "dirichlet": "Dirichlet 0.5", "shards": "2-class"}
 FAR = {"digits": ("inverted", "noised"), "fashion-mnist": ("mnist",)}
@@ -85,7 +92,7 @@ def lines(study: str) -> list[Line]:
         keys = result.configuration
         key = (keys["dataset"], PARTITIONS[keys["partition"]], keys["rounds"], _method(keys))
         found.setdefault(key, {})[keys["seed"]] = result.metrics
-    orders = [list(PARTITIONS.values()), [*METHODS.values(), *OTHERS, *CURVATURES]]
+    orders = [list(PARTITIONS.values()), [*METHODS.values(), *OTHERS, STAGES, *CURVATURES]]
     ordered = sorted(
         found, key=lambda key: (key[0], orders[0].index(key[1]), key[2], orders[1].index(key[3]))
     )
@@ -95,6 +102,8 @@ def lines(study: str) -> list[Line]:
 def _method(keys: Mapping[str, Any]) -> str:
     if "temperature" in keys["closing"]:
         return "temperature"
+    if keys.get("density-features") == "stages":
+        return STAGES
     if keys["head-prior"] == "zero":
         return "prior at 0"
     if keys["head-curvature"] != "blocks":
@@ -189,7 +198,7 @@ def goals(found: Sequence[Line], price: Mapping[str, float]) -> list[str]:
             worst = min(values, key=lambda told: sign * values[told])
             cells = (data, name, f"{met} of {len(values)}", worst.partition(", ")[2])
             rows.append(f"| {' | '.join(cells)} | {values[worst]:.3f} |")
-    share = message_share("blocks", density=True)
+    share = message_share(BayesianHead(), FeatureDensity())
     once = (
         ("closing's computation ≤ 0.05 of FedAvg's", 0.05, price["closing"]),
         ("largest message of a closing ≤ 0.6 of ResNet-8's", 0.6, share),
@@ -199,14 +208,11 @@ def goals(found: Sequence[Line], price: Mapping[str, float]) -> list[str]:
     return rows
 
 
-def message_share(form: Form, *, density: bool = False) -> float:
+def message_share(*chain: Closing) -> float:
     """Return the length of a client's sums in a round, as a share of a message of ResNet-8."""
-    from bfl.closing.bayesian_head import BayesianHead
     from bfl.closing.chain import length
-    from bfl.closing.feature_density import FeatureDensity
 
-    chain = (BayesianHead(head_curvature=form), *([FeatureDensity()] if density else []))
-    return length(chain, FEATURES, CLASSES) / PARAMETERS
+    return length(chain, FEATURES, CLASSES, STAGE_WIDTHS) / PARAMETERS
 
 
 def curvatures(
@@ -229,7 +235,10 @@ def curvatures(
             cells = [partition, form, str(len(seeds)), f"{100 * accuracy:.1f}"]
             cells += [f"{value:.3f}" for value in rest]
             cells.append(" to ".join(dict.fromkeys(f"{n:.0f}" for n in (min(made), max(made)))))
-            cells += [f"{message_share(form):.2f}", f"{1000 * price['curvatures'][form]:.0f}"]
+            cells += [
+                f"{message_share(BayesianHead(head_curvature=form)):.2f}",
+                f"{1000 * price['curvatures'][form]:.0f}",
+            ]
             rows.append(f"| {' | '.join(cells)} |")
     return rows
 
@@ -263,6 +272,28 @@ def tried(found: Sequence[Line], others: Sequence[Line]) -> list[str]:
             row = f"| {' | '.join([*cells, *(f'{value:.3f}' for value in rest)])} |"
             if row not in rows:
                 rows.append(row)
+    return rows
+
+
+def stages(found: Sequence[Line], others: Sequence[Line]) -> list[str]:
+    """Return the lines of the table of what the density of features sees, with FedAvg."""
+    sources = (NEAR, *FAR["digits"])
+    heads = ["partition", "features of", *(f"AUROC {source}" for source in sources)]
+    heads += ["seeds above in all three", "largest message, of ResNet-8's"]
+    rows = [f"| {' | '.join(heads)} |", f"| {' | '.join(['---'] * 2 + ['---:'] * 5)} |"]
+    names = [f"ood-{source}-{DENSITY}-auroc" for source in sources]
+    # Sums of the last layer and of stages have a round each.
+    own = FeatureDensity(density_features="stages")
+    shares = message_share(BayesianHead(), FeatureDensity()), message_share(own)
+    for line in (x for x in others if x.key[3] == STAGES):
+        last = next(x for x in found if x.key == (*line.key[:3], "FedAvg"))
+        above = sum(all(run[n] > last.runs[s][n] for n in names) for s, run in line.runs.items())
+        counts = ("", f"{above} of {len(line.runs)}")
+        for what, each, count, share in zip(
+            ("last", STAGES), (last, line), counts, shares, strict=True
+        ):
+            cells = [line.key[1], what, *(f"{each.mean(name):.3f}" for name in names), count]
+            rows.append(f"| {' | '.join(cells)} | {share:.2f} |")
     return rows
 
 
@@ -337,6 +368,7 @@ def sections() -> dict[str, list[str]]:
         "goals": goals(found, price),
         "training": training([x for x in found if x.key[3] in ("FedAvg", "NWA")]),
         "tried": tried(found, lines(TRIED)),
+        "stages": stages(found, lines(TRIED)),
         "curvatures": curvatures(found, lines(TRIED), price),
         "masked": masked(found, lines(MASKED)),
     }
