@@ -222,7 +222,7 @@ def _problem(
 ) -> str | None:
     """Return what is wrong with sums over so many examples; None if nothing is."""
     most = greatest(examples)
-    beyond = int(np.count_nonzero(np.abs(sums.point) > most))
+    beyond = int(np.count_nonzero(~(np.abs(sums.point) <= most)))
     if beyond:
         return f"{beyond} of {sums.point.size} sums are beyond ±{most:g}"
     return implausible(

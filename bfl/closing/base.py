@@ -153,7 +153,14 @@ class Closing(Component, ABC):
         """
         return None
 
-    def implausible(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
+    def implausible(
+        self,
+        sums: Sums,
+        examples: int,
+        *,
+        noised: bool = False,
+        beside: Mapping[str, Sums] | None = None,
+    ) -> str | None:
         """Return why no such number of examples has such sums; None if one may.
 
         Honest sums pass, also rounded to float32 or to a grid as fine as that of masked sums.
@@ -162,6 +169,7 @@ class Closing(Component, ABC):
             sums: The sums of a client, or of several.
             examples: How many examples it has trained on; it has held back at most as many.
             noised: Whether the sums have noise, and may be any but those that get none.
+            beside: The sums of all closings of the round, by the closing's name.
         """
         return None
 

@@ -152,10 +152,19 @@ class BayesianHead(Closing):
             **forms.lengths(self.head_curvature, with_one, classes),
         }
 
-    def implausible(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
+    def implausible(
+        self,
+        sums: Sums,
+        examples: int,
+        *,
+        noised: bool = False,
+        beside: Mapping[str, Sums] | None = None,
+    ) -> str | None:
         """Return what of n, ℓ, the gradient or the curvature so many examples cannot have.
 
-        Residuals e_y − p of an example add up to 0, and their absolute values to 2 at most.
+        Residuals r = e_y − p of an example add up to 0, their absolute values to 2 (1 − p_y), and
+        their squares to no more; 1 − p_y is at most 1 and at most −log p_y. So ‖Σ φ r‖² is at most
+        Σ φ² Σ 2 min(1, −log p_y) for each feature, by Cauchy and Schwarz.
         """
         if abs(float(sums["examples"]) - examples) > forms.WHOLE:
             return f"they are of {float(sums['examples']):g}"
@@ -163,14 +172,30 @@ class BayesianHead(Closing):
             return None
         if sums["log-likelihood"] > forms.ROUNDED * examples:
             return "a log-likelihood above 0"
-        sizes = np.abs(sums["gradient"]).sum(axis=1)
-        off = np.abs(sums["gradient"].sum(axis=1))
-        slack = forms.ROUNDED * examples
-        if sizes[-1] > 2.0 * examples + slack or (off > forms.ROUNDED * sizes + slack).any():
+        gradient, slack = sums["gradient"], forms.ROUNDED * examples
+        sizes, off = np.abs(gradient).sum(axis=1), np.abs(gradient.sum(axis=1))
+        if (off > forms.ROUNDED * sizes + slack).any():
             return "a gradient of no residuals"
-        names = forms.shapes(self.head_curvature, 1, 1)
-        own = {name: sums[name] for name in names}
-        return forms.implausible(self.head_curvature, own, examples, sums["gradient"].shape[1])
+        wrong = 2.0 * min(examples, -float(sums["log-likelihood"])) + slack
+        squares = self._squares(sums, examples, beside or {})
+        most = squares * wrong * (1.0 + forms.ROUNDED) + slack**2
+        if sizes[-1] > wrong or ((gradient**2).sum(axis=1) > most).any():
+            return "a gradient that is too large for the log-likelihood or the features"
+        own = {name: sums[name] for name in forms.shapes(self.head_curvature, 1, 1)}
+        classes = gradient.shape[1]
+        return forms.implausible(self.head_curvature, own, examples, squares, wrong, classes)
+
+    def _squares(self, sums: Sums, examples: int, beside: Mapping[str, Sums]) -> Array:
+        """Return at most Σ φ² of each feature, the 1 among them, as far as sums tell it."""
+        most = np.full(len(sums["gradient"]), examples * FEATURE_BOUND**2)
+        density = beside.get("feature-density", {})
+        if "of-features" in sums:
+            most = np.maximum(np.diag(forms.unpacked(sums["of-features"])), 0.0)
+        elif "second" in density and density["counts"].sum() > examples - forms.WHOLE:
+            by_class = [np.diag(forms.unpacked(each)) for each in density["second"]]
+            most[:-1] = np.maximum(np.sum(by_class, axis=0), 0.0)
+        most[-1] = examples
+        return most + forms.ROUNDED * examples
 
     def fold(self, known: Known, sums: Sums) -> Known:
         """Return the weights after one more step, or, in the last round, their posterior."""

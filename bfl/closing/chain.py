@@ -131,8 +131,10 @@ def implausible(
         stages: The widths of the stages before.
         noised: Whether they have privacy's noise.
     """
-    for each, sums in _by_closing(chain, known, vector, features, classes, stages):
-        if problem := each.implausible(sums, examples, noised=noised):
+    found = list(_by_closing(chain, known, vector, features, classes, stages))
+    beside = {each.name: sums for each, sums in found}
+    for each, sums in found:
+        if problem := each.implausible(sums, examples, noised=noised, beside=beside):
             return f"sums for {each.name} that {examples} examples cannot have: {problem}"
     return None
 

@@ -73,7 +73,14 @@ class Conformal(Closing):
         np.add.at(counts, (examples.labels, _bins(found)), 1.0)
         return {"scores": counts}
 
-    def implausible(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
+    def implausible(
+        self,
+        sums: Sums,
+        examples: int,
+        *,
+        noised: bool = False,
+        beside: Mapping[str, Sums] | None = None,
+    ) -> str | None:
         """Return what of the histograms so many examples cannot have."""
         counts = sums["scores"]
         if (np.abs(counts - np.rint(counts)) > WHOLE).any() or counts.min() < -WHOLE:

@@ -170,32 +170,44 @@ def curvature(
     return Curvature(scaled, rotation)
 
 
-def implausible(form: Form, sums: Sums, examples: int, classes: int) -> str | None:
+def implausible(
+    form: Form, sums: Sums, examples: int, squares: Array, wrong: float, classes: int
+) -> str | None:
     """Return why the curvature of so many examples cannot be such; None if it may.
 
-    Its blocks have no negative minors of one or two rows, and the constant feature bounds them: no
-    p (1 − p) is above 1/4.
+    It is positive semi-definite. No p (1 − p) is above 1/4, and those of an example add up to
+    1 − Σ p², at most 1 − 1/C and at most 2 (1 − p_y).
 
     Args:
         form: The form.
         sums: What ``measure`` gives, of a client.
         examples: How many examples it is of.
+        squares: (F,) at most Σ φ² of each feature, the 1 among them.
+        wrong: At most Σ 2 (1 − p_y).
         classes: The number C of classes.
     """
     slack = ROUNDED * examples
-    most = {"full": 0.25, "blocks": 0.25, "kronecker": 1.0, "bound": 1.0}[form] * examples
     triangles = sums["by-class"] if form == "blocks" else [sums[name] for name in sorted(sums)]
+    diagonals = []
     for matrix in map(unpacked, triangles):
-        diagonal = np.diag(matrix)
-        lengths = np.sqrt(np.maximum(diagonal, 0.0))
-        rounding = slack + ROUNDED * max(diagonal.max(), 0.0)
-        if diagonal.min() < -rounding:
+        rounding = slack + ROUNDED * max(np.abs(matrix).max(), 0.0)
+        if np.linalg.eigvalsh(matrix)[0] < -rounding:
             return "a curvature below 0"
-        if (np.abs(matrix) > np.outer(lengths, lengths) * (1.0 + ROUNDED) + rounding).any():
-            return "a curvature with correlations beyond 1"
-        width = len(matrix) // classes if form == "full" else len(matrix)
-        if diagonal[width - 1 :: width].max() > most + slack:
-            return f"a curvature of the constant feature above {most:g}"
+        diagonals.append(np.diag(matrix))
+    of_labels = diagonals[0][:, None]  # Σ p (1 − p) by class and, but for Kronecker's, by feature
+    if form in ("kronecker", "bound"):
+        if np.abs(diagonals[-1][-1] - examples) > slack:
+            return f"a curvature of {diagonals[-1][-1]:g} examples"
+        of_labels = of_labels if form == "kronecker" else np.zeros((classes, 1))
+    else:
+        of_labels = np.reshape(diagonals, (classes, -1))
+        most = (1.0 - 1.0 / classes) * squares
+        if (of_labels.sum(axis=0) > most * (1.0 + ROUNDED) + slack).any():
+            return "a curvature beyond that of its features"
+    if of_labels[:, -1].max() > 0.25 * examples + slack:
+        return "a curvature of more examples"
+    if of_labels[:, -1].sum() > min(wrong, (1.0 - 1.0 / classes) * examples) + slack:
+        return "a curvature that is too large for the log-likelihood"
     return None
 
 

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from bfl.closing.base import (
     DEVIATION,
+    FEATURE_BOUND,
     LONGEST,
     Array,
     Closing,
@@ -125,7 +126,14 @@ class FeatureDensity(Closing):
         """Return those of a count, of φ and of φφᵀ, as each example has one class."""
         return {"counts": 1.0, "first": longest, "second": longest**2}
 
-    def implausible(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
+    def implausible(
+        self,
+        sums: Sums,
+        examples: int,
+        *,
+        noised: bool = False,
+        beside: Mapping[str, Sums] | None = None,
+    ) -> str | None:
         """Return what of the counts or moments so many examples cannot have."""
         counts = sums["counts"]
         if noised:
@@ -135,11 +143,18 @@ class FeatureDensity(Closing):
         if counts.sum() > examples + WHOLE:
             return f"they are of {counts.sum():g}"
         for first, second in _moments(sums):
-            squares = np.stack([np.diag(unpacked(each)) for each in second])
+            matrices = np.stack([unpacked(each) for each in second])
+            squares = np.diagonal(matrices, axis1=1, axis2=2)
+            longest = FEATURE_BOUND**2 * counts * (1.0 + ROUNDED) + ROUNDED * examples
+            if (squares.sum(axis=1) > longest).any():
+                return "second moments of features that are too long"
+            rounding = ROUNDED * (examples + np.abs(matrices).max(axis=(1, 2)))
+            if (np.linalg.eigvalsh(matrices)[:, 0] < -rounding).any():
+                return "second moments below 0"
             # Cauchy and Schwarz, of Σ φ by feature and class.
             most = np.maximum(counts, 0.0)[:, None] * np.maximum(squares, 0.0)
-            rounding = ROUNDED * (np.abs(first) + examples)
-            if (np.abs(first) > np.sqrt(most) * (1.0 + ROUNDED) + rounding).any():
+            slack = ROUNDED * (np.abs(first) + examples)
+            if (np.abs(first) > np.sqrt(most) * (1.0 + ROUNDED) + slack).any():
                 return "means beyond the root of second moments"
         return None
 

@@ -48,7 +48,14 @@ class Temperature(Closing):
         sums = [log_softmax(logits / t)[rows, examples.labels] for t in GRID]
         return {"by-temperature": np.maximum(sums, -(FEATURE_BOUND**2)).sum(axis=1)}
 
-    def implausible(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
+    def implausible(
+        self,
+        sums: Sums,
+        examples: int,
+        *,
+        noised: bool = False,
+        beside: Mapping[str, Sums] | None = None,
+    ) -> str | None:
         """Return that a log-likelihood is above 0, if one is."""
         above = sums["by-temperature"].max() > ROUNDED * examples
         return "a log-likelihood above 0" if above else None

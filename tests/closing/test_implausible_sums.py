@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from test_closings import CLASSES, FEATURES, all_closings, examples, start
 
 from bfl.closing.base import HEAD, Closing, Examples, with_one
+from bfl.closing.bayesian_head import BayesianHead
 from bfl.closing.chain import implausible, measured, told
+from bfl.closing.curvature import packed
+from bfl.closing.feature_density import FeatureDensity
 
 FACTORS = {"examples": [1.5, 0.0, -1.0], "counts": [2.0, 0.9, -1.0], "second": [0.0, -1.0]}
 """By what an honest client's sums of a name are multiplied; others by −1."""
@@ -54,3 +57,81 @@ def test_honest_sums_pass_and_changed_ones_do_not(closing, seed, count, scale, s
             changed = vector.copy()
             changed[part] *= factor
             assert problem(changed) or light or name in ("gradient", "first"), (name, factor)
+
+
+FORMS = ("full", "blocks", "kronecker", "bound")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("beside", [(), (FeatureDensity(density_least_count=1),)])
+@settings(max_examples=25, deadline=None)
+@given(
+    count=st.integers(1, 60),
+    size=st.sampled_from([0.3, 5.0, 400.0]),
+    margin=st.sampled_from([0.1, 3.0, 60.0]),
+    right=st.booleans(),
+)
+def test_the_largest_honest_sums_pass_and_lies_beyond_them_do_not(
+    form, beside, count, size, margin, right
+) -> None:
+    """Copies of one example, for which Cauchy's and Schwarz's inequality is an equality."""
+    chain = (BayesianHead(head_curvature=form), *beside)
+    features, labels = np.full((count, FEATURES), size / 2), np.full(count, 0 if right else 1)
+    own = Examples(with_one(features), labels, CLASSES)
+    begin = {**start(), HEAD: np.zeros((FEATURES + 1, CLASSES))}
+    begin[HEAD][-1, 0] = margin
+    vector = measured(chain, told(chain, begin), own, own)
+    parts, place = {}, 0
+    for each in chain:
+        for name, shape in each.shapes(FEATURES, CLASSES).items():
+            parts[name] = slice(place, place + int(np.prod(shape)))
+            place += int(np.prod(shape))
+
+    def problem(**changes: np.ndarray | float) -> str | None:
+        lie = vector.copy()
+        for name, value in changes.items():
+            lie[parts[name.replace("_", "-")]] = value
+        return implausible(chain, begin, lie, FEATURES, CLASSES, count)
+
+    assert problem() is None
+    gradient = vector[parts["gradient"]].reshape(FEATURES + 1, CLASSES)
+    surely = -vector[parts["log-likelihood"]][0] < 1e-3 * count
+    # As for a wrong label of each example, where ℓ says that all are nearly right.
+    wrong = np.outer([*(FEATURES * [size / 2]), 1.0], [-1.0, 1.0, 0.0]) * count
+    assert problem(gradient=wrong.ravel()) or not surely
+    if right or margin == 0.1:
+        assert problem(gradient=(4.0 * count + gradient * 0 + [1, -1, 0]).ravel())
+    else:
+        further = 1.05 if margin == 60.0 else 1.3
+        of_bias = gradient.copy()
+        of_bias[-1] *= further
+        assert problem(gradient=of_bias.ravel())
+        if beside or form in ("kronecker", "bound"):
+            longer = gradient.copy()
+            longer[0] *= further
+            assert problem(gradient=longer.ravel())
+    if form in ("full", "blocks") and beside:
+        width = (FEATURES + 1) * CLASSES if form == "full" else FEATURES + 1
+        far = packed(np.diag([0.3 * count * size**2] * width))
+        name = "hessian" if form == "full" else "by_class"
+        assert problem(**{name: np.tile(far, 1 if form == "full" else CLASSES)})
+    if form == "blocks" and margin == 60.0 and right:
+        flat = packed(np.diag([0.0] * FEATURES + [0.1 * count]))
+        assert problem(by_class=np.tile(flat, CLASSES))
+
+
+def test_moments_without_a_root_are_refused() -> None:
+    """Of features of zero length in one direction, which two by two are no more than alike."""
+    density = (FeatureDensity(density_least_count=1),)
+    own = Examples(with_one(np.ones((10, FEATURES))), np.zeros(10, int), CLASSES)
+    vector = measured(density, {}, own, own)
+    one = np.full((FEATURES, FEATURES), -6.0) + 16.0 * np.eye(FEATURES)
+    lie = vector.copy()
+    start_of = CLASSES + CLASSES * FEATURES
+    assert np.linalg.eigvalsh(one)[0] < -1
+    lie[CLASSES:start_of] = 0.0
+    lie[start_of : start_of + one.size // 2 + FEATURES // 2] = packed(one)
+    assert implausible(density, {}, vector, FEATURES, CLASSES, 10) is None
+    assert implausible(density, {}, lie, FEATURES, CLASSES, 10)
+    lie[start_of : start_of + one.size // 2 + FEATURES // 2] = packed(1.1e6 * 10 * np.eye(FEATURES))
+    assert implausible(density, {}, lie, FEATURES, CLASSES, 10)
