@@ -84,7 +84,7 @@ def own_test_metrics(
     # Without all of its network at the server a client evaluates by itself (clients.evaluation).
     if configuration.shared.partial:
         return {}
-    if keys.task == "regression":  # numbers have no accuracy
+    if keys.task != "classification":
         return {}
     if not node.dataset or not keys.evaluate_every or task.server_round % keys.evaluate_every:
         return {}

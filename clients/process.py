@@ -22,7 +22,7 @@ from bfl.texts import from_json
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Training images (N, H, W, C), labels (N,), and numbers (N,) in their place in regression."""
+    """Training images (N, H, W, C), labels (N,), and the answers of other tasks in their place."""
 
     images: Images
     labels: npt.NDArray[np.integer[Any]]
@@ -86,7 +86,9 @@ def own_data(location: str, reading: Reading = AS_STORED) -> TrainingData:
 
 
 def _training_data(dataset: Dataset) -> TrainingData:
-    targets = np.asarray(dataset.trained_on, np.float32) if dataset.target else None
+    targets = (
+        np.asarray(dataset.trained_on, np.float32) if dataset.train_targets is not None else None
+    )
     return TrainingData(dataset.train_images, dataset.train_labels, targets)
 
 

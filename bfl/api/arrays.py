@@ -13,6 +13,7 @@ import numpy.typing as npt
 from bfl.data.datasets.archive import CALLED
 from bfl.data.datasets.base import digest_of
 from bfl.data.datasets.subset import train_and_test
+from bfl.data.datasets.table import LABEL
 from bfl.errors import ConfigurationError, DataError
 from bfl.files import write_atomically
 
@@ -30,8 +31,8 @@ def stored(data: Data, output_dir: str, test_share: float) -> str:
     """Return the key ``dataset`` of data in memory, which are written to a file once.
 
     Args:
-        data: Images (N, H, W[, C]) or rows (N, columns) with labels (N,); both splits of images
-            with their labels; or a data frame.
+        data: Images (N, H, W[, C]) or rows (N, columns) with labels (N,), or 0 and 1 of several
+            labels (N, L); both splits of images with their labels; or a data frame.
         output_dir: The key ``output-dir``.
         test_share: The key ``test-share``, for images without a test part.
 
@@ -54,10 +55,12 @@ def stored(data: Data, output_dir: str, test_share: float) -> str:
         raise DataError(f"data has {len(x)} examples and {len(y)} labels")
     if x.ndim == 2 and len(arrays) == 2:
         frame = pandas.DataFrame(x, columns=[f"x{number}" for number in range(x.shape[1])])
-        return _stored_table(frame.assign(target=y), output_dir)
+        columns = {f"{LABEL}{number}": column for number, column in enumerate(y.T)}
+        answers = columns if y.ndim == 2 else {"target": y}
+        return _stored_table(frame.assign(**answers), output_dir)
     if len(arrays) == 2:
-        _, classes = np.unique(y, return_inverse=True)
-        train, test = train_and_test(classes.astype(np.int64), test_share)
+        _, classes = np.unique(y, axis=0, return_inverse=True)
+        train, test = train_and_test(classes.reshape(-1).astype(np.int64), test_share)
         arrays = [x[train], y[train], x[test], y[test]]
     buffer = io.BytesIO()
     np.savez(buffer, **dict(zip(CALLED.values(), arrays, strict=True)))  # type: ignore[arg-type]

@@ -199,7 +199,7 @@ def _start(description: NetworkDescription) -> None:
 def _predictor(description: str) -> Predictor:
     """Return what predicts for a run that is described in JSON, built as for its evaluation."""
     from bfl.evaluation.prediction.monte_carlo import Predictor
-    from bfl.evaluation.regression.mixtures import statistics_of
+    from bfl.evaluation.prediction.of_tasks import statistics_of
     from bfl.learning.networks.network import build_network
 
     described = NetworkDescription.from_dict(json.loads(description))
@@ -208,7 +208,7 @@ def _predictor(description: str) -> Predictor:
     network = build_network(
         architecture, described.inference, described.image_shape, len(described.class_names)
     )
-    statistics = statistics_of(described.target)
+    statistics = statistics_of(described.task, described.target)
     return Predictor(network, architecture, precision, statistics=statistics)
 
 

@@ -15,9 +15,10 @@ from bfl.api.predictions import Predictions, checked_images
 from bfl.closing import Closed
 from bfl.data.images import Images
 from bfl.errors import ConfigurationError, DataError, unknown_name
+from bfl.evaluation.multilabel import LabelPredictions
 from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.evaluation.prediction.predictions import Predictions as Statistics
-from bfl.evaluation.regression.mixtures import Mixtures
+from bfl.evaluation.regression import Mixtures
 from bfl.evaluation.uncertainty import measure_all
 from bfl.experiments.results.run_folder import (
     BEST_POSTERIOR,
@@ -39,6 +40,13 @@ if TYPE_CHECKING:
 
 POSTERIORS = ("last", "best")
 """Posteriors of a run that can be chosen."""
+
+PREDICT = {
+    "classification": "predict",
+    "regression": "predict_numbers",
+    "multi-label": "predict_labels",
+}
+"""Methods that predict, by the key ``task``."""
 
 
 @dataclass(frozen=True)
@@ -129,9 +137,9 @@ class Result:
         return self._network.class_names
 
     @property
-    def predicts_numbers(self) -> bool:
-        """True if the run has predicted numbers (``task="regression"``), and not classes."""
-        return self._network.target is not None
+    def task(self) -> str:
+        """The key ``task``: what the run has predicted."""
+        return self._network.task
 
     def predict(
         self, images: npt.ArrayLike | DataFrame, *, samples: int | None = None
@@ -155,10 +163,7 @@ class Result:
                 the run's model or inference.
         """
         network = self._network
-        if network.target:
-            raise DataError("the run predicts numbers: call predict_numbers")
-        _checked_samples(samples)
-        statistics = self._statistics(self._inputs(images), samples)
+        statistics = self._predicted("classification", images, samples)
         return Predictions(
             mean_probability=statistics.mean_probability,
             log_mean_probability=statistics.log_mean_probability,
@@ -179,14 +184,31 @@ class Result:
             samples: As for ``predict``.
 
         Raises:
-            DataError: As for ``predict``; or the run predicts classes.
+            DataError: As for ``predict``; or the run has another task.
             ConfigurationError: As for ``predict``.
         """
-        if not self._network.target:
-            raise DataError("the run predicts classes: call predict")
+        return cast(Mixtures, self._predicted("regression", rows, samples))
+
+    def predict_labels(
+        self, images: npt.ArrayLike | DataFrame, *, samples: int | None = None
+    ) -> LabelPredictions:
+        """Return the predictions of a run with ``task="multi-label"``; ``class_names`` has labels.
+
+        Args:
+            images: As for ``predict``.
+            samples: As for ``predict``.
+
+        Raises:
+            DataError: As for ``predict``; or the run has another task.
+            ConfigurationError: As for ``predict``.
+        """
+        return cast(LabelPredictions, self._predicted("multi-label", images, samples))
+
+    def _predicted(self, task: str, images: npt.ArrayLike | DataFrame, samples: int | None) -> Any:
+        if self.task != task:
+            raise DataError(f"the run's task is '{self.task}': call {PREDICT[self.task]}")
         _checked_samples(samples)
-        found: Any = self._statistics(self._inputs(rows), samples)
-        return cast(Mixtures, found)
+        return self._statistics(self._inputs(images), samples)
 
     def evaluate(
         self,
@@ -263,8 +285,10 @@ class Result:
 
         if draw is not None and (not isinstance(draw, int) or isinstance(draw, bool) or draw < 0):
             raise ConfigurationError(f"draw is {draw!r}; allowed: None, or a whole number from 0")
-        if self._network.target:
-            raise DataError("the run predicts numbers, and a Keras model gives probabilities")
+        if self.task != "classification":
+            raise DataError(
+                f"the run's task is '{self.task}', and a Keras model gives probabilities of classes"
+            )
         posterior, manifest = self._posterior
         return keras_model(self._network, manifest, posterior, draw)
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from bfl.api import Predictions, load
 from bfl.api.predictions import checked_images, save_arrays
-from bfl.api.result import POSTERIORS
+from bfl.api.result import POSTERIORS, PREDICT
 from bfl.commands.image_files import USUAL_NAMES, read_images, read_pictures
 from bfl.commands.terminal import check_new, path_argument
 from bfl.data.datasets.folder import SUFFIXES as PICTURES
@@ -21,7 +21,8 @@ from bfl.data.datasets.pixels import dark_pixels
 from bfl.data.datasets.reading import Reading
 from bfl.data.datasets.table import SUFFIXES, read_table
 from bfl.errors import DataError
-from bfl.evaluation.regression.mixtures import Mixtures
+from bfl.evaluation.multilabel import LabelPredictions
+from bfl.evaluation.regression import Mixtures
 from bfl.experiments.results.table import results_table
 from bfl.texts import printable
 
@@ -103,8 +104,9 @@ def predict_images(given: argparse.Namespace) -> None:
         if not table:
             for line in dark_pixels(str(given.data), checked_images(images, result.image_shape)):
                 print(line)
-        if result.predicts_numbers:
-            _print_numbers(result.predict_numbers(images, samples=given.samples), output)
+        if result.task != "classification":
+            predict = getattr(result, PREDICT[result.task])
+            _print_task(predict(images, samples=given.samples), result.class_names, files, output)
             return
         predictions = result.predict(images, samples=given.samples)
     except DataError as error:
@@ -117,16 +119,29 @@ def predict_images(given: argparse.Namespace) -> None:
     print(save_arrays({**predictions.arrays(), **named}, output))
 
 
-def _print_numbers(predictions: Mixtures, output: Path) -> None:
-    """Write predicted numbers, and print the first with their standard deviations."""
-    deviations = predictions.uncertainty["predictive-variance"] ** 0.5
+def _print_task(
+    predictions: Mixtures | LabelPredictions,
+    names: Sequence[str],
+    files: Sequence[str],
+    output: Path,
+) -> None:
+    """Write predictions of another task, and print the first with their uncertainty."""
+    total = predictions.uncertainty[predictions.ranked_by]
+
+    def answer(index: int) -> dict[str, Any]:
+        if isinstance(predictions, Mixtures):
+            return {"mean": predictions.mean[index], "deviation": total[index] ** 0.5}
+        found = ", ".join(np.array(names)[predictions.predicted[index]])
+        return {"labels": printable(found) or "–", predictions.ranked_by: total[index]}
+
     rows = [
-        {"row": index, "mean": predictions.mean[index], "deviation": deviations[index]}
+        {"row": printable(files[index]) if files else index, **answer(index)}
         for index in range(min(SHOWN, predictions.examples))
     ]
     Console().print(results_table(rows, "Predictions"))
     print(f"{predictions.examples} predictions of {predictions.samples} samples: ", end="")
-    print(save_arrays(predictions.arrays(), output))
+    named = {"files": np.array(files)} if files else {}
+    print(save_arrays({**predictions.arrays(), **named}, output))
 
 
 def _rows(predictions: Predictions, files: Sequence[str]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from rich.measure import Measurement
 
 from bfl.commands.terminal import check_suffix, path_argument, write_output
 from bfl.errors import BflError, ConfigurationError, DataError
-from bfl.evaluation.regression.metrics import ERROR
+from bfl.evaluation.regression import ERROR
 from bfl.experiments.comparison import (
     ListedRun,
     chosen_runs,

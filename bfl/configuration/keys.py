@@ -56,11 +56,14 @@ class Keys(pydantic.BaseModel):
         "for testing, the same mixture of classes and the same for every seed",
     )
     target: str = Field(
-        "", description="column of a table that is predicted; empty: target, label, class or y"
+        "",
+        description="column of a table that is predicted; empty: target, label, class or y; of "
+        "multi-label tables several, with commas; empty: all whose names begin with label",
     )
-    task: Literal["classification", "regression"] = Field(
+    task: Literal["classification", "regression", "multi-label"] = Field(
         "classification",
-        description="whether a table's target is a class, or a number with Gaussian noise",
+        description="what is predicted: a class, a number with Gaussian noise (of tables), or "
+        "which of several labels apply (of tables and archives)",
     )
     columns_left_out: str = Field(
         "",

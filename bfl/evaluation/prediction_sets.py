@@ -7,12 +7,14 @@ import numpy.typing as npt
 
 from bfl.evaluation.metrics.base import checked_labels
 from bfl.evaluation.prediction.predictions import Predictions
-from bfl.evaluation.regression.mixtures import Mixtures
+from bfl.evaluation.tasks import TaskPredictions
 
 NUMBERS = ("coverage", "least-class-coverage", "size")
 
 
-def set_numbers(predictions: Predictions | Mixtures, labels: npt.ArrayLike) -> dict[str, float]:
+def set_numbers(
+    predictions: Predictions | TaskPredictions, labels: npt.ArrayLike
+) -> dict[str, float]:
     """Return coverage and mean size of each kind of prediction set; nothing without any.
 
     Args:
@@ -29,7 +31,7 @@ def set_numbers(predictions: Predictions | Mixtures, labels: npt.ArrayLike) -> d
     Source:
         Angelopoulos and Bates (2023), "Conformal prediction: a gentle introduction", section 4.
     """
-    if isinstance(predictions, Mixtures):
+    if isinstance(predictions, TaskPredictions):
         return {}
     true = checked_labels(predictions, labels)
     numbers: dict[str, float] = {}

@@ -11,7 +11,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from bfl.errors import BflError, DataError
-from bfl.evaluation.regression.metrics import ERROR
+from bfl.evaluation.regression import ERROR
 from bfl.experiments.results.figures.base import png
 from bfl.experiments.results.figures.style import (
     drawable,

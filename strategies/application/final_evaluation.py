@@ -142,7 +142,7 @@ def _evaluate(
     of_corrupted, corrupted = _corrupted(context, posterior, samples, predictions, closed)
     numbers |= of_foreign | of_corrupted
     _tell(context, numbers)
-    if not test.encoding:
+    if not test.encoding and test.test_targets is None:
         write_examples(folder, predictions, test.test_images, test.test_labels)
     if posterior.size:
         CollapseWatch(folder, context.progress.say).look(numbers, samples, FINAL_EVALUATION)

@@ -15,7 +15,7 @@ from bfl.configuration import resolve
 from bfl.data.datasets.cache import cached_dataset
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import metrics
-from bfl.evaluation.regression.metrics import REGRESSION
+from bfl.evaluation.regression import REGRESSION
 from bfl.experiments.results.evaluated_clients import names_of_means
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.trainer import personal_network

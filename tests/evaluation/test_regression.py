@@ -7,8 +7,12 @@ from scipy import integrate, stats
 from bfl.data.datasets.encoding import Column
 from bfl.errors import NotFiniteError
 from bfl.evaluation.metrics import evaluate
-from bfl.evaluation.regression.metrics import covered, ranked_probability_scores
-from bfl.evaluation.regression.mixtures import Mixtures, statistics_of
+from bfl.evaluation.regression import (
+    Mixtures,
+    MixtureStatistics,
+    covered,
+    ranked_probability_scores,
+)
 from bfl.experiments.results.summary import retention_curves
 
 GENERATOR = np.random.default_rng(0)
@@ -61,7 +65,7 @@ def test_intervals_cover_what_they_say() -> None:
 
 
 def test_outputs_are_means_and_noise_in_the_unit_of_the_target() -> None:
-    statistics = statistics_of(Column("y", mean=100.0, deviation=10.0))()
+    statistics = MixtureStatistics(Column("y", mean=100.0, deviation=10.0))
     statistics.add_logits([[0.5, 0.0], [-1.0, 2.0]])
     statistics.add_logits([[0.7, 0.0], [-1.0, 2.0]])
     found = statistics.result()

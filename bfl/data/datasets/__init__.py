@@ -16,7 +16,7 @@ from bfl.data.datasets.base import (
     said_of,
     source_and_location,
 )
-from bfl.data.datasets.reading import AS_STORED, TASK, Reading
+from bfl.data.datasets.reading import AS_STORED, Reading
 from bfl.errors import ConfigurationError
 from bfl.files import given_path
 
@@ -128,9 +128,10 @@ def load_dataset(dataset: str, data_dir: str | Path = "", reading: Reading = AS_
         DataError: The data cannot be had, or are not what their format promises.
     """
     source, location, folder = _parse(dataset, data_dir)
-    if reading.regression and TASK not in source.reads_keys:
+    if reading.task not in source.tasks:
+        able = ", ".join(c.name for c in dataset_sources.classes() if reading.task in c.tasks)
         raise ConfigurationError(
             f"task is '{reading.task}' and dataset is '{dataset}', which has classes; allowed: "
-            'a table, or task="classification"'
+            f'{able}, or task="classification"'
         )
     return source.load_in(reading, location, folder)

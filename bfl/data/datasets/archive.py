@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from bfl.archives import ALONE, open_arrays
 from bfl.data.datasets.base import Dataset, dataset_sources
-from bfl.data.datasets.labels import numbered_classes
+from bfl.data.datasets.labels import Classes, numbered_classes, several_labels
 from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.pixels import as_pixels, channels_last
+from bfl.data.datasets.reading import TASK, Reading
 from bfl.data.images import Images
 from bfl.data.partitions.base import Columns
 from bfl.errors import DataError
@@ -39,18 +40,31 @@ class Archive(PathSource):
     path is looked up in the current folder, then in ``data-dir``.
     """
 
+    tasks: ClassVar[tuple[str, ...]] = ("classification", "multi-label")
+    reads_keys: ClassVar[frozenset[str]] = frozenset({TASK})
+
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the archive."""
         return read_archive(self.find(location, data_dir), f"npz:{location}")
 
+    def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
+        """Return the data set of the archive; of ``task="multi-label"`` y is 0 and 1, [N, L]."""
+        if not reading.multilabel:
+            return super().load_in(reading, location, data_dir)
+        path = self.find(location, data_dir)
+        return reading.applied(read_archive(path, f"npz:{location}", several=True))
 
-def read_archive(path: Path, name: str, class_names: tuple[str, ...] = ()) -> Dataset:
+
+def read_archive(
+    path: Path, name: str, class_names: tuple[str, ...] = (), *, several: bool = False
+) -> Dataset:
     """Return the data set in an archive.
 
     Args:
         path: The file.
         name: The data set's name.
         class_names: The classes, when they are known beforehand.
+        several: Whether several labels may apply to an image.
 
     Raises:
         DataError: The message names the file, the array and what is wrong.
@@ -62,7 +76,14 @@ def read_archive(path: Path, name: str, class_names: tuple[str, ...] = ()) -> Da
         for array in ("x_train", "x_test"):
             _check_images(array, arrays[array].shape)
         labels = {array: arrays[array] for array in ("y_train", "y_test")}
-        classes = numbered_classes(labels, given, fixed=bool(class_names))
+        if several:
+            firsts, targets = zip(*map(several_labels, labels, labels.values()), strict=True)
+            if len(shapes := {target.shape[1] for target in targets}) > 1:
+                raise DataError(f"y_train and y_test have {shapes} labels; allowed: as many")
+            classes = Classes(firsts, given or tuple(map(str, range(shapes.pop()))))
+        else:
+            targets = None, None
+            classes = numbered_classes(labels, given, fixed=bool(class_names))
         pixels = as_pixels({"x_train": train, "x_test": test})
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
@@ -75,6 +96,8 @@ def read_archive(path: Path, name: str, class_names: tuple[str, ...] = ()) -> Da
         test_labels=test_labels,
         class_names=classes.names,
         numbered_here=classes.here,
+        train_targets=targets[0],
+        test_targets=targets[1],
         train_columns=_columns(path, arrays, "_train", len(train)),
         test_columns=_columns(path, arrays, "_test", len(test)),
     )

@@ -80,10 +80,11 @@ class Dataset:
         train_columns: What partitions may go by, of each training example, such as its site.
         test_columns: The same of each test example.
         encoding: What the columns of a table have become here; None: these are images.
-        target: Mean and deviation of the numbers that are predicted; None: classes are. Its labels
-            are then below the median, and above, for what goes by labels, such as partitions.
-        train_targets: The numbers of the training examples, (N,), in their unit.
-        test_targets: Those of the test examples, (M,).
+        target: Mean and deviation of the numbers that are predicted, if they are. Its labels are
+            then below the median, and above, for what goes by labels, such as partitions.
+        train_targets: The numbers of the training examples, (N,), in their unit; or 1 for each
+            label that applies and else 0, (N, C). Labels are then the first that applies, or 0.
+        test_targets: Those of the test examples, (M,) or (M, C).
     """
 
     name: str
@@ -103,15 +104,17 @@ class Dataset:
 
     @property
     def trained_on(self) -> Labels | Targets:
-        """Labels, or numbers with the mean 0 and the deviation 1: what training compares with."""
-        if self.target is None or self.train_targets is None:
+        """Answers for training: labels, numbers with the mean 0 and the deviation 1, or 0 and 1."""
+        if self.train_targets is None:
             return self.train_labels
+        if self.target is None:
+            return np.asarray(self.train_targets, np.float32)
         standard = (self.train_targets - self.target.mean) / self.target.deviation
         return np.asarray(standard, np.float32)
 
     @property
     def tested_on(self) -> Labels | Targets:
-        """Labels, or numbers in their own unit: what predictions are compared with."""
+        """Answers that predictions are compared with; numbers are in their own unit."""
         return self.test_labels if self.test_targets is None else self.test_targets
 
     @property
@@ -164,7 +167,7 @@ class Dataset:
             DataError: They do not; the message names the data set, the array and what is wrong.
         """
         present = np.unique(self.train_labels)
-        if present.size == 1:
+        if present.size == 1 and self.train_targets is None:
             labels = (called or {}).get("train_labels", "train_labels")
             name = dict(enumerate(self.class_names)).get(int(present[0]), present[0])
             raise DataError(
@@ -207,7 +210,12 @@ def said_of(dataset: Dataset) -> list[str]:
                 where = f"{task.name if task else dataset.name}, {split} images"
                 lines += dark_pixels(where, own)
     for split in ("train", "test"):
-        counts = np.bincount(getattr(dataset, f"{split}_labels"), minlength=dataset.num_classes)
+        targets = getattr(dataset, f"{split}_targets")
+        counts = (
+            np.bincount(getattr(dataset, f"{split}_labels"), minlength=dataset.num_classes)
+            if targets is None or targets.ndim == 1
+            else targets.sum(axis=0)
+        )
         absent = [printable(dataset.class_names[label]) for label in np.flatnonzero(counts == 0)]
         if absent:
             more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
@@ -251,8 +259,10 @@ class DatasetSource(Component):
     Attributes:
         location_form: What has to stand behind the colon (``PATH``), or nothing.
         reads_keys: The keys besides the images' shape that it goes by, such as ``test-share``.
+        tasks: The values of the key ``task`` for which it has answers.
     """
 
+    tasks: ClassVar[tuple[str, ...]] = ("classification",)
     location_form: ClassVar[str] = ""
     reads_keys: ClassVar[frozenset[str]] = frozenset()
 

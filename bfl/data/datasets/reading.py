@@ -39,7 +39,7 @@ class Reading:
         test_share: Share of the examples that is for testing, where nothing else says which are.
         target: Name of a table's column that is predicted; empty: the usual ones are tried.
         left_out: Names of a table's columns that are no inputs, with commas.
-        task: Whether that is a class, or a number.
+        task: Whether that is a class, a number, or several labels of 0 or 1.
         encoding: What a table's columns become; None: by its own training rows.
     """
 
@@ -72,7 +72,7 @@ class Reading:
             found |= {SIZE: self.size, CHANNELS: self.channels, FIT: self.fit}
         if self.test_share != AS_STORED.test_share:
             found[TEST_SHARE] = self.test_share
-        if self.regression:
+        if self.task != AS_STORED.task:
             found[TASK] = self.task
         named = {TARGET: self.target, LEFT_OUT: self.left_out}
         return found | {key: names for key, names in named.items() if names}
@@ -81,6 +81,11 @@ class Reading:
     def regression(self) -> bool:
         """True if a table's target is a number."""
         return self.task == "regression"
+
+    @property
+    def multilabel(self) -> bool:
+        """True if several labels may apply to an example."""
+        return self.task == "multi-label"
 
     @property
     def columns_left_out(self) -> list[str]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from bfl.data.datasets.base import Dataset, Labels, dataset_sources
 from bfl.data.datasets.encoding import MOST_CATEGORIES, Column, Encoding, check_columns
-from bfl.data.datasets.labels import numbered_classes
+from bfl.data.datasets.labels import numbered_classes, several_labels
 from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.reading import AS_STORED, LEFT_OUT, TARGET, TASK, TEST_SHARE, Reading
 from bfl.data.datasets.subset import train_and_test
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 TARGETS = ("target", "label", "class", "y")
 """Usual names of the column of classes, in the order of preference."""
+
+LABEL = "label"
+"""Usual beginning of the names of several columns of labels."""
 
 COLUMNS = ".columns.json"
 """Ending of the file beside a table that says its columns and classes, as network.json does."""
@@ -41,13 +44,15 @@ class Table(PathSource):
     """A table of rows and named columns: ``table:FILE.csv`` or ``table:FILE.parquet``.
 
     The column ``target`` has the classes, as texts or numbers, or with ``task="regression"`` a
-    number; ``test-share`` of the rows are for testing. All other columns but ``columns-left-out``
+    number; of ``task="multi-label"`` there are several columns of 0 and 1, with commas.
+    ``test-share`` of the rows are for testing. All other columns but ``columns-left-out``
     are inputs: numbers are standardised by the training rows of all clients, and categories become
     an input each, 0 or 1. A file FILE.columns.json, which is another run's network.json, says
     means, deviations, categories and classes beforehand. It takes a network of dense layers, such
     as ``model="mlp"``. Partitions may go by any column.
     """
 
+    tasks: ClassVar[tuple[str, ...]] = ("classification", "regression", "multi-label")
     reads_keys: ClassVar[frozenset[str]] = frozenset({TEST_SHARE, TARGET, LEFT_OUT, TASK})
 
     def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
@@ -64,27 +69,32 @@ class Table(PathSource):
         """Return the data set of the table; its rows are on the scale of pixels (``Encoding``)."""
         path = self.find(location, data_dir)
         rows = read_table(path)
-        target, left_out = _target(path, rows, reading.target), reading.columns_left_out
+        targets, left_out = _targets(path, rows, reading), reading.columns_left_out
         check_columns(left_out, rows, f"{path} ({LEFT_OUT})")
-        if rows[target].isna().any():
-            row = int(rows[target].isna().to_numpy().argmax()) + 1
-            raise DataError(f"{path}: row {row} has no value in column '{target}', its target")
+        for target in targets:
+            if rows[target].isna().any():
+                row = int(rows[target].isna().to_numpy().argmax()) + 1
+                raise DataError(f"{path}: row {row} has no value in column '{target}', its target")
         known = _columns_file(path, regression=reading.regression)
-        answers = _answers(path, rows[target], known.names, regression=reading.regression)
+        if reading.multilabel:
+            where = f"{path}: {', '.join(targets)}"
+            answers = _Answers(*several_labels(where, rows[list(targets)].to_numpy()), targets)
+        else:
+            answers = _answers(path, rows[targets[0]], known.names, regression=reading.regression)
         train, test = train_and_test(answers.labels, reading.test_share)
         if not (train.size and test.size):
             raise DataError(
                 f"{path} has {len(rows)} rows, of which test-share={reading.test_share} leaves "
                 f"{train.size} for training and {test.size} for testing"
             )
-        inputs = rows.drop(columns=[target, *left_out])
+        inputs = rows.drop(columns=[*targets, *left_out])
         encoding = reading.encoding or known.encoding or Encoding.of(inputs.iloc[train], str(path))
         here = f"its columns are standardised by its own {train.size} training rows"
         said = [answers.here] if known.encoding else [here, answers.here]
-        numbers = [None if answers.numbers is None else answers.numbers[p] for p in (train, test)]
-        scale = known.target or (
-            None if numbers[0] is None else Column.of(target, numbers[0], str(path))
-        )
+        true = answers.true
+        scale = known.target
+        if reading.regression and true is not None and not scale:
+            scale = Column.of(targets[0], true[train], str(path))
         dataset = Dataset(
             name=f"{self.name}:{location}",
             train_images=encoding.encoded(inputs.iloc[train], str(path)),
@@ -97,8 +107,8 @@ class Table(PathSource):
             test_columns=_columns(rows.iloc[test]),
             encoding=encoding,
             target=scale,
-            train_targets=numbers[0],
-            test_targets=numbers[1],
+            train_targets=None if true is None else true[train],
+            test_targets=None if true is None else true[test],
         )
         dataset.check()
         return dataset
@@ -166,12 +176,15 @@ def _columns_file(path: Path, *, regression: bool) -> _Known:
 
 
 class _Answers(NamedTuple):
-    """A table's target: labels (N,), their names, what is to be said of them, and numbers (N,)."""
+    """A table's target: labels (N,), answers of another task, and names of classes or labels.
+
+    ``here`` is what is to be said of the labels' numbers.
+    """
 
     labels: Labels
+    true: npt.NDArray[Any] | None
     names: tuple[str, ...]
-    here: str
-    numbers: npt.NDArray[np.float64] | None = None
+    here: str = ""
 
 
 def _answers(
@@ -185,7 +198,7 @@ def _answers(
                 f'{values.dtype}; allowed: numbers that are finite, or task="classification"'
             )
         numbers = np.asarray(values, np.float64)
-        return _Answers((numbers > np.median(numbers)).astype(np.int64), HALVES, "", numbers)
+        return _Answers((numbers > np.median(numbers)).astype(np.int64), numbers, HALVES)
     try:
         if values.dtype.kind in "iu":
             return _whole_numbers(column, names)
@@ -193,7 +206,7 @@ def _answers(
         classes = numbered_classes({f"column '{column.name}'": texts}, names)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
-    return _Answers(classes.labels[0], classes.names, classes.here)
+    return _Answers(classes.labels[0], None, classes.names, classes.here)
 
 
 def _whole_numbers(column: Series[Any], names: tuple[str, ...]) -> _Answers:
@@ -212,20 +225,26 @@ def _whole_numbers(column: Series[Any], names: tuple[str, ...]) -> _Answers:
             'taken; numbers are predicted with task="regression"'
         )
     codes = pandas.Categorical(column.astype(str), categories=list(known)).codes
-    return _Answers(codes.astype(np.int64), known, "")
+    return _Answers(codes.astype(np.int64), None, known)
 
 
-def _target(path: Path, rows: DataFrame, target: str) -> str:
-    if target:
-        check_columns([target], rows, f"{path} ({TARGET})")
-        return target
-    for name in TARGETS:
-        if name in rows.columns:
-            return name
-    raise DataError(
-        f"{path} has no column {' or '.join(TARGETS)}; say which has the classes in the key "
-        f"{TARGET}: {', '.join(rows.columns)}"
-    )
+def _targets(path: Path, rows: DataFrame, reading: Reading) -> tuple[str, ...]:
+    """Return the name of the column that is predicted, or the names of several."""
+    if reading.multilabel:
+        given = [name.strip() for name in reading.target.split(",") if name.strip()]
+        named = given or [name for name in rows.columns if name.startswith(LABEL)]
+    elif reading.target:
+        given = named = [reading.target]
+    else:
+        given, named = [], [name for name in TARGETS if name in rows.columns][:1]
+    check_columns(given, rows, f"{path} ({TARGET})")
+    if not named:
+        usual = f"whose name begins with {LABEL}" if reading.multilabel else " or ".join(TARGETS)
+        raise DataError(
+            f"{path} has no column {usual}; say which has the answers in the key {TARGET}: "
+            f"{', '.join(rows.columns)}"
+        )
+    return tuple(named)
 
 
 def _columns(rows: DataFrame) -> Columns:

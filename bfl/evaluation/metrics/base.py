@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from bfl.evaluation.multilabel import LABELS
 from bfl.evaluation.prediction.predictions import FloatArray, IntArray, Predictions
-from bfl.evaluation.regression.metrics import CURVES, REGRESSION, regression_metrics
-from bfl.evaluation.regression.mixtures import Mixtures
+from bfl.evaluation.regression import CURVES, REGRESSION
+from bfl.evaluation.tasks import TaskPredictions
 from bfl.registry import Component, Registry
 
 
@@ -116,8 +117,8 @@ metrics: Registry[Metric] = Registry("metric", "bfl.evaluation.metrics")
 
 
 def metric_names() -> tuple[str, ...]:
-    """Return the names of all metrics, those of numbers among them."""
-    return (*metrics.names(), *REGRESSION)
+    """Return the names of all metrics, those of other tasks among them."""
+    return (*metrics.names(), *REGRESSION, *LABELS)
 
 
 def higher_is_better(name: str) -> bool | None:
@@ -130,21 +131,21 @@ def higher_is_better(name: str) -> bool | None:
         (True, None)
     """
     ways: dict[str, bool | None] = {m.name: m.higher_is_better for m in metrics.classes()}
-    ways = ways | dict.fromkeys(CURVES, False) | REGRESSION
+    ways = {**ways, **dict.fromkeys(CURVES, False), **REGRESSION, **LABELS}
     named = (m for m in ways if name == m or name.startswith(f"retention-area-{m}-"))
     return ways.get(next(named, ""))
 
 
 def evaluate(
-    predictions: Predictions | Mixtures,
+    predictions: Predictions | TaskPredictions,
     labels: npt.ArrayLike,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, float]:
-    """Return every registered metric by name, in the order of the names; of numbers, theirs.
+    """Return every registered metric by name, in the order of the names; of another task, its own.
 
     Args:
         predictions: The predictions for N examples.
-        labels: (N,) true classes, integers in [0, C), or numbers.
+        labels: (N,) true classes, integers in [0, C), or another task's answers.
         settings: The configuration, of which each metric takes its own keys.
 
     Raises:
@@ -157,8 +158,8 @@ def evaluate(
         >>> evaluate(predictions, [0, 0])["accuracy"]
         1.0
     """
-    if isinstance(predictions, Mixtures):
-        return regression_metrics(predictions, np.asarray(labels))
+    if isinstance(predictions, TaskPredictions):
+        return predictions.metrics(np.asarray(labels))
     checked = checked_labels(predictions, labels)
     return {
         name: metrics.create(name, settings).compute(predictions, checked)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from bfl.evaluation.metrics.base import exact_mean
 from bfl.evaluation.prediction.predictions import FloatArray, Predictions
-from bfl.evaluation.regression.mixtures import Mixtures
+from bfl.evaluation.tasks import TaskPredictions
 from bfl.registry import Component, Registry
 
 
@@ -38,7 +38,7 @@ uncertainties: Registry[Uncertainty] = Registry("uncertainty", "bfl.evaluation.u
 
 
 def measure_all(
-    predictions: Predictions | Mixtures, settings: Mapping[str, Any] | None = None
+    predictions: Predictions | TaskPredictions, settings: Mapping[str, Any] | None = None
 ) -> dict[str, FloatArray]:
     """Return every registered uncertainty and every score of each example, (N,) each, by name.
 
@@ -46,7 +46,7 @@ def measure_all(
         predictions: The predictions for N examples.
         settings: The configuration, of which each component takes its own keys.
     """
-    if isinstance(predictions, Mixtures):
+    if isinstance(predictions, TaskPredictions):
         return dict(predictions.uncertainty)
     registered = {
         name: uncertainties.create(name, settings).measure(predictions)
@@ -56,7 +56,7 @@ def measure_all(
 
 
 def mean_uncertainties(
-    predictions: Predictions | Mixtures, settings: Mapping[str, Any] | None = None
+    predictions: Predictions | TaskPredictions, settings: Mapping[str, Any] | None = None
 ) -> dict[str, float]:
     """Return the mean of every registered uncertainty under its name, as ``mean-epistemic``.
 

@@ -18,7 +18,7 @@ from bfl.closing.conformal import SETS
 from bfl.data.corruptions import CORRUPTIONS
 from bfl.evaluation.metrics import Metric, metric_names, metrics
 from bfl.evaluation.prediction_sets import NUMBERS
-from bfl.evaluation.regression.metrics import ERROR
+from bfl.evaluation.regression import ERROR
 from bfl.experiments.results.foreign import CORRUPTED, METRICS, OF_FOREIGN
 from bfl.experiments.results.run_folder import PER_CLIENT, RunFolder
 from bfl.federation.client_metrics import (

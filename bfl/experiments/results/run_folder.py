@@ -19,6 +19,7 @@
 | ``best-posterior.npz`` | that of the best round so far, with the round, and metric and value |
 | ``predictions.npz`` | labels, mean probabilities and uncertainties of the test examples |
 | ``regression.npz`` | of a run that predicts numbers: targets, means, variances, in its place |
+| ``labels.npz`` | of a multi-label run: targets, probabilities, uncertainties, in its place |
 | ``metrics.json`` | metrics, mean uncertainties and retention areas; written last of all |
 | ``clients.json`` | how models do on each client's own test data, or its site's |
 | ``foreign.json`` | how well each uncertainty tells foreign images (``ood-dataset``) |
@@ -73,6 +74,7 @@ BEST_POSTERIOR = "best-posterior.npz"
 CLOSING = "closing.npz"
 PREDICTIONS = "predictions.npz"
 REGRESSION = "regression.npz"
+LABELS = "labels.npz"
 METRICS = "metrics.json"
 CLIENTS = "clients.json"
 RETENTION = "retention.json"
@@ -86,6 +88,7 @@ FINAL_RESULTS = (
     METRICS,
     PREDICTIONS,
     REGRESSION,
+    LABELS,
     RETENTION,
     ENSEMBLE,
     CLIENTS,

@@ -14,8 +14,7 @@ from bfl.evaluation.evaluated_ensemble import EvaluatedEnsemble, prefixed
 from bfl.evaluation.metrics import ExampleMetric, evaluate, metrics
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.prediction_sets import set_numbers
-from bfl.evaluation.regression.metrics import CURVES
-from bfl.evaluation.regression.mixtures import RANKED_BY, Mixtures
+from bfl.evaluation.tasks import TaskPredictions
 from bfl.evaluation.uncertainty import (
     RetentionCurve,
     mean_uncertainties,
@@ -23,7 +22,7 @@ from bfl.evaluation.uncertainty import (
     uncertainties,
 )
 from bfl.evaluation.uncertainty.retention import random_gain, retention_gain
-from bfl.experiments.results.run_folder import ENSEMBLE, REGRESSION, RETENTION, RunFolder
+from bfl.experiments.results.run_folder import ENSEMBLE, RETENTION, RunFolder
 from bfl.posteriors import Posterior
 
 Numbers = npt.NDArray[np.float64]
@@ -40,7 +39,7 @@ GRID = np.arange(1, 101) / 100
 
 
 def retention_curves(
-    predictions: Predictions | Mixtures,
+    predictions: Predictions | TaskPredictions,
     labels: npt.ArrayLike,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, dict[str, RetentionCurve]]:
@@ -88,7 +87,9 @@ def retention_gains(
 
 
 def _ranked(
-    predictions: Predictions | Mixtures, labels: npt.ArrayLike, settings: Mapping[str, Any] | None
+    predictions: Predictions | TaskPredictions,
+    labels: npt.ArrayLike,
+    settings: Mapping[str, Any] | None,
 ) -> tuple[dict[str, tuple[Numbers, bool]], dict[str, Numbers]]:
     """Return what retention curves are made of.
 
@@ -96,10 +97,9 @@ def _ranked(
         The (N,) values of each metric that has curves, with its better side, True for higher; and
         the (N,) values of each uncertainty that sorts the examples.
     """
-    if isinstance(predictions, Mixtures):
-        targets = np.asarray(labels)
-        of_numbers = {name: (of(predictions, targets), False) for name, of in CURVES.items()}
-        return of_numbers, {RANKED_BY: predictions.uncertainty[RANKED_BY]}
+    if isinstance(predictions, TaskPredictions):
+        by = predictions.ranked_by
+        return dict(predictions.values(np.asarray(labels))), {by: predictions.uncertainty[by]}
     created = [metrics.create(name, settings) for name in metrics.names()]
     retained = [m for m in created if isinstance(m, ExampleMetric) and m.retention]
     sorting = [u.name for u in uncertainties.classes() if u.retention]
@@ -110,7 +110,7 @@ def _ranked(
 
 
 def summarize(
-    predictions: Predictions | Mixtures,
+    predictions: Predictions | TaskPredictions,
     labels: npt.ArrayLike,
     settings: Mapping[str, Any] | None = None,
     curves: Curves | None = None,
@@ -153,7 +153,7 @@ def describe_posterior(posterior: Posterior) -> dict[str, float]:
 
 def write_evaluation(
     folder: RunFolder,
-    predictions: Predictions | Mixtures,
+    predictions: Predictions | TaskPredictions,
     labels: npt.ArrayLike,
     settings: Mapping[str, Any] | None = None,
     posterior: Posterior | None = None,
@@ -181,8 +181,10 @@ def write_evaluation(
         numbers.update(describe_posterior(posterior))
     if ensemble is not None:
         numbers.update(write_ensemble(folder, ensemble, settings))
-    if isinstance(predictions, Mixtures):
-        folder.write_arrays(REGRESSION, {"targets": np.asarray(labels), **predictions.arrays()})
+    if isinstance(predictions, TaskPredictions):
+        folder.write_arrays(
+            predictions.file, {"targets": np.asarray(labels), **predictions.arrays()}
+        )
         folder.write_json(RETENTION, _on_grid(curves))
         return numbers
     folder.write_predictions(predictions, labels)

@@ -16,8 +16,8 @@ from bfl.data.datasets.server_data import ServerData
 from bfl.data.images import Images
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction.monte_carlo import Predictor
+from bfl.evaluation.prediction.of_tasks import statistics_of
 from bfl.evaluation.prediction.predictions import Predictions
-from bfl.evaluation.regression.mixtures import statistics_of
 from bfl.evaluation.uncertainty import mean_uncertainties
 from bfl.experiments.results.best import VALIDATION
 from bfl.learning.networks.network import build_network
@@ -58,7 +58,7 @@ class EvaluationNetwork:
                 network,
                 configuration.architecture,
                 precision,
-                statistics=statistics_of(dataset.target),
+                statistics=statistics_of(configuration.keys.task, dataset.target),
             ),
         )
 

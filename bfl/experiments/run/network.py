@@ -53,7 +53,8 @@ class NetworkDescription:
         threads: TensorFlow's threads in the process that evaluated the run; None if not known.
         versions: The versions of the packages that the bits depend on.
         encoding: What the columns of a table become; None: the network takes images.
-        target: Mean and deviation of the numbers that it predicts; None: it predicts classes.
+        task: The key ``task``: what it predicts.
+        target: Mean and deviation of the numbers that it predicts, if it does.
     """
 
     image_shape: tuple[int, int, int]
@@ -62,6 +63,7 @@ class NetworkDescription:
     threads: int | None
     versions: Mapping[str, str | None]
     encoding: Encoding | None = None
+    task: str = "classification"
     target: Column | None = None
 
     @classmethod
@@ -90,6 +92,7 @@ class NetworkDescription:
             threads=threads,
             versions={name: environment[name] for name in VERSIONS},
             encoding=dataset.encoding,
+            task=configuration.keys.task,
             target=dataset.target,
         )
 
@@ -106,6 +109,7 @@ class NetworkDescription:
             "versions": dict(self.versions),
             **({"columns": self.encoding.to_list()} if self.encoding else {}),
             **({"target": asdict(self.target)} if self.target else {}),
+            **({} if self.task == "classification" else {"task": self.task}),
         }
 
     @classmethod
@@ -134,6 +138,7 @@ class NetworkDescription:
             threads=None if threads is None else int(threads),
             versions=dict(content["versions"]),
             encoding=Encoding.from_list(content["columns"]) if "columns" in content else None,
+            task=str(content.get("task", "classification")),
             target=Column.from_dict(content["target"]) if "target" in content else None,
         )
 

@@ -14,8 +14,7 @@ from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.errors import unknown_name
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE, names_of_members, of_a_posterior
 from bfl.evaluation.metrics import ExampleMetric, higher_is_better, metric_names, metrics
-from bfl.evaluation.regression.metrics import CURVES, ERROR
-from bfl.evaluation.regression.mixtures import RANKED_BY
+from bfl.evaluation.regression import CURVES, ERROR, RANKED_BY
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.evaluated_clients import (
     CLIENTS,

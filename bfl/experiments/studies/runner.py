@@ -21,7 +21,7 @@ from bfl.engine.flower import FlowerApp, run_serially
 from bfl.engine.run import EngineRun
 from bfl.engine.watched import watched_process
 from bfl.errors import BflError, DataError, RunError
-from bfl.evaluation.regression.metrics import ERROR
+from bfl.evaluation.regression import ERROR
 from bfl.experiments.results.progress import Follower
 from bfl.experiments.results.run_folder import METRICS, RunFolder
 from bfl.experiments.results.table import cell

@@ -308,7 +308,7 @@ def normalized_images(images: Any) -> Any:
 
 
 def as_labels(labels: npt.NDArray[Any]) -> Any:
-    """Return labels (N,) as a tensor: int32 classes, or float32 numbers."""
+    """Return labels as a tensor: int32 classes (N,), or float32 answers (N,) or (N, L)."""
     return tf.constant(labels, tf.float32 if labels.dtype.kind == "f" else tf.int32)
 
 
@@ -320,7 +320,8 @@ def of_images(
     Args:
         function: What is traced.
         network: The network whose images (N, H, W, C) it takes first.
-        others: The specifications of the other tensors; None for labels (N,) of any type.
+        others: The specifications of the other tensors; None for labels of any type, (N,) or
+            (N, L).
         autograph: Whether its Python is converted.
     """
 
@@ -329,13 +330,15 @@ def of_images(
         of_labels = iter(labels)
         signature = [
             tf.TensorSpec([None, *network.image_shape], images),
-            *(tf.TensorSpec([None], next(of_labels)) if o is None else o for o in others),
+            *(next(of_labels) if o is None else o for o in others),
         ]
         return tf.function(function, input_signature=signature, autograph=autograph)
 
     def call(images: Any, *arguments: Any) -> Any:
         pairs = zip(others, arguments, strict=True)
-        labels = [given.dtype for other, given in pairs if other is None]
+        labels = [
+            tf.TensorSpec([None, *given.shape[1:]], given.dtype) for o, given in pairs if o is None
+        ]
         return graph(images.dtype, *labels)(images, *arguments)
 
     return call

@@ -52,7 +52,7 @@ class Step:
     Attributes:
         network: The network that is trained.
         logits: (B, classes), float32.
-        labels: (B,), int32 classes, or float32 numbers.
+        labels: (B,), int32 classes; float32 numbers (B,), or 0 and 1 for each label (B, classes).
         weights: (B,), 1 for the batch's examples and 0 for those that only fill it up.
         soft_labels: What the logits are compared with besides the labels, if anything.
     """
@@ -83,10 +83,13 @@ class Step:
         """−log p(y | x, θ), summed over the batch's examples, for the θ that were drawn.
 
         Labels that are numbers have Gaussian noise: of the two outputs one is its mean, the other ρ
-        of its variance softplus(ρ) + 1e-6.
+        of its variance softplus(ρ) + 1e-6. Of several labels each has an output, the log-odds.
         """
         from bfl.keras import tf
 
+        if self.labels.shape.rank == 2:
+            each = tf.nn.sigmoid_cross_entropy_with_logits(self.labels, self.logits)
+            return tf.reduce_sum(tf.reduce_sum(each, axis=-1) * self.weights)
         if self.labels.dtype.is_floating:
             mean, rho = tf.unstack(self.logits, axis=-1)
             variance = tf.nn.softplus(rho) + LEAST_NOISE

@@ -124,7 +124,7 @@ class LocalTrainer:
 
         Args:
             images: The data set's training images (N_all, H, W, C).
-            labels: Their labels (N_all,), classes or float32 numbers.
+            labels: Their labels: classes or float32 numbers (N_all,), or several (N_all, L).
             task: What to do.
         """
         count = int(task.examples.size)

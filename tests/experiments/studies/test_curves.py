@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from small_study import STUDY, scaled_study
 
 from bfl.configuration import resolve
-from bfl.evaluation.regression.metrics import ERROR
+from bfl.evaluation.regression import ERROR
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.columns import Column, number_of_curves
 from bfl.experiments.studies.folder import StudyFolder

@@ -12,7 +12,7 @@ from bfl.evaluation.metrics.expected_calibration_error import (
     CalibrationBins,
     ExpectedCalibrationError,
 )
-from bfl.evaluation.regression.metrics import SQUARED
+from bfl.evaluation.regression import SQUARED
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.figures.base import Figure, figures
 from bfl.experiments.results.figures.style import (

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from bfl.errors import unknown_name
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE
 from bfl.evaluation.metrics import metric_names
-from bfl.evaluation.regression.metrics import ERROR
+from bfl.evaluation.regression import ERROR
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.evaluated_clients import CLIENTS, names_of_means
 from bfl.experiments.results.figures.style import COLORS, look_of, percent_axis, whole_numbers

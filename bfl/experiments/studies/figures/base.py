@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.configuration import expanded
-from bfl.evaluation.regression.metrics import ERROR
+from bfl.evaluation.regression import ERROR
 from bfl.experiments.results.figures.base import png
 from bfl.experiments.results.figures.style import (
     CHARACTERS_AN_INCH,

@@ -1,0 +1,215 @@
+"""Regression: predictions that are mixtures of Gaussians, and metrics of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.data.datasets.encoding import LEAST_NOISE, Column
+from bfl.errors import NotFiniteError
+from bfl.evaluation.tasks import Answers, FloatArray, TaskPredictions
+
+RANKED_BY = "predictive-variance"
+"""The uncertainty by which examples are left out of retention curves."""
+
+LEVEL = 0.9
+"""Probability of the interval of ``interval-coverage``."""
+
+
+def squared_errors(predictions: Mixtures, targets: Answers) -> FloatArray:
+    """Return the (N,) squared differences of predicted means and targets.
+
+    Source: Hernández-Lobato and Adams (2015), "Probabilistic backpropagation for scalable learning
+    of Bayesian neural networks", section 5, whose root of the mean is ``root-mean-squared-error``.
+    """
+    return np.asarray((predictions.mean - targets) ** 2)
+
+
+def negative_log_likelihoods(predictions: Mixtures, targets: Answers) -> FloatArray:
+    """Return −log mean_m N(y; μ_m, σ_m²), (N,), in nats; of a density, it may be negative.
+
+    Source: as ``squared_errors``.
+    """
+    from scipy.special import logsumexp
+
+    variances = predictions.variances
+    squares = (targets - predictions.means) ** 2
+    each = -0.5 * (np.log(2 * np.pi * variances) + squares / variances)
+    return np.asarray(np.log(predictions.samples) - logsumexp(each, axis=0))
+
+
+def ranked_probability_scores(predictions: Mixtures, targets: Answers) -> FloatArray:
+    """Return ∫ (F(z) − 1[z ≥ y])² dz, (N,), in the target's unit: proper, and 0 is perfect.
+
+    Source: Grimit et al. (2006), "The continuous ranked probability score for circular variables
+    and its application to mesoscale forecast ensemble verification", Eqs. 5 and 6 (mixtures of
+    Gaussians in closed form).
+    """
+    means, variances = predictions.means, predictions.variances
+    near = _absolute(targets - means, variances).mean(axis=0)
+    spread = np.zeros_like(near)
+    # Row by row: all pairs of samples at once would take M times the memory.
+    for mean, variance in zip(means, variances, strict=True):
+        spread += _absolute(mean - means, variance + variances).mean(axis=0)
+    return np.asarray(near - 0.5 * spread / predictions.samples)
+
+
+def covered(predictions: Mixtures, targets: Answers) -> FloatArray:
+    """Return (N,) ones for targets within the central interval of 90 %, and zeros.
+
+    Source: Gneiting et al. (2007), "Probabilistic forecasts, calibration and sharpness", section 3.
+    """
+    tail = (1.0 - LEVEL) / 2
+    place = predictions.distribution(targets)
+    return np.asarray((tail <= place) & (place <= 1.0 - tail), np.float64)
+
+
+def _absolute(mean: FloatArray, variance: FloatArray) -> FloatArray:
+    """Return E|X| of X ~ N(mean, variance)."""
+    from scipy.special import ndtr
+
+    deviation = np.sqrt(variance)
+    standard = mean / deviation
+    density = np.exp(-0.5 * standard**2) / np.sqrt(2 * np.pi)
+    return np.asarray(2 * deviation * density + mean * (2 * ndtr(standard) - 1))
+
+
+Values = Callable[["Mixtures", Answers], FloatArray]
+
+SQUARED = "squared-error"
+CURVES: Mapping[str, Values] = {
+    SQUARED: squared_errors,
+    "negative-log-likelihood": negative_log_likelihoods,
+    "continuous-ranked-probability-score": ranked_probability_scores,
+}
+"""Values of each example of which there are retention curves, by name."""
+
+VALUES: Mapping[str, Values] = {**CURVES, "interval-coverage": covered}
+"""Values of each example, by the name of their mean."""
+
+ERROR = "root-mean-squared-error"
+REGRESSION = {
+    ERROR: False,
+    "continuous-ranked-probability-score": False,
+    "interval-coverage": None,
+}
+"""Metrics that numbers alone have: True if higher is better; None: neither, as of a coverage."""
+
+
+@dataclass(frozen=True)
+class Mixtures(TaskPredictions):
+    """Predictive distributions of N examples, each an equal mixture of M Gaussians.
+
+    The law of total variance splits a mixture's variance: the mean of the Gaussians' variances is
+    noise in the data (aleatoric), and the variance of their means is what the model does not know
+    (epistemic).
+
+    Source: Kendall and Gal (2017), "What uncertainties do we need in Bayesian deep learning for
+    computer vision?", section 3.1 and Eq. 9.
+
+    Attributes:
+        means: (M, N) the Gaussians' means, in the unit of the target.
+        variances: (M, N) their variances, above 0.
+    """
+
+    file: ClassVar[str] = "regression.npz"
+    ranked_by: ClassVar[str] = RANKED_BY
+
+    means: FloatArray
+    variances: FloatArray
+
+    @property
+    def samples(self) -> int:  # type: ignore[override]
+        """The number M of Monte Carlo samples."""
+        return int(self.means.shape[0])
+
+    @property
+    def examples(self) -> int:
+        """The number N of examples."""
+        return int(self.means.shape[1])
+
+    @property
+    def mean(self) -> FloatArray:
+        """The (N,) means."""
+        return np.asarray(self.means.mean(axis=0))
+
+    @property
+    def aleatoric(self) -> FloatArray:
+        """The (N,) means of the Gaussians' variances."""
+        return np.asarray(self.variances.mean(axis=0))
+
+    @property
+    def epistemic(self) -> FloatArray:
+        """The (N,) variances of the Gaussians' means."""
+        return np.asarray(self.means.var(axis=0))
+
+    @property
+    def uncertainty(self) -> Mapping[str, FloatArray]:
+        """The (N,) uncertainties by name: the variance, and its two parts."""
+        aleatoric, epistemic = self.aleatoric, self.epistemic
+        whole = aleatoric + epistemic
+        return {
+            "aleatoric": aleatoric,
+            "epistemic": epistemic,
+            RANKED_BY: whole,
+        }
+
+    def values(self, answers: Answers) -> Mapping[str, tuple[FloatArray, bool]]:
+        """Return the values of ``CURVES``, of which lower is better."""
+        return {name: (of(self, answers), False) for name, of in CURVES.items()}
+
+    def metrics(self, answers: Answers) -> dict[str, float]:
+        """Return the means of all values over the examples by name; of squares, the root of it."""
+        means = {name: float(of(self, answers).mean()) for name, of in VALUES.items()}
+        return {ERROR: float(np.sqrt(means.pop(SQUARED))), **means}
+
+    def take(self, positions: npt.NDArray[np.int64]) -> Mixtures:
+        """Return the predictions for the examples at some positions."""
+        return Mixtures(self.means[:, positions], self.variances[:, positions])
+
+    def distribution(self, values: npt.ArrayLike) -> FloatArray:
+        """Return F(y) of each example, (N,), for a value y each."""
+        from scipy.special import ndtr
+
+        each = ndtr((np.asarray(values) - self.means) / np.sqrt(self.variances))
+        return np.asarray(each.mean(axis=0))
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all as arrays by name."""
+        named = {"mean": self.mean, "samples": np.array(self.samples), **self.uncertainty}
+        return {**named, "means": self.means, "variances": self.variances}
+
+
+class MixtureStatistics:
+    """The Gaussians that samples of a network predict.
+
+    Args:
+        target: Mean and deviation of the targets that the network has been trained on: it predicts
+            what is left when these are taken out.
+    """
+
+    def __init__(self, target: Column) -> None:
+        self._target = target
+        self._means: list[FloatArray] = []
+        self._variances: list[FloatArray] = []
+
+    def add_logits(self, outputs: npt.ArrayLike) -> None:
+        """Add a sample's outputs (N, 2): a mean, and ρ of a variance softplus(ρ) + 1e-6.
+
+        Raises:
+            NotFiniteError: They are not finite.
+        """
+        given = np.asarray(outputs, np.float64)
+        if bad := int(given.size - np.count_nonzero(np.isfinite(given))):
+            raise NotFiniteError(bad, given.size)
+        scale = self._target.deviation
+        self._means.append(self._target.mean + scale * given[:, 0])
+        self._variances.append(scale**2 * (np.logaddexp(0.0, given[:, 1]) + LEAST_NOISE))
+
+    def result(self) -> Mixtures:
+        """Return the mixtures of all that were added."""
+        return Mixtures(np.stack(self._means), np.stack(self._variances))

@@ -1,1 +1,0 @@
-"""Regression: predictions that are mixtures of Gaussians, and metrics of them."""
