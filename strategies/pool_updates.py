@@ -134,7 +134,8 @@ def pool_updates(
     together = list(updates)
     posteriors = defence.protect([update.posterior for update in together])
     counts = [update.num_examples for update in together]
-    weights = weighting.weigh(posteriors, counts, previous, server)
+    reports = [update.metrics for update in together]
+    weights = weighting.weigh(posteriors, counts, previous, server, reports)
     for update, posterior, weight in zip(together, posteriors, weights, strict=True):
         on_weighed(replace(update, posterior=posterior), float(weight))
     drawers = [generator(u.partition_id) for u in together] if rule.stochastic else None

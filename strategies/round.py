@@ -90,6 +90,7 @@ def training_request(method: Method, state: ServerState, asked: Sequence[int]) -
         vectors=method.broadcast.vectors,
         last_pooled={i: int(state.last_pooled[i]) for i in asked},
         damping={i: float(state.damping[i]) for i in asked},
+        problems=[lambda update: method.weighting.unreported(update.metrics)],
     )
 
 

@@ -6,7 +6,7 @@ How concentrated weights are is measured here as well: effective clients and lar
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -60,11 +60,13 @@ class Weighting(Component, UsesServer, ABC):
             so that it is known before the client has replied. ``gamma`` is then also called without
             posteriors. Where updates are masked a client finds it by itself: there its scale must
             not depend on who is weighed together either.
+        reads: Names of the numbers, each at least 0, that it reads of what clients report.
     """
 
     requires_gaussian: ClassVar[bool] = False
     requires_previous: ClassVar[bool] = False
     counts_only: ClassVar[bool] = False
+    reads: ClassVar[tuple[str, ...]] = ()
 
     def has(self) -> frozenset[str]:
         """Return whether the weights follow from the numbers of examples."""
@@ -106,6 +108,7 @@ class Weighting(Component, UsesServer, ABC):
         num_examples: Sequence[int],
         previous: Posterior | None = None,
         server: ServerRound | None = None,
+        reports: Sequence[Mapping[str, float]] = (),
     ) -> Array:
         """Return the clients' weights (K,), not negative, with sum 1.
 
@@ -114,6 +117,7 @@ class Weighting(Component, UsesServer, ABC):
             num_examples: The K clients' numbers of training examples.
             previous: The previous global posterior.
             server: The server in this round, for a scheme that ``needs_server``.
+            reports: What each client has measured, by name, with all that the scheme ``reads``.
 
         Raises:
             PosteriorError: A posterior that the scheme reads is not valid or has another size.
@@ -122,7 +126,7 @@ class Weighting(Component, UsesServer, ABC):
                 weights are 0.
         """
         self._check(posteriors, num_examples, previous)
-        gamma = self._gamma(posteriors, num_examples, previous, server)
+        gamma = self._gamma(posteriors, num_examples, previous, server, reports)
         return self._normalised(gamma, len(num_examples))
 
     def _gamma(
@@ -131,8 +135,16 @@ class Weighting(Component, UsesServer, ABC):
         num_examples: Sequence[int],
         previous: Posterior | None,
         server: ServerRound | None,
+        reports: Sequence[Mapping[str, float]],
     ) -> Array:
         return self.gamma(posteriors, num_examples, previous)
+
+    def unreported(self, report: Mapping[str, float]) -> str | None:
+        """Return what a client's report lacks of what the scheme ``reads``; None for nothing."""
+        missing = [name for name in self.reads if not report.get(name, -1.0) >= 0.0]
+        if not missing:
+            return None
+        return f"weighting '{self.name}' needs a number of at least 0 as {', '.join(missing)}"
 
     def weigh_counts(self, num_examples: Sequence[int]) -> Array:
         """Return what ``weigh`` does, before there are posteriors, for a scheme ``counts_only``.
@@ -228,10 +240,58 @@ class ServerWeighting(Weighting):
         num_examples: Sequence[int],
         previous: Posterior | None,
         server: ServerRound | None,
+        reports: Sequence[Mapping[str, float]],
     ) -> Array:
         if server is None:
             return self.gamma(posteriors, num_examples, previous)
         return self.gamma_on_server(posteriors, server)
+
+
+class ReportWeighting(Weighting):
+    """A scheme whose weights follow from what clients report of their training.
+
+    A client may report what is not so, and thereby change its weight.
+    """
+
+    def excludes(self) -> frozenset[str]:
+        """Return that clients have to say what they measure."""
+        return super().excludes() | {"secret-measurements"}
+
+    @abstractmethod
+    def gamma_of_reports(
+        self, reports: Sequence[Mapping[str, float]], num_examples: Sequence[int]
+    ) -> Array:
+        """Return the clients' weights in any scale, (K,), for K at least 1.
+
+        Args:
+            reports: What each client has measured, by name, with all that the scheme ``reads``.
+            num_examples: The K clients' numbers of training examples.
+        """
+
+    def gamma(
+        self,
+        posteriors: Sequence[Posterior],
+        num_examples: Sequence[int],
+        previous: Posterior | None,
+    ) -> Array:
+        """Refuse: without reports there are no weights.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(f"{self.name} needs what clients report; there is nothing")
+
+    def _gamma(
+        self,
+        posteriors: Sequence[Posterior],
+        num_examples: Sequence[int],
+        previous: Posterior | None,
+        server: ServerRound | None,
+        reports: Sequence[Mapping[str, float]],
+    ) -> Array:
+        if not reports:
+            return self.gamma(posteriors, num_examples, previous)
+        return self.gamma_of_reports(reports, num_examples)
 
 
 def inverse(divergences: Array) -> Array:

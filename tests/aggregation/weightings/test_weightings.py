@@ -35,9 +35,10 @@ def weigh(
     examples: Sequence[int],
     previous: Posterior | None = None,
 ) -> npt.NDArray[np.float64]:
-    """Return the weights, with a server for a scheme that needs one."""
+    """Return the weights, with a server and reports for a scheme that needs them."""
     server = NumpyServer(posteriors[0].size + posteriors[0].point.size)
-    return scheme.weigh(posteriors, examples, previous, ServerRound(server, 1))
+    reports = [dict.fromkeys(scheme.reads, float(np.abs(p.mean).sum())) for p in posteriors]
+    return scheme.weigh(posteriors, examples, previous, ServerRound(server, 1), reports)
 
 
 def kl(q: Posterior, p: Posterior) -> float:
