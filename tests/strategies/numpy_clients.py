@@ -23,6 +23,7 @@ from bfl.engine.serial import SerialGrid
 from bfl.experiments.results.identity import run_key
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
+from bfl.federation.client_metrics import TRAIN_LIKELIHOOD
 from bfl.federation.outgoing import sent as sent_update
 from bfl.federation.parts import Arrays, Part, Trained
 from bfl.federation.wire import (
@@ -103,7 +104,8 @@ def make_part_app(parts: Sequence[Part], training: LocalTraining, faults: Faults
             )
         if fault == "refused":
             packed = {name: np.full_like(vector, np.nan) for name, vector in packed.items()}
-        return reply_content(packed, {"num-examples": trained.examples}, replies)
+        measured = {"num-examples": trained.examples, TRAIN_LIKELIHOOD: 1.0 + task.partition_id}
+        return reply_content(packed, measured, replies)
 
     app = make_training_app(train, noise_anew=False)  # as simulated ones: they share a folder
     add_masked_stages(app)

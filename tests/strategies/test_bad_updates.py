@@ -254,7 +254,8 @@ def test_no_number_of_one_client_ends_the_run(rule: str, weighting: str) -> None
         arrays_ = {key: getattr(sent, key) * (1 + task.partition_id) for key in extremes}
         if task.partition_id == 1:
             arrays_[sends["name"]] = np.full_like(arrays_[sends["name"]], sends["value"])
-        return content(arrays_, {"num-examples": 5})
+        reported = dict.fromkeys(method.weighting.reads, 1.0)
+        return content(arrays_, {"num-examples": 5, **reported})
 
     method = strategies.PosteriorPooling(rule=rule, weighting=weighting).method
     server = NumpyServer(sent.size + sent.point.size)

@@ -19,7 +19,13 @@ from bfl.configuration import resolve
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.sampling import samplings
-from bfl.federation.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
+from bfl.federation.wire import (
+    METRICS,
+    TrainTask,
+    posterior_from_arrays,
+    posterior_to_arrays,
+    reply_content,
+)
 from bfl.learning.corrections import corrections
 from bfl.posteriors import Posterior
 from strategies import PosteriorPooling, strategy_class
@@ -57,14 +63,21 @@ def test_every_rule_has_a_strategy_that_pools_with_it(rule: Any, weighting: str)
         with pytest.raises(ConfigurationError, match=f"pooling '{rule.name}' needs"):
             run(make_grid(make_app()), strategy)
         return
-    pooled = run(make_grid(make_app()), strategy)
+    reports = [dict.fromkeys(scheme.reads, 1.0 + i) for i in range(4)]
+
+    def reply(task: TrainTask, received: Posterior) -> RecordDict:
+        sent = shifted(task, received)
+        sent[METRICS].update(reports[task.partition_id])  # type: ignore[union-attr]
+        return sent
+
+    pooled = run(make_grid(make_app(reply)), strategy)
     clients = [
         Posterior(start().mean + np.float32(i), start().variance, start().point) for i in range(4)
     ]
     expected = pool(
         rule(),
         clients,
-        scheme.weigh(clients, [10, 20, 30, 40], start(), ServerRound(server, 1)),
+        scheme.weigh(clients, [10, 20, 30, 40], start(), ServerRound(server, 1), reports),
         previous=start(),
         generators=[randomness.generator(5, "pooling", 1, i) for i in range(4)],
     )
