@@ -153,6 +153,7 @@ class Registry(Generic[C]):
 
         Raises:
             ValueError: A spelling is taken by another component.
+            TypeError: The class lacks a method that its kind requires.
         """
 
         def decorate(component: type[C]) -> type[C]:
@@ -167,6 +168,11 @@ class Registry(Generic[C]):
                         f"{self._classes[self._spellings[spelling]].__module__} and "
                         f"{component.__module__}"
                     )
+            if missing := sorted(getattr(component, "__abstractmethods__", ())):
+                raise TypeError(
+                    f"{self.kind} '{name}': the class {component.__name__} has no "
+                    f"{', '.join(missing)}"
+                )
             component.name = name
             component.aliases = aliases
             self._classes[name] = component

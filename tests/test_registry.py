@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import Field
 
+from bfl.aggregation.pooling.base import PoolingRule, pooling_rules
 from bfl.configuration.component_slots import OF_EVERY_RUN, REGISTRIES
 from bfl.data.datasets import dataset_sources
 from bfl.errors import ConfigurationError, nearest, unknown_name
@@ -203,3 +204,14 @@ def test_a_setting_has_one_meaning() -> None:
                     one_is_picked = registry.kind == kind and registry not in OF_EVERY_RUN
                     assert one_is_picked or field.default == default, key
                 seen[key].append((field.annotation, field.default, registry.kind))
+
+
+def test_a_class_without_a_method_of_its_kind_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"pooling 'half': the class Half has no decode"):
+
+        @pooling_rules.register("half")
+        class Half(PoolingRule):
+            def encode(self, *_: Any) -> Any:
+                return None
+
+    assert "half" not in pooling_rules

@@ -16,6 +16,7 @@ from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import with_test_examples
 from bfl.engine.run import run_of
 from bfl.errors import LostStateError, RunError
+from bfl.evaluation.uncertainty import check_measures
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.identity import run_key
 from bfl.experiments.results.progress import ProgressReport
@@ -186,6 +187,8 @@ def _network(
     """Return the network that the server evaluates posteriors with; None: it evaluates none."""
     if not configuration.keys.server_evaluates:
         return None
+    if configuration.keys.task == "classification":
+        check_measures(dataset.num_classes, configuration.values)
     from bfl.experiments.run.evaluator import EvaluationNetwork
 
     start_tensorflow(configuration, client_threads)

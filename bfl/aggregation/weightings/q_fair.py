@@ -9,7 +9,9 @@ import numpy as np
 from pydantic import Field
 
 from bfl.aggregation.weightings.base import Array, ReportWeighting, weightings
-from bfl.federation.client_metrics import TRAIN_LIKELIHOOD
+
+LOSS = "train-negative-log-likelihood"
+"""Name under which clients report it."""
 
 
 @weightings.register("q-fair", aliases=("q-ffl", "q-fedavg"))
@@ -26,7 +28,7 @@ class QFair(ReportWeighting):
     the weighted pool in place of the one by Lipschitz constants.
     """
 
-    reads: ClassVar[tuple[str, ...]] = (TRAIN_LIKELIHOOD,)
+    reads: ClassVar[tuple[str, ...]] = (LOSS,)
 
     fairness: float = Field(1.0, ge=0.0, le=10.0, description="exponent q of a client's loss")
 
@@ -34,7 +36,7 @@ class QFair(ReportWeighting):
         self, reports: Sequence[Mapping[str, float]], num_examples: Sequence[int]
     ) -> Array:
         """Return the numbers of examples times powers of the losses, (K,)."""
-        losses = np.array([report[TRAIN_LIKELIHOOD] for report in reports], np.float64)
+        losses = np.array([report[LOSS] for report in reports], np.float64)
         # Divided by the greatest, powers neither overflow nor vanish all together.
         relative = losses / losses.max() if losses.any() else np.ones(losses.size)
         return np.asarray(num_examples, np.float64) * relative**self.fairness

@@ -6,8 +6,12 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from bfl.evaluation.metrics.base import exact_mean
+import numpy as np
+
+from bfl.errors import ConfigurationError
+from bfl.evaluation.metrics.base import Metric, exact_mean, metrics
 from bfl.evaluation.prediction.predictions import FloatArray, Predictions
+from bfl.evaluation.prediction.statistics import PredictionStatistics
 from bfl.evaluation.tasks import TaskPredictions
 from bfl.registry import Component, Registry
 
@@ -34,6 +38,9 @@ class Uncertainty(Component):
         """
 
 
+TRIED = 32
+"""Predictions that measures are tried on."""
+
 uncertainties: Registry[Uncertainty] = Registry("uncertainty", "bfl.evaluation.uncertainty")
 
 
@@ -53,6 +60,34 @@ def measure_all(
         for name in uncertainties.names()
     }
     return {**registered, **predictions.scores}
+
+
+def check_measures(classes: int, settings: Mapping[str, Any] | None = None) -> None:
+    """Try every metric and uncertainty on a few made-up predictions, before clients train.
+
+    Args:
+        classes: The number C of classes.
+        settings: The configuration, of which each component takes its own keys.
+
+    Raises:
+        ConfigurationError: One raises an error, or gives other than numbers; it is named.
+    """
+    labels = np.arange(TRIED) % classes
+    drawn = np.random.default_rng(0).dirichlet(np.ones(classes), (2, TRIED))
+    predictions = PredictionStatistics.of(drawn).result()
+    for registry in (metrics, uncertainties):
+        for part in registry.classes():
+            try:
+                made = registry.create(part.name, settings)
+                if isinstance(made, Metric):
+                    float(made.compute(predictions, labels))
+                elif np.shape(made.measure(predictions)) != (TRIED,):
+                    raise ValueError(f"expected numbers ({TRIED},)")
+            except Exception as error:
+                raise ConfigurationError(
+                    f"{registry.kind} '{part.name}' of {part.__module__} fails on "
+                    f"{TRIED} predictions of {classes} classes: {error!r}"
+                ) from error
 
 
 def mean_uncertainties(

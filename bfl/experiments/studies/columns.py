@@ -78,7 +78,8 @@ class Column(pydantic.BaseModel):
         known = numbers_of_a_run()
         forms = (rounds_to, at_round, number_of_a_client, _OF_FOREIGN.fullmatch)
         if metric not in known and not any(form(metric) for form in forms):
-            raise ValueError(f"{unknown_name('metric', metric, known)}; or {FORMS}")
+            listed = "a name in a run's metrics.json, which `bfl glossary` explains"
+            raise ValueError(f"{unknown_name('metric', metric, known, listed)}; or {FORMS}")
         return metric
 
     @property
