@@ -11,7 +11,7 @@ import numpy.typing as npt
 from flwr.app import Context, Message, RecordDict
 
 from bfl.configuration import Configuration
-from bfl.federation.parts import Arrays, Part
+from bfl.federation.parts import Arrays, TwoSidedPart
 from bfl.federation.wire import ARRAYS, Positions, TrainTask, posterior_from_arrays
 from bfl.learning.training import LocalResult, LocalTask
 from bfl.posteriors import Manifest, Posterior
@@ -60,7 +60,7 @@ class LocalRound:
     trainer_settings: dict[str, Any] = field(default_factory=dict)
     local_settings: dict[str, Any] = field(default_factory=dict)
     concluded: dict[str, Any] = field(default_factory=dict)
-    state_of: Callable[[Part], Arrays] = lambda part: {}
+    state_of: Callable[[TwoSidedPart], Arrays] = lambda part: {}
     broadcast: Arrays = field(default_factory=dict)
     kept: Arrays = field(default_factory=dict)
     keeps: dict[str, npt.NDArray[Any]] = field(default_factory=dict)

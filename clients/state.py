@@ -37,7 +37,7 @@ from bfl.errors import (
     public,
 )
 from bfl.experiments.results.identity import is_run_key, read_run_key
-from bfl.federation.parts import Part, Trained, check_concluded, check_received
+from bfl.federation.parts import Trained, TwoSidedPart, check_concluded, check_received
 from bfl.federation.state import Arrays, Snapshots
 from bfl.federation.wire import TrainTask, extra_arrays
 from bfl.named_arrays import add_prefix, strip_prefix
@@ -55,13 +55,13 @@ class PartStates:
         states: What each state holds as the round begins.
     """
 
-    def __init__(self, parts: Sequence[Part], states: Mapping[str, Arrays]) -> None:
+    def __init__(self, parts: Sequence[TwoSidedPart], states: Mapping[str, Arrays]) -> None:
         self._parts = parts
         self._states = states
 
     @classmethod
     def of(
-        cls, parts: Sequence[Part], kept: Arrays, task: TrainTask, received: Posterior
+        cls, parts: Sequence[TwoSidedPart], kept: Arrays, task: TrainTask, received: Posterior
     ) -> PartStates:
         """Return the states that a round begins with.
 
@@ -85,7 +85,7 @@ class PartStates:
             states[name] = part.commit(mine, task.damping)
         return cls(parts, states)
 
-    def of_part(self, part: Part) -> Arrays:
+    def of_part(self, part: TwoSidedPart) -> Arrays:
         """Return the state of a part; nothing if it has none."""
         return self._states.get(part.client_state_name, {})
 
@@ -108,7 +108,9 @@ class PartStates:
         return sent, kept
 
 
-def received_extras(content: RecordDict, parts: Sequence[Part], received: Posterior) -> Arrays:
+def received_extras(
+    content: RecordDict, parts: Sequence[TwoSidedPart], received: Posterior
+) -> Arrays:
     """Return what the server has sent besides the posterior, as the method's parts declare it.
 
     Args:
@@ -127,7 +129,7 @@ def received_extras(content: RecordDict, parts: Sequence[Part], received: Poster
     return arrays
 
 
-def keeps_state(parts: Sequence[Part]) -> bool:
+def keeps_state(parts: Sequence[TwoSidedPart]) -> bool:
     """Return whether any part of a method keeps something on its clients."""
     return any(part.client_state_name for part in parts)
 

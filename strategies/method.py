@@ -20,7 +20,7 @@ from bfl.errors import ConfigurationError
 from bfl.evaluation.predictives import PosteriorPredictive, Predictive
 from bfl.federation.broadcasts import Broadcast, PosteriorBroadcast
 from bfl.federation.exchanges import Direct, Exchange
-from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part, check_broadcast
+from bfl.federation.parts import Arrays, Counts, DeclaredArray, TwoSidedPart, check_broadcast
 from bfl.federation.sampling import Sampling
 from bfl.learning.example_privacy import SumsNoise
 from bfl.posteriors import Posterior
@@ -73,7 +73,7 @@ class Method:
     sampler: Sampler = field(default_factory=GaussianSampler)
     predictive: Predictive = field(default_factory=PosteriorPredictive)
     pool_noise: PoolNoise | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[TwoSidedPart, ...] = ()
     closing: tuple[Closing, ...] = ()
     sums_noise: SumsNoise | None = None
 
@@ -204,7 +204,9 @@ class Method:
         return folded
 
 
-def _refuse_taken(part: Part, names: Mapping[str, object], taken: Mapping[str, object]) -> None:
+def _refuse_taken(
+    part: TwoSidedPart, names: Mapping[str, object], taken: Mapping[str, object]
+) -> None:
     both = sorted(names.keys() & taken.keys())
     if both:
         raise ConfigurationError(

@@ -34,7 +34,7 @@ from bfl.errors import ConfigurationError, RunError
 from bfl.evaluation.predictives import Predictive
 from bfl.federation.broadcasts import Broadcast
 from bfl.federation.exchanges import Exchange
-from bfl.federation.parts import Part
+from bfl.federation.parts import TwoSidedPart
 from bfl.federation.sampling import Sampling
 from bfl.federation.wire import Positions, initial_posterior, posterior_to_arrays
 from bfl.learning.example_privacy import SumsNoise
@@ -130,7 +130,7 @@ class PosteriorPooling(Strategy):
     sampler: Sampler | str = "gaussian"
     broadcast: Broadcast | str = "posterior"
     exchange: Exchange | str = "direct"
-    parts: Sequence[Part] = ()
+    parts: Sequence[TwoSidedPart] = ()
     closing: Sequence[Closing | str] = ()
     sums_noise: SumsNoise | None = None
     pool_noise: PoolNoise | None = None

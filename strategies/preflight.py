@@ -13,7 +13,7 @@ from bfl.configuration import Configuration, contradictions, resolve
 from bfl.configuration.component_slots import SLOTS, base_of
 from bfl.data.datasets.server_data import HELD_BACK
 from bfl.errors import ConfigurationError
-from bfl.federation.parts import Part
+from bfl.federation.parts import TwoSidedPart
 from bfl.posteriors import Manifest, Posterior
 from bfl.registry import kebab
 from bfl.texts import from_json
@@ -119,7 +119,9 @@ def check_declarations(
     together = replace(clients, keys=clients.keys.model_copy(update=keys), **picked)
     known = [kind for kind in SLOTS if configuration or kind.attribute in picked]
     # Without a part there is none of its kind on the server; on the clients there may be any.
-    absent = [kind for kind in SLOTS if kind not in known and issubclass(base_of(kind), Part)]
+    absent = [
+        kind for kind in SLOTS if kind not in known and issubclass(base_of(kind), TwoSidedPart)
+    ]
     problems = contradictions(together, known, absent)
     if problems:
         raise ConfigurationError("\n".join(problems))

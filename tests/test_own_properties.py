@@ -105,7 +105,7 @@ def test_a_property_that_is_brought_has_a_kind_and_a_name_of_its_own(
 
 MISDECLARED = '''
 from bfl.aggregation.refinements import Refined, Refinement, refinements
-from bfl.federation.parts import Part
+from bfl.federation.parts import TwoSidedPart
 
 
 @refinements.register("mine")
@@ -124,7 +124,11 @@ class Mine(BASES):
     [
         ("Refinement", "local_epochs", "a setting 'local-epochs', a key of every run"),
         ("Refinement", "weighting", "a setting 'weighting', a key of every run"),
-        ("Refinement, Part", "my_steps", "clients are not sent the refinement; allowed for a Part"),
+        (
+            "Refinement, TwoSidedPart",
+            "my_steps",
+            "clients are not sent the refinement; allowed for a TwoSidedPart",
+        ),
     ],
 )
 def test_a_part_that_would_run_otherwise_than_the_record_says_is_refused(

@@ -74,7 +74,7 @@ from bfl.registry import Component
 from {package} import parts
 {before}
 @parts.register("{name}")
-class Part(Component):
+class TwoSidedPart(Component):
     '''A part.'''
 """
 

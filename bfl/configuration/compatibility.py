@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from bfl.configuration.component_slots import SLOTS, ComponentSlot, Parts, base_of
+from bfl.configuration.component_slots import SLOTS, ComponentSlot, PickedParts, base_of
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
 from bfl.configuration.requirements import Choice, conflicts, properties
 from bfl.configuration.settings import NamedStrategy
 from bfl.data.corruptions import corruption_names
 from bfl.federation.outgoing import is_private, length_problem, order_problem
-from bfl.federation.parts import Part
+from bfl.federation.parts import TwoSidedPart
 from bfl.learning.priors import priors
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _hidden(configuration: Configuration) -> list[str]:
         "allowed: a has() that returns super().has() and what else there is"
         for kind in SLOTS
         for part in configuration.picked(kind)
-        if isinstance(part, Part)
+        if isinstance(part, TwoSidedPart)
         for name in sorted(base_of(kind).has(part) - part.has())
     ]
 
@@ -255,7 +255,7 @@ def _choices(
     return chosen
 
 
-def needs_of_classes(keys: Keys, parts: Parts) -> Iterator[str]:
+def needs_of_classes(keys: Keys, parts: PickedParts) -> Iterator[str]:
     """Yield what is configured that takes classes, where numbers are predicted.
 
     Args:
@@ -289,7 +289,7 @@ def needs_of_classes(keys: Keys, parts: Parts) -> Iterator[str]:
             )
 
 
-def needs_of_a_network(keys: Keys, parts: Parts) -> Iterator[str]:
+def needs_of_a_network(keys: Keys, parts: PickedParts) -> Iterator[str]:
     """Yield what is configured that a server needs a network for, where it has none.
 
     Args:

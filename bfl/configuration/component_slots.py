@@ -1,4 +1,4 @@
-"""The kinds of parts that a configuration picks, each declared once, as a field of ``Parts``."""
+"""The kinds of parts that a configuration picks, declared once, as fields of ``PickedParts``."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _part(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class PickedParts:
     """Parts that a configuration picks, one attribute for each kind."""
 
     partition: Annotated[
@@ -330,11 +330,11 @@ class Parts:
 
 SLOTS: tuple[ComponentSlot, ...] = tuple(
     declared.__metadata__[0](attribute)
-    for attribute, declared in get_type_hints(Parts, include_extras=True).items()
+    for attribute, declared in get_type_hints(PickedParts, include_extras=True).items()
 )
 """All kinds of parts."""
 
-_BASES = get_type_hints(Parts)
+_BASES = get_type_hints(PickedParts)
 
 
 def base_of(kind: ComponentSlot) -> type[Component]:

@@ -19,7 +19,7 @@ from bfl.configuration.component_slots import (
     REGISTRIES,
     SLOTS,
     ComponentSlot,
-    Parts,
+    PickedParts,
 )
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
 from bfl.configuration.messages import refused_values, unknown_key, wrong_type
@@ -41,7 +41,7 @@ from bfl.data.datasets import (
 from bfl.data.datasets.foreign import absolute_foreign
 from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
-from bfl.federation.parts import Part
+from bfl.federation.parts import TwoSidedPart
 from bfl.plugins import (
     ANY_PLUGIN,
     Plugin,
@@ -57,7 +57,7 @@ __all__ = ["REGISTRIES", "Configuration", "Value", "default_values", "resolve", 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Configuration(Parts):
+class Configuration(PickedParts):
     """A run's configuration: the keys of every run, and the components that they pick.
 
     Attributes:
@@ -79,7 +79,7 @@ class Configuration(Parts):
         return tuple(component for kind in SLOTS for component in self.picked(kind))
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[TwoSidedPart, ...]:
         """Parts with a half on the server or one on the clients, in the order of the kinds.
 
         The prior of pre-training, whose key is a second one of its registry, takes part in no
@@ -90,7 +90,7 @@ class Configuration(Parts):
             for kind in SLOTS
             if kind.key == kind.registry.kind
             for component in self.picked(kind)
-            if isinstance(component, Part) and component.acts
+            if isinstance(component, TwoSidedPart) and component.acts
         )
 
     @property

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from bfl.configuration.component_slots import REGISTRIES, SLOTS, base_of
 from bfl.configuration.keys import Keys
 from bfl.errors import nearest, unknown_name
-from bfl.federation.parts import Part
+from bfl.federation.parts import TwoSidedPart
 from bfl.registry import Component, Property, kebab
 
 PROPERTIES: Mapping[str, Property] = {
@@ -129,7 +129,7 @@ def declaration_problems() -> Iterator[str]:
     """Yield, for people, what components declare that collides with keys or other components."""
     known, keys = dict(PROPERTIES), {kind.key for kind in SLOTS}
     every_run = {kebab(name) for name in Keys.model_fields} | keys
-    both_sides = {kind.registry for kind in SLOTS if issubclass(base_of(kind), Part)}
+    both_sides = {kind.registry for kind in SLOTS if issubclass(base_of(kind), TwoSidedPart)}
     for registry in REGISTRIES:
         for component in registry.classes():
             who = f"{component.__name__} ('{component.name}')"
@@ -145,11 +145,11 @@ def declaration_problems() -> Iterator[str]:
                     yield f"{who} brings the property '{name}' of {wrong}"
             for key in sorted(every_run.intersection(component.setting_keys())):
                 yield f"{who} has a setting '{key}', a key of every run; give it another name"
-            if issubclass(component, Part) and registry not in both_sides:
+            if issubclass(component, TwoSidedPart) and registry not in both_sides:
                 allowed = ", ".join(sorted(each.kind for each in both_sides))
                 yield (
-                    f"{who} is a Part, with a half on clients, and clients are not sent the "
-                    f"{registry.kind}; allowed for a Part: {allowed}"
+                    f"{who} is a TwoSidedPart, with a half on clients, and clients are not sent "
+                    f"the {registry.kind}; allowed for a TwoSidedPart: {allowed}"
                 )
 
 

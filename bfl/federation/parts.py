@@ -42,7 +42,7 @@ from bfl.posteriors import Posterior
 from bfl.registry import Component
 
 
-def check_concluded(part: Part, sent: Arrays, kept: Arrays, received: Posterior) -> None:
+def check_concluded(part: TwoSidedPart, sent: Arrays, kept: Arrays, received: Posterior) -> None:
     """Refuse arrays that a part's ``conclude`` gives beyond what the part declares.
 
     The values are the server's to check (``DeclaredArray.problem``): training that has diverged is
@@ -73,7 +73,7 @@ def check_concluded(part: Part, sent: Arrays, kept: Arrays, received: Posterior)
         raise public(refusal)
 
 
-def check_broadcast(part: Part, sent: Arrays, posterior: Posterior) -> None:
+def check_broadcast(part: TwoSidedPart, sent: Arrays, posterior: Posterior) -> None:
     """Refuse, on the server, arrays that a part's ``broadcast`` gives beyond what it declares.
 
     Args:
@@ -95,7 +95,7 @@ def check_broadcast(part: Part, sent: Arrays, posterior: Posterior) -> None:
         raise RunError(f"part '{part.name}' broadcasts what clients refuse: {problem}")
 
 
-def check_received(parts: Iterable[Part], received: Arrays, posterior: Posterior) -> None:
+def check_received(parts: Iterable[TwoSidedPart], received: Arrays, posterior: Posterior) -> None:
     """Refuse, on a client, arrays from the server that are not those that the parts declare.
 
     Args:
@@ -249,7 +249,7 @@ class Trained:
     head: Arrays = field(default_factory=dict)
 
 
-class Part(Component):
+class TwoSidedPart(Component):
     """One part of a method; see the module for the order in which its functions are called.
 
     Attributes:
@@ -278,7 +278,9 @@ class Part(Component):
                 "'-' and '_', for instance "
                 f"{re.sub('[^A-Za-z0-9_-]+', '-', cls.state_name).strip('-') or 'state'!r}"
             )
-        cls.acts = any(getattr(cls, name) is not getattr(Part, name) for name in _OF_A_ROUND)
+        cls.acts = any(
+            getattr(cls, name) is not getattr(TwoSidedPart, name) for name in _OF_A_ROUND
+        )
 
     @property
     def client_state_name(self) -> str:
@@ -287,7 +289,7 @@ class Part(Component):
 
     def has(self) -> frozenset[str]:
         """Return whether its clients send anything besides their posteriors."""
-        replies = type(self).declared_replies is not Part.declared_replies
+        replies = type(self).declared_replies is not TwoSidedPart.declared_replies
         return frozenset({"sent-beside"}) if replies else frozenset()
 
     def begin_server(self, posterior: Posterior, clients: int) -> Arrays:

@@ -12,7 +12,7 @@ import pytest
 from bfl.configuration import resolve
 from bfl.configuration.component_slots import SLOTS, base_of
 from bfl.errors import ConfigurationError
-from bfl.federation.parts import Arrays, DeclaredArray, Part, Trained
+from bfl.federation.parts import Arrays, DeclaredArray, Trained, TwoSidedPart
 from bfl.federation.wire import TrainTask
 from bfl.learning.corrections import Correction, NoCorrection, corrections
 from bfl.learning.corrections.scaffold import Scaffold
@@ -23,10 +23,10 @@ from clients.state import PartStates
 RECEIVED = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(2, np.float32))
 TRAINED = Trained(RECEIVED, RECEIVED, {}, 5, 1, 0.1, np.ones(2, bool))
 ZEROS = np.zeros(3, np.float32)
-OF_PARTS = [kind for kind in SLOTS if issubclass(base_of(kind), Part)]
+OF_PARTS = [kind for kind in SLOTS if issubclass(base_of(kind), TwoSidedPart)]
 
 
-def concluded(part: Part) -> Any:
+def concluded(part: TwoSidedPart) -> Any:
     states = PartStates.of([part], {}, TrainTask(1, 0, "{}", 2, None), RECEIVED)
     return states.conclude(TRAINED)
 
@@ -49,7 +49,7 @@ class Named(Declaring):
     state_name: ClassVar[str] = "named"
 
 
-def refused(part: Part) -> str:
+def refused(part: TwoSidedPart) -> str:
     with pytest.raises(ConfigurationError) as caught:
         concluded(part)
     # A deployment's client tells its server, and not only its own log.
@@ -121,7 +121,7 @@ class HiddenGradient(Scaffold):
     name: ClassVar[str] = "hidden-gradient"
 
     def has(self) -> frozenset[str]:
-        return Part.has(self)
+        return TwoSidedPart.has(self)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bfl.errors import LostStateError
-from bfl.federation.parts import Arrays, Part, Trained
+from bfl.federation.parts import Arrays, Trained, TwoSidedPart
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from clients.state import PartStates, StateInFolder, named_optimizer, optimizer_arrays, taken_up
@@ -17,7 +17,7 @@ from clients.state import PartStates, StateInFolder, named_optimizer, optimizer_
 RECEIVED = Posterior(np.zeros(2), np.ones(2))
 
 
-class Factors(Part):
+class Factors(TwoSidedPart):
     name: ClassVar[str] = "factors"
     state_name: ClassVar[str] = "shared"
 
@@ -28,7 +28,7 @@ class Factors(Part):
         return {**state, "precision": damping * state["precision"]}
 
 
-class Counter(Part):
+class Counter(TwoSidedPart):
     name: ClassVar[str] = "counter"
     state_name: ClassVar[str] = "shared"
 
@@ -69,7 +69,7 @@ def test_what_the_optimizer_or_a_part_kept_is_not_begun_anew_when_it_is_gone(
         taken_up(store, make_task(2, 1))
 
 
-class Late(Part):
+class Late(TwoSidedPart):
     """A part that has nothing to keep before its second round."""
 
     name: ClassVar[str] = "late"

@@ -15,7 +15,7 @@ from bfl.configuration.component_slots import SLOTS, base_of
 from bfl.configuration.keys import SERVER_ONLY_KEYS
 from bfl.errors import ConfigurationError
 from bfl.federation.exchanges.masked import Masked
-from bfl.federation.parts import Part
+from bfl.federation.parts import TwoSidedPart
 from bfl.presets import presets
 from clients.process import cached_configuration
 
@@ -76,7 +76,9 @@ def test_nothing_of_the_server_alone_is_sent(name: str) -> None:
 
 def test_kinds_with_a_half_on_clients_are_never_the_servers_alone() -> None:
     """But for the prior of pre-training, which stands in its task as the prior."""
-    alone = {kind.key for kind in SLOTS if kind.server_only and issubclass(base_of(kind), Part)}
+    alone = {
+        kind.key for kind in SLOTS if kind.server_only and issubclass(base_of(kind), TwoSidedPart)
+    }
     assert alone == {"pretrain-prior"}
 
 

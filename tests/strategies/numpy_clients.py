@@ -25,7 +25,7 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.federation.client_metrics import TRAIN_LIKELIHOOD
 from bfl.federation.outgoing import sent as sent_update
-from bfl.federation.parts import Arrays, Part, Trained
+from bfl.federation.parts import Arrays, Trained, TwoSidedPart
 from bfl.federation.wire import (
     ARRAYS,
     CONFIG,
@@ -73,7 +73,9 @@ def outgoing(
     return sent_update(configuration.outgoing, learned, received, normals)
 
 
-def make_part_app(parts: Sequence[Part], training: LocalTraining, faults: Faults) -> ClientApp:
+def make_part_app(
+    parts: Sequence[TwoSidedPart], training: LocalTraining, faults: Faults
+) -> ClientApp:
     """Return a ClientApp whose clients have the client half of some parts."""
 
     def train(message: Message, context: Context) -> RecordDict:

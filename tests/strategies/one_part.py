@@ -8,14 +8,14 @@ from flwr.app import RecordDict
 from small_federation import make_app, make_grid
 
 import strategies
-from bfl.federation.parts import Part
+from bfl.federation.parts import TwoSidedPart
 from bfl.federation.wire import TrainTask, posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies.course import Round
 
 
 def play_part(
-    part: Part,
+    part: TwoSidedPart,
     reply: Callable[[TrainTask, Posterior], RecordDict],
     start: Posterior,
     rounds: int,

@@ -11,7 +11,7 @@ import pytest
 from flwr.app import RecordDict
 from one_part import play_part
 
-from bfl.federation.parts import GREATEST_BESIDE, Arrays, Counts, DeclaredArray, Part
+from bfl.federation.parts import GREATEST_BESIDE, Arrays, Counts, DeclaredArray, TwoSidedPart
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.learning.corrections.scaffold import Scaffold
 from bfl.posteriors import Posterior
@@ -22,7 +22,7 @@ SIZE, HOSTILE, ROUNDS = 3, 2, 6
 START = Posterior(np.zeros(SIZE, np.float32), np.ones(SIZE, np.float32), np.zeros(1, np.float32))
 
 
-class Squares(Part):
+class Squares(TwoSidedPart):
     """A part whose fold makes more of an array than its bounds say, and that bounds nothing."""
 
     name: ClassVar[str] = "squares"
@@ -46,14 +46,14 @@ class MeanSquares(Squares):
     combined: ClassVar[Any] = "mean"
 
 
-PARTS: dict[str, tuple[Part, str]] = {
+PARTS: dict[str, tuple[TwoSidedPart, str]] = {
     "scaffold": (Scaffold(), "control-change-mean"),
     "sum": (Squares(), "path"),
     "mean": (MeanSquares(), "path"),
 }
 
 
-def play(part: Part, name: str, value: float | None) -> tuple[list[Round], list[str]]:
+def play(part: TwoSidedPart, name: str, value: float | None) -> tuple[list[Round], list[str]]:
     """Return the rounds in which one client sends a value, or nothing at all, and what is told."""
     rounds: list[Round] = []
     told: list[str] = []

@@ -11,7 +11,7 @@ from flwr.app import RecordDict
 from one_part import play_part
 
 from bfl.errors import ConfigurationError, RunError
-from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part
+from bfl.federation.parts import Arrays, Counts, DeclaredArray, TwoSidedPart
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Posterior
 from strategies.course import Round
@@ -20,7 +20,7 @@ START = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(1, n
 ZEROS = np.zeros(3, np.float32)
 
 
-class Telling(Part):
+class Telling(TwoSidedPart):
     """A part that sends what it is told, and declares one array within ±2."""
 
     name: ClassVar[str] = "telling"
@@ -61,7 +61,9 @@ class Growing(Telling):
         return {"path": state["path"] + combined["path"].astype(np.float32)}
 
 
-def play(part: Part, rounds: int = 1, hostile: float = 0.0) -> tuple[list[Round], list[str], int]:
+def play(
+    part: TwoSidedPart, rounds: int = 1, hostile: float = 0.0
+) -> tuple[list[Round], list[str], int]:
     """Return the rounds, what is told, and how often a client trained; client 2 sends a value."""
     trained: list[int] = []
     done: list[Round] = []

@@ -32,7 +32,7 @@ from bfl.configuration import Configuration, resolve
 from bfl.configuration.component_slots import SLOTS
 from bfl.federation.attacks import attacks
 from bfl.federation.outgoing import outgoing_parts
-from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part, Trained
+from bfl.federation.parts import Arrays, Counts, DeclaredArray, Trained, TwoSidedPart
 from bfl.federation.sampling import Sampling
 from bfl.federation.wire import TrainTask
 from bfl.learning.corrections import Correction
@@ -54,7 +54,7 @@ PARTS_OF_A_ROUND = [
     if kind.key == kind.registry.kind != "closing"  # which comes after the last round
     and (
         kind.attribute in {field.name for field in fields(Method)}
-        or all(issubclass(cls, Part) for cls in kind.registry.classes())
+        or all(issubclass(cls, TwoSidedPart) for cls in kind.registry.classes())
         or kind.registry in (attacks, outgoing_parts)
     )
 ]

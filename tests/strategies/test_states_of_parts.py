@@ -10,7 +10,7 @@ import pytest
 
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
-from bfl.federation.parts import Arrays, Counts, Part
+from bfl.federation.parts import Arrays, Counts, TwoSidedPart
 from bfl.posteriors import Posterior
 from strategies.method import Method
 from strategies.server_state import ServerState
@@ -18,7 +18,7 @@ from strategies.server_state import ServerState
 BEGUN = Posterior(np.zeros(2), np.ones(2))
 
 
-class Counter(Part):
+class Counter(TwoSidedPart):
     """A part that has nothing to keep before its first round."""
 
     name: ClassVar[str] = "counter"
@@ -28,14 +28,14 @@ class Counter(Part):
         return {"rounds.seen": state.get("rounds.seen", np.array(0)) + 1}
 
 
-class Nothing(Part):
+class Nothing(TwoSidedPart):
     """A part that keeps something on clients alone."""
 
     name: ClassVar[str] = "nothing"
     state_name: ClassVar[str] = "nothing"
 
 
-class Nameless(Part):
+class Nameless(TwoSidedPart):
     """A part that does not say where its state is."""
 
     name: ClassVar[str] = "nameless"
@@ -44,7 +44,7 @@ class Nameless(Part):
         return {"sum": np.zeros(2)}
 
 
-def method(*parts: Part) -> Method:
+def method(*parts: TwoSidedPart) -> Method:
     return replace(Method.of(resolve({"strategy": "nwa"}, check_data=False)), parts=parts)
 
 
@@ -66,7 +66,7 @@ def test_a_state_has_a_name_that_can_be_told_from_its_arrays(given: str) -> None
     """'a.b' with the array 'c' would be 'a' with the array 'b.c' after a resume."""
     with pytest.raises(ValueError, match=r"state_name of Dotted is .* for instance '(a-b|state)'"):
 
-        class Dotted(Part):
+        class Dotted(TwoSidedPart):
             state_name: ClassVar[str] = given
 
 

@@ -8,12 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from bfl.errors import ConfigurationError, public
-from bfl.federation.parts import Arrays, DeclaredArray, Part, named_problem
+from bfl.federation.parts import Arrays, DeclaredArray, TwoSidedPart, named_problem
 from bfl.posteriors import Posterior
 from bfl.registry import Registry
 
 
-class Correction(Part, ABC):
+class Correction(TwoSidedPart, ABC):
     """A part that adds something to the gradient of every step of a client's round.
 
     It acts on means and on point parameters that training moves; standard deviations are left to

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from bfl.data.datasets.encoding import LEAST_NOISE
-from bfl.federation.parts import Arrays, Part
+from bfl.federation.parts import Arrays, TwoSidedPart
 from bfl.posteriors import Manifest, Posterior
 from bfl.registry import Registry
 
@@ -121,7 +121,7 @@ class Value:
     shared: Any = None
 
 
-class Term(Part):
+class Term(TwoSidedPart):
     """A summand of what a client makes small, per example and in nats.
 
     An objective is a chain of terms. What changes from task to task comes in as ``inputs``, which

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 
 from bfl.errors import ConfigurationError
 from bfl.federation.client_metrics import MEME, PERSONAL
-from bfl.federation.parts import Arrays, Part, Trained
+from bfl.federation.parts import Arrays, Trained, TwoSidedPart
 from bfl.learning.models import create_architecture
 from bfl.learning.objectives import SoftLabels
 from bfl.registry import Registry
@@ -103,7 +103,7 @@ class BothModels(Protocol):
         """Return the meme's logits (B, classes) at its mean as it is now, as it predicts."""
 
 
-class Personalization(Part):
+class Personalization(TwoSidedPart):
     """Says what personal model a client trains, and how it and the meme take their steps.
 
     Attributes:

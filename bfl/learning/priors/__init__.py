@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from bfl.federation.parts import Arrays, Part, Trained
+from bfl.federation.parts import Arrays, Trained, TwoSidedPart
 from bfl.posteriors import Posterior
 from bfl.posteriors.natural import NaturalParameters
 from bfl.registry import Registry
@@ -88,7 +88,7 @@ class QuadraticPrior:
 Density = NormalPrior | QuadraticPrior
 
 
-class Prior(Part):
+class Prior(TwoSidedPart):
     """The p(θ) that a variational client's loss compares its posterior with."""
 
     def first_posterior(self, initial: Posterior) -> Posterior:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.errors import ConfigurationError
-from bfl.federation.parts import Arrays, Part, Trained
+from bfl.federation.parts import Arrays, Trained, TwoSidedPart
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.manifest import Parameter
 from bfl.posteriors.posterior import VECTORS
@@ -81,7 +81,7 @@ class Division:
         return Posterior(**{name: vector(name) for name in VECTORS})
 
 
-class SharedParameters(Part):
+class SharedParameters(TwoSidedPart):
     """Says which parameters of a network travel between its client and the server.
 
     Attributes:

@@ -12,12 +12,12 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from bfl.federation.parts import Arrays, Part, Trained
+from bfl.federation.parts import Arrays, Trained, TwoSidedPart
 from bfl.posteriors import Posterior
 from bfl.registry import Registry
 
 
-class Start(Part):
+class Start(TwoSidedPart):
     """Says where a client's optimizer begins in a round.
 
     Attributes:
