@@ -249,4 +249,5 @@ def private_metrics(
     given = task.examples
     # Privacy of single examples does not hide how many there are.
     hidden = is_private(configuration.outgoing)
-    return {NUM_EXAMPLES: own_examples(node, private=hidden) if given is None else int(given.size)}
+    own = own_examples(node, private=hidden) if given is None else int(given.size)
+    return {NUM_EXAMPLES: own - held_back_count(own, configuration.keys.calibration_share)}

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from bfl.closing.base import HEAD, Array, Closing, Examples, Known, Sums, closings
+from bfl.closing.base import DEVIATION, HEAD, Array, Closing, Examples, Known, Sums, closings
 from bfl.closing.curvature import WHOLE
 from bfl.closing.temperature import TEMPERATURE
 from bfl.evaluation.prediction.statistics import log_softmax
@@ -23,6 +23,9 @@ SETS = ("conformal", "conformal-by-class")
 BINS = 1000
 """Bins of the histogram of scores in [0, 1]: a threshold is the upper edge of one."""
 
+JOINED = 50
+"""Bins that count as one, in the last of them, where sums have noise."""
+
 
 @closings.register("conformal")
 class Conformal(Closing):
@@ -33,6 +36,11 @@ class Conformal(Closing):
     smallest, rounded up to the edge of its bin; the set of an image are the classes of p ≥ 1 − s.
     The thresholds by class hold for each class by itself. Images have to be exchangeable with all
     clients' examples together.
+
+    Under privacy's noise scores are counted in 20 bins, and an example moves one count by 1. A
+    threshold is the lowest edge from which on no more than α of all lie above it, with two
+    standard deviations of the noise on either count against it: where noise is large, 1, and a set
+    holds every class.
 
     Reference: Sadinle et al. (2019), "Least ambiguous set-valued classifiers"; Lu et al. (2023),
     "Federated conformal predictors".
@@ -70,8 +78,15 @@ class Conformal(Closing):
         """Return the histogram of scores of each class."""
         found = scores(known, examples.features)[np.arange(len(examples.labels)), examples.labels]
         counts = np.zeros((examples.classes, BINS))
-        np.add.at(counts, (examples.labels, _bins(found)), 1.0)
+        bins = _bins(found)
+        if examples.noised:
+            bins = bins // JOINED * JOINED + JOINED - 1
+        np.add.at(counts, (examples.labels, bins), 1.0)
         return {"scores": counts}
+
+    def lengths(self, longest: float, classes: int) -> Mapping[str, float]:
+        """Return that an example adds 1 to one count."""
+        return {"scores": 1.0}
 
     def implausible(
         self,
@@ -83,6 +98,8 @@ class Conformal(Closing):
     ) -> str | None:
         """Return what of the histograms so many examples cannot have."""
         counts = sums["scores"]
+        if noised:
+            return None
         if (np.abs(counts - np.rint(counts)) > WHOLE).any() or counts.min() < -WHOLE:
             return "a bin with a share of an example"
         return f"they are of {counts.sum():g}" if counts.sum() > examples + WHOLE else None
@@ -90,13 +107,31 @@ class Conformal(Closing):
     def fold(self, known: Known, sums: Sums) -> Known:
         """Return the thresholds."""
         counts = np.asarray(sums["scores"], np.float64)
+        threshold, together, alone = self._threshold, 0.0, 0.0
+        if DEVIATION in known:
+            counts, alone = counts[:, JOINED - 1 :: JOINED], float(known[DEVIATION])
+            threshold, together = self._noised_threshold, alone * math.sqrt(len(counts))
         return {
             **known,
-            THRESHOLD: np.array(self._threshold(counts.sum(axis=0))),
-            THRESHOLDS: np.array([self._threshold(each) for each in counts]),
+            THRESHOLD: np.array(threshold(counts.sum(axis=0), together)),
+            THRESHOLDS: np.array([threshold(each, alone) for each in counts]),
         }
 
-    def _threshold(self, counts: Array) -> float:
+    def _noised_threshold(self, counts: Array, noise: float) -> float:
+        """Return the edge above which too few scores lie, whatever noise of two deviations hides.
+
+        Args:
+            counts: The counts in joined bins.
+            noise: The standard deviation of the noise on each.
+        """
+        behind = np.arange(len(counts))[::-1]
+        above = counts[::-1].cumsum()[::-1] - counts + 2.0 * noise * np.sqrt(behind)
+        least = counts.sum() - 2.0 * noise * math.sqrt(len(counts))
+        few = above <= self.conformal_alpha * (least + 1.0) - 1.0 + 1e-9
+        kept = int(np.logical_and.accumulate(few[::-1]).sum())
+        return 1.0 - max(kept - 1, 0) / len(counts)
+
+    def _threshold(self, counts: Array, noise: float) -> float:
         """Return the upper edge of the bin of the ⌈(n + 1)(1 − α)⌉-th score; 1 without so many."""
         rank = math.ceil((round(counts.sum()) + 1) * (1.0 - self.conformal_alpha) - 1e-9)
         reached = np.flatnonzero(np.cumsum(counts) >= rank - 0.5)

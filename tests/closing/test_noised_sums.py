@@ -18,6 +18,7 @@ from bfl.closing.base import DEVIATION, HEAD, Examples, with_one
 from bfl.closing.bayesian_head import BEST, BayesianHead
 from bfl.closing.chain import asked, deviations, folded, length, measured, told
 from bfl.closing.closed import begun
+from bfl.closing.conformal import Conformal, scores
 from bfl.closing.curvature import Form, lengths, packed, repaired
 from bfl.closing.feature_density import CLASSES as SCORED
 from bfl.closing.feature_density import SHARES, FeatureDensity
@@ -173,3 +174,33 @@ def test_under_noise_no_step_is_taken_back() -> None:
         sums += unit * rng.normal(size=len(sums))
         known = dict(folded(chain, known, sums, FEATURES, CLASSES))
         np.testing.assert_array_equal(known[BEST], begins)
+
+
+def test_noised_prediction_sets_cover_as_often_as_is_promised() -> None:
+    """An example moves one count; without noise the edge is the bin's, and with it no lower."""
+    rng = np.random.default_rng(6)
+    chain = (Conformal(conformal_alpha=0.1),)
+    labels = rng.integers(CLASSES, size=6000)
+    features = np.eye(CLASSES, FEATURES)[labels] * 2 + rng.normal(size=(6000, FEATURES))
+    data = examples(features, labels, 9.0)
+    known = dict(begun(np.eye(FEATURES + 1, CLASSES), from_head=True, longest=9.0))
+    unit, root = deviations(chain, known, 9.0, FEATURES, CLASSES)
+    own = Examples(data.features[:3000], labels[:3000], CLASSES, noised=True)
+    sums = measured(chain, known, own, own)
+    less = Examples(own.features[1:], own.labels[1:], CLASSES, noised=True)
+    assert np.abs(sums - measured(chain, known, less, less)).sum() == 1.0 == root
+    assert unit == pytest.approx(np.ones(CLASSES * 1000))
+    right = scores(known, data.features)[np.arange(6000), labels]
+    exact = np.sort(right[:3000])[int(np.ceil(3001 * 0.9)) - 1]
+    thresholds, missed = [], []
+    for multiplier in (0.0, *(30 * [3.0]), 1e4):
+        after = {**known, DEVIATION: np.array(multiplier * root)}
+        noised = sums + multiplier * unit * rng.normal(size=len(sums))
+        after = dict(folded(chain, after, noised, FEATURES, CLASSES))
+        thresholds.append(float(after["conformal-threshold"]))
+        missed.append(np.mean(right[3000:] > thresholds[-1]))
+        by_class = after["conformal-thresholds"][labels[3000:]]
+        assert np.mean(right[3000:] > by_class) < 0.11
+    assert thresholds[0] == pytest.approx(np.ceil(exact * 20) / 20)
+    assert max(missed) < 0.11
+    assert min(thresholds) == thresholds[0] < max(thresholds[1:-1]) < thresholds[-1] == 1.0

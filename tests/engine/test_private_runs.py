@@ -137,6 +137,7 @@ CLOSED: dict[str, Any] = {
     "closing_rounds": 2,
     "closing_tolerance": 0.0,
     "closing_noise_multiplier": 5.0,
+    "calibration_share": 0.2,
     "rounds": 1,
 }
 
