@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from bfl.data.corruptions import corruption_names
-from bfl.data.datasets import Dataset, Reading
+from bfl.data.datasets import Dataset, Reading, dataset_files
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.foreign import absolute_foreign, foreign_images
 from bfl.data.images import Images
-from bfl.errors import DataError
+from bfl.errors import BflError, DataError
 from bfl.evaluation.prediction.predictions import Predictions
 from bfl.experiments.results.foreign import by_strength, evaluated_foreign, predicted_by_strength
 from bfl.experiments.results.summary import summarize
@@ -47,6 +49,8 @@ def evaluated(
         reading = replace(reading, size=0, channels=0, encoding=network.encoding)
     dataset = cached_dataset(data, data_dir, reading)
     _check_goes_with(network, dataset, data)
+    if dataset.split_here and not _is_the_runs(data, data_dir, settings):
+        dataset = _all_for_testing(dataset)
     others = list(foreign_images(sources, data_dir, dataset))
     predictions = predict(dataset.test_images)
     shown = [(each.name, each.near, {"": predict(each.images)}) for each in others]
@@ -61,6 +65,29 @@ def evaluated(
             predicted_by_strength(names, images, predictions, predict), labels, settings
         ),
     }
+
+
+def _is_the_runs(data: str, data_dir: str, settings: Mapping[str, Any]) -> bool:
+    """Return whether data are the files that the run was made on, of which some were for training.
+
+    Where the run's are no longer there, these are others.
+    """
+    own = str(settings.get("dataset", ""))
+    try:
+        there = dataset_files(own, str(settings.get("data-dir", "")))
+    except BflError:
+        return data == own
+    return [p.resolve() for p in there] == [p.resolve() for p in dataset_files(data, data_dir)]
+
+
+def _all_for_testing(dataset: Dataset) -> Dataset:
+    """Return a data set whose training examples are for testing as well."""
+    pairs = {
+        f"test_{what}": (getattr(dataset, f"train_{what}"), getattr(dataset, f"test_{what}"))
+        for what in ("images", "labels", "targets")
+    }
+    joined: Any = {n: np.concatenate(parts) for n, parts in pairs.items() if parts[0] is not None}
+    return replace(dataset, **joined)
 
 
 def _check_goes_with(network: NetworkDescription, dataset: Dataset, word: str) -> None:

@@ -219,14 +219,15 @@ class Result:
         data_dir: str | None = None,
         samples: int | None = None,
     ) -> dict[str, Any]:
-        """Return how good predictions are for the test images of a labelled data set.
+        """Return how good predictions are for the test examples of a labelled data set.
 
         They are those of the final evaluation: of the closed network where a closing round has
         found one, with as many samples.
 
         Args:
-            data: A data set as in the key ``dataset``, with images of the network's shape and
-                classes of the run's.
+            data: A data set as in the key ``dataset``, with classes of the run's; its images are
+                resized to the network's shape. Of a folder or a table without a test part of its
+                own all examples are taken, unless the run was made on it.
             foreign: Foreign images, as in the key ``ood-dataset``, to be told from these.
             corruptions: What these are corrupted by, as in the key ``corruptions``.
             data_dir: Where archives of named data sets lie; by default as in the run.

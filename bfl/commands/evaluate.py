@@ -19,7 +19,8 @@ def add_to(evaluate: argparse.ArgumentParser) -> None:
         "--data",
         required=True,
         metavar="DATASET",
-        help="a data set as in the key dataset, such as npz:PATH; its test images are taken",
+        help="a data set as in the key dataset, such as npz:PATH: its test examples; of a folder "
+        "or a table that the run was not made on, all that have no test part of their own",
     )
     evaluate.add_argument(
         "--data-dir", metavar="FOLDER", help="of named data sets' archives (default: the run's)"
@@ -44,7 +45,8 @@ def evaluate_run(given: argparse.Namespace) -> None:
     """Evaluate a run, print the numbers, and write them if asked to."""
     if given.output:
         check_new(given.output)
-    found = load(given.folder, given.posterior).evaluate(
+    result = load(given.folder, given.posterior)
+    found = result.evaluate(
         given.data,
         foreign=given.foreign,
         corruptions=given.corruptions,
@@ -52,7 +54,8 @@ def evaluate_run(given: argparse.Namespace) -> None:
         samples=given.samples,
     )
     to = console()
-    print(f"{given.folder} on {found['examples']} images of {given.data}")
+    shape = " x ".join(map(str, result.image_shape))
+    print(f"{given.folder} on {found['examples']} examples of {given.data}, brought to {shape}")
     to.print(metrics_table(found["metrics"], found["samples"]))
     if found["foreign"]:
         to.print(results_table(_of_foreign(found["foreign"]), "Foreign images"))

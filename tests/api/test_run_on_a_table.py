@@ -47,4 +47,10 @@ def test_a_data_frame_by_site_becomes_predictions(tmp_path: Path) -> None:
     predictions = result.predict(frame[frame.columns[::-1]])
     assert np.mean(np.array(predictions.predicted_names) == frame["outcome"]) > 0.8
     word = result.configuration["dataset"]
-    assert result.evaluate(word)["metrics"]["accuracy"] == result.metrics["accuracy"]
+    own = result.evaluate(word)
+    assert (own["metrics"]["accuracy"], own["examples"]) == (result.metrics["accuracy"], 16)
+    # All rows of another file count, also of one that holds the same.
+    frame.to_csv(tmp_path / "other.csv", index=False)
+    other = result.evaluate(f"table:{tmp_path / 'other.csv'}")
+    right = np.array(predictions.predicted_names) == frame["outcome"]
+    assert (other["metrics"]["accuracy"], other["examples"]) == (right.mean(), 80)

@@ -58,7 +58,7 @@ def test_numbers_are_predicted_with_their_uncertainty(tmp_path: Path) -> None:
         result.predict(frame)
 
 
-def _check_sites(result: bfl.api.Result, frame: pd.DataFrame) -> None:
+def _check_sites(result: bfl.Result, frame: pd.DataFrame) -> None:
     """Check each site's error and coverage against its own rows among the test data."""
     by_site = json.loads((result.folder / "clients.json").read_text())
     with np.load(result.folder / "regression.npz") as kept:

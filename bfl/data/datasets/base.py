@@ -77,6 +77,7 @@ class Dataset:
         tasks: The data sets that it is made of, where clients have different ones.
         numbered_here: How its labels became the numbers of classes, where that depends on nothing
             but what is in it: other data of the same classes may number them otherwise.
+        split_here: True if ``test-share`` has split it, as nothing else says what is for testing.
         train_columns: What partitions may go by, of each training example, such as its site.
         test_columns: The same of each test example.
         encoding: What the columns of a table have become here; None: these are images.
@@ -95,6 +96,7 @@ class Dataset:
     class_names: tuple[str, ...]
     tasks: tuple[Task, ...] = ()
     numbered_here: str = ""
+    split_here: bool = False
     train_columns: Columns = field(default_factory=dict)
     test_columns: Columns = field(default_factory=dict)
     encoding: Encoding | None = None

@@ -95,6 +95,7 @@ class Folder(PathSource):
             test_labels=labels[1],
             class_names=names,
             numbered_here=here,
+            split_here=not found,
             train_columns=every[0].columns,
             test_columns=every[1].columns,
         )

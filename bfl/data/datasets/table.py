@@ -103,6 +103,7 @@ class Table(PathSource):
             test_labels=answers.labels[test],
             class_names=answers.names,
             numbered_here="; ".join(filter(None, said)),
+            split_here=True,
             train_columns=_columns(rows.iloc[train]),
             test_columns=_columns(rows.iloc[test]),
             encoding=encoding,
