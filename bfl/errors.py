@@ -77,14 +77,8 @@ def nearest(given: str, allowed: Iterable[str]) -> str | None:
     return matches[0] if matches else None
 
 
-def unknown_name(what: str, given: str, allowed: Iterable[str], listed: str = "") -> str:
+def unknown_name(what: str, given: str, allowed: Iterable[str]) -> str:
     """Return the message for a name that is not known: the nearest spelling, then all of them.
-
-    Args:
-        what: What it names.
-        given: The name.
-        allowed: The names that are known.
-        listed: Where people find the names that are allowed, instead of hundreds of them.
 
     Example:
         >>> unknown_name("strategy", "conflaton", ["conflation", "linear-pool"])
@@ -93,7 +87,7 @@ def unknown_name(what: str, given: str, allowed: Iterable[str], listed: str = ""
     choices = sorted(allowed)
     guess = nearest(given, choices)
     hint = f"; did you mean '{guess}'?" if guess else ";"
-    return f"unknown {what} '{given}'{hint} allowed: {listed or ', '.join(choices)}"
+    return f"unknown {what} '{given}'{hint} allowed: {', '.join(choices)}"
 
 
 class ProtocolError(BflError):

@@ -96,7 +96,7 @@ def undrawn_figures() -> Iterator[None]:
     from matplotlib.figure import Figure
     from PIL import Image
 
-    import bfl.experiments.results.report  # reports keep what draws them
+    from bfl.experiments.results import report  # noqa: F401 (it keeps the function that draws)
     from bfl.experiments.results.figures import base
 
     pixel = io.BytesIO()

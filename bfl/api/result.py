@@ -141,6 +141,11 @@ class Result:
         """The key ``task``: what the run has predicted."""
         return self._network.task
 
+    @property
+    def takes_rows(self) -> bool:
+        """True if the run was made on a table, and not on images."""
+        return self._network.encoding is not None
+
     def predict(
         self, images: npt.ArrayLike | DataFrame, *, samples: int | None = None
     ) -> Predictions:

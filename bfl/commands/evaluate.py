@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from bfl.api import load
+from bfl.api import Result, load
 from bfl.commands.predict import add_prediction_to
 from bfl.commands.terminal import check_new, console, path_argument, write_output
 from bfl.experiments.results.table import metrics_table, results_table
@@ -54,8 +54,7 @@ def evaluate_run(given: argparse.Namespace) -> None:
         samples=given.samples,
     )
     to = console()
-    shape = " x ".join(map(str, result.image_shape))
-    print(f"{given.folder} on {found['examples']} examples of {given.data}, brought to {shape}")
+    print(f"{given.folder} on {found['examples']} examples of {given.data}{_shape(result)}")
     to.print(metrics_table(found["metrics"], found["samples"]))
     if found["foreign"]:
         to.print(results_table(_of_foreign(found["foreign"]), "Foreign images"))
@@ -63,6 +62,13 @@ def evaluate_run(given: argparse.Namespace) -> None:
         to.print(results_table(_of_corruptions(found["corruptions"]), "Corrupted images"))
     if given.output:
         write_output(given.output, json.dumps(found, indent=1).encode())
+
+
+def _shape(result: Result) -> str:
+    """Return the shape that images have been brought to, in words; nothing of a table."""
+    if result.takes_rows:
+        return ""
+    return f", images brought to {' x '.join(map(str, result.image_shape))}"
 
 
 def _of_foreign(found: dict[str, Any]) -> list[dict[str, Any]]:

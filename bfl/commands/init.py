@@ -1,4 +1,4 @@
-"""The command ``bfl init``: a folder with a configuration and a pooling rule to begin with."""
+"""The command ``bfl init``: a folder with a configuration, a rule and a study to begin with."""
 
 from __future__ import annotations
 
@@ -47,11 +47,40 @@ class OwnRule(PoolingRule):
         mean, deviation = sums
         return Decoded(mean / totals.mass, (deviation / totals.mass) ** 2)
 ''',
+    "study.toml": """title = "My rule beside another"
+
+[base]                 # the keys of all runs
+dataset = "digits"     # or your own: "folder:PATH", "table:FILE.csv" with target and model = "mlp"
+model = "resnet8"
+clients = 5
+rounds = 5
+local-epochs = 2
+plugins = "own_rule.py"
+
+[axes]                 # each value with each row
+seed = [0, 1, 2]
+
+[[rows]]
+label = "mine"
+strategy = "own-rule"
+
+[[rows]]
+label = "weighted sum of normals"
+strategy = "ws"
+
+[[columns]]            # a number of metrics.json
+metric = "accuracy"
+
+[[columns]]
+metric = "negative-log-likelihood"
+""",
     "README.md": """# My federation
 
     bfl show --run-config config.toml              # what it resolves to, and why
     bfl run --backend serial --run-config config.toml
     bfl report runs/NAME                           # one HTML file with all results
+    bfl study study.toml --backend serial          # my rule beside another, three seeds each
+    bfl report study.toml
 """,
 }
 """The files that are made, by their names."""

@@ -20,7 +20,7 @@ COMMANDS = {
     "glossary": ("choices.add_glossary_to", "what metrics and keys mean, as Markdown"),
     "plot": ("pages.add_plot_to", "draw the figures of a run or of a study"),
     "report": ("pages.add_report_to", "write a report: one HTML file to send"),
-    "init": ("init.add_to", "make a folder to begin with: configuration and rule"),
+    "init": ("init.add_to", "make a folder to begin with: configuration, rule and study"),
     "show": (
         "show.add_to",
         "print a run's final metrics; or, without a folder, what a run configuration resolves to, "

@@ -31,9 +31,11 @@ class OwnWeights(Equal):
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def test_what_init_makes_can_be_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_init_makes_can_be_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert main(["init", str(tmp_path / "new")]) == 0
-    for name in ("config.toml", "own_rule.py", "README.md"):
+    for name in ("config.toml", "own_rule.py", "study.toml", "README.md"):
         assert (tmp_path / "new" / name).exists()
     code = "from bfl.commands.main import main; main(['show', '--run-config', 'config.toml'])"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -45,6 +47,8 @@ def test_what_init_makes_can_be_run(tmp_path: Path, capsys: pytest.CaptureFixtur
         text=True,
     )
     assert "own-rule" in done.stdout, done.stderr
+    monkeypatch.chdir(tmp_path / "new")
+    assert main(["study", "study.toml", "--dry-run"]) == 0
     assert main(["init", str(tmp_path / "new")]) == 2
     assert "config.toml" in capsys.readouterr().err
 

@@ -11,7 +11,7 @@ import pydantic
 from pydantic import Field, field_validator
 
 from bfl.aggregation.precision_spread import DISTANCE, SPREAD
-from bfl.errors import unknown_name
+from bfl.errors import nearest
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE, names_of_members, of_a_posterior
 from bfl.evaluation.metrics import ExampleMetric, higher_is_better, metric_names, metrics
 from bfl.evaluation.regression import CURVES, ERROR, RANKED_BY
@@ -78,8 +78,9 @@ class Column(pydantic.BaseModel):
         known = numbers_of_a_run()
         forms = (rounds_to, at_round, number_of_a_client, _OF_FOREIGN.fullmatch)
         if metric not in known and not any(form(metric) for form in forms):
-            listed = "a name in a run's metrics.json, which `bfl glossary` explains"
-            raise ValueError(f"{unknown_name('metric', metric, known, listed)}; or {FORMS}")
+            guess = nearest(metric, known)
+            hint = f"'{guess}' (did you mean that?), or " if guess else ""
+            raise ValueError(f"{hint}a number of metrics.json, as `bfl glossary` has; or {FORMS}")
         return metric
 
     @property
