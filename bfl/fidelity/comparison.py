@@ -40,7 +40,7 @@ def compared(seed: int, *, quick: bool = False) -> list[Row]:
         seed: The seed of data and draws; at least 0.
         quick: With fewer simulated data sets and draws of the reference.
     """
-    data_sets, draws = (500, 250) if quick else (4000, 2500)
+    data_sets, classified, draws = (500, 4, 250) if quick else (4000, 32, 2500)
     generators = np.random.default_rng(seed).spawn(3)
     rows: dict[str, Row] = {name: {"method": name} for name in (*methods(), *classifiers())}
     for problem, generator in zip((ORTHOGONAL, CORRELATED), generators[:2], strict=True):
@@ -58,20 +58,24 @@ def compared(seed: int, *, quick: bool = False) -> list[Row]:
                 RANKS: uniformity(found, simulated.weights, normal),
             }
             rows[name].update({f"{problem}: {what}": each for what, each in numbers.items()})
-    for name, numbers in _logistic(draws, seed, generators[2]).items():
+    for name, numbers in _logistic(classified, draws, seed, generators[2]).items():
         rows[name].update({f"{LOGISTIC}: {what}": each for what, each in numbers.items()})
     return list(rows.values())
 
 
-def _logistic(draws: int, seed: int, generator: np.random.Generator) -> dict[str, Row]:
-    clients = logistic(generator).clients
+def _logistic(
+    data_sets: int, draws: int, seed: int, generator: np.random.Generator
+) -> dict[str, Row]:
+    clients = logistic(data_sets, generator).clients
     features = logistic_features(500, generator)
     likelihood = joined(clients)
     assert isinstance(likelihood, Logistic)
     drawn = sampled(likelihood, draws, seed)
     # Variances and divergence are from the Gaussian with the moments of the draws.
-    reference = Gaussian(drawn.mean(axis=0)[None], np.cov(drawn.T)[None])
-    exact = expit(features @ drawn.T).mean(axis=1)
+    away = drawn - drawn.mean(axis=0)
+    covariance = np.einsum("msi,msj->sij", away, away) / (len(drawn) - 1)
+    reference = Gaussian(drawn.mean(axis=0), covariance)
+    exact = np.stack([expit(features @ each.T).mean(axis=1) for each in drawn.swapaxes(0, 1)])
     found = {
         name: each(clients, generator) for name, each in {**methods(), **classifiers()}.items()
     }
@@ -127,10 +131,10 @@ def uniformity(found: Gaussian, weights: Array, normal: Array) -> float:
 
 
 def probabilities(found: Gaussian, features: Array) -> Array:
-    """Return the mean (N,) of expit(θᵀx) over the posterior of one data set, by quadrature."""
+    """Return the means (S, N) of expit(θᵀx) over the posteriors of S data sets, by quadrature."""
     nodes, weights = roots_hermitenorm(64)
-    spread = np.sqrt(np.einsum("ni,ij,nj->n", features, found.covariance[0], features))
-    logits = (features @ found.mean[0])[:, None] + spread[:, None] * nodes
+    spread = np.sqrt(np.einsum("ni,sij,nj->sn", features, found.covariance, features))
+    logits = (found.mean @ features.T)[:, :, None] + spread[:, :, None] * nodes
     return np.asarray(expit(logits) @ weights / weights.sum())
 
 

@@ -12,7 +12,7 @@ from bfl.closing.base import HEAD, Closing, Examples, Known, with_one
 from bfl.closing.bayesian_head import draws
 from bfl.closing.chain import asked, folded, measured
 from bfl.federation.parts import Trained
-from bfl.fidelity.problems import PRIOR_PRECISION, Gaussian, Likelihood, joined
+from bfl.fidelity.problems import PRIOR_PRECISION, Array, Gaussian, Likelihood, joined
 from bfl.learning.priors import CavityPrior
 from bfl.learning.schedules import schedules
 from bfl.posteriors import Posterior
@@ -122,25 +122,35 @@ def closed(curvature: str, samples: int = 20_000) -> Method:
 
     It begins at the average of the clients' modes, and finds the prior's precision by its evidence.
     With two classes the log-odds' weights are the difference of the classes' weights, whose moments
-    are those of ``samples`` draws.
+    are those of ``samples`` draws. Each data set has a head of its own.
     """
+    chain: tuple[Closing, ...] = (
+        closings.get("bayesian-head")(head_curvature=curvature, head_prior="zero"),
+    )
 
-    def found(clients: Clients, generator: np.random.Generator) -> Gaussian:
-        chain: tuple[Closing, ...] = (
-            closings.get("bayesian-head")(head_curvature=curvature, head_prior="zero"),
-        )
-        start = one_round("naive-weighted-averaging")(clients, generator).mean[0]
+    def of_one(start: Array, data: list[Examples], generator: np.random.Generator) -> Gaussian:
         known: Known = {HEAD: np.stack([-start / 2, start / 2], axis=1)}
-        features = len(start) - 1
-        data = [
-            Examples(with_one(each.features[:, :-1]), each.targets[0].astype(np.int64), 2)
-            for each in clients
-        ]
         while asked(chain, known):
             sums = np.sum([measured(chain, known, each, each) for each in data], axis=0)
-            known = folded(chain, known, sums, features, 2)
+            known = folded(chain, known, sums, len(start) - 1, 2)
         drawn = np.stack([each[:, 1] - each[:, 0] for each in draws(known, samples, generator)])
-        return Gaussian((known[HEAD][:, 1] - known[HEAD][:, 0])[None], np.cov(drawn.T)[None])
+        return Gaussian(known[HEAD][:, 1] - known[HEAD][:, 0], np.cov(drawn.T))
+
+    def found(clients: Clients, generator: np.random.Generator) -> Gaussian:
+        starts = one_round("naive-weighted-averaging")(clients, generator).mean
+        labels = [each.targets.astype(np.int64) for each in clients]
+        inputs = [with_one(each.features[:, :-1]) for each in clients]
+        heads = [
+            of_one(
+                start,
+                [Examples(x, y[number], 2) for x, y in zip(inputs, labels, strict=True)],
+                generator,
+            )
+            for number, start in enumerate(starts)
+        ]
+        return Gaussian(
+            np.stack([each.mean for each in heads]), np.stack([each.covariance for each in heads])
+        )
 
     return found
 

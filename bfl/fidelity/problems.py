@@ -165,13 +165,13 @@ def linear(data_sets: int, generator: np.random.Generator, *, correlated: bool) 
     return Simulated(tuple(clients), weights)
 
 
-def logistic(generator: np.random.Generator) -> Simulated:
-    """Return one logistic regression with three features of correlation 0.3, and a bias."""
-    weights = generator.standard_normal((1, 4)) / np.sqrt(PRIOR_PRECISION)
+def logistic(data_sets: int, generator: np.random.Generator) -> Simulated:
+    """Return logistic regressions with three features of correlation 0.3, and a bias."""
+    weights = generator.standard_normal((data_sets, 4)) / np.sqrt(PRIOR_PRECISION)
     clients = []
     for size in SIZES:
         features = logistic_features(size, generator)
-        labels = generator.random((1, size)) < expit(weights @ features.T)
+        labels = generator.random((data_sets, size)) < expit(weights @ features.T)
         clients.append(Logistic(features, labels.astype(np.float64)))
     return Simulated(tuple(clients), weights)
 
@@ -191,15 +191,15 @@ def _correlated(
 
 
 def sampled(likelihood: Logistic, draws: int, seed: int) -> Array:
-    """Return draws (8 · ``draws``, d) of the posterior by Hamiltonian Monte Carlo on all data."""
+    """Return draws (8 · ``draws``, S, d) of posteriors by Hamiltonian Monte Carlo on all data."""
     from bfl.cpus import available_cpus
     from bfl.keras import configure, tf, tfp
 
     configure(available_cpus())
-    x, y = tf.constant(likelihood.features), tf.constant(likelihood.targets[0])
+    x, y = tf.constant(likelihood.features), tf.constant(likelihood.targets)
 
     def log_density(weights: object) -> object:
-        logits = tf.matmul(weights, x, transpose_b=True)
+        logits = tf.einsum("...sd,nd->...sn", weights, x)
         fit = tf.reduce_sum(y * logits - tf.nn.softplus(logits), axis=-1)
         return fit - PRIOR_PRECISION / 2 * tf.reduce_sum(tf.square(weights), axis=-1)
 
@@ -213,11 +213,11 @@ def sampled(likelihood: Logistic, draws: int, seed: int) -> Array:
     def run() -> object:
         return tfp.mcmc.sample_chain(
             draws,
-            tf.zeros((8, x.shape[1]), tf.float64),
+            tf.zeros((8, *likelihood.shape), tf.float64),
             kernel=kernel,
             num_burnin_steps=500,
             trace_fn=lambda *_: (),
             seed=(seed, 0),
         ).all_states
 
-    return np.asarray(tf.function(run, autograph=False)()).reshape(-1, likelihood.shape[1])
+    return np.asarray(tf.function(run, autograph=False)()).reshape(-1, *likelihood.shape)
