@@ -205,7 +205,8 @@ class BayesianHead(Closing):
         number = int(known.get(f"rounds.{self.name}", 0)) + 1
         n, classes = float(sums["examples"]), head.shape[1]
         noise = _noise(self, known, classes)
-        found = forms.curvature(self.head_curvature, sums, n, classes, noise)
+        told = -math.inf if DEVIATION in known else float(sums["log-likelihood"])
+        found = forms.curvature(self.head_curvature, sums, n, classes, noise, told)
         gradient = sums["gradient"]
         if noise["gradient"]:  # residuals add up to 0 over classes, and their noise does not
             gradient = gradient - np.mean(gradient, axis=1, keepdims=True)
@@ -265,6 +266,7 @@ class Local:
         slope: (B, S) the gradient of ℓ along them.
         away: (B, S) how far the weights are from the prior's mean along them.
         share: How much of these directions the data determine.
+        scale: By what the eigenvalues are multiplied where they tell what data determine.
     """
 
     likelihood: float
@@ -273,6 +275,7 @@ class Local:
     slope: Array
     away: Array
     share: float
+    scale: float
 
     @classmethod
     def of(cls, found: forms.Curvature, likelihood: float, gradient: Array, away: Array) -> Local:
@@ -284,7 +287,8 @@ class Local:
             return np.asarray(turned[:, :, 0])
 
         sizes = np.maximum(values, 0.0)
-        return cls(likelihood, vectors, sizes, along(gradient), along(away), found.share)
+        slope, apart = along(gradient), along(away)
+        return cls(likelihood, vectors, sizes, slope, apart, found.share, found.scale)
 
     def step(self, precision: float) -> Array:
         """Return d (B, S), the step to the mode under a prior precision δ."""
@@ -300,7 +304,7 @@ class Local:
         """Return log Z(δ)."""
         step = self.step(precision)
         gained = self.slope * step - self.values * step**2 / 2
-        occam = self.share * np.log(precision / (self.values + precision))
+        occam = self.share * np.log(precision / (self.scale * self.values + precision))
         prior = precision * (self.away + step) ** 2 - occam
         return self.likelihood + float((gained - prior / 2).sum())
 
@@ -311,7 +315,8 @@ class Local:
         def slope(exponent: float) -> float:
             # Of log Z by log δ, twice: what data determine, and what δ expects of W − M.
             precision = 10.0**exponent
-            determined = self.share * self.values / (self.values + precision)
+            values = self.scale * self.values
+            determined = self.share * values / (values + precision)
             expected = precision * (self.away + self.step(precision)) ** 2
             return float((determined - expected).sum())
 

@@ -11,6 +11,9 @@ after a rotation of the classes: one for ``full``, one a class for the others.
 | ``kronecker`` | G = Σ (diag p − ppᵀ), A = Σ φφᵀ | both triangles | G ⊗ A / n |
 | ``bound`` | A | F(F + 1)/2 | ½(I − 11ᵀ/C) ⊗ A, an upper bound for all W |
 
+The bound's trace is ½(C − 1) tr A, where that of H has 1 − Σ p² of each example instead: at most
+1 − 1/C, and at most 2 (1 − p_y) ≤ −2 log p_y. What data determine is told by it scaled to that.
+
 Blocks so scaled are right where all classes are equally probable, and H is at most twice as large
 everywhere, so that Newton's steps with them go uphill. H has no curvature along the F directions in
 which the weights of all classes move alike, and blocks have: of what they determine, the share
@@ -21,6 +24,7 @@ Source: Böhning (1992) for the bound; Martens and Grosse (2015) for the Kroneck
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -49,11 +53,13 @@ class Curvature:
         blocks: (B, S, S) positive semi-definite blocks; B·S = C·F.
         rotation: (C, C) orthogonal; W becomes W times it.
         share: How much of the directions that the blocks determine the data determine.
+        scale: By what the blocks are multiplied where they tell what data determine.
     """
 
     blocks: Array
     rotation: Array
     share: float = 1.0
+    scale: float = 1.0
 
     def split(self, weights: Array) -> Array:
         """Return weights (F, C) as the blocks (B, S) see them."""
@@ -138,6 +144,7 @@ def curvature(
     examples: float,
     classes: int,
     deviation: Mapping[str, float] | None = None,
+    likelihood: float = -math.inf,
 ) -> Curvature:
     """Return the curvature that sums over all examples describe.
 
@@ -148,6 +155,7 @@ def curvature(
         classes: The number C of classes.
         deviation: Standard deviations of the noise on each number of the sums, by name; by default
             there is none.
+        likelihood: ℓ, as far as it is known.
     """
     identity, noise = np.eye(classes), deviation or {}
 
@@ -167,7 +175,10 @@ def curvature(
     else:
         values, rotation = np.linalg.eigh(0.5 * (identity - 1.0 / classes))
     scaled = np.maximum(values, 0.0)[:, None, None] * of_features
-    return Curvature(scaled, rotation)
+    if form == "kronecker":
+        return Curvature(scaled, rotation)
+    trace = min(1.0 - 1.0 / classes, -2.0 * likelihood / max(examples, 1.0))
+    return Curvature(scaled, rotation, scale=2.0 * max(trace, 0.0) / (classes - 1))
 
 
 def implausible(

@@ -220,7 +220,7 @@ def test_the_probit_approximation_is_that_of_draws(form: Form, temperature: floa
     found = Closed(known).predict(phi[:, :-1], samples=1, seed=0).mean_probability
     np.testing.assert_allclose(found, softmax(expected, axis=1), atol=0.01)
     mode = softmax(phi @ known[HEAD] / temperature, axis=1)
-    assert np.abs(found - exact).mean() < 0.8 * np.abs(mode - exact).mean()
+    assert np.abs(found - exact).mean() < 0.85 * np.abs(mode - exact).mean()
 
 
 def test_a_step_that_overshoots_is_taken_back() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
 from scipy.stats import multivariate_normal
 
@@ -21,7 +23,7 @@ from bfl.closing.bayesian_head import (
     BayesianHead,
     Local,
 )
-from bfl.closing.chain import folded, measured, told
+from bfl.closing.chain import asked, folded, measured, told
 from bfl.closing.closed import begun
 from bfl.closing.curvature import Curvature, Form, curvature, measure
 
@@ -195,3 +197,38 @@ def test_the_evidence_is_that_of_the_whole_hessian(form: Form, classes: int, sha
     np.testing.assert_allclose(value, evidence(precision), rtol=1e-9)
     around = np.geomspace(precision / 100, precision * 100, 41)
     assert value >= max(evidence(float(each)) for each in around) - 1e-9
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 1000), classes=st.integers(2, 8), sharp=st.sampled_from([0.1, 1.0, 9.0]))
+def test_the_bounds_scale_is_no_less_than_the_trace_of_the_curvature(
+    seed: int, classes: int, sharp: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    logits, labels = sharp * rng.normal(size=(30, classes)), rng.integers(classes, size=30)
+    log_p = log_softmax(logits, axis=1)
+    probability, phi = np.exp(log_p), with_one(np.zeros((30, 0)))
+    likelihood = log_p[np.arange(30), labels].sum()
+    exact = curvature("full", measure("full", probability, phi), 30, classes).blocks[0]
+    sums = measure("bound", probability, phi)
+    bound = curvature("bound", sums, 30, classes, likelihood=likelihood)
+    assert np.trace(exact) <= bound.scale * bound.blocks.sum() * (1 + 1e-9)
+    assert bound.scale <= 1.0
+
+
+def test_the_bounds_steps_go_on_where_the_pooled_layer_explains_little() -> None:
+    """As by two classes a client: the bound alone as what data determine ends after one round."""
+    rng = np.random.default_rng(0)
+    labels, centres = rng.integers(10, size=400), rng.normal(size=(10, 20))
+    phi = with_one(centres[labels] + rng.normal(size=(400, 20)))
+    data = Examples(phi, labels, 10)
+    best = np.concatenate([centres.T, -(centres**2).sum(axis=1)[None] / 2])
+    head = 0.7 * best + 0.6 * rng.normal(size=(21, 10))
+    chain = (BayesianHead(head_curvature="bound", closing_rounds=40),)
+    known, found = dict(begun(head, from_head=True)), []
+    while asked(chain, known):
+        sums = measured(chain, told(chain, known), data, data)
+        known = dict(folded(chain, known, sums, 20, 10))
+        found.append(float(known["head-log-likelihood"]))
+    assert len(found) > 5
+    assert found[-1] > 0.6 * found[0]
