@@ -11,9 +11,10 @@ from bfl.experiments.results.best import BestPosterior
 from bfl.experiments.results.collapse import CollapseWatch
 from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.results.run_folder import PER_CLIENT, RunFolder
-from bfl.experiments.results.summary import describe_posterior
+from bfl.experiments.results.summary import describe_posterior, deviations_by_layer
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.experiments.tracking import LiveLog
+from bfl.posteriors import Manifest
 from strategies.course import Round
 from strategies.privacy import PrivacyAccount
 
@@ -30,6 +31,7 @@ class RoundRecorder:
         privacy: Reckons the run's ε, where it has noise.
         hidden: What records say in place of numbers that nobody knows, or shall know; of single
             clients they say nothing in their place.
+        manifest: The parameters of the network, where the server knows them.
         on_round: What the user calls with each round's number, metrics and posterior.
     """
 
@@ -43,6 +45,7 @@ class RoundRecorder:
         log: LiveLog | None = None,
         privacy: PrivacyAccount | None = None,
         hidden: Mapping[str, str] | None = None,
+        manifest: Manifest | None = None,
         on_round: OnRound = lambda *_: None,
     ) -> None:
         self.folder = folder
@@ -53,6 +56,7 @@ class RoundRecorder:
         self.log = log
         self.privacy = privacy
         self.hidden = hidden or {}
+        self.manifest = manifest
         self.on_round = on_round
         self.checkpoints = Checkpoints(folder)
 
@@ -71,6 +75,7 @@ class RoundRecorder:
             **metrics,
             **self.hidden,
             **describe_posterior(finished.posterior),
+            **(deviations_by_layer(finished.posterior, self.manifest) if self.manifest else {}),
             "posterior-sha256": finished.posterior.digest(),
             PER_CLIENT: [
                 {name: value for name, value in client.items() if name not in self.hidden}

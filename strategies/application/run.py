@@ -297,6 +297,7 @@ def _run_rounds(
         hidden=hidden_metrics(
             Method.of(context.configuration), is_private(context.configuration.outgoing)
         ),
+        manifest=context.evaluator.manifest,
         on_round=run_of(context.grid).on_round,
     )
     strategy = make_strategy(

@@ -107,6 +107,9 @@ FILES_OF_A_BEGUN_RUN = (CONFIG, NETWORK, PARTITION, DATA, ROUNDS, BEST_POSTERIOR
 PER_CLIENT = "per-client"
 """The key of a round's line that has one entry for each client."""
 
+DEVIATIONS = "deviation-by-layer"
+"""The key of a round's line with a standard deviation of each layer of Gaussian parameters."""
+
 FINAL_EVALUATION = "final evaluation"
 """Prefix of warnings about the final posterior, and not about a round's."""
 

@@ -22,8 +22,8 @@ from bfl.evaluation.uncertainty import (
     uncertainties,
 )
 from bfl.evaluation.uncertainty.retention import random_gain, retention_gain
-from bfl.experiments.results.run_folder import ENSEMBLE, RETENTION, RunFolder
-from bfl.posteriors import Posterior
+from bfl.experiments.results.run_folder import DEVIATIONS, ENSEMBLE, RETENTION, RunFolder
+from bfl.posteriors import Manifest, Posterior
 
 Numbers = npt.NDArray[np.float64]
 
@@ -149,6 +149,16 @@ def summarize(
 def describe_posterior(posterior: Posterior) -> dict[str, float]:
     """Return what a posterior itself says, in numbers: its degree of spread if it has one."""
     return {"degree-of-spread": posterior.degree_of_spread} if posterior.size else {}
+
+
+def deviations_by_layer(posterior: Posterior, manifest: Manifest) -> dict[str, list[float]]:
+    """Return √(mean σ²) over the Gaussian parameters of each layer, in the manifest's order."""
+    if not posterior.size:
+        return {}
+    sizes = np.array([parameter.size for parameter in manifest.gaussian])
+    starts = np.cumsum(sizes) - sizes
+    sums = np.add.reduceat(posterior.variance, starts, dtype=np.float64)
+    return {DEVIATIONS: [float(f"{deviation:.4g}") for deviation in np.sqrt(sums / sizes)]}
 
 
 def write_evaluation(

@@ -45,7 +45,7 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
     folder = RunFolder.create(path, name, config, {})
     folder.write_json("partition.json", {"class_counts": COUNTS})
     for number in range(1, rounds + 1):
-        entry = {"round": number, "seconds": 0.5, "clients": 10}
+        entry = {"round": number, "seconds": 0.5, "clients": 10, "deviation-by-layer": [1 / number]}
         if number % 3 == 0:
             entry |= {"accuracy": 1 - 1 / number, "negative-log-likelihood": 2 / number}
             entry |= {"mean-epistemic": 0.1 / number}

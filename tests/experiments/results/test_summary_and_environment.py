@@ -20,7 +20,9 @@ from bfl.experiments.results import (
     write_evaluation,
 )
 from bfl.experiments.results.environment import describe_commit, package_version
-from bfl.posteriors import Posterior
+from bfl.experiments.results.summary import deviations_by_layer
+from bfl.posteriors import Manifest, Posterior
+from bfl.posteriors.manifest import Parameter
 
 BY = ("aleatoric", "epistemic", "predictive-entropy")
 
@@ -103,6 +105,16 @@ def test_degree_of_spread_is_the_norm_of_all_standard_deviations(tmp_path, case)
     # Summed in float64: a million small variances do not vanish beside a large one.
     many = np.append(np.full(10**6, 1e-8), 1.0).astype(np.float32)
     assert Posterior(many, many).degree_of_spread == pytest.approx(np.sqrt(1.01), rel=1e-6)
+
+
+def test_deviations_by_layer_are_those_of_each_parameter_by_itself():
+    variance = np.random.default_rng(0).gamma(1.0, 0.1, 26).astype(np.float32)
+    shapes = {"first/kernel": (5, 4), "norm/scale": (7,), "second/bias": (1,), "third/bias": (5,)}
+    parameters = [Parameter(n, s, n[0] != "n", "zeros") for n, s in shapes.items()]
+    posterior = Posterior(np.zeros(26, np.float32), variance, np.ones(7, np.float32))
+    [found] = deviations_by_layer(posterior, Manifest(tuple(parameters))).values()
+    expected = [np.sqrt(np.mean(part)) for part in np.split(variance, [20, 21])]
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
 def test_wrong_labels_write_nothing(tmp_path, case):

@@ -28,6 +28,7 @@ from bfl.experiments.results.figures.style import (
 from bfl.experiments.results.identity import WHOLE
 from bfl.experiments.results.run_folder import (
     CONFIG,
+    DEVIATIONS,
     PARTITION,
     PER_CLIENT,
     POSTERIOR,
@@ -47,6 +48,7 @@ from bfl.federation.client_metrics import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure as MatplotlibFigure
 
 ACCURACY = "accuracy"
@@ -112,6 +114,14 @@ def _round_axis(axes: Axes) -> None:
     whole_numbers(axes.xaxis, nbins=8)
 
 
+def _plain_decades(axis: Axis) -> None:
+    """Write the numbers of a logarithmic axis as they are, as no formula is drawn as one."""
+    from matplotlib.ticker import LogFormatter
+
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(LogFormatter(minor_thresholds=(1.0, 0.3)))
+
+
 def _line(axes: Axes, points: list[tuple[int, float]], color: str, **style: Any) -> None:
     rounds, values = zip(*points, strict=True)
     marker = "o" if len(points) <= FEW_ROUNDS else ""
@@ -152,10 +162,11 @@ Curves = dict[int, list[tuple[int, float]]]
 
 @figures.register("posterior-spread")
 class PosteriorSpread(Figure):
-    """Mean epistemic uncertainty after each evaluated round, and the standard deviations by layer.
+    """Mean epistemic uncertainty by round, and standard deviations by layer and by round.
 
     A layer's line spans the middle 90 % of its Gaussian parameters at the end, and its dot is their
-    median. An epistemic part that falls to nothing belongs to a posterior that has collapsed.
+    median; of each round there is its √(mean σ²). An epistemic part that falls to nothing belongs
+    to a posterior that has collapsed.
 
     Reference:
         Blundell et al. (2015), "Weight uncertainty in neural networks", Section 5.1 (the spread of
@@ -171,14 +182,15 @@ class PosteriorSpread(Figure):
         ends = np.cumsum([parameter.size for parameter in manifest.gaussian])
         layers = np.split(deviations, ends[:-1])
         low, middle, high = np.transpose([np.quantile(d, (0.05, 0.5, 0.95)) for d in layers])
-        figure = new_figure(7.2, max(3.2, 0.9 + 0.13 * len(layers)))
-        left, right = figure.subplots(1, 2)
+        rounds = [entry for entry in folder.rounds() if len(entry.get(DEVIATIONS, ())) == len(low)]
+        figure = new_figure(9.6 if rounds else 7.2, max(3.2, 0.9 + 0.13 * len(layers)))
+        left, right, *more = figure.subplots(1, 3 if rounds else 2)
         _round_axis(left)
         epistemic = [(n, v) for n, v in finite_points(folder.rounds(), EPISTEMIC) if v > 0.0]
         if epistemic:
             _line(left, epistemic, COLORS[2])
             left.set_yscale("log")
-            left.yaxis.set_major_formatter("{x:g}")
+            _plain_decades(left.yaxis)
         left.set_ylabel("mean epistemic uncertainty")
         places = np.arange(len(layers))
         right.hlines(places, low, high, color=COLORS[0])
@@ -188,11 +200,32 @@ class PosteriorSpread(Figure):
         right.set_ylabel("layer")
         if high.max() > 10.0 * low.min():  # within a decade a logarithmic axis has no labels
             right.set_xscale("log")
-            right.xaxis.set_major_formatter("{x:g}")
+            _plain_decades(right.xaxis)
+        else:
+            right.locator_params(axis="x", nbins=2)
         right.set_xlabel("standard deviation at the end")
-        label_panels(left, right)
+        if rounds:
+            self._by_round(figure, more[0], rounds)
+        label_panels(left, right, *more)
         set_title(figure, "Spread of the posterior", folder)
         return figure
+
+    @staticmethod
+    def _by_round(
+        figure: MatplotlibFigure, axes: Axes, rounds: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Draw a layer's √(mean σ²) in each round as a map of colours, in the order of the dots."""
+        values = np.transpose([entry[DEVIATIONS] for entry in rounds])
+        first, last = rounds[0]["round"], rounds[-1]["round"]
+        extent = (first - 0.5, last + 0.5, len(values) - 0.5, -0.5)
+        drawn = axes.imshow(
+            np.log10(values), aspect="auto", extent=extent, interpolation="nearest", cmap="cividis"
+        )
+        axes.grid(visible=False)
+        axes.set_yticks([])
+        axes.set_ylabel("layer, as in (b)")
+        _round_axis(axes)
+        figure.colorbar(drawn, ax=axes, label="log₁₀ √(mean σ²) by layer")
 
 
 @figures.register("client-curves")
