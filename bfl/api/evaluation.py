@@ -42,6 +42,9 @@ def evaluated(
         data_dir: Where archives of named data sets lie.
     """
     names, sources = corruption_names(corruptions), absolute_foreign(foreign, data_dir)
+    if network.encoding and (names or sources):
+        key, value = ("corruptions", corruptions) if names else ("foreign", foreign)
+        raise DataError(f"{key} is '{value}', and the run is of a table, not images; allowed: none")
     height, width, channels = network.image_shape
     size = height if height == width else 0
     reading = replace(Reading.of(settings), size=size, channels=channels)

@@ -126,13 +126,14 @@ def _print_task(
     output: Path,
 ) -> None:
     """Write predictions of another task, and print the first with their uncertainty."""
-    total = predictions.uncertainty[predictions.ranked_by]
+    whole, *_ = predictions.ranked_by
+    total = predictions.uncertainty[whole]
 
     def answer(index: int) -> dict[str, Any]:
         if isinstance(predictions, Mixtures):
             return {"mean": predictions.mean[index], "deviation": total[index] ** 0.5}
         found = ", ".join(np.array(names)[predictions.predicted[index]])
-        return {"labels": printable(found) or "–", predictions.ranked_by: total[index]}
+        return {"labels": printable(found) or "–", whole: total[index]}
 
     rows = [
         {"row": printable(files[index]) if files else index, **answer(index)}

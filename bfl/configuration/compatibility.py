@@ -265,7 +265,9 @@ def needs_of_classes(keys: Keys, parts: PickedParts) -> Iterator[str]:
     if keys.task == "classification":
         return
     closing = [each.name for each in parts.closing if each.rounds]
+    several = keys.task == "multi-label" and parts.partition.by_class
     needed = {
+        "partition": (parts.partition.name if several else "", "'iid', or 'column:NAME'"),
         "server-data": (keys.server_data, "''"),
         "pretrain-examples": (keys.pretrain_examples, "0"),
         "ood-dataset": (keys.ood_dataset, "''"),

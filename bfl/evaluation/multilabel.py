@@ -50,7 +50,7 @@ class LabelPredictions(TaskPredictions):
     """
 
     file: ClassVar[str] = "labels.npz"
-    ranked_by: ClassVar[str] = "predictive-entropy"
+    ranked_by: ClassVar[tuple[str, ...]] = ("predictive-entropy", "aleatoric", "epistemic")
 
     log_present: FloatArray
     log_absent: FloatArray
@@ -78,7 +78,7 @@ class LabelPredictions(TaskPredictions):
         whole = bernoulli_entropy(self.log_present, self.log_absent).mean(axis=1)
         aleatoric = self.expected_entropy
         epistemic = np.maximum(whole - aleatoric, 0.0)
-        return {"aleatoric": aleatoric, "epistemic": epistemic, self.ranked_by: whole}
+        return {"aleatoric": aleatoric, "epistemic": epistemic, "predictive-entropy": whole}
 
     def values(self, answers: Answers) -> Mapping[str, tuple[FloatArray, bool]]:
         """Return whether all labels are right, and Σ_l −log p̄(y_l) in nats."""

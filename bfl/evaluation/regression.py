@@ -117,7 +117,7 @@ class Mixtures(TaskPredictions):
     """
 
     file: ClassVar[str] = "regression.npz"
-    ranked_by: ClassVar[str] = RANKED_BY
+    ranked_by: ClassVar[tuple[str, ...]] = (RANKED_BY,)
 
     means: FloatArray
     variances: FloatArray

@@ -19,12 +19,12 @@ class TaskPredictions(ABC):
 
     Attributes:
         file: The file with them in a run's folder.
-        ranked_by: The uncertainty by which examples are left out of retention curves.
+        ranked_by: Uncertainties that examples are left out by in retention curves, the whole first.
         samples: The number M of Monte Carlo samples.
     """
 
     file: ClassVar[str]
-    ranked_by: ClassVar[str]
+    ranked_by: ClassVar[tuple[str, ...]]
     samples: int
 
     @property

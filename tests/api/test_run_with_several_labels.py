@@ -1,5 +1,6 @@
 """Multi-label runs: of rows, of a table with names, and of images."""
 
+import json
 import re
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from bfl.commands.main import main
 from bfl.configuration import resolve
 from bfl.data.datasets import Reading, load_dataset
 from bfl.errors import BflError, ConfigurationError, DataError
+from bfl.evaluation.uncertainty import uncertainties
 
 KEYS = {"task": "multi-label", "model": "mlp", "clients": 3, "backend": "serial", "mc_samples": 4}
 
@@ -44,6 +46,8 @@ def test_labels_are_learnt_from_rows_and_predicted_for_a_table(
     assert (predicted.predicted == labels).mean() > 0.8
     again = result.evaluate(result.configuration["dataset"])["metrics"]
     assert again["macro-f1"] == result.metrics["macro-f1"]
+    with pytest.raises(DataError, match="corruptions is 'blur'"):
+        result.evaluate(result.configuration["dataset"], corruptions="blur")
     with pytest.raises(BflError, match="predict_labels"):
         result.predict(frame)
     monkeypatch.chdir(tmp_path)
@@ -85,10 +89,30 @@ def test_labels_of_images(tmp_path: Path) -> None:
     )
     assert 0.0 <= result.metrics["micro-f1"] <= 1.0
     assert result.predict_labels(images[:3]).probability.shape == (3, 2)
+    # The curves that figures of a study draw, of classes too.
+    assert {
+        f"retention-area-accuracy-{u.name}" for u in uncertainties.classes() if u.retention
+    } <= result.metrics.keys()
+    held = json.loads((result.folder / "partition.json").read_text())
+    with np.load(result.folder / "labels.npz") as kept:
+        counts = labels.sum(axis=0) - kept["targets"].sum(axis=0)
+    np.testing.assert_array_equal(np.sum(held["class_counts"], axis=0), counts)
+    found = result.evaluate(result.configuration["dataset"], corruptions="blur")
+    for name, by_strength in found["corruptions"]["blur"].items():
+        assert by_strength[0] == result.metrics[name]
+        assert len(by_strength) == 6
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("closing", "bayesian-head"), ("ood-dataset", "rotated")]
+    ("key", "value"),
+    [
+        ("closing", "bayesian-head"),
+        ("ood-dataset", "rotated"),
+        ("partition", "dirichlet"),
+        ("partition", "shards"),
+        ("partition", "step"),
+        ("partition", "step-overlapping"),
+    ],
 )
 def test_what_is_for_classes_is_refused(key: str, value: str) -> None:
     keys = {"task": "multi-label", "dataset": "table:any.csv", key: value}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -29,6 +30,8 @@ class Step(Partition):
     C.7. Its code has ``step-overlapping``; here each image lies with one client, as the paper's
     numbers say.
     """
+
+    by_class: ClassVar[bool] = True
 
     major_classes: int = Field(2, ge=1, description="How many classes a client has many images of.")
     minor_examples: float = Field(

@@ -13,7 +13,7 @@ from bfl.data.corruptions import STRENGTHS, corrupted
 from bfl.data.datasets.foreign import ForeignImages
 from bfl.data.images import Images
 from bfl.evaluation.detection import detection
-from bfl.evaluation.metrics import metrics
+from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.prediction.predictions import FloatArray, IntArray
 from bfl.evaluation.uncertainty import measure_all
@@ -63,13 +63,13 @@ def by_strength(
         ``found[corruption][metric]``, a number for each strength. It is the content of
         ``corruptions.json``.
     """
-    chosen = {name: metrics.create(name, settings) for name in METRICS}
-    return {
-        corruption: {
-            name: [metric.compute(predictions, labels) for predictions in rows]
-            for name, metric in chosen.items()
-        }
+    found = {
+        corruption: [evaluate(predictions, labels, settings) for predictions in rows]
         for corruption, rows in shown.items()
+    }
+    return {
+        corruption: {name: [row[name] for row in rows] for name in METRICS}
+        for corruption, rows in found.items()
     }
 
 

@@ -98,8 +98,9 @@ def _ranked(
         the (N,) values of each uncertainty that sorts the examples.
     """
     if isinstance(predictions, TaskPredictions):
-        by = predictions.ranked_by
-        return dict(predictions.values(np.asarray(labels))), {by: predictions.uncertainty[by]}
+        measured = predictions.uncertainty
+        ranks = {by: measured[by] for by in predictions.ranked_by}
+        return dict(predictions.values(np.asarray(labels))), ranks
     created = [metrics.create(name, settings) for name in metrics.names()]
     retained = [m for m in created if isinstance(m, ExampleMetric) and m.retention]
     sorting = [u.name for u in uncertainties.classes() if u.retention]

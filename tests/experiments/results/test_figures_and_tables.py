@@ -43,7 +43,7 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
     predictions = PredictionStatistics.of(0.7 * probability + 0.3 * noise).result()
     labels = [random.choice(4, p=row) for row in probability]
     folder = RunFolder.create(path, name, config, {})
-    folder.write_json("partition.json", {"class_counts": COUNTS})
+    folder.write_json("partition.json", {"class_counts": COUNTS, "num_examples": [36, 152]})
     for number in range(1, rounds + 1):
         entry = {"round": number, "seconds": 0.5, "clients": 10, "deviation-by-layer": [1 / number]}
         if number % 3 == 0:
@@ -226,13 +226,14 @@ def test_partition_figure_has_clients_by_classes(run):
 
 def test_partition_figure_of_many_clients_and_of_none(tmp_path):
     folder = RunFolder.create(tmp_path, "run", CONFIG, {})
-    folder.write_json("partition.json", {"class_counts": np.full((100, 10), 7).tolist()})
+    held = {"class_counts": np.full((100, 10), 7).tolist(), "num_examples": [70] * 100}
+    folder.write_json("partition.json", held)
     figure = figures.create("partition").draw(folder)
     assert not figure.axes[0].texts, "too small to be read"
     assert max(figure.get_size_inches()) < 15
-    folder.write_json("partition.json", {"class_counts": []})
+    folder.write_json("partition.json", {"class_counts": [], "num_examples": []})
     assert figures.create("partition").draw(folder) is None
-    folder.write_json("partition.json", {"class_counts": [1, 2]})
+    folder.write_json("partition.json", {"class_counts": [1, 2], "num_examples": [1, 2]})
     with pytest.raises(DataError, match=r"partition.json is corrupt"):
         figures.create("partition").draw(folder)
 

@@ -347,6 +347,7 @@ class PartitionFigure(Figure):
             if WHOLE in partition:  # of a private run
                 return None
             counts = np.array(partition["class_counts"], dtype=np.int64)
+            examples = sum(partition["num_examples"])
             if counts.size and counts.ndim != 2:
                 raise ValueError(f"counts of the shape {counts.shape}")
         if not counts.size:  # every node has data of its own
@@ -366,5 +367,5 @@ class PartitionFigure(Figure):
             axes.set_yticks(range(clients))
             write_counts(axes, counts, counts > counts.max() / 2)
         figure.colorbar(image, label="training examples")
-        set_title(figure, f"Partition of {counts.sum():,} training examples", folder)
+        set_title(figure, f"Partition of {examples:,} training examples", folder)
         return figure
