@@ -1,9 +1,10 @@
-"""Progress of a federation for people: a line a round, and a bar in a terminal."""
+"""Progress of a federation for people: a line a round, and a bar with a curve in a terminal."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,26 @@ _SHOWN = {
     EXAMPLE_EPSILON: "ε of examples",
     "failures": "failures",
 }
+
+_DRAWN = ("accuracy", "root-mean-squared-error", recorded(TRAIN_LIKELIHOOD))
+"""Numbers of which the bar shows the curve: the first that there are."""
+
+_HEIGHTS, _POINTS = "▁▂▃▄▅▆▇█", 16
+"""Heights of a curve's points, and how many of the last ones are shown."""
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return the last values as a curve of one line, from the least to the greatest of them.
+
+    Example:
+        >>> sparkline([0.0, 0.5, 1.0])
+        '▁▅█'
+    """
+    shown = [value for value in values if math.isfinite(value)][-_POINTS:]
+    low, high = min(shown, default=0.0), max(shown, default=0.0)
+    top = len(_HEIGHTS) - 1
+    return "".join(_HEIGHTS[round(top * (v - low) / ((high - low) or 1.0))] for v in shown)
+
 
 _HIDDEN_AT_0 = frozenset({"failures"})
 """Numbers that are normally 0 and hidden then; any other number is shown, 0 as well."""
@@ -66,11 +87,13 @@ class ProgressReport:
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
+            TextColumn("{task.fields[seen]}", style="dim"),
             console=self.console,
             transient=True,
             disable=not self.console.is_terminal or self._follower is not None,
         )
-        self._bar = self._progress.add_task("rounds", total=rounds)
+        self._bar = self._progress.add_task("rounds", total=rounds, seen="")
+        self._curves: dict[str, list[float]] = {key: [] for key in _DRAWN}
         self._started = time.monotonic()
 
     def say(self, text: str) -> None:
@@ -85,9 +108,20 @@ class ProgressReport:
             if metrics.get(key) is not None and (metrics[key] or key not in _HIDDEN_AT_0)
         )
         self.say(f"round {number}/{self.rounds}  {shown}  ({seconds:.1f} s)")
-        self._progress.update(self._bar, completed=number)
+        self._progress.update(self._bar, completed=number, seen=self._seen(metrics))
         if self._follower:
             self._follower.round(number, self.rounds, seconds, shown)
+
+    def _seen(self, metrics: Mapping[str, Any]) -> str:
+        """Return the curve of all rounds, and the clients of the last."""
+        for key, curve in self._curves.items():
+            if isinstance(value := metrics.get(key), int | float):
+                curve.append(value)
+        drawn = next(filter(None, self._curves.values()), [])
+        named = ("clients", "failures", "refused")
+        return "  ".join(
+            [sparkline(drawn), *(f"{metrics[k]} {k}" for k in named if metrics.get(k))]
+        )
 
     def __enter__(self) -> ProgressReport:
         self._progress.start()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import io
+import math
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from bfl.experiments.results.progress import Follower, ProgressReport
+from bfl.experiments.results.progress import Follower, ProgressReport, sparkline
 
 
-def printed(*rounds: dict[str, float | None], terminal: bool = False) -> list[str]:
+def printed(*rounds: dict[str, Any], terminal: bool = False) -> list[str]:
     """Return the lines of a run of some rounds."""
     stream = io.StringIO()
     console = Console(file=stream, width=200, force_terminal=terminal)
@@ -49,11 +50,16 @@ def test_likelihood_and_divergence_of_training_are_shown_apart() -> None:
     assert "27900.5" not in second
 
 
-def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_a_bar_with_a_curve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    said = "".join(printed({"accuracy": 0.5}, {}, terminal=True))
-    assert "2/2" in said
+    hidden = {"client/train-negative-log-likelihood": "hidden"}
+    rounds = [{"accuracy": a, "clients": 3, "refused": 1} for a in (0.5, 1.0)]
+    said = "".join(printed(hidden, *rounds, terminal=True))
+    assert "3/3" in said
     assert "\x1b[" in said
+    assert "▁█" in said
+    assert "3 clients  1 refused" in said
+    assert sparkline([math.nan, 2.0]) == "▁"
 
 
 @pytest.mark.parametrize("own", [False, True])
