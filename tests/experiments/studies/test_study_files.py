@@ -109,7 +109,7 @@ def test_every_strategy_and_weighting_of_the_tables_is_in_the_study_of_them_all(
 
 def test_the_documented_example_is_a_study(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```toml\n([^`]*published[^`]*)```", text)
+    _, example = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     (tmp_path / "example.toml").write_text(example, encoding="utf-8")
     lines = [
         f"{row},{partition},{weighting},90.0,0.001\n"
