@@ -41,6 +41,7 @@ class Evaluator:
         test_images=np.zeros((N, 2, 2, 1), np.uint8),
         test_labels=np.arange(N) % CLASSES,
         tested_on=np.arange(N) % CLASSES,
+        test_targets=None,
         encoding=None,
     )
 
