@@ -35,7 +35,7 @@ def test_the_page_runs_as_it_stands(
             assert command == "bfl"
             assert main(arguments) == 0, capsys.readouterr().err
     printed = capsys.readouterr().out
-    assert "3 runs in runs" in printed
+    assert "4 runs in runs" in printed
     with np.load("two-samples.npz") as two, np.load("images-predictions.npz") as five:
         assert (two["samples"], five["samples"]) == (2, 5)
         draws = names["draws"]
