@@ -203,6 +203,7 @@ class PosteriorSpread(Figure):
             _plain_decades(right.xaxis)
         else:
             right.locator_params(axis="x", nbins=2)
+            right.xaxis.set_major_formatter("{x:g}")
         right.set_xlabel("standard deviation at the end")
         if rounds:
             self._by_round(figure, more[0], rounds)
