@@ -51,6 +51,8 @@ def stored(data: Data, output_dir: str, test_share: float) -> str:
             "or a data frame"
         )
     x, y, *_ = arrays = [a.astype(str) if a.dtype.kind == "O" else a for a in arrays]
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = arrays[1] = y[:, 0]
     if len(x) != len(y):
         raise DataError(f"data has {len(x)} examples and {len(y)} labels")
     if x.ndim == 2 and len(arrays) == 2:

@@ -124,6 +124,7 @@ def test_a_study_of_numbers_from_its_runs_to_a_report(tmp_path: Path) -> None:
         ("corruptions", "noise"),
         ("predictive", "ensemble"),
         ("weighting", "accuracy"),
+        ("weighting", "q-fair"),
     ],
 )
 def test_what_is_for_classes_is_refused(key: str, value: str) -> None:

@@ -69,6 +69,8 @@ def test_columns_of_a_table_are_its_labels(tmp_path: Path) -> None:
     assert dataset.test_targets is not None
     assert dataset.test_targets.shape == (len(dataset.test_labels), 2)
     assert np.prod(dataset.image_shape) == 6  # what is no label is an input
+    left_out = Reading(task="multi-label", target="urban,water,urban", left_out="label of all")
+    assert load_dataset(word, reading=left_out).class_names == ("urban", "water")
     with pytest.raises(DataError, match="at least two of them"):
         load_dataset(word, reading=Reading(task="multi-label"))
     frame.assign(water=2).to_csv(tmp_path / "t.csv", index=False)

@@ -233,7 +233,10 @@ def _targets(path: Path, rows: DataFrame, reading: Reading) -> tuple[str, ...]:
     """Return the name of the column that is predicted, or the names of several."""
     if reading.multilabel:
         given = [name.strip() for name in reading.target.split(",") if name.strip()]
-        named = given or [name for name in rows.columns if name.startswith(LABEL)]
+        given = list(dict.fromkeys(given))
+        left_out = reading.columns_left_out
+        labels = [n for n in rows.columns if n.startswith(LABEL) and n not in left_out]
+        named = given or labels
     elif reading.target:
         given = named = [reading.target]
     else:
