@@ -29,6 +29,7 @@ def evaluated(
     foreign: str,
     corruptions: str,
     data_dir: str,
+    digests: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return what ``Result.evaluate`` does.
 
@@ -40,6 +41,7 @@ def evaluated(
         foreign: Foreign images, as in the key ``ood-dataset``.
         corruptions: Corruptions, as in the key ``corruptions``.
         data_dir: Where archives of named data sets lie.
+        digests: The content of the run's ``data.json``.
     """
     names, sources = corruption_names(corruptions), absolute_foreign(foreign, data_dir)
     if network.encoding and (names or sources):
@@ -52,7 +54,9 @@ def evaluated(
         reading = replace(reading, size=0, channels=0, encoding=network.encoding)
     dataset = cached_dataset(data, data_dir, reading)
     _check_goes_with(network, dataset, data)
-    if dataset.split_here and not _is_the_runs(data, data_dir, settings):
+    # A copy of the run's data is no other data: some of it was for training.
+    copied = digests.get("test") == dataset.test_digest
+    if dataset.split_here and not copied and not _is_the_runs(data, data_dir, settings):
         dataset = _all_for_testing(dataset)
     others = list(foreign_images(sources, data_dir, dataset))
     predictions = predict(dataset.test_images)

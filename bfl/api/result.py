@@ -24,6 +24,7 @@ from bfl.experiments.results.run_folder import (
     BEST_POSTERIOR,
     CLOSING,
     CONFIG,
+    DATA,
     ENVIRONMENT,
     FIGURES,
     METRICS,
@@ -232,7 +233,7 @@ class Result:
         Args:
             data: A data set as in the key ``dataset``, with classes of the run's; its images are
                 resized to the network's shape. Of a folder or a table without a test part of its
-                own all examples are taken, unless the run was made on it.
+                own all examples are taken, unless the run was made on it or on a copy.
             foreign: Foreign images, as in the key ``ood-dataset``, to be told from these.
             corruptions: What these are corrupted by, as in the key ``corruptions``.
             data_dir: Where archives of named data sets lie; by default as in the run.
@@ -252,8 +253,9 @@ class Result:
 
         where = str(self.configuration.get("data-dir", "")) if data_dir is None else data_dir
         asked = {"data": data, "foreign": foreign, "corruptions": corruptions, "data_dir": where}
+        digests = self._files.read_json(DATA, {})
         predict = partial(self._statistics, samples=_checked_samples(samples))
-        return evaluated(self._network, predict, self.configuration, **asked)
+        return evaluated(self._network, predict, self.configuration, **asked, digests=digests)
 
     def features(self, images: npt.ArrayLike | DataFrame) -> FloatArray:
         """Return what the network's last layer takes, (N, D), with weights at the posterior's mean.

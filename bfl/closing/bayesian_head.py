@@ -191,9 +191,11 @@ class BayesianHead(Closing):
         density = beside.get("feature-density", {})
         if "of-features" in sums:
             most = np.maximum(np.diag(forms.unpacked(sums["of-features"])), 0.0)
-        elif "second" in density and density["counts"].sum() > examples - forms.WHOLE:
+        elif "second" in density:
             by_class = [np.diag(forms.unpacked(each)) for each in density["second"]]
-            most[:-1] = np.maximum(np.sum(by_class, axis=0), 0.0)
+            # Examples of classes that are left out have what any example may have.
+            left_out = max(examples - float(density["counts"].sum()), 0.0)
+            most[:-1] = np.maximum(np.sum(by_class, axis=0), 0.0) + left_out * FEATURE_BOUND**2
         most[-1] = examples
         return most + forms.ROUNDED * examples
 

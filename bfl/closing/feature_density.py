@@ -148,14 +148,14 @@ class FeatureDensity(Closing):
             longest = FEATURE_BOUND**2 * counts * (1.0 + ROUNDED) + ROUNDED * examples
             if (squares.sum(axis=1) > longest).any():
                 return "second moments of features that are too long"
+            # Σ (φ, 1)(φ, 1)ᵀ has no eigenvalue below 0, and so neither has the covariance.
+            bordered = np.zeros((len(counts), first.shape[1] + 1, first.shape[1] + 1))
+            bordered[:, :-1, :-1] = matrices
+            bordered[:, -1, :-1] = bordered[:, :-1, -1] = first
+            bordered[:, -1, -1] = counts
             rounding = ROUNDED * (examples + np.abs(matrices).max(axis=(1, 2)))
-            if (np.linalg.eigvalsh(matrices)[:, 0] < -rounding).any():
-                return "second moments below 0"
-            # Cauchy and Schwarz, of Σ φ by feature and class.
-            most = np.maximum(counts, 0.0)[:, None] * np.maximum(squares, 0.0)
-            slack = ROUNDED * (np.abs(first) + examples)
-            if (np.abs(first) > np.sqrt(most) * (1.0 + ROUNDED) + slack).any():
-                return "means beyond the root of second moments"
+            if (np.linalg.eigvalsh(bordered)[:, 0] < -rounding).any():
+                return "moments that no features have"
         return None
 
     def fold(self, known: Known, sums: Sums) -> Known:

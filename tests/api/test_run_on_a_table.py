@@ -49,8 +49,11 @@ def test_a_data_frame_by_site_becomes_predictions(tmp_path: Path) -> None:
     word = result.configuration["dataset"]
     own = result.evaluate(word)
     assert (own["metrics"]["accuracy"], own["examples"]) == (result.metrics["accuracy"], 16)
-    # All rows of another file count, also of one that holds the same.
-    frame.to_csv(tmp_path / "other.csv", index=False)
-    other = result.evaluate(f"table:{tmp_path / 'other.csv'}")
+    # All rows of another file count, but not of a copy: some were for training.
+    copy, other = tmp_path / "copy.csv", tmp_path / "other.csv"
+    frame.to_csv(copy, index=False)
+    assert result.evaluate(f"table:{copy}")["examples"] == 16
+    frame[::-1].to_csv(other, index=False)
+    found = result.evaluate(f"table:{other}")
     right = np.array(predictions.predicted_names) == frame["outcome"]
-    assert (other["metrics"]["accuracy"], other["examples"]) == (right.mean(), 80)
+    assert (found["metrics"]["accuracy"], found["examples"]) == (right.mean(), 80)

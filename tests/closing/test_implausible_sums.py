@@ -135,3 +135,31 @@ def test_moments_without_a_root_are_refused() -> None:
     assert implausible(density, {}, lie, FEATURES, CLASSES, 10)
     lie[start_of : start_of + one.size // 2 + FEATURES // 2] = packed(1.1e6 * 10 * np.eye(FEATURES))
     assert implausible(density, {}, lie, FEATURES, CLASSES, 10)
+
+
+def test_moments_without_a_covariance_are_refused() -> None:
+    """Means of 1 beside second moments of 1 and none mixed: each feature alone could be so."""
+    density = (FeatureDensity(density_least_count=1),)
+    own = Examples(with_one(np.ones((10, FEATURES))), np.zeros(10, int), CLASSES)
+    lie = measured(density, {}, own, own)
+    begin = CLASSES + CLASSES * FEATURES
+    lie[begin : begin + FEATURES * (FEATURES + 1) // 2] = packed(10.0 * np.eye(FEATURES))
+    assert implausible(density, {}, lie, FEATURES, CLASSES, 10)
+
+
+def test_an_example_left_out_of_the_counts_leaves_the_gradients_bound() -> None:
+    chain = (BayesianHead(), FeatureDensity(density_least_count=1))
+    own = examples(0, 500)
+    begin = start()
+    vector = measured(chain, told(chain, begin), own, own)
+    gradient, counts = (FEATURES + 1) * CLASSES, CLASSES
+    at = sum(int(np.prod(shape)) for shape in chain[0].shapes(FEATURES, CLASSES).values())
+    lie = vector.copy()
+    wrong = np.zeros((FEATURES + 1, CLASSES))
+    wrong[0, :2] = 4e5, -4e5
+    lie[2 : 2 + gradient] = wrong.ravel()
+    lie[1] = -500.0
+    assert implausible(chain, begin, vector, FEATURES, CLASSES, 500) is None
+    assert implausible(chain, begin, lie, FEATURES, CLASSES, 500)
+    lie[at : at + counts] -= [0.0] * (counts - 1) + [1.0]
+    assert implausible(chain, begin, lie, FEATURES, CLASSES, 500)
