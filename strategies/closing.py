@@ -25,8 +25,8 @@ from bfl.closing.chain import (
     told,
 )
 from bfl.closing.closed import begun
+from bfl.code import code_digest
 from bfl.errors import ConfigurationError, RunError
-from bfl.experiments.results.environment import describe_code
 from bfl.federation.secure_aggregation.fixed_point import decoded, exponent_for
 from bfl.federation.state import Snapshots
 from bfl.federation.wire import CLOSE
@@ -133,8 +133,9 @@ def close(
     """Ask all clients for the sums of a chain of closings; return what they tell.
 
     The rounds of sums that a server has finished are taken from the folder, unless they are of
-    another posterior, other settings or other code. Sums travel as a posterior without Gaussian
-    parameters does: checked, refused, added up in the order of partition ids, or masked.
+    another posterior, other settings or, without noise, other code. Sums travel as a posterior
+    without Gaussian parameters does: checked, refused, added up in the order of partition ids, or
+    masked.
 
     Args:
         method: The method, with its chain and its exchange.
@@ -155,7 +156,7 @@ def close(
     if not asked(chain, {}):
         return None
     head = Head.of(posterior, manifest)
-    snapshots, code = (Snapshots(folder), describe_code()) if folder else (None, "")
+    snapshots, code = (Snapshots(folder), code_digest()) if folder else (None, "")
     # Another posterior, or other closings, have other sums.
     whose = np.array(f"{posterior.digest()} {method.closing!r} {method.sums_noise or ''}".strip())
     noise = method.sums_noise
@@ -163,12 +164,14 @@ def close(
     known = begun(head.weights, from_head=from_head, longest=noise.longest if noise else None)
     number = 0
     if snapshots and (found := snapshots.latest()):
-        of, by = (str(found[1].pop(name, "an earlier bfl")) for name in (_OF, _CODE))
-        if (of, by) == (str(whose), code):
+        of, by = (str(found[1].pop(name, "")) for name in (_OF, _CODE))
+        # Under noise, to take sums anew would be another release, which costs ε.
+        if of == str(whose) and (by == code or noise):
             number, known = found
-        else:
-            other = f"by {by}" if by != code else "of another posterior or of other settings"
-            say(f"closing: the sums in {snapshots.folder} are {other}; they are taken anew")
+        if of != str(whose) or by != code:
+            other = "of other code" if of == str(whose) else "of another posterior or settings"
+            what = "kept, as new ones would cost ε" if number else "taken anew"
+            say(f"closing: the sums in {snapshots.folder} are {other}; they are {what}")
     while parts := asked(chain, known):
         number += 1
         size = length(parts, *head.sizes)

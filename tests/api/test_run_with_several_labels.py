@@ -62,7 +62,7 @@ def test_columns_of_a_table_are_its_labels(tmp_path: Path) -> None:
     rows, labels = labelled(50)
     names = ["urban", "water", "label of all"]
     frame = pd.DataFrame(rows).assign(**dict(zip(names, labels.T, strict=True)))
-    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.astype({"urban": bool}).to_csv(tmp_path / "t.csv", index=False)
     word = f"table:{tmp_path / 't.csv'}"
     dataset = load_dataset(word, reading=Reading(task="multi-label", target="urban, water"))
     assert dataset.class_names == ("urban", "water")

@@ -281,7 +281,7 @@ def test_a_run_that_is_closed_already_keeps_its_sums_unless_settings_or_code_dif
 
     assert close() == (1, 1)
     assert close() == (0, 0)
-    monkeypatch.setattr(closing, "describe_code", lambda: "another bfl")
+    monkeypatch.setattr(closing, "code_digest", lambda: "another")
     assert close() == (1, 1)
 
 

@@ -173,8 +173,9 @@ def test_sums_of_a_closing_have_noise_and_count(
     assert folder.rounds()[0]["example-epsilon"] == after[0]
     assert folder.metrics()["example-epsilon"] == after[0]
     ledger = folder.path / SUMS_LEDGER
-    # The same sums with the same noise are no other release; those of another closing are, and all
-    # that either may take counts.
+    # The same sums with the same noise are no other release, and other code takes no others; those
+    # of another closing are, and all that either may take counts.
+    monkeypatch.setattr(closing, "code_digest", lambda: "another")
     other = {"head_curvature": "bound", "closing_tolerance": 1e9}
     for changes, lines in (({}, 2), (other, 3)):
         (folder.path / "metrics.json").unlink()

@@ -78,7 +78,11 @@ class Table(PathSource):
         known = _columns_file(path, regression=reading.regression)
         if reading.multilabel:
             where = f"{path}: {', '.join(targets)}"
-            answers = _Answers(*several_labels(where, rows[list(targets)].to_numpy()), targets)
+            columns = [rows[target] for target in targets]
+            # Of columns of several types, such as bool and int, pandas makes objects.
+            plain = all(column.dtype.kind in "biuf" for column in columns)
+            given = np.stack([c.to_numpy(np.float64 if plain else None) for c in columns], axis=1)
+            answers = _Answers(*several_labels(where, given), targets)
         else:
             answers = _answers(path, rows[targets[0]], known.names, regression=reading.regression)
         train, test = train_and_test(answers.labels, reading.test_share)

@@ -116,14 +116,6 @@ def describe_commit(source: Path) -> dict[str, Any]:
     return {"git-commit": commit, "git-changed": None if changes is None else bool(changes)}
 
 
-def describe_code() -> str:
-    """Return in words which code of bfl runs: its version, and its commit where it has one."""
-    commit = describe_commit(Path(bfl.__file__).resolve().parent.parent)
-    changed = " and changes" if commit["git-changed"] else ""
-    at = f" at commit {commit['git-commit'][:12]}{changed}" if commit["git-commit"] else ""
-    return f"bfl {bfl.__version__}{at}"
-
-
 def describe_environment() -> dict[str, Any]:
     """Return what a reader needs in order to repeat a run: versions, machine and commit.
 
