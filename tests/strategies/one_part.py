@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from flwr.app import RecordDict
 from small_federation import make_app, make_grid
@@ -21,8 +22,12 @@ def play_part(
     rounds: int,
     done: list[Round],
     told: list[str],
+    **more: Any,
 ) -> None:
-    """Average in rounds, which go to ``done`` as they end; ``told`` gets the warnings."""
+    """Average in rounds, which go to ``done`` as they end; ``told`` gets the warnings.
+
+    ``more`` are arguments of the Strategy.
+    """
     strategy = strategies.PosteriorPooling(
         rule="naive-weighted-averaging",
         weighting="equal",
@@ -30,5 +35,6 @@ def play_part(
         round_retries=0,
         on_round=done.append,
         on_warning=told.append,
+        **more,
     )
     strategy.start(make_grid(make_app(reply)), posterior_to_arrays(start), num_rounds=rounds)

@@ -11,6 +11,7 @@ import pytest
 from flwr.app import RecordDict
 from one_part import play_part
 
+from bfl.aggregation.server_optimizers import Array, Momentum, State, StepContext
 from bfl.federation.parts import GREATEST_BESIDE, Arrays, Counts, DeclaredArray, TwoSidedPart
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.learning.corrections.scaffold import Scaffold
@@ -53,7 +54,9 @@ PARTS: dict[str, tuple[TwoSidedPart, str]] = {
 }
 
 
-def play(part: TwoSidedPart, name: str, value: float | None) -> tuple[list[Round], list[str]]:
+def play(
+    part: TwoSidedPart, name: str, value: float | None, **more: Any
+) -> tuple[list[Round], list[str]]:
     """Return the rounds in which one client sends a value, or nothing at all, and what is told."""
     rounds: list[Round] = []
     told: list[str] = []
@@ -68,7 +71,7 @@ def play(part: TwoSidedPart, name: str, value: float | None) -> tuple[list[Round
             beside[name].fill(value)
         return reply_content(received, {"num-examples": 5}, beside)
 
-    play_part(part, reply, START, ROUNDS, rounds, told)
+    play_part(part, reply, START, ROUNDS, rounds, told, **more)
     return rounds, told
 
 
@@ -114,3 +117,32 @@ def test_a_mean_of_nobody_is_refused_and_a_sum_of_nobody_is_zero() -> None:
     for value, weight in ((1.0, 1.0), (4.0, 2.0)):
         combination.add({"s": np.ones(2, np.float32), "m": np.float32([value])}, weight)
     assert {k: v.tolist() for k, v in combination.combined().items()} == {"s": [2, 2], "m": [3]}
+
+
+class Recording(Momentum):
+    """A server optimizer that keeps what it is told of each round."""
+
+    seen: ClassVar[list[StepContext]] = []
+    server_momentum: float = 0.5
+
+    def step(self, state: State, delta: Array, context: StepContext) -> tuple[State, Array]:
+        self.seen.append(context)
+        return super().step(state, delta, context)
+
+
+@pytest.mark.parametrize(("case", "value"), [("sum", 1.0), ("mean", 1.0), ("mean", None)])
+def test_a_servers_step_is_told_of_the_cohort_and_what_it_has_sent(
+    case: str, value: float | None
+) -> None:
+    Recording.seen.clear()
+    rounds, _ = play(*PARTS[case], value, server_optimizer=Recording())
+    clients = round(rounds[0].metrics["clients"])
+    others = clients - (value is not None)
+    total = 0.5 * others + (value or 0.0)
+    for number, context in enumerate(Recording.seen, start=1):
+        assert (context.server_round, context.pooled) == (number, clients)
+        assert context.asked == clients + (value is None)
+        np.testing.assert_allclose(
+            context.combined["path"], total if case == "sum" else total / clients
+        )
+    assert len(Recording.seen) == ROUNDS
