@@ -36,6 +36,7 @@ from flwr.clientapp import ClientApp
 
 from bfl.code import code_digest
 from bfl.configuration import Configuration
+from bfl.data.datasets import Reading
 from bfl.engine.resources import resident_memory
 from bfl.errors import ConfigurationError
 from bfl.experiments.run.trainer import trainer_for
@@ -107,7 +108,9 @@ def describe(message: Message, context: Context) -> Message:
     description = NodeDescription(
         partition_id=node.partition_id,
         num_partitions=node.num_partitions,
-        own_examples=0 if unusable else own_examples(node, private=question.get(PRIVATE) is True),
+        own_examples=0
+        if unusable
+        else own_examples(node, Reading.of(question), private=question.get(PRIVATE) is True),
         code=code_digest(),
         allows_attack=node.allows_attack,
         keeps_state=node.simulated or bool(node.state_dir),

@@ -235,11 +235,21 @@ def label_problem(message: Message, node: Node) -> str:
     return ""
 
 
-def own_examples(node: Node, *, private: bool) -> int:
-    """Return how many examples a node says it has: 1 for any number that is to stay unknown."""
+def own_examples(node: Node, reading: Reading, *, private: bool) -> int:
+    """Return how many examples a node says it has: 1 for any number that is to stay unknown.
+
+    Args:
+        node: The node.
+        reading: How the run reads its data, which decides how many are for training.
+        private: Whether the number is to stay unknown.
+    """
     if not node.dataset:
         return 0
-    return 1 if private or node.private else len(cached_dataset(node.dataset, "").train_labels)
+    return (
+        1
+        if private or node.private
+        else len(cached_dataset(node.dataset, "", reading).train_labels)
+    )
 
 
 def private_metrics(
@@ -249,5 +259,9 @@ def private_metrics(
     given = task.examples
     # Privacy of single examples does not hide how many there are.
     hidden = is_private(configuration.outgoing)
-    own = own_examples(node, private=hidden) if given is None else int(given.size)
+    own = (
+        own_examples(node, configuration.keys.reading, private=hidden)
+        if given is None
+        else int(given.size)
+    )
     return {NUM_EXAMPLES: own - held_back_count(own, configuration.keys.calibration_share)}

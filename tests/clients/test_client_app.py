@@ -15,6 +15,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from bfl import plugins
 from bfl.configuration import resolve
+from bfl.data.datasets.encoding import Column
 from bfl.engine.flower import new_run
 from bfl.errors import BflError, DataError
 from bfl.federation.node_description import NodeDescription
@@ -231,6 +232,33 @@ def test_a_supernode_says_before_the_first_round_that_it_reads_no_path(tmp_path:
     assert "cannot be had there" in missing
     assert reads
     assert said(where, simulation=True) == ("", False)
+
+
+@pytest.mark.parametrize(
+    ("keys", "columns", "said"),
+    [
+        ({}, {"target": [0, 1] * 20}, 32),
+        ({"test-share": 0.5}, {"target": [0, 1] * 20}, 20),
+        ({"target": "a,b", "task": "multi-label"}, {"a": [0, 1] * 20, "b": [1] * 40}, 32),
+    ],
+)
+def test_a_node_counts_its_own_rows_as_the_run_reads_them(
+    keys: dict[str, Any], columns: dict[str, list[int]], said: int, tmp_path: Path
+) -> None:
+    """It is held to the number, and trains on so many."""
+    path, rows = tmp_path / "site.csv", zip(*columns.values(), strict=True)
+    lines = [
+        ",".join(["x", *columns]),
+        *(f"{i},{','.join(map(str, r))}" for i, r in enumerate(rows)),
+    ]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    names = list(columns) if "task" in keys else ["0", "1"]
+    described = {"columns": [vars(Column("x"))], "class-names": names}
+    path.with_suffix(".columns.json").write_text(json.dumps(described), encoding="utf-8")
+    content = RecordDict({"config": ConfigRecord({"dataset": "digits", **keys})})
+    reply = ask(describe, content, dataset=f"table:{path}")
+    found = NodeDescription.from_content(reply.content)
+    assert (found.data, found.own_examples) == ("", said)
 
 
 def test_a_supernode_looks_for_named_data_where_it_says_itself(
