@@ -245,7 +245,6 @@ def test_a_supernode_says_before_the_first_round_that_it_reads_no_path(tmp_path:
 def test_a_node_counts_its_own_rows_as_the_run_reads_them(
     keys: dict[str, Any], columns: dict[str, list[int]], said: int, tmp_path: Path
 ) -> None:
-    """It is held to the number, and trains on so many."""
     path, rows = tmp_path / "site.csv", zip(*columns.values(), strict=True)
     lines = [
         ",".join(["x", *columns]),
