@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from bfl.data.datasets.answers import LABEL
 from bfl.data.datasets.archive import CALLED
 from bfl.data.datasets.base import digest_of
 from bfl.data.datasets.subset import train_and_test
-from bfl.data.datasets.table import LABEL
 from bfl.errors import ConfigurationError, DataError
 from bfl.files import write_atomically
 

@@ -57,13 +57,14 @@ class Keys(pydantic.BaseModel):
     )
     target: str = Field(
         "",
-        description="column of a table that is predicted; empty: target, label, class or y; of "
-        "multi-label tables several, with commas; empty: all whose names begin with label",
+        description="column of a table, or of a folder's labels.csv, that is predicted; empty: "
+        "target, label, class or y; multi-label: several, with commas; empty: all that begin with "
+        "label",
     )
     task: Literal["classification", "regression", "multi-label"] = Field(
         "classification",
         description="what is predicted: a class, a number with Gaussian noise (of tables), or "
-        "which of several labels apply (of tables and archives)",
+        "which of several labels apply (of tables, archives and folders with labels.csv)",
     )
     columns_left_out: str = Field(
         "",

@@ -11,14 +11,17 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from bfl.data.datasets.answers import Answers, answers_of, columns_of, target_columns
 from bfl.data.datasets.base import Dataset, Labels, dataset_sources
+from bfl.data.datasets.encoding import check_columns
 from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.pictures import pixels_of, stacked
-from bfl.data.datasets.reading import AS_STORED, TEST_SHARE, Reading
+from bfl.data.datasets.reading import AS_STORED, TARGET, TASK, TEST_SHARE, Reading
 from bfl.data.datasets.subset import train_and_test
+from bfl.data.datasets.table import read_table
 from bfl.data.images import Images
 from bfl.data.partitions.base import Columns
-from bfl.errors import DataError, unknown_name
+from bfl.errors import DataError, nearest, unknown_name
 from bfl.texts import printable
 
 SUFFIXES = (
@@ -30,43 +33,48 @@ SUFFIXES = (
 CLASSES = "classes.txt"
 """File that names the classes, one a line, in the order of their numbers."""
 
+LABELS = "labels.csv"
+"""File whose lines say the answers of images: a column of their files, and others."""
+
 SITE = "site"
 """Name of the column that the folders above the classes fill."""
 
 
 @dataclass(frozen=True)
 class _Files:
-    """Images by their paths (N,), each with the name of its class and of its site, if any."""
+    """Images by their paths (N,), with their answers and what else is known of each."""
 
     paths: npt.NDArray[np.object_]
-    classes: npt.NDArray[np.str_]
-    sites: npt.NDArray[np.str_]
+    answers: Answers
+    columns: Columns
 
     def part(self, positions: Labels) -> _Files:
-        return _Files(self.paths[positions], self.classes[positions], self.sites[positions])
-
-    @property
-    def columns(self) -> Columns:
-        return {SITE: self.sites} if self.sites[0] else {}
+        columns = {name: values[positions] for name, values in self.columns.items()}
+        return _Files(self.paths[positions], self.answers.part(positions), columns)
 
 
 @dataset_sources.register("folder")
 class Folder(PathSource):
     """A folder of images by class: ``folder:PATH`` with PATH/CLASS/IMAGE, or PATH/SITE/CLASS/IMAGE.
 
-    Where there are PATH/train and PATH/test, each of them is such a folder; else ``test-share`` of
-    each class is for testing. Classes are numbered in the order of their names, or of the lines of
-    PATH/classes.txt. Images of several sizes need ``image-size``. Grey ones among colours get three
-    equal channels, transparency is dropped, and 16 bits are kept as floats. Sites are the column
-    ``site`` (``partition="column:site"``).
+    With a file PATH/labels.csv, images lie anywhere below PATH: its first column has their files,
+    the column ``target`` the classes, or several those of 0 and 1 (``task="multi-label"``), and
+    partitions may go by any. Where there are PATH/train and PATH/test, each of them is such a
+    folder; else ``test-share`` of each class is for testing. Classes are numbered in the order of
+    their names, or of the lines of PATH/classes.txt. Images of several sizes need ``image-size``.
+    Grey ones among colours get three equal channels, transparency is dropped, and 16 bits are kept
+    as floats. Folders above the classes are the column ``site`` (``partition="column:site"``).
     """
 
+    tasks: ClassVar[tuple[str, ...]] = ("classification", "multi-label")
     is_folder: ClassVar[bool] = True
-    reads_keys: ClassVar[frozenset[str]] = frozenset({TEST_SHARE})
+    reads_keys: ClassVar[frozenset[str]] = frozenset({TEST_SHARE, TARGET, TASK})
 
     def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
-        """Return the folder and those in it, which change where an image comes or goes."""
-        return tuple(Path(path) for path, _, _ in os.walk(self.find(location, data_dir)))
+        """Return files of answers, and all folders, which change where an image comes or goes."""
+        walked = list(os.walk(self.find(location, data_dir)))
+        answers = [Path(path, LABELS) for path, _, files in walked if LABELS in files]
+        return (*answers, *(Path(path) for path, _, _ in walked))
 
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the folder, its images as they are."""
@@ -76,28 +84,38 @@ class Folder(PathSource):
         """Return the data set of the folder, each image brought into its shape when it is read."""
         root = self.find(location, data_dir)
         parts = [root / "train", root / "test"]
-        found = [_files(part) for part in parts] if all(p.is_dir() for p in parts) else []
-        every = found or [_files(root)]
-        names, here = _class_names(root, every[0])
-        labels = [_numbers(root, files, names) for files in every]
-        if not found:
-            positions = train_and_test(labels[0], reading.test_share)
-            labels = [labels[0][part] for part in positions]
-            every = [every[0].part(part) for part in positions]
+        given = all(part.is_dir() for part in parts)
+        first, *others = parts if given else [root]
+        listed = (first / LABELS).is_file()
+        if not listed and (reading.multilabel or reading.target):
+            raise DataError(
+                f"{first} has no {LABELS}, and its folders are one class an image; the keys "
+                f"{TASK} and {TARGET} are for columns of such a file"
+            )
+        read = _listed if listed else _by_class
+        train = read(first, reading, () if reading.multilabel else _class_order(root))
+        every = [train, *(read(part, reading, train.answers.names) for part in others)]
+        if not given:
+            every = [
+                train.part(p) for p in train_and_test(train.answers.labels, reading.test_share)
+            ]
         paths = [path for files in every for path in files.paths]
         images = stacked(map(opened_picture, paths), len(paths), reading)
-        train = len(labels[0])
+        answers = [files.answers for files in every]
+        count = len(answers[0].labels)
         dataset = Dataset(
             name=f"{self.name}:{location}",
-            train_images=images[:train],
-            train_labels=labels[0],
-            test_images=images[train:],
-            test_labels=labels[1],
-            class_names=names,
-            numbered_here=here,
-            split_here=not found,
+            train_images=images[:count],
+            train_labels=answers[0].labels,
+            test_images=images[count:],
+            test_labels=answers[1].labels,
+            class_names=answers[0].names,
+            numbered_here=answers[0].here,
+            split_here=not given,
             train_columns=every[0].columns,
             test_columns=every[1].columns,
+            train_targets=answers[0].true,
+            test_targets=answers[1].true,
         )
         dataset.check()
         return dataset
@@ -107,16 +125,23 @@ def _visible(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
-def _files(root: Path) -> _Files:
-    """Return the images of a folder, in the order of their paths.
+def _by_class(root: Path, reading: Reading, names: Sequence[str]) -> _Files:
+    """Return the images of a folder of classes, in the order of their paths.
+
+    Args:
+        root: The folder.
+        reading: Keys of which this reads none.
+        names: The classes in the order of their numbers; none: that of their names.
 
     Raises:
-        DataError: It has no classes, one has no images, or only some classes lie below a site.
+        DataError: It has no classes, one has no images or is unknown, or only some lie below a
+            site.
     """
     folders = [path for path in _visible(root) if path.is_dir()]
     if not folders:
         raise DataError(
-            f"{root} has no folders; images lie in one folder a class: PATH/CLASS/IMAGE"
+            f"{root} has no folders; images lie in one folder a class (PATH/CLASS/IMAGE), or "
+            f"PATH/{LABELS} names their files in its first column"
         )
     below = [any(path.is_dir() for path in _visible(folder)) for folder in folders]
     if len(set(below)) > 1:
@@ -124,15 +149,75 @@ def _files(root: Path) -> _Files:
             f"{folders[below.index(True)]} holds folders and {folders[below.index(False)]} none; "
             "all images lie as PATH/CLASS/IMAGE, or all as PATH/SITE/CLASS/IMAGE"
         )
-    rows: list[tuple[Path, str, str]] = []
+    rows: list[tuple[Path, Path, str]] = []
     for folder in folders:
         for kind in _visible(folder) if below[0] else [folder]:
             if kind.is_dir():
-                site = folder.name if below[0] else ""
-                rows += [(path, kind.name, site) for path in _images_in(kind)]
-    paths = np.empty(len(rows), object)
-    paths[:] = [path for path, _, _ in rows]
-    return _Files(paths, *(np.array([row[i] for row in rows]) for i in (1, 2)))
+                rows += [(path, kind, folder.name) for path in _images_in(kind)]
+    known = tuple(names) or tuple(sorted({kind.name for _, kind, _ in rows}))
+    number = {name: label for label, name in enumerate(known)}
+    for _, kind, _ in rows:
+        if kind.name not in number:
+            raise DataError(f"{kind}: {unknown_name('class', printable(kind.name), known)}")
+    here = f"classes are numbered in the order of their folders' names, without {CLASSES}"
+    labels = np.array([number[kind.name] for _, kind, _ in rows], np.int64)
+    sites = {SITE: np.array([site for _, _, site in rows])} if below[0] else {}
+    return _Files(
+        _objects([path for path, _, _ in rows]),
+        Answers(labels, None, known, "" if names else here),
+        sites,
+    )
+
+
+def _listed(root: Path, reading: Reading, names: Sequence[str]) -> _Files:
+    """Return the images that a file of answers names, in its order.
+
+    Args:
+        root: The folder that has the file, and images at any depth.
+        reading: The columns of the answers, and the task.
+        names: The classes, or the names of the columns of several labels; none: not known.
+
+    Raises:
+        DataError: A line's image is not there, or an image has no line or two; or the answers
+            are none of the task's.
+    """
+    path = root / LABELS
+    rows = read_table(path)
+    given = rows.pop(rows.columns[0])
+    if reading.multilabel and names:
+        check_columns(names, rows, str(path))
+        targets = tuple(names)
+    else:
+        targets = target_columns(path, rows, reading)
+    found = {
+        file.relative_to(root).as_posix(): file
+        for file in root.rglob("*")
+        if file.suffix.lower() in SUFFIXES and file.is_file()
+    }
+    lines = [str(name) for name in given]
+    twice = given[given.duplicated()]
+    for name in lines:
+        if name not in found:
+            guess = nearest(name, found)
+            hint = f"; did you mean '{guess}'?" if guess else ""
+            raise DataError(
+                f"{path}: column '{given.name}' names '{printable(name)}', which is no image below "
+                f"{root}{hint}"
+            )
+    if len(twice):
+        raise DataError(f"{path}: '{printable(twice.iloc[0])}' stands in two lines")
+    if without := sorted(found.keys() - set(lines)):
+        raise DataError(
+            f"{path} has no line for {len(without)} of {len(found)} images, such as '{without[0]}'"
+        )
+    answers = answers_of(path, rows, targets, reading.task, tuple(names))
+    return _Files(_objects([found[name] for name in lines]), answers, columns_of(rows))
+
+
+def _objects(paths: Sequence[Path]) -> npt.NDArray[np.object_]:
+    array = np.empty(len(paths), object)
+    array[:] = paths
+    return array
 
 
 def _images_in(folder: Path) -> Iterator[Path]:
@@ -144,12 +229,11 @@ def _images_in(folder: Path) -> Iterator[Path]:
     return iter(found)
 
 
-def _class_names(root: Path, train: _Files) -> tuple[tuple[str, ...], str]:
-    """Return the classes' names in their order, and what is to be said of how it was found."""
+def _class_order(root: Path) -> tuple[str, ...]:
+    """Return the classes' names in the order that a file says; none without one."""
     path = root / CLASSES
     if not path.is_file():
-        names = tuple(map(str, np.unique(train.classes)))
-        return names, f"classes are numbered in the order of their folders' names, without {path}"
+        return ()
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -157,16 +241,7 @@ def _class_names(root: Path, train: _Files) -> tuple[tuple[str, ...], str]:
     names = tuple(line.strip() for line in lines if line.strip())
     if len(set(names)) < len(names) or not names:
         raise DataError(f"{path} has {'a name twice' if names else 'no names'}; one a line")
-    return names, ""
-
-
-def _numbers(root: Path, files: _Files, names: Sequence[str]) -> Labels:
-    """Return the images' classes, (N,)."""
-    number = {name: label for label, name in enumerate(names)}
-    for name, path in zip(files.classes, files.paths, strict=True):
-        if name not in number:
-            raise DataError(f"{path.parent}: {unknown_name('class', printable(name), names)}")
-    return np.array([number[name] for name in files.classes], np.int64)
+    return names
 
 
 def opened_picture(path: Path) -> tuple[str, Images]:

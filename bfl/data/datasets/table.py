@@ -5,34 +5,21 @@ from __future__ import annotations
 import json
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from bfl.data.datasets.base import Dataset, Labels, dataset_sources
-from bfl.data.datasets.encoding import MOST_CATEGORIES, Column, Encoding, check_columns
-from bfl.data.datasets.labels import numbered_classes, several_labels
+from bfl.data.datasets.answers import answers_of, columns_of, target_columns
+from bfl.data.datasets.base import Dataset, dataset_sources
+from bfl.data.datasets.encoding import Column, Encoding, check_columns
 from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.reading import AS_STORED, LEFT_OUT, TARGET, TASK, TEST_SHARE, Reading
 from bfl.data.datasets.subset import train_and_test
-from bfl.data.partitions.base import Columns
 from bfl.errors import DataError
 
 if TYPE_CHECKING:
-    from pandas import DataFrame, Series
-
-TARGETS = ("target", "label", "class", "y")
-"""Usual names of the column of classes, in the order of preference."""
-
-LABEL = "label"
-"""Usual beginning of the names of several columns of labels."""
+    from pandas import DataFrame
 
 COLUMNS = ".columns.json"
 """Ending of the file beside a table that says its columns and classes, as network.json does."""
-
-HALVES = ("at most the median", "above the median")
-"""Classes of a table whose target is a number, for what goes by labels, such as partitions."""
 
 PARQUET = (".parquet", ".pq")
 SUFFIXES = (".csv", *PARQUET)
@@ -69,22 +56,10 @@ class Table(PathSource):
         """Return the data set of the table; its rows are on the scale of pixels (``Encoding``)."""
         path = self.find(location, data_dir)
         rows = read_table(path)
-        targets, left_out = _targets(path, rows, reading), reading.columns_left_out
+        targets, left_out = target_columns(path, rows, reading), reading.columns_left_out
         check_columns(left_out, rows, f"{path} ({LEFT_OUT})")
-        for target in targets:
-            if rows[target].isna().any():
-                row = int(rows[target].isna().to_numpy().argmax()) + 1
-                raise DataError(f"{path}: row {row} has no value in column '{target}', its target")
         known = _columns_file(path, regression=reading.regression)
-        if reading.multilabel:
-            where = f"{path}: {', '.join(targets)}"
-            columns = [rows[target] for target in targets]
-            # Of columns of several types, such as bool and int, pandas makes objects.
-            plain = all(column.dtype.kind in "biuf" for column in columns)
-            given = np.stack([c.to_numpy(np.float64 if plain else None) for c in columns], axis=1)
-            answers = _Answers(*several_labels(where, given), targets)
-        else:
-            answers = _answers(path, rows[targets[0]], known.names, regression=reading.regression)
+        answers = answers_of(path, rows, targets, reading.task, known.names)
         train, test = train_and_test(answers.labels, reading.test_share)
         if not (train.size and test.size):
             raise DataError(
@@ -108,8 +83,8 @@ class Table(PathSource):
             class_names=answers.names,
             numbered_here="; ".join(filter(None, said)),
             split_here=True,
-            train_columns=_columns(rows.iloc[train]),
-            test_columns=_columns(rows.iloc[test]),
+            train_columns=columns_of(rows.iloc[train]),
+            test_columns=columns_of(rows.iloc[test]),
             encoding=encoding,
             target=scale,
             train_targets=None if true is None else true[train],
@@ -178,84 +153,3 @@ def _columns_file(path: Path, *, regression: bool) -> _Known:
         return _Known(Encoding.from_list(content["columns"]), names, scale)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{beside} is no network.json of a run on a table: {error!r}") from error
-
-
-class _Answers(NamedTuple):
-    """A table's target: labels (N,), answers of another task, and names of classes or labels.
-
-    ``here`` is what is to be said of the labels' numbers.
-    """
-
-    labels: Labels
-    true: npt.NDArray[Any] | None
-    names: tuple[str, ...]
-    here: str = ""
-
-
-def _answers(
-    path: Path, column: Series[Any], names: tuple[str, ...], *, regression: bool
-) -> _Answers:
-    values = column.to_numpy()
-    if regression:
-        if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
-            raise DataError(
-                f"{path}: column '{column.name}' is to be predicted as a number (task), and holds "
-                f'{values.dtype}; allowed: numbers that are finite, or task="classification"'
-            )
-        numbers = np.asarray(values, np.float64)
-        return _Answers((numbers > np.median(numbers)).astype(np.int64), numbers, HALVES)
-    try:
-        if values.dtype.kind in "iu":
-            return _whole_numbers(column, names)
-        texts = values.astype(str) if values.dtype.kind == "O" else values
-        classes = numbered_classes({f"column '{column.name}'": texts}, names)
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from error
-    return _Answers(classes.labels[0], None, classes.names, classes.here)
-
-
-def _whole_numbers(column: Series[Any], names: tuple[str, ...]) -> _Answers:
-    """Return the labels of classes that are whole numbers, by their order."""
-    import pandas
-
-    present = tuple(map(str, np.unique(column)))
-    known = names or present
-    if strangers := sorted(set(present) - set(known)):
-        raise DataError(
-            f"column '{column.name}' holds the class {strangers[0]}; allowed: {', '.join(known)}"
-        )
-    if len(known) > MOST_CATEGORIES:
-        raise DataError(
-            f"column '{column.name}' has {len(known)} classes, and at most {MOST_CATEGORIES} are "
-            'taken; numbers are predicted with task="regression"'
-        )
-    codes = pandas.Categorical(column.astype(str), categories=list(known)).codes
-    return _Answers(codes.astype(np.int64), None, known)
-
-
-def _targets(path: Path, rows: DataFrame, reading: Reading) -> tuple[str, ...]:
-    """Return the name of the column that is predicted, or the names of several."""
-    if reading.multilabel:
-        given = [name.strip() for name in reading.target.split(",") if name.strip()]
-        given = list(dict.fromkeys(given))
-        left_out = reading.columns_left_out
-        labels = [n for n in rows.columns if n.startswith(LABEL) and n not in left_out]
-        named = given or labels
-    elif reading.target:
-        given = named = [reading.target]
-    else:
-        given, named = [], [name for name in TARGETS if name in rows.columns][:1]
-    check_columns(given, rows, f"{path} ({TARGET})")
-    if not named:
-        usual = f"whose name begins with {LABEL}" if reading.multilabel else " or ".join(TARGETS)
-        raise DataError(
-            f"{path} has no column {usual}; say which has the answers in the key {TARGET}: "
-            f"{', '.join(rows.columns)}"
-        )
-    return tuple(named)
-
-
-def _columns(rows: DataFrame) -> Columns:
-    """Return all columns as arrays, those of anything but numbers as texts."""
-    arrays = {name: rows[name].to_numpy() for name in rows.columns}
-    return {n: a if a.dtype.kind in "biuf" else a.astype(str) for n, a in arrays.items()}

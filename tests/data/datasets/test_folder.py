@@ -83,6 +83,73 @@ def test_images_of_several_sizes_kinds_and_depths_become_one_array(tmp_path: Pat
     assert load_dataset(word, "", four).train_images.dtype == np.uint8
     with pytest.raises(BflError, match=r"1.png is 8 x 8 .*image-size"):
         load_dataset(word)
+    with pytest.raises(BflError, match=r"labels\.csv"):
+        load_dataset(word, "", Reading(size=4, task="multi-label"))
+
+
+LINES = """file,species,label_wings,label_sting,hospital
+ant/0.png,ant,0,0,north
+bee/0.png,bee,1,1,south
+ant/1.png,ant,1,0,south
+bee/1.png,bee,1,1,north
+"""
+
+
+def test_a_file_says_the_answers_of_images_and_their_sites(tmp_path: Path) -> None:
+    """Of a class as of several labels, and of parts for training and testing."""
+    fill(tmp_path / "train", 2)
+    (tmp_path / "train" / "labels.csv").write_text(LINES)
+    write(tmp_path / "test" / "any.png", grey(7))
+    test = "any,hospital,label_sting,species,label_wings\nany.png,north,1,bee,0\n"
+    (tmp_path / "test" / "labels.csv").write_text(test)
+    word = f"folder:{tmp_path}"
+    dataset = load_dataset(word, "", Reading(target="species"))
+    assert dataset.class_names == ("ant", "bee")
+    assert dataset.train_images[:, 0, 0, 0].tolist() == [10, 100, 11, 101]
+    assert (dataset.train_labels.tolist(), dataset.test_labels.tolist()) == ([0, 1, 0, 1], [1])
+    sites = dataset.train_columns["hospital"]
+    assert (sites.tolist(), dataset.test_columns["hospital"].tolist()) == (
+        ["north", "south", "south", "north"],
+        ["north"],
+    )
+    several = load_dataset(word, "", Reading(task="multi-label"))
+    assert several.class_names == ("label_wings", "label_sting")
+    assert several.trained_on.tolist() == [[0, 0], [1, 1], [1, 0], [1, 1]]
+    assert several.tested_on.tolist() == [[0, 1]]
+    # Without a part for testing a share of the lines is, with their images and sites.
+    (tmp_path / "test").rename(tmp_path / "train" / "more")
+    (tmp_path / "train" / "more" / "labels.csv").unlink()
+    (tmp_path / "train" / "labels.csv").write_text(LINES + "more/any.png,ant,0,1,north\n")
+    shared = load_dataset(f"{word}/train", "", Reading(task="multi-label", test_share=0.4))
+    assert shared.split_here
+    assert [len(a) for a in (shared.train_images, shared.tested_on)] == [3, 2]
+    known = {10: [0, 0], 100: [1, 1], 11: [1, 0], 101: [1, 1], 7: [0, 1]}
+    for images, answers in (
+        (shared.train_images, shared.trained_on),
+        (shared.test_images, shared.tested_on),
+    ):
+        assert answers.tolist() == [known[pixel] for pixel in images[:, 0, 0, 0].tolist()]
+
+
+@pytest.mark.parametrize(
+    ("text", "reading", "said"),
+    [
+        (LINES, Reading(target="spezies"), "did you mean 'species'"),
+        (LINES, Reading(), "target or label"),
+        (LINES.replace("bee/1", "be/1"), Reading(target="species"), "'be/1.png'.*'bee/1.png'"),
+        (LINES.replace("ant/1", "ant/0"), Reading(target="species"), "'ant/0.png' .*two lines"),
+        (LINES[: LINES.index("bee/1")], Reading(target="species"), "1 of 4 images.*'bee/1.png'"),
+        (LINES.replace("0,0", "0,no"), Reading(task="multi-label"), "row 1 .*label_sting.*'no'"),
+    ],
+)
+def test_lines_that_do_not_go_with_the_images_are_refused(
+    tmp_path: Path, text: str, reading: Reading, said: str
+) -> None:
+    fill(tmp_path, 2)
+    (tmp_path / "labels.csv").write_text(text)
+    with pytest.raises(BflError, match=said) as error:
+        load_dataset(f"folder:{tmp_path}", "", reading)
+    assert "\n" not in str(error.value)
 
 
 def bad(root: Path, name: str) -> None:

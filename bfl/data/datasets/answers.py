@@ -1,0 +1,151 @@
+"""Answers that stand in columns of a table: classes, numbers, or several labels of 0 and 1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.data.datasets.base import Labels
+from bfl.data.datasets.encoding import MOST_CATEGORIES, check_columns
+from bfl.data.datasets.labels import numbered_classes, several_labels
+from bfl.data.datasets.reading import TARGET, Reading
+from bfl.data.partitions.base import Columns
+from bfl.errors import DataError
+from bfl.texts import printable
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+TARGETS = ("target", "label", "class", "y")
+"""Usual names of the column of classes, in the order of preference."""
+
+LABEL = "label"
+"""Usual beginning of the names of several columns of labels."""
+
+HALVES = ("at most the median", "above the median")
+"""Classes of a table whose target is a number, for what goes by labels, such as partitions."""
+
+
+class Answers(NamedTuple):
+    """A table's target: labels (N,), answers of another task, and names of classes or labels.
+
+    ``here`` is what is to be said of the labels' numbers.
+    """
+
+    labels: Labels
+    true: npt.NDArray[Any] | None
+    names: tuple[str, ...]
+    here: str = ""
+
+    def part(self, positions: Labels) -> Answers:
+        """Return those of some rows."""
+        true = None if self.true is None else self.true[positions]
+        return self._replace(labels=self.labels[positions], true=true)
+
+
+def target_columns(path: Path, rows: DataFrame, reading: Reading) -> tuple[str, ...]:
+    """Return the name of the column that is predicted, or the names of several.
+
+    Args:
+        path: The table's file, for messages.
+        rows: Its rows.
+        reading: The task, and the columns if the run names them.
+
+    Raises:
+        DataError: There is no such column.
+    """
+    if reading.multilabel:
+        given = [name.strip() for name in reading.target.split(",") if name.strip()]
+        given = list(dict.fromkeys(given))
+        left_out = reading.columns_left_out
+        labels = [n for n in rows.columns if n.startswith(LABEL) and n not in left_out]
+        named = given or labels
+    elif reading.target:
+        given = named = [reading.target]
+    else:
+        given, named = [], [name for name in TARGETS if name in rows.columns][:1]
+    check_columns(given, rows, f"{path} ({TARGET})")
+    if not named:
+        usual = f"whose name begins with {LABEL}" if reading.multilabel else " or ".join(TARGETS)
+        raise DataError(
+            f"{path} has no column {usual}; say which has the answers in the key {TARGET}: "
+            f"{', '.join(rows.columns)}"
+        )
+    return tuple(named)
+
+
+def answers_of(
+    path: Path, rows: DataFrame, targets: tuple[str, ...], task: str, names: tuple[str, ...]
+) -> Answers:
+    """Return the answers of a table's rows.
+
+    Args:
+        path: The table's file, for messages.
+        rows: Its rows, numbered from 0.
+        targets: The columns that are predicted: one, or several labels.
+        task: The key ``task``.
+        names: The classes, if they are known.
+
+    Raises:
+        DataError: A value is missing, or is none of the task's.
+    """
+    for target in targets:
+        if rows[target].isna().any():
+            row = int(rows[target].isna().to_numpy().argmax()) + 1
+            raise DataError(f"{path}: row {row} has no value in column '{target}', its target")
+        strange = rows[target][~rows[target].isin([0, 1])]
+        if task == "multi-label" and len(strange):
+            raise DataError(
+                f"{path}: row {strange.index[0] + 1} of column '{target}' holds "
+                f"'{printable(str(strange.iloc[0]))}', and each of several labels (task) is 0 or 1; "
+                f"say which columns are labels in the key {TARGET}"
+            )
+    if task == "multi-label":
+        given = rows[list(targets)].to_numpy(np.float64)
+        return Answers(*several_labels(f"{path}: {', '.join(targets)}", given), targets)
+    column = rows[targets[0]]
+    values = column.to_numpy()
+    if task == "regression":
+        if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
+            raise DataError(
+                f"{path}: column '{column.name}' is to be predicted as a number (task), and holds "
+                f'{values.dtype}; allowed: numbers that are finite, or task="classification"'
+            )
+        numbers = np.asarray(values, np.float64)
+        return Answers((numbers > np.median(numbers)).astype(np.int64), numbers, HALVES)
+    try:
+        if values.dtype.kind in "iu":
+            return _whole_numbers(column, names)
+        texts = values.astype(str) if values.dtype.kind == "O" else values
+        classes = numbered_classes({f"column '{column.name}'": texts}, names)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+    return Answers(classes.labels[0], None, classes.names, classes.here)
+
+
+def _whole_numbers(column: Series[Any], names: tuple[str, ...]) -> Answers:
+    """Return the labels of classes that are whole numbers, by their order."""
+    import pandas
+
+    present = tuple(map(str, np.unique(column)))
+    known = names or present
+    if strangers := sorted(set(present) - set(known)):
+        raise DataError(
+            f"column '{column.name}' holds the class {strangers[0]}; allowed: {', '.join(known)}"
+        )
+    if len(known) > MOST_CATEGORIES:
+        raise DataError(
+            f"column '{column.name}' has {len(known)} classes, and at most {MOST_CATEGORIES} are "
+            'taken; numbers are predicted with task="regression"'
+        )
+    codes = pandas.Categorical(column.astype(str), categories=list(known)).codes
+    return Answers(codes.astype(np.int64), None, known)
+
+
+def columns_of(rows: DataFrame) -> Columns:
+    """Return all columns as arrays, those of anything but numbers as texts."""
+    arrays = {name: rows[name].to_numpy() for name in rows.columns}
+    return {n: a if a.dtype.kind in "biuf" else a.astype(str) for n, a in arrays.items()}
