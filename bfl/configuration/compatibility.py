@@ -270,8 +270,6 @@ def needs_of_classes(keys: Keys, parts: PickedParts) -> Iterator[str]:
         "partition": (parts.partition.name if several else "", "'iid', or 'column:NAME'"),
         "server-data": (keys.server_data, "''"),
         "pretrain-examples": (keys.pretrain_examples, "0"),
-        "ood-dataset": (keys.ood_dataset, "''"),
-        "corruptions": ("+".join(corruption_names(keys.corruptions)), "'none'"),
         "evaluated-by": (keys.evaluated_by if keys.evaluated_by == "clients" else "", "'server'"),
         "closing": ("+".join(closing), "'none'"),
         "predictive": ("" if parts.predictive.idle else parts.predictive.name, "'posterior'"),

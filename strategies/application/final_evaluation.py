@@ -226,7 +226,7 @@ def _corrupted(
     except NotFiniteError as error:
         return not_finite(error, CORRUPTED), {}
     if shown:
-        found = by_strength(shown, test.test_labels, context.configuration.values)
+        found = by_strength(shown, test.tested_on, context.configuration.values)
         context.folder.write_json(CORRUPTIONS, found)
     return {}, shown
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.metrics import f1_score
+from sklearn.metrics import f1_score, roc_auc_score
 
 import bfl
 from bfl.commands.main import main
@@ -87,7 +87,15 @@ def test_labels_of_images(tmp_path: Path) -> None:
     images = generator.integers(0, 255, (60, 8, 8), np.uint8)
     labels = np.stack([images[:, :4].mean((1, 2)) > 127, images.mean((1, 2)) > 127], axis=1)
     result = bfl.run(
-        data=(images, labels), output_dir=str(tmp_path), **{**KEYS, "model": "resnet8"}, rounds=1
+        data=(images, labels),
+        output_dir=str(tmp_path),
+        **{
+            **KEYS,
+            "model": "resnet8",
+            "rounds": 1,
+            "corruptions": "blur",
+            "ood_dataset": "rotated",
+        },
     )
     assert 0.0 <= result.metrics["micro-f1"] <= 1.0
     assert result.predict_labels(images[:3]).probability.shape == (3, 2)
@@ -98,8 +106,16 @@ def test_labels_of_images(tmp_path: Path) -> None:
     held = json.loads((result.folder / "partition.json").read_text())
     with np.load(result.folder / "labels.npz") as kept:
         counts = labels.sum(axis=0) - kept["targets"].sum(axis=0)
+        test = load_dataset(result.configuration["dataset"], reading=Reading(task="multi-label"))
+        turned = result.predict_labels(np.rot90(test.test_images, axes=(1, 2)))
+        score = np.concatenate(
+            [kept["predictive-entropy"], turned.uncertainty["predictive-entropy"]]
+        )
+    foreign = np.arange(len(score)) >= len(score) // 2
+    assert result.metrics["ood-rotated-auroc"] == pytest.approx(roc_auc_score(foreign, score))
     np.testing.assert_array_equal(np.sum(held["class_counts"], axis=0), counts)
     found = result.evaluate(result.configuration["dataset"], corruptions="blur")
+    assert found["corruptions"] == json.loads((result.folder / "corruptions.json").read_text())
     for name, by_strength in found["corruptions"]["blur"].items():
         assert by_strength[0] == result.metrics[name]
         assert len(by_strength) == 6
@@ -109,7 +125,7 @@ def test_labels_of_images(tmp_path: Path) -> None:
     ("key", "value"),
     [
         ("closing", "bayesian-head"),
-        ("ood-dataset", "rotated"),
+        ("server-data", "held-back"),
         ("partition", "dirichlet"),
         ("partition", "shards"),
         ("partition", "step"),

@@ -98,10 +98,10 @@ def answers_of(
             raise DataError(f"{path}: row {row} has no value in column '{target}', its target")
         strange = rows[target][~rows[target].isin([0, 1])]
         if task == "multi-label" and len(strange):
+            value = printable(str(strange.iloc[0]))
             raise DataError(
-                f"{path}: row {strange.index[0] + 1} of column '{target}' holds "
-                f"'{printable(str(strange.iloc[0]))}', and each of several labels (task) is 0 or 1; "
-                f"say which columns are labels in the key {TARGET}"
+                f"{path}: row {strange.index[0] + 1} of column '{target}' holds '{value}'; of "
+                f"several labels (task) each is 0 or 1, and the key {TARGET} names their columns"
             )
     if task == "multi-label":
         given = rows[list(targets)].to_numpy(np.float64)
