@@ -17,8 +17,8 @@ from bfl.evaluation.regression import ERROR
 from bfl.experiments.comparison import (
     ListedRun,
     chosen_runs,
+    curves_of,
     differing_keys,
-    has_curves,
     labels,
     overlay,
     row,
@@ -93,7 +93,7 @@ def compare_runs(given: argparse.Namespace) -> None:
     ]
     _print(lines, f"{len(runs)} runs; what differs, and the metrics of their ends")
     for column, result in zip(columns, results, strict=True):
-        if not has_curves(result):
+        if not any(curves_of(result)):
             there = "its metrics are in the table" if result.metrics else "it has no metrics either"
             print(f"{column}: the server has evaluated no round of it, so it has no curve; {there}")
     legend = labels(columns, configs)

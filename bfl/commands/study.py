@@ -33,10 +33,10 @@ from bfl.experiments.studies.planning import (
     same_runs,
     taken_from,
 )
-from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER
+from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER, begin
 from bfl.experiments.studies.run_result import RunResult
 from bfl.experiments.studies.runner import MakeEngine, Outcome, SerialEngine, make_runs
-from bfl.experiments.studies.scale import REDUCIBLE, begin
+from bfl.experiments.studies.scale import REDUCIBLE
 from bfl.experiments.studies.table import study_table
 
 MACHINE_KEYS = sorted((FREE_TO_CHANGE - set(GIVEN_BY_THE_RUNNER)) | {"data-dir"})
@@ -128,15 +128,15 @@ def run_study(given: argparse.Namespace) -> None:
     if given.file.is_dir():
         raise ConfigurationError(f"{given.file} is a folder; allowed: a study's TOML file")
     study = opened(given.file, given)
-    folder, scaled = study.folder, study.scaled
+    folder = study.folder
     console = Console(highlight=False, soft_wrap=True, markup=False)
-    console.print("\n".join(filter(None, (scaled.study.title, scaled.note))))
+    console.print("\n".join(filter(None, (study.study.title, study.study.note))))
     app = FlowerApp.own()
     planned, missing = plan(
         study, machine, app.check_before_start, data_may_be_missing=given.dry_run
     )
     chosen = [run for run in planned if study.wanted(run.run)]
-    check_rounds_of_columns(scaled, planned)
+    check_rounds_of_columns(study.study, planned)
     # Without the data, as in a dry run, the clients' numbers of examples are not known.
     here = {run.name for run in chosen if run.data[0] not in missing}
     same = same_runs(planned, app.client_sizes, here)
@@ -154,17 +154,17 @@ def run_study(given: argparse.Namespace) -> None:
         console.print(f"  {name}: the same computation as {first}, made once")
     if given.dry_run:
         return
-    begin(folder, scaled, describe_environment())
+    begin(folder, study.study, describe_environment())
     engine = _engine(app, given, runs, backend_config)
     outcome = make_runs(folder, runs, engine, finished=finished, same=same, verbose=given.verbose)
     _report(console, folder, outcome, len(runs))
 
 
-def _of_others(given: argparse.Namespace, study: OpenedStudy) -> list[RunResult]:
+def _of_others(given: argparse.Namespace, opened: OpenedStudy) -> list[RunResult]:
     """Return the results of the studies whose runs are taken where they are the same."""
-    scaled, folder = study.scaled, study.folder
-    names = [f"{name}{scaled.scale.suffix}" for name in scaled.study.reuse]
-    in_checkout = [] if given.results else [results_next_to(scaled.study.source, n) for n in names]
+    study, folder = opened.study, opened.folder
+    names = [f"{name}{study.scale.suffix}" for name in study.reuse]
+    in_checkout = [] if given.results else [results_next_to(study.source, n) for n in names]
     places = [*(folder.path.parent / name for name in names), *chain.from_iterable(in_checkout)]
     return [result for place in places for result in StudyFolder(place).results().values()]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bfl.errors import BflError, DataError
 from bfl.evaluation.regression import ERROR
@@ -31,9 +31,6 @@ from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.reading import study_in
 from bfl.experiments.studies.run_result import RunResult, result_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def differing_keys(configs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -145,7 +142,7 @@ def _study_runs(
     study: StudyFolder, results: dict[str, RunResult], prefix: str
 ) -> Iterator[ListedRun]:
     """Yield all runs of a study, begun or not; of results alone those that there are."""
-    names = [run.name for run in study_in(study).runs] if study.holds_study() else list(results)
+    names = [run.name for run in study_in(study).runs()] if study.holds_study() else list(results)
     for name in names:
         folder = study.run(name)
         elsewhere = None if folder.holds(CONFIG) else results.get(name)
@@ -223,71 +220,48 @@ def overlay(runs: Mapping[str, RunResult]) -> bytes | None:
     Raises:
         DataError: A file of a run is corrupt.
     """
-    curves_of = {name: _curves(run) for name, run in runs.items()}
-    if not any(map(any, curves_of.values())):
+    curves = list(map(curves_of, runs.values()))
+    if not any(map(any, curves)):
         return None
-    curves = [{name: of[panel] for name, of in curves_of.items()} for panel in range(3)]
+    names = ["\n".join(wrap(drawable(name), CHARACTERS)) for name in runs]
     with styled():
         lines = sum(len(wrap(name, CHARACTERS)) for name in runs)
         figure = new_figure(9.6, 3.3 + 0.19 * lines)
-        panels = figure.subplots(1, 3)
-        for axes, panel in zip(panels, curves, strict=True):
-            _draw(axes, panel)
-        _describe(*panels)
+        panels = accuracy, likelihood, retention = figure.subplots(1, 3)
+        for axes, of_runs in zip(panels, zip(*curves, strict=True), strict=True):
+            marker = "o" if max(map(len, of_runs)) <= FEW_ROUNDS else ""
+            for index, (name, points) in enumerate(zip(runs, of_runs, strict=True)):
+                x, y = zip(*points, strict=True) if points else ((), ())
+                axes.plot(x, y, **look_of(index), marker=marker, markersize=3.0, label=name)
+        for axes in (accuracy, likelihood):
+            axes.set_xlabel("round")
+            whole_numbers(axes.xaxis, nbins=6)
+        for axis in (accuracy.yaxis, retention.xaxis, retention.yaxis):
+            percent_axis(axis)
+        accuracy.set_ylabel("accuracy (%)")
         if all(finite_points(run.rounds, ERROR) for run in runs.values()):
-            panels[0].yaxis.set_major_formatter("{x:g}")
-            panels[0].set_ylabel("root-mean-squared error")
-        shown = ["\n".join(wrap(drawable(name), CHARACTERS)) for name in runs]
-        figure.legend(panels[0].get_lines(), shown, loc="outside lower left", ncols=1)
+            accuracy.yaxis.set_major_formatter("{x:g}")
+            accuracy.set_ylabel("root-mean-squared error")
+        likelihood.set_ylabel("negative log-likelihood (nats)")
+        retention.set_xlim(0.0, 1.0)
+        retention.set_xlabel(f"data retained by {BY.replace('-', ' ')} (%)")
+        retention.set_ylabel("accuracy of the end (%)")
+        label_panels(*panels)
+        figure.legend(accuracy.get_lines(), names, loc="outside lower left", ncols=1)
         figure.suptitle(f"{len(runs)} runs on their test data")
         return png(figure)
 
 
-def has_curves(run: RunResult) -> bool:
-    """Return whether a run has curves to draw: none where the server has evaluated nothing.
+def curves_of(run: RunResult) -> tuple[Points, Points, Points]:
+    """Return the points of a run's curves: accuracy or error, likelihood, and retention at its end.
+
+    All are empty where the server has evaluated nothing. Of a run that predicts numbers there is no
+    curve of the accuracy of what is retained.
 
     Raises:
         DataError: A file of the run is corrupt.
     """
-    return any(_curves(run))
-
-
-def _curves(run: RunResult) -> tuple[Points, Points, Points]:
-    """Return the points of a run's curves: accuracy or error, likelihood, and retention at its end.
-
-    Of a run that predicts numbers there is no curve of the accuracy of what is retained.
-    """
     of_classes = run.retention and ERROR not in run.metrics
     kept = retained(run.retention, ACCURACY, BY, run.source) if of_classes else {}
-    rounds = run.rounds
-    first = finite_points(rounds, ACCURACY) or finite_points(rounds, ERROR)
-    return first, finite_points(rounds, LIKELIHOOD), list(kept.items())
-
-
-def _draw(axes: Axes, curves: Mapping[str, Sequence[tuple[float, float]]]) -> None:
-    few = max(map(len, curves.values())) <= FEW_ROUNDS
-    for index, (name, points) in enumerate(curves.items()):
-        x, y = zip(*points, strict=True) if points else ((), ())
-        axes.plot(
-            x,
-            y,
-            **look_of(index),
-            marker="o" if few else "",
-            markersize=3.0,
-            label=name,
-        )
-
-
-def _describe(accuracy: Axes, likelihood: Axes, retention: Axes) -> None:
-    for axes in (accuracy, likelihood):
-        axes.set_xlabel("round")
-        whole_numbers(axes.xaxis, nbins=6)
-    percent_axis(accuracy.yaxis)
-    accuracy.set_ylabel("accuracy (%)")
-    likelihood.set_ylabel("negative log-likelihood (nats)")
-    retention.set_xlim(0.0, 1.0)
-    percent_axis(retention.xaxis)
-    percent_axis(retention.yaxis)
-    retention.set_xlabel(f"data retained by {BY.replace('-', ' ')} (%)")
-    retention.set_ylabel("accuracy of the end (%)")
-    label_panels(accuracy, likelihood, retention)
+    first = finite_points(run.rounds, ACCURACY) or finite_points(run.rounds, ERROR)
+    return first, finite_points(run.rounds, LIKELIHOOD), list(kept.items())

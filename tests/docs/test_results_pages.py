@@ -53,4 +53,4 @@ def test_results_whose_commit_no_history_has_are_marked() -> None:
 
 def test_every_folder_of_a_study_is_read_by_itself() -> None:
     for path in RESULTS.glob("*/study.json"):
-        assert study_in(StudyFolder(path.parent)).runs, path
+        assert study_in(StudyFolder(path.parent)).runs(), path

@@ -27,9 +27,9 @@ from bfl.experiments.results import RunFolder, write_evaluation
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.run_folder import METRICS, ROUNDS
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.reading import read_study
+from bfl.experiments.studies.reading import begin, read_study
 from bfl.experiments.studies.run_result import result_of
-from bfl.experiments.studies.scale import Scale, begin
+from bfl.experiments.studies.scale import Scale
 
 Output = pytest.CaptureFixture[str]
 
@@ -70,7 +70,7 @@ def make_study(parent: Path) -> StudyFolder:
     file = parent / "two.toml"
     file.write_text(STUDY)
     study = StudyFolder(parent / "two")
-    begin(study, Scale.parse("").apply(read_study(file)), describe_environment())
+    begin(study, read_study(file).scaled(Scale.parse("")), describe_environment())
     return study
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,7 @@ from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.run.resume import FREE_TO_CHANGE, changed_keys, completed
 from bfl.experiments.studies.folder import FAILED, StudyFolder, is_begun, is_done, state
 from bfl.experiments.studies.run_result import RunResult, portable, result_of
-from bfl.experiments.studies.scale import ScaledStudy
-from bfl.experiments.studies.study import Run
+from bfl.experiments.studies.study import Run, Study
 
 DEFAULT_CLIENTS = 10
 """The number of clients of a run whose study does not say: that of ``flower-simulation``."""
@@ -21,24 +21,24 @@ DEFAULT_CLIENTS = 10
 
 @dataclass(frozen=True)
 class OpenedStudy:
-    """A study at its scale, in its folder.
+    """A study in its folder.
 
     Attributes:
         folder: The study's folder.
-        scaled: The study.
+        study: The study, at its scale.
         wanted: Which of its runs count.
         places: Other folders with results of it.
     """
 
     folder: StudyFolder
-    scaled: ScaledStudy
+    study: Study
     wanted: Callable[[Run], bool] = lambda _: True
     places: tuple[Path, ...] = ()
 
-    @property
+    @cached_property
     def runs(self) -> list[Run]:
         """The runs that count."""
-        return [run for run in self.scaled.runs if self.wanted(run)]
+        return [run for run in self.study.runs() if self.wanted(run)]
 
 
 @dataclass(frozen=True)

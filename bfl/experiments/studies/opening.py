@@ -11,8 +11,8 @@ from bfl.errors import ConfigurationError, nearest
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.gathering import OpenedStudy
 from bfl.experiments.studies.reading import read_study, study_in
-from bfl.experiments.studies.scale import Scale, ScaledStudy
-from bfl.experiments.studies.study import Run
+from bfl.experiments.studies.scale import Scale
+from bfl.experiments.studies.study import Run, Study
 
 OUTPUT = "runs"
 """The folder that gets studies' folders."""
@@ -45,14 +45,14 @@ def open_study(
         ConfigurationError: There is no such study, no run of such a name, or no such folder.
     """
     if path.suffix == ".toml" or not path.is_dir():
-        scaled = Scale.parse(scale).apply(read_study(study_file(path)))
-        folder = StudyFolder(output.absolute() / scaled.folder_name)
+        study = read_study(study_file(path)).scaled(Scale.parse(scale))
+        folder = StudyFolder(output.absolute() / study.folder_name)
     elif scale:
         raise ConfigurationError(f"--scale: {path} has a scale already; it goes with a TOML file")
     else:
         folder = StudyFolder(path)
-        scaled = study_in(folder)
-    return OpenedStudy(folder, scaled, _among(only, scaled.runs), _places(results, scaled))
+        study = study_in(folder)
+    return OpenedStudy(folder, study, _among(only, study.runs()), _places(results, study))
 
 
 def study_file(path: Path) -> Path:
@@ -75,9 +75,9 @@ def results_next_to(file: Path, folder_name: str) -> tuple[Path, ...]:
     return tuple(parent / RESULTS / folder_name for parent in list(checkouts)[:1])
 
 
-def _places(results: Sequence[Path], scaled: ScaledStudy) -> tuple[Path, ...]:
+def _places(results: Sequence[Path], study: Study) -> tuple[Path, ...]:
     if not results:
-        return results_next_to(scaled.study.source, scaled.folder_name)
+        return results_next_to(study.source, study.folder_name)
     named = tuple(place for place in results if str(place) != NO_RESULTS)
     for place in named:
         if not place.is_dir():

@@ -21,8 +21,7 @@ from bfl.experiments.run.resume import check_output
 from bfl.experiments.studies.columns import at_round
 from bfl.experiments.studies.gathering import OpenedStudy, values_of
 from bfl.experiments.studies.run_result import RunResult, portable
-from bfl.experiments.studies.scale import ScaledStudy
-from bfl.experiments.studies.study import Run
+from bfl.experiments.studies.study import Run, Study
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def plan(
         ConfigurationError: Some runs are refused. The message has one line for each reason, with
             the runs it holds for.
     """
-    runs, wanted = study.scaled.runs, study.wanted
+    runs, wanted = study.study.runs(), study.wanted
     reasons = _Reasons(len(runs))
     sound: list[PlannedRun] = []
     for run in runs:
@@ -178,25 +177,25 @@ def _missing_data(runs: Iterable[PlannedRun]) -> dict[tuple[str, str], str]:
     return missing
 
 
-def check_rounds_of_columns(scaled: ScaledStudy, runs: Iterable[PlannedRun]) -> None:
+def check_rounds_of_columns(study: Study, runs: Iterable[PlannedRun]) -> None:
     """Check that the rounds whose numbers columns show are evaluated.
 
     Args:
-        scaled: The study; where its rounds are reduced, such a column may stay empty.
+        study: The study; where its rounds are reduced, such a column may stay empty.
         runs: Its runs.
 
     Raises:
         ConfigurationError: A run does not evaluate such a round.
     """
-    asked = {c.metric: found[1] for c in scaled.study.columns if (found := at_round(c.metric))}
-    for run in () if "rounds" in scaled.scale.amounts else runs:
+    asked = {c.metric: found[1] for c in study.columns if (found := at_round(c.metric))}
+    for run in () if "rounds" in study.scale.amounts else runs:
         keys = run.configuration.keys
         for metric, number in asked.items():
             if number > keys.rounds or not keys.evaluate_every or number % keys.evaluate_every:
                 raise ConfigurationError(
                     f"columns: metric is '{metric}', and {run.name} does not evaluate round "
                     f"{number}; allowed: a multiple of evaluate-every ({keys.evaluate_every}) up "
-                    f"to rounds ({keys.rounds}) ({scaled.study.source})"
+                    f"to rounds ({keys.rounds}) ({study.source})"
                 )
 
 

@@ -20,7 +20,7 @@ from bfl.experiments.studies.extending import ExtendedFile, read_extended
 from bfl.experiments.studies.figures import study_figures
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.published import read_published
-from bfl.experiments.studies.scale import Scale, ScaledStudy
+from bfl.experiments.studies.scale import Scale
 from bfl.experiments.studies.study import Choice, FigureSpec, Labels, Order, Study, slug
 from bfl.plugins import ANY_PLUGIN, PluginPolicy, activate, named_plugins
 from bfl.registry import STRICT
@@ -123,7 +123,7 @@ def read_study(path: Path, *, policy: PluginPolicy = ANY_PLUGIN) -> Study:
     return _study(read_extended(path), None, policy)
 
 
-def study_in(folder: StudyFolder) -> ScaledStudy:
+def study_in(folder: StudyFolder) -> Study:
     """Return the study that lies in a folder, at its scale.
 
     Raises:
@@ -140,7 +140,26 @@ def study_in(folder: StudyFolder) -> ScaledStudy:
     for text in sorted({named_plugins(run.values) for run in study.runs()}):
         activate(text, policy)
     activate(named_plugins(study.base), policy)
-    return Scale(described["scale"]).apply(study)
+    return study.scaled(Scale(described["scale"]))
+
+
+def begin(folder: StudyFolder, study: Study, environment: Mapping[str, Any]) -> None:
+    """Write into a folder which study it is, and the environment: it is read by itself then.
+
+    Raises:
+        RunError: It cannot be written.
+    """
+    folder.describe(
+        {
+            "title": study.title,
+            "scale": dict(study.scale.amounts),
+            "note": study.said,
+            "runs": [run.name for run in study.runs()],
+            "environment": dict(environment),
+            "file": {**study.tables, "name": study.name},
+            "published": study.published.text if study.published else None,
+        }
+    )
 
 
 def _study(read: ExtendedFile, published: str | None, policy: PluginPolicy) -> Study:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count, islice, product
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from bfl.configuration.configuration import Value
+from bfl.errors import ConfigurationError
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.published import PublishedTable
+from bfl.experiments.studies.scale import EXAMPLES, SEEDS, Scale, number_of, reduced, shown
 
 SEED = "seed"
 """The axis over which tables and figures take means and spreads."""
+
+IN_FILE = "at the scale of the study's file"
+MORE_SEEDS = "more seeds than the study's file has"
 
 
 @dataclass(frozen=True)
@@ -178,6 +183,8 @@ class Study:
         source: The file.
         tables: The file's content, with that of the files that it extends.
         published: The published table, if there is one.
+        scale: The reduction, see ``scaled``.
+        note: The reduction in words, and seeds added; empty: none.
     """
 
     name: str
@@ -193,6 +200,29 @@ class Study:
     source: Path
     tables: Mapping[str, Any]
     published: PublishedTable | None = None
+    scale: Scale = field(default_factory=Scale)
+    note: str = ""
+
+    @property
+    def folder_name(self) -> str:
+        """The name of the study's folder."""
+        return f"{self.name}{self.scale.suffix}"
+
+    @property
+    def said(self) -> str:
+        """The reduction in words, or the images that the file itself leaves.
+
+        A file may be a reduction of its own, so a study that is not scaled down is not called full.
+        """
+        if self.note and not self.note.startswith(MORE_SEEDS):
+            return self.note
+        left = []
+        for name in EXAMPLES:
+            given = dict.fromkeys(run.values.get(name, 0) for run in self.runs())
+            numbers = [number for number in given if isinstance(number, int | float)]
+            if any(numbers):
+                left.append(f"{name} {' and '.join(shown(name, n) for n in numbers)}")
+        return ", ".join(filter(None, [IN_FILE, *left, self.note]))
 
     @property
     def others(self) -> dict[str, tuple[Choice, ...]]:
@@ -229,10 +259,66 @@ class Study:
                     name="_".join(filter(None, (row.name, *parts))) or "run",
                     cell=_cell([c for name, c in [("", row), *chosen.items()] if name != SEED]),
                     labels=_labels(all_of_it),
-                    values={**self.base, **{k: v for c in all_of_it for k, v in c.values.items()}},
+                    values=self.scale.reduced(
+                        {**self.base, **{k: v for c in all_of_it for k, v in c.values.items()}}
+                    ),
                 )
             )
         return tuple(found)
+
+    def scaled(self, scale: Scale) -> Study:
+        """Return the study with the seeds that a reduction leaves, and its runs as that says.
+
+        Raises:
+            ConfigurationError: Seeds are to be fewer or more, and the study has no axis of seeds,
+                or to be more, and it is not known which it has, or they set other keys as well; or
+                a share of the examples is to become a number.
+        """
+        axes = dict(self.axes)
+        if SEEDS in scale.amounts:
+            if SEED not in axes:
+                raise ConfigurationError(f"--scale: {self.source} has no axis 'seed'")
+            seeds, amount = axes[SEED], scale.amounts[SEEDS]
+            number = int(amount) if amount >= 1 else reduced(len(seeds), amount)
+            axes[SEED] = (*seeds[:number], *self._further_seeds(number - len(seeds)))
+        before = replace(self, axes=axes)
+        after = replace(before, scale=scale)
+        return replace(after, note=self._changes(before.runs(), after))
+
+    def _further_seeds(self, number: int) -> list[Choice]:
+        """Return further seeds: the smallest whole numbers that the study does not have."""
+        there = [choice.values.get(SEED) for choice in self.axes[SEED]]
+        alone = all(choice.values.keys() == {SEED} for choice in self.axes[SEED])
+        if number > 0 and not (alone and all(type(seed) is int for seed in there)):
+            raise ConfigurationError(
+                f"--scale: seeds can be at most {len(there)}, as the axis 'seed' of {self.source} "
+                "has values that are no number or set other keys as well; write more of them into "
+                "the file"
+            )
+        free = islice((seed for seed in count() if seed not in there), max(0, number))
+        return [Choice({SEED: str(seed)}, {SEED: seed}, f"{SEED}-{seed}") for seed in free]
+
+    def _changes(self, before: Sequence[Run], after: Study) -> str:
+        """Return a reduction in words: from what the study has to what is left of it."""
+        said, more = [], ""
+        for name in after.scale.amounts:
+            if name == SEEDS:
+                was, now = (len(study.axes[SEED]) for study in (self, after))
+                changes = f"{was} → {now}"
+                if now > was:
+                    more = f"{MORE_SEEDS}: {changes}"
+                    continue
+            else:
+                pairs = zip(before, after.runs(), strict=True)
+                changes = " and ".join(
+                    dict.fromkeys(
+                        " → ".join(shown(name, number_of(run.values, name)) for run in pair)
+                        for pair in pairs
+                    )
+                )
+            said.append(f"{name} {changes}")
+        down = f"scaled down: {', '.join(said)}" if said else ""
+        return ", ".join(filter(None, (down, more)))
 
 
 def _cell(choices: Iterable[Choice]) -> Cell:

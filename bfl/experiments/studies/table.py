@@ -123,7 +123,7 @@ def study_table(opened: OpenedStudy) -> StudyTable:
     """
     import pandas as pd
 
-    study, said = opened.scaled.study, opened.scaled.said
+    study = opened.study
     results = gather(opened)
     by_cell: dict[Any, list[Run]] = {}
     for run in opened.runs:
@@ -136,7 +136,7 @@ def study_table(opened: OpenedStudy) -> StudyTable:
     frame = pd.DataFrame(lines, dtype=object)
     done = [run for run in opened.runs if run.name in results.finished]
     finished = tuple((run, results.finished[run.name]) for run in done)
-    table = StudyTable(study, said, (), frame, finished)
+    table = StudyTable(study, study.said, (), frame, finished)
     notes = (*_notes(table, results), *_notes_of_floors(table), *_notes_of_runs(finished))
     return replace(table, notes=notes)
 

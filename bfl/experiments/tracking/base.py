@@ -6,7 +6,7 @@ Nothing is logged twice, and no failure of a log ends the run.
 from __future__ import annotations
 
 import importlib.util
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,23 +16,20 @@ from bfl.errors import ConfigurationError
 from bfl.registry import Component, Registry
 
 
-class Tracking(ABC):
-    """The log of one run, open; what it raises ends the log and never the run."""
+class Tracking:
+    """The log of one run, open, which keeps nothing; what it raises ends the log, never the run."""
 
     @property
     def last_round(self) -> int:
         """The last round that the log already has; 0 where it has none."""
         return 0
 
-    @abstractmethod
     def log_round(self, number: int, metrics: Mapping[str, float]) -> None:
         """Add the metrics of a round; rounds come once each, in their order."""
 
-    @abstractmethod
     def log_end(self, rounds: int, metrics: Mapping[str, float], figures: Sequence[Path]) -> None:
         """Add the final metrics and the figures (PNG files), of a run of so many rounds."""
 
-    @abstractmethod
     def close(self, *, finished: bool) -> None:
         """Write what is left, and say whether the run has come to its end."""
 
@@ -66,24 +63,13 @@ class Tracker(Component):
 trackers: Registry[Tracker] = Registry("log", "bfl.experiments.tracking")
 
 
-class _Nowhere(Tracking):
-    def log_round(self, number: int, metrics: Mapping[str, float]) -> None:
-        pass
-
-    def log_end(self, rounds: int, metrics: Mapping[str, float], figures: Sequence[Path]) -> None:
-        pass
-
-    def close(self, *, finished: bool) -> None:
-        pass
-
-
 @trackers.register("none")
 class NoTracker(Tracker):
     """The run's folder alone has the rounds."""
 
     def open(self, run: TrackedRun) -> Tracking:
         """Return a log that keeps nothing."""
-        return _Nowhere()
+        return Tracking()
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from bfl.experiments.studies import Scale, read_study
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.gathering import OpenedStudy, configuration_of
 from bfl.experiments.studies.planning import PlannedRun, plan
+from bfl.experiments.studies.reading import begin
 from bfl.experiments.studies.run_result import RunResult, portable
-from bfl.experiments.studies.scale import ScaledStudy, begin
-from bfl.experiments.studies.study import Run
+from bfl.experiments.studies.study import Run, Study
 from bfl.experiments.studies.table import StudyTable, study_table
 
 STUDY = """
@@ -82,11 +82,11 @@ def write_study(folder: Path, text: str = STUDY, published: str | None = PUBLISH
     return path
 
 
-def scaled_study(folder: Path, scale: str = "", **files: Any) -> ScaledStudy:
-    return Scale.parse(scale).apply(read_study(write_study(folder, **files)))
+def scaled_study(folder: Path, scale: str = "", **files: Any) -> Study:
+    return read_study(write_study(folder, **files)).scaled(Scale.parse(scale))
 
 
-def planned(folder: StudyFolder, scaled: ScaledStudy) -> list[PlannedRun]:
+def planned(folder: StudyFolder, scaled: Study) -> list[PlannedRun]:
     return list(plan(OpenedStudy(folder, scaled), {}, lambda c, _: check_output(c))[0])
 
 
@@ -136,7 +136,7 @@ def finished_study(
     scaled = scaled_study(folder / "files", text=text, published=None)
     study = StudyFolder(folder / "study")
     begin(study, scaled, {})
-    for run in scaled.runs:
+    for run in scaled.runs():
         numbers, seed = lines[run.labels["method"]], int(run.labels["seed"])
         if seed >= len(numbers) or (value := numbers[seed]) is None:
             continue

@@ -16,7 +16,7 @@ from bfl.experiments.studies.claims import LEVEL, claims, holm, p_value
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.gathering import OpenedStudy
 from bfl.experiments.studies.pages import rewritten
-from bfl.experiments.studies.scale import begin
+from bfl.experiments.studies.reading import begin
 from bfl.experiments.studies.table import StudyTable, study_table
 
 ORDERS = """
@@ -41,7 +41,7 @@ def made(folder: Path, ws: list[float], nwa: list[float], text: str = TEXT) -> S
     scaled = scaled_study(folder / "files", text=text)
     study = StudyFolder(folder / "study")
     begin(study, scaled, {})
-    for run in scaled.runs:
+    for run in scaled.runs():
         numbers = {"WS": ws, "NWA": nwa}[run.labels["rule"]]
         seed = int(run.labels["seed"])
         if run.labels["partition"] == "iid" and seed < len(numbers):
@@ -178,7 +178,7 @@ def test_a_list_of_names_stands_for_an_order_of_each(tmp_path: Path) -> None:
     one = '{ partition = ["iid", "Dirichlet 0.5"], rule = "WS" }'
     each = f'[[orders]]\nmetric = "accuracy"\nbetter = {one}\nworse = {{ rule = ["NWA"] }}\n'
     each += "published = [1.5, 2.5]\n"
-    orders = scaled_study(tmp_path, text=TEXT.replace(ORDERS, each)).study.orders
+    orders = scaled_study(tmp_path, text=TEXT.replace(ORDERS, each)).orders
     assert [(order.better, order.worse, order.published) for order in orders] == [
         ({"partition": "iid", "rule": "WS"}, {"rule": "NWA"}, 1.5),
         ({"partition": "Dirichlet 0.5", "rule": "WS"}, {"rule": "NWA"}, 2.5),

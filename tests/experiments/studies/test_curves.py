@@ -118,7 +118,7 @@ metric = "client-0-global-accuracy"
 """
     scaled = scaled_study(tmp_path / "files", text=STUDY.split("[[columns]]")[0] + columns)
     study = StudyFolder(tmp_path / "study")
-    one, other = scaled.runs[0], scaled.runs[1]
+    one, other = scaled.runs()[0], scaled.runs()[1]
     finish(study, other, [0.2], 0.0)
     finish(study, one, [0.2], 0.0).write_json("clients.json", CLIENTS)
     result = result_of(study.run(one.name), one.name)
@@ -147,7 +147,7 @@ def made(folder: Path) -> StudyTable:
         ("NWA", "0"): [0.2, 0.4, 0.5],
         ("NWA", "1"): [0.2, 0.4, 0.45],
     }
-    for run in scaled.runs:
+    for run in scaled.runs():
         if run.labels["partition"] == "iid":
             row = run.labels["rule"], run.labels["seed"]
             finish(study, run, curves[row], 0.5 if row[0] == "WS" else 0.0)

@@ -10,8 +10,7 @@ import pytest
 from bfl.errors import ConfigurationError
 from bfl.experiments.studies import Scale, read_study
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.reading import study_in
-from bfl.experiments.studies.scale import begin
+from bfl.experiments.studies.reading import begin, study_in
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 STUDIES = [
@@ -110,8 +109,8 @@ def test_axes_are_taken_one_by_one_and_lists_as_a_whole(written: Path) -> None:
 def test_the_copy_of_every_study_is_the_study(path: Path, tmp_path: Path) -> None:
     """With its axes in their order, which is that of runs, columns and groups."""
     study, folder = read_study(path), StudyFolder(tmp_path)
-    begin(folder, Scale({}).apply(study), {})
-    again = study_in(folder).study
+    begin(folder, study.scaled(Scale({})), {})
+    again = study_in(folder)
     assert again.runs() == study.runs()
     assert again.label_columns == study.label_columns
     for same in ("name", "title", "base", "axes", "columns", "orders", "figures"):

@@ -19,8 +19,9 @@ from small_study import (
 from bfl.errors import RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.folder import StudyFolder, state
+from bfl.experiments.studies.reading import begin
 from bfl.experiments.studies.runner import Estimate, Outcome, make_runs
-from bfl.experiments.studies.scale import ScaledStudy, begin
+from bfl.experiments.studies.study import Study
 
 FIRST = "flipout-ws_iid_seed-0"
 SECOND = "flipout-nwa_iid_seed-0"
@@ -30,7 +31,7 @@ class Small:
     """The small study in a folder."""
 
     def __init__(self, folder: Path, scale: str = "") -> None:
-        self.scaled: ScaledStudy = scaled_study(folder / "files", scale)
+        self.scaled: Study = scaled_study(folder / "files", scale)
         self.folder = StudyFolder(folder / self.scaled.folder_name)
         begin(self.folder, self.scaled, {})
         self.runs = planned(self.folder, self.scaled)

@@ -18,8 +18,8 @@ from bfl.experiments.studies.figures import draw_study, study_figures
 from bfl.experiments.studies.figures.base import Overlay
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.gathering import OpenedStudy, gather
-from bfl.experiments.studies.scale import ScaledStudy, begin
-from bfl.experiments.studies.study import FigureSpec, Run
+from bfl.experiments.studies.reading import begin
+from bfl.experiments.studies.study import FigureSpec, Run, Study
 
 FIGURES = """
 [[figures]]
@@ -34,7 +34,7 @@ name = "curves"
 kind = "learning-curves"
 metric = "negative-log-likelihood"
 """
-Made = tuple[StudyFolder, ScaledStudy]
+Made = tuple[StudyFolder, Study]
 GRID = [0.25, 0.5, 0.75, 1.0]
 
 
@@ -43,7 +43,7 @@ def made(folder: Path, text: str = STUDY, scale: str = "") -> Made:
     scaled = scaled_study(folder / "files", scale, text=text)
     study = StudyFolder(folder / "study")
     begin(study, scaled, {})
-    for place, run in enumerate(scaled.runs):
+    for place, run in enumerate(scaled.runs()):
         run_folder = RunFolder.create(study.runs, run.name, resolve(run.values).values, {})
         for number in (1, 2, 3):
             evaluated = {"accuracy": (place + number) / 20, "negative-log-likelihood": place}
@@ -71,7 +71,7 @@ def unpublished(text: str) -> str:
 
 def overlay(
     study: StudyFolder,
-    scaled: ScaledStudy,
+    scaled: Study,
     wanted: Callable[[Run], bool] = lambda run: True,
     **labels: str,
 ) -> Overlay:
@@ -106,7 +106,7 @@ def test_learning_curves_are_means_over_the_seeds(whole: Made) -> None:
 def test_an_ensemble_is_drawn_beside_the_posterior(tmp_path: Path) -> None:
     """From what results keep of the rounds: the ensemble's numbers too."""
     study, scaled = made(tmp_path)
-    for run in scaled.runs:
+    for run in scaled.runs():
         judged = {"accuracy": 0.25, "ensemble-accuracy": 0.75, "ensemble-other": 9.0}
         study.run(run.name).append_round({"round": 4, **judged})
     for ensemble in (True, False):
@@ -123,7 +123,7 @@ def test_numbers_are_means_with_each_seeds_own(tmp_path: Path) -> None:
     settings = {"metrics": ["accuracy", "ensemble-accuracy"]}
     nothing = study_figures.create("numbers", {"metrics": ["mean-epistemic"]})
     assert nothing.draw(overlay(study, scaled)) is None
-    for place, run in enumerate(scaled.runs):
+    for place, run in enumerate(scaled.runs()):
         numbers = {"accuracy": place / 10, "ensemble-accuracy": 0.9}
         study.run(run.name).write_metrics(numbers)
     figure = figure_of("numbers", overlay(study, scaled), settings)
@@ -164,7 +164,7 @@ def test_numbers_of_clients_are_of_finished_runs_that_have_them(tmp_path: Path) 
     assert list(np.round(figure.axes[0].containers[0].lines[0].get_xdata())) == [0]
     missing = study_figures.create("client-numbers", {"metric": "best-better-accuracy"})
     assert missing.draw(overlay(study, scaled)) is None
-    for run in scaled.runs:
+    for run in scaled.runs():
         (study.run(run.name).path / METRICS).unlink()
     assert study_figures.create("client-numbers").draw(overlay(study, scaled)) is None
     for unknown in ("", "best-better-acuracy"):
@@ -176,7 +176,7 @@ def test_clients_without_a_number_are_drawn_by_another_one(tmp_path: Path) -> No
     """Those of FedAvg have one model, so there is no better of two."""
     more = 'label = { model = "Flipout", rule = "LP" }\nstrategy = "lp"\npublished = false\n'
     study, scaled = made(tmp_path, f"{STUDY}\n[[rows]]\n{more}")
-    for run in scaled.runs:
+    for run in scaled.runs():
         numbers = {"WS": {"best-better-accuracy": 0.75}, "NWA": {"best-meme-accuracy": 0.25}}
         own = numbers.get(run.labels["rule"], {"global-accuracy": 0.5})
         study.run(run.name).write_json("clients.json", {"0": own, "1": own})
@@ -237,9 +237,9 @@ def test_rows_are_named_by_one_table_or_by_several(tmp_path: Path) -> None:
     )
     for text, count in ((FIGURES, 1), (one, 1), (several, 2)):
         scaled = scaled_study(tmp_path / "files", text=STUDY + text)
-        first, second = scaled.study.figures
-        assert sum(first.shows(row.labels) for row in scaled.study.rows) == count
-        assert all(second.shows(row.labels) for row in scaled.study.rows)
+        first, second = scaled.figures
+        assert sum(first.shows(row.labels) for row in scaled.rows) == count
+        assert all(second.shows(row.labels) for row in scaled.rows)
 
 
 def test_no_legend_is_clipped_and_panels_share_their_axes(whole: Made, tmp_path: Path) -> None:
@@ -264,9 +264,9 @@ def test_all_figures_are_written_with_title_and_scale(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in draw_study(OpenedStudy(study, scaled))] == before
     for path in paths:
         assert image.imread(path)[..., :3].std() > 0.01
-    spec = scaled.study.figures[0]
+    spec = scaled.figures[0]
 
-    def titled(folder: StudyFolder, made: ScaledStudy, planned: ScaledStudy) -> str:
+    def titled(folder: StudyFolder, made: Study, planned: Study) -> str:
         results = gather(OpenedStudy(folder, made))
         return Overlay(OpenedStudy(folder, planned), spec, results).title()
 
@@ -315,7 +315,7 @@ def test_what_has_begun_makes_no_step_in_a_mean(tmp_path: Path) -> None:
     shown = overlay(study, scaled)
     figure = figure_of("learning-curves", shown)
     np.testing.assert_allclose(figure.axes[0].lines[0].get_ydata(), [1 / 20, 3 / 20])
-    for run in scaled.runs:
+    for run in scaled.runs():
         if not run.name.endswith("seed-1"):
             (study.run(run.name).path / METRICS).unlink()
     figure = figure_of("learning-curves", overlay(study, scaled))
@@ -334,6 +334,6 @@ def test_a_study_without_figures_gets_one_of_each_kind_and_none_without_runs(
 
 def test_a_corrupt_curve_is_named(tmp_path: Path) -> None:
     study, scaled = made(tmp_path)
-    study.run(scaled.runs[0].name).write_json("retention.json", {"fraction": GRID, "curves": {}})
+    study.run(scaled.runs()[0].name).write_json("retention.json", {"fraction": GRID, "curves": {}})
     with pytest.raises(DataError, match=r"seed-0.*no retention curve"):
         draw_study(OpenedStudy(study, scaled))

@@ -243,7 +243,7 @@ def test_a_shard_outside_its_number_is_refused(
 
 
 def test_of_two_results_of_one_run_that_with_more_rounds_stays(tmp_path: Path) -> None:
-    short, long = scaled_study(tmp_path, "rounds=2").runs[0], scaled_study(tmp_path).runs[0]
+    short, long = scaled_study(tmp_path, "rounds=2").runs()[0], scaled_study(tmp_path).runs()[0]
     places = [StudyFolder(tmp_path / name) for name in ("short", "long")]
     places[0].keep([made_up_result(short)])
     places[1].keep([made_up_result(long)])
@@ -265,7 +265,7 @@ def test_of_two_results_of_one_run_that_with_more_rounds_stays(tmp_path: Path) -
 def test_what_contradicts_is_not_put_together(
     changes: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
-    run = scaled_study(tmp_path).runs[0]
+    run = scaled_study(tmp_path).runs()[0]
     first = made_up_result(run, data={"train": "a", "test": "a"})
     if "configuration" in changes:
         changes = {"configuration": {**first.configuration, **changes["configuration"]}}
@@ -320,7 +320,7 @@ def test_results_of_another_study_are_taken_where_the_configuration_is_the_same(
 def test_damaged_files_of_ones_own_are_passed_over_when_asked(tmp_path: Path) -> None:
     scaled = scaled_study(tmp_path / "files", text=PLAIN)
     study = StudyFolder(tmp_path / "study")
-    run = RunFolder.create(study.runs, ONE, resolve(scaled.runs[0].values).values, {})
+    run = RunFolder.create(study.runs, ONE, resolve(scaled.runs()[0].values).values, {})
     run.write_metrics({"accuracy": 0.5})
     (run.path / "metrics.json").write_text("{", encoding="utf-8")
     with pytest.raises(DataError):

@@ -24,7 +24,8 @@ from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import by_client, by_seed, comma_separated, latex, markdown
 from bfl.experiments.studies.gathering import OpenedStudy
-from bfl.experiments.studies.scale import IN_FILE, ScaledStudy, begin
+from bfl.experiments.studies.reading import begin
+from bfl.experiments.studies.study import IN_FILE, Study
 from bfl.experiments.studies.table import (
     StudyTable,
     deviation_by_images,
@@ -38,14 +39,12 @@ ROOT = Path(__file__).resolve().parents[3]
 ACCURACIES = {"flipout-ws_iid_seed-0": 0.90, "flipout-ws_iid_seed-1": 0.94}
 
 
-def made(
-    folder: Path, scale: str = "", text: str = STUDY
-) -> tuple[StudyFolder, ScaledStudy, StudyTable]:
+def made(folder: Path, scale: str = "", text: str = STUDY) -> tuple[StudyFolder, Study, StudyTable]:
     """Make a study of which three runs are done, one has begun and one has failed."""
     scaled = scaled_study(folder / "files", scale, text=text)
     study = StudyFolder(folder / scaled.folder_name)
     begin(study, scaled, {})
-    values = {run.name: run.values for run in scaled.runs}
+    values = {run.name: run.values for run in scaled.runs()}
     for name, accuracy in ACCURACIES.items():
         if name in values:
             numbers = {"accuracy": accuracy, "negative_log_likelihood": accuracy / 2}
@@ -180,7 +179,7 @@ def test_a_share_has_the_binomial_deviation_of_one_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["dataset", "test-examples"])
 def test_only_runs_on_the_same_images_tell_their_number(key: str, tmp_path: Path) -> None:
-    run = scaled_study(tmp_path).runs[0]
+    run = scaled_study(tmp_path).runs()[0]
     column, one = Column(metric="accuracy", title="a"), made_up_result(run)
     final = replace(one, metrics={"accuracy": 347 / 360})
     a_round = replace(one, rounds=({"round": 1, "accuracy": 347 / 360},))
@@ -195,9 +194,9 @@ def noted(folder: Path, **changes: Any) -> str:
     """Return the notes of a study whose first result differs from the others."""
     scaled = scaled_study(folder / "files", text=STUDY.split("[[columns]]")[0])
     study = StudyFolder(folder / "study")
-    first, *others = [made_up_result(run) for run in scaled.runs]
-    study.keep([made_up_result(scaled.runs[0], **changes), *others])
-    assert first.name == scaled.runs[0].name
+    first, *others = [made_up_result(run) for run in scaled.runs()]
+    study.keep([made_up_result(scaled.runs()[0], **changes), *others])
+    assert first.name == scaled.runs()[0].name
     return " ".join(study_table(OpenedStudy(study, scaled)).notes)
 
 

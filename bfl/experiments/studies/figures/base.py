@@ -76,7 +76,7 @@ class Overlay:
     @property
     def study(self) -> Study:
         """The study."""
-        return self.opened.scaled.study
+        return self.opened.study
 
     @property
     def rows(self) -> list[Choice]:
@@ -174,7 +174,7 @@ class Overlay:
         study = self.study
         several = any(len(found) > 1 for found in self.drawn.values())
         bands = f"\n± {study.spread.replace('-', ' ')} over the seeds" if several else ""
-        lines = (self.spec.title or study.title, self._in_common(), self.opened.scaled.said)
+        lines = (self.spec.title or study.title, self._in_common(), study.said)
         return "\n".join(filter(None, lines)) + bands
 
     def _in_common(self) -> str:
@@ -292,12 +292,12 @@ def drawings(opened: OpenedStudy) -> Iterator[tuple[str, MatplotlibFigure]]:
     The errors are those of ``study_table``.
     """
     results = gather(opened)
-    numbers = any(run.values.get("task") == "regression" for run in opened.scaled.runs)
+    numbers = any(run.values.get("task") == "regression" for run in opened.study.runs())
     of_each_kind = [
         FigureSpec(name=kind, kind=kind, **(OF_NUMBERS.get(kind, {}) if numbers else {}))
         for kind in study_figures.names()
     ]
-    for spec in opened.scaled.study.figures or of_each_kind:
+    for spec in opened.study.figures or of_each_kind:
         overlay = Overlay(opened, spec, results)
         figure = study_figures.create(spec.kind, spec.settings).draw(overlay)
         if figure is not None:
