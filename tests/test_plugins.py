@@ -27,7 +27,7 @@ from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import Metric, metrics
 from bfl.evaluation.uncertainty import Uncertainty
-from bfl.experiments.results.figures.base import Figure
+from bfl.experiments.results.figures import Figure
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.registry import Component, Registry
 from clients.client_app import app as client_app

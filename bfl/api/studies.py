@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from bfl.experiments.studies.opening import OUTPUT, open_study
+from bfl.experiments.studies.gathering import OUTPUT, open_study
 from bfl.experiments.studies.table import StudyTable, study_table
 
 

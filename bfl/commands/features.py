@@ -19,7 +19,7 @@ from bfl.commands.image_files import USUAL_NAMES, read_images, read_labels
 from bfl.commands.terminal import check_new, check_suffix, path_argument, write_output
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.evaluation.features import FEWEST, in_the_plane, silhouette
-from bfl.experiments.results.layouts import Layout, draw_layouts
+from bfl.experiments.results.figures.images import Layout, draw_layouts
 from bfl.experiments.results.table import results_table
 
 IMAGES = 1000

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from bfl.commands.terminal import path_argument, write_output
 from bfl.errors import RunError
-from bfl.experiments.results.figures.base import png
-from bfl.experiments.results.figures.style import new_figure
-from bfl.experiments.studies.formats import markdown_table
+from bfl.experiments.results.figures.style import new_figure, png
+from bfl.experiments.results.table import markdown_table
 
 if TYPE_CHECKING:
     import pandas as pd

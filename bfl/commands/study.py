@@ -22,10 +22,16 @@ from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.run.simulation import BACKENDS, read_backend_config
 from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.folder import StudyFolder, state
-from bfl.experiments.studies.formats import FORMATS
-from bfl.experiments.studies.gathering import OpenedStudy, gather, merge
-from bfl.experiments.studies.opening import OUTPUT, open_study, results_next_to
-from bfl.experiments.studies.pages import rewrite, study_report
+from bfl.experiments.studies.gathering import (
+    OUTPUT,
+    OpenedStudy,
+    begin,
+    gather,
+    merge,
+    open_study,
+    results_next_to,
+)
+from bfl.experiments.studies.pages import FORMATS, rewrite, study_report
 from bfl.experiments.studies.planning import (
     PlannedRun,
     check_rounds_of_columns,
@@ -33,7 +39,7 @@ from bfl.experiments.studies.planning import (
     same_runs,
     taken_from,
 )
-from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER, begin
+from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER
 from bfl.experiments.studies.run_result import RunResult
 from bfl.experiments.studies.runner import MakeEngine, Outcome, SerialEngine, make_runs
 from bfl.experiments.studies.scale import REDUCIBLE

@@ -18,7 +18,7 @@ from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import Metric, metrics
 from bfl.evaluation.predictives import Predictive, predictives
 from bfl.evaluation.uncertainty import uncertainties
-from bfl.experiments.results.figures.base import figures
+from bfl.experiments.results.figures import figures
 from bfl.experiments.tracking import Tracker, trackers
 from bfl.federation.attacks import Attack, attacks
 from bfl.federation.broadcasts import Broadcast, broadcasts

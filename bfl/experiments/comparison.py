@@ -12,7 +12,6 @@ from typing import Any
 
 from bfl.errors import BflError, DataError
 from bfl.evaluation.regression import ERROR
-from bfl.experiments.results.figures.base import png
 from bfl.experiments.results.figures.style import (
     drawable,
     finite_points,
@@ -20,6 +19,7 @@ from bfl.experiments.results.figures.style import (
     look_of,
     new_figure,
     percent_axis,
+    png,
     styled,
     whole_numbers,
 )
@@ -29,7 +29,7 @@ from bfl.experiments.results.summary import retained
 from bfl.experiments.results.table import ABSENT
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.reading import study_in
+from bfl.experiments.studies.gathering import study_in
 from bfl.experiments.studies.run_result import RunResult, result_of
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.gathering import study_in
 from bfl.experiments.studies.pages import rewritten
-from bfl.experiments.studies.reading import study_in
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"

@@ -13,7 +13,7 @@ import pytest
 
 from bfl.configuration import resolve
 from bfl.evaluation.metrics import evaluate
-from bfl.experiments.results.figures.base import figures as parts
+from bfl.experiments.results.figures import figures as parts
 from bfl.experiments.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -27,7 +27,8 @@ from bfl.experiments.results import RunFolder, write_evaluation
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.run_folder import METRICS, ROUNDS
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.reading import begin, read_study
+from bfl.experiments.studies.gathering import begin
+from bfl.experiments.studies.reading import read_study
 from bfl.experiments.studies.run_result import result_of
 from bfl.experiments.studies.scale import Scale
 

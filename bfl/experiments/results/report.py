@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bfl.errors import DataError
 from bfl.evaluation.metrics import higher_is_better
 from bfl.experiments.results.figures import figures
-from bfl.experiments.results.figures.base import image_of
-from bfl.experiments.results.figures.style import FAINT, GRID, INK, PAPER, run_title
+from bfl.experiments.results.figures.style import FAINT, GRID, INK, PAPER, image_of, run_title
 from bfl.experiments.results.foreign import BEFORE_CLOSING
 from bfl.experiments.results.run_folder import (
     CLIENTS,

@@ -1,11 +1,11 @@
-"""Tables for the terminal."""
+"""Tables for the terminal and in Markdown."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
@@ -13,6 +13,9 @@ from rich.text import Text
 from bfl.evaluation.metrics import higher_is_better
 from bfl.evaluation.metrics import metrics as registered_metrics
 from bfl.texts import printable
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ABSENT = "–"
 
@@ -87,3 +90,20 @@ def _header(key: str) -> str:
     """Return a key with an arrow up or down when it is a metric, or the area of one's curve."""
     arrow = {True: " ↑", False: " ↓", None: ""}[higher_is_better(key)]
     return f"{key}{arrow}"
+
+
+def markdown_table(table: pd.DataFrame, numbers: int | None = None) -> str:
+    """Return a table as Markdown.
+
+    Args:
+        table: The table.
+        numbers: How many columns, from the right, are set to the right; None: those of numbers.
+    """
+    right = [kind.kind in "if" for kind in table.dtypes]
+    if numbers is not None:
+        right = [at >= len(right) - numbers for at in range(len(right))]
+    rows = [list(map(str, table.columns)), ["---:" if end else "---" for end in right]]
+    rows += [
+        [str(cell).replace("|", "\\|") for cell in row] for row in table.astype(object).to_numpy()
+    ]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)

@@ -20,9 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.experiments.results.figures.style import COLORS, new_figure, styled
-from bfl.experiments.results.table import ABSENT
+from bfl.experiments.results.table import ABSENT, markdown_table
 from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.formats import markdown_table
 from bfl.experiments.studies.run_result import RunResult, short
 from bfl.experiments.studies.study import Cell, Order, Study
 from bfl.experiments.studies.table import StudyTable, deviation_by_images

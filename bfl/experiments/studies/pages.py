@@ -1,4 +1,4 @@
-"""A study's report, one HTML file; and pages of results, whose sections are written anew.
+"""A study's table as text, its report, and pages of results, whose sections are written anew.
 
 What stands between a section's markers is written from the results:
 
@@ -13,25 +13,143 @@ STUDY is the folder of a study's results next to the page. A section ends with `
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bfl.errors import DataError, RunError
-from bfl.experiments.results.figures.base import png
+from bfl.experiments.results.figures.style import png
 from bfl.experiments.results.report import Drawn, Section, Table, page, svg
+from bfl.experiments.results.table import ABSENT, markdown_table
 from bfl.experiments.studies.claims import claims, claims_markdown, claims_shown, forest_plot
+from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.figures.base import drawings
-from bfl.experiments.studies.formats import markdown, shown
-from bfl.experiments.studies.gathering import OpenedStudy
-from bfl.experiments.studies.opening import NO_RESULTS, open_study
+from bfl.experiments.studies.gathering import NO_RESULTS, OpenedStudy, open_study
 from bfl.experiments.studies.table import StudyTable, notes_of_origin, study_table
 from bfl.files import write_atomically
 from bfl.texts import read_text
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# Tables -------------------------------------------------------------------------------------------
+
+
+def shown(table: StudyTable) -> pd.DataFrame:
+    """Return the table as people read it: each number with its spread, next to the published."""
+    import pandas as pd
+
+    columns: dict[str, Any] = {n: table.frame[n] for n in table.study.label_columns}
+    lines = table.frame.to_dict("records")
+    columns["runs"] = [f"{line['runs_done']} of {line['runs']}" for line in lines]
+    for column in table.study.columns:
+        metric, digits = column.metric, column.decimals
+        columns[column.heading] = [_ours(line, column) for line in lines]
+        if column.published:
+            columns[f"{column.heading}, published"] = [
+                _number(line[f"{metric}_published"], line[f"{metric}_published_spread"], digits)
+                for line in lines
+            ]
+            columns[f"{column.heading}, difference"] = [
+                ABSENT if (d := line[f"{metric}_difference"]) is None else f"{d:+.{digits}f}"
+                for line in lines
+            ]
+    return pd.DataFrame(columns)
+
+
+def _ours(line: Mapping[str, Any], column: Column) -> str:
+    ours, images = line[column.metric], line[f"{column.metric}_by_images"]
+    if ours is None:  # a run that is done need not have every number
+        return ABSENT if line["runs_done"] else str(line["state"])
+    text = _number(ours, line[f"{column.metric}_spread"], column.decimals)
+    return f"{text} ({images:.{column.decimals}f})" if images else text
+
+
+def _number(value: float | None, spread: float | None, decimals: int) -> str:
+    if value is None:
+        return ABSENT
+    # Too small for the column: nothing but zeros would be shown, and of the spread as well.
+    small = bool(value) and not float(f"{value:.{decimals}f}")
+    text, behind = (
+        "" if n is None else f"{n:.1e}" if small and n else f"{n:.{decimals}f}"
+        for n in (value, spread)
+    )
+    return f"{text} ± {behind}" if behind else text
+
+
+def markdown(table: StudyTable) -> str:
+    """Return the table as Markdown, under its title and its notes."""
+    frame = shown(table)
+    text = markdown_table(frame, len(frame.columns) - len(table.study.label_columns))
+    return f"# {table.study.title}\n\n{' '.join(table.notes)}\n\n{text}"
+
+
+def comma_separated(table: StudyTable) -> str:
+    """Return the table as CSV: full precision, one column for each number, and the scale."""
+    frame = table.frame.drop(columns="state").copy()  # in one piece: pandas warns of many
+    return str(frame.assign(scale=table.scale).to_csv(index=False))
+
+
+_SIGNS = {
+    "αβγδεηλμρστ": r"\alpha \beta \gamma \delta \varepsilon \eta \lambda \mu \rho \sigma \tau",
+    "±→↑√×≈≤·<>−": r"\pm \to \uparrow \surd \times \approx \le \cdot < > -",
+    "†‡": r"^\dagger ^\ddagger",
+}
+_LATEX = str.maketrans(
+    {sign: f"\\{sign}" for sign in "&%$#_{}"}
+    | {
+        sign: f"${command}$"
+        for signs, commands in _SIGNS.items()
+        for sign, command in zip(signs, commands.split(), strict=True)
+    }
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"|": r"\textbar{}", "–": "--", "§": r"\S{}"}
+)
+
+
+def latex(table: StudyTable) -> str:
+    """Return the table as LaTeX, for the package booktabs, its notes in the caption."""
+    frame = shown(table).map(lambda cell: str(cell).translate(_LATEX))
+    frame.columns = frame.columns.map(lambda heading: heading.translate(_LATEX))
+    labels = len(table.study.label_columns)
+    text = frame.style.hide(axis="index").to_latex(
+        hrules=True,
+        position_float="centering",
+        column_format="l" * labels + "r" * (len(frame.columns) - labels),
+        caption=f"{table.study.title}. {' '.join(table.notes)}".translate(_LATEX),
+    )
+    return str(text)
+
+
+def by_seed(table: StudyTable) -> str:
+    """Return the finished runs as CSV, one line each; see ``StudyTable.by_run``."""
+    return str(table.by_run.to_csv(index=False))
+
+
+def by_client(table: StudyTable) -> str:
+    """Return the clients of the finished runs as CSV, one line each; empty where none evaluate."""
+    import pandas as pd
+
+    rows = [
+        {**run.labels, "client": client, **dict(sorted(numbers.items())), "scale": table.scale}
+        for run, result in table.runs
+        for client, numbers in result.clients.items()
+    ]
+    return str(pd.DataFrame(rows, dtype=object).to_csv(index=False)) if rows else ""
+
+
+FORMATS: dict[str, tuple[str, Callable[[StudyTable], str]]] = {
+    "markdown": ("table.md", markdown),
+    "csv": ("table.csv", comma_separated),
+    "latex": ("table.tex", latex),
+    "seeds": ("seeds.csv", by_seed),
+    "clients": ("clients.csv", by_client),
+}
+"""The name of the file and its writer, by format."""
+
+
+# Pages --------------------------------------------------------------------------------------------
 
 _SECTION = re.compile(r"(<!-- (claims|table) (\S+(?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from itertools import product
+from dataclasses import dataclass, replace
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -14,14 +14,20 @@ from pydantic import Field
 
 from bfl.configuration.messages import refused_values, unknown_key
 from bfl.configuration.settings import default_values
-from bfl.errors import ConfigurationError, DataError, unknown_name
+from bfl.configuration.sources import read_toml
+from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.studies.columns import Column, default_columns
-from bfl.experiments.studies.extending import ExtendedFile, read_extended
-from bfl.experiments.studies.figures import study_figures
-from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.published import read_published
-from bfl.experiments.studies.scale import Scale
-from bfl.experiments.studies.study import Choice, FigureSpec, Labels, Order, Study, slug
+from bfl.experiments.studies.study import (
+    Choice,
+    FigureSpec,
+    Labels,
+    Order,
+    Study,
+    slug,
+    study_figures,
+)
+from bfl.files import given_path
 from bfl.plugins import ANY_PLUGIN, PluginPolicy, activate, named_plugins
 from bfl.registry import STRICT
 
@@ -48,20 +54,21 @@ class _Order(pydantic.BaseModel):
     def _lines_or_a_metric(self) -> Self:
         if bool(self.worse) == bool(self.than):
             raise ValueError("allowed: either worse, other lines, or than, another metric of these")
-        given = self.published if isinstance(self.published, list) else [self.published]
-        if len(given) not in (1, count := len(self._expanded())):
-            raise ValueError(f"published has {len(given)} numbers; allowed: one, or {count}")
+        if (given := len(self._numbers)) not in (1, count := len(self._expanded)):
+            raise ValueError(f"published has {given} numbers; allowed: one, or {count}")
         return self
 
+    @property
+    def _numbers(self) -> list[float | None]:
+        return [*self.published] if isinstance(self.published, list) else [self.published]
+
+    @property
     def _expanded(self) -> list[tuple[str, dict[str, str], dict[str, str]]]:
         return list(product(self.metric, _lines(self.better), _lines(self.worse)))
 
     def orders(self) -> list[Order]:
         """Return an order for each metric, each better and each worse line."""
-        expanded = self._expanded()
-        given = self.published if isinstance(self.published, list) else [self.published]
-        numbers = given if len(given) > 1 else given * len(expanded)
-        both = zip(expanded, numbers, strict=True)
+        both = zip(self._expanded, cycle(self._numbers), strict=False)
         return [Order(*order, self.than, self.beforehand, number) for order, number in both]
 
 
@@ -120,61 +127,21 @@ def read_study(path: Path, *, policy: PluginPolicy = ANY_PLUGIN) -> Study:
             an axis is empty, two runs have one name, two places set one key, or the published
             table does not match. The message has one line for each problem.
     """
-    return _study(read_extended(path), None, policy)
+    return study_of(read_extended(path), None, policy)
 
 
-def study_in(folder: StudyFolder) -> Study:
-    """Return the study that lies in a folder, at its scale.
-
-    Raises:
-        ConfigurationError: The folder holds none.
-        DataError: Its file is corrupt.
-    """
-    described, path = folder.described(), folder.study_file
-    policy = PluginPolicy(named_by=str(path))
-    try:
-        read = ExtendedFile(path, dict(described["file"]), path.parent)
-        study = _study(read, described["published"], policy)
-    except (KeyError, TypeError) as error:
-        raise DataError(f"{path} is corrupt: {error!r}") from error
-    for text in sorted({named_plugins(run.values) for run in study.runs()}):
-        activate(text, policy)
-    activate(named_plugins(study.base), policy)
-    return study.scaled(Scale(described["scale"]))
-
-
-def begin(folder: StudyFolder, study: Study, environment: Mapping[str, Any]) -> None:
-    """Write into a folder which study it is, and the environment: it is read by itself then.
-
-    Raises:
-        RunError: It cannot be written.
-    """
-    folder.describe(
-        {
-            "title": study.title,
-            "scale": dict(study.scale.amounts),
-            "note": study.said,
-            "runs": [run.name for run in study.runs()],
-            "environment": dict(environment),
-            "file": {**study.tables, "name": study.name},
-            "published": study.published.text if study.published else None,
-        }
-    )
-
-
-def _study(read: ExtendedFile, published: str | None, policy: PluginPolicy) -> Study:
+def study_of(read: ExtendedFile, published: str | None, policy: PluginPolicy) -> Study:
     """Return the study of a file's tables; its published table is read, or its text is given."""
     try:
         file = _File(**read.tables)
     except pydantic.ValidationError as error:
-        raise read.refusal(_shape_problems(error)) from error
+        read.refuse(_shape_problems(error), error)
+        raise
     # An axis may be a key of a part of one's own.
     activate(named_plugins(file.base), policy)
     problems: list[str] = []
-    rows = tuple(
-        _choice(given, f"row {number}", problems)
-        for number, given in enumerate(file.rows or (), start=1)
-    )
+    given_rows = enumerate(file.rows or (), start=1)
+    rows = tuple(_choice(row, f"row {number}", problems) for number, row in given_rows)
     name = file.name or slug(read.path.stem)
     study = Study(
         name=name,
@@ -192,10 +159,8 @@ def _study(read: ExtendedFile, published: str | None, policy: PluginPolicy) -> S
     )
     if name != slug(name):
         problems.append(f"name is {name!r}; allowed: small letters, digits, '.' and '-'")
-    if problems := [*problems, *_collisions(study)]:
-        raise read.refusal(problems)
-    if problems := [*_same_names(study), *_figure_problems(study), *_order_problems(study)]:
-        raise read.refusal(problems)
+    read.refuse([*problems, *_collisions(study)])
+    read.refuse([*_same_names(study), *_figure_problems(study), *_order_problems(study)])
     if file.published is None:
         return study
     given = file.published
@@ -207,8 +172,7 @@ def _study(read: ExtendedFile, published: str | None, policy: PluginPolicy) -> S
         given.spread_as_fraction,
         text=published,
     )
-    if problems := [*table.mismatches(cell.key for cell in study.cells() if cell.published)]:
-        raise read.refusal(problems)
+    read.refuse(table.mismatches(cell.key for cell in study.cells() if cell.published))
     return replace(study, published=replace(table, notes=tuple(given.notes)))
 
 
@@ -298,9 +262,8 @@ def _same_names(study: Study) -> Iterable[str]:
                 f"{count} runs have the name '{name}'; give their rows or values labels that "
                 "differ in letters or digits"
             )
-    for name, count in Counter(figure.name for figure in study.figures).items():
-        if count > 1:
-            yield f"{count} figures have the name '{name}'"
+    figures = Counter(figure.name for figure in study.figures)
+    yield from (f"{n} figures have the name '{name}'" for name, n in figures.items() if n > 1)
 
 
 def _figure_problems(study: Study) -> Iterable[str]:
@@ -339,3 +302,99 @@ def _order_problems(study: Study) -> Iterable[str]:
             )
         if not order.pairs(study.cells()):
             yield f"orders: no two lines of the table are {order.better} and {order.worse}"
+
+
+# Files that extend others: what studies share is said once, and a file says what differs --------
+
+BY_KEY = ("base", "axes", "published")
+"""Tables of which a file may say single keys; all else that it says replaces the whole."""
+
+
+@dataclass(frozen=True)
+class ExtendedFile:
+    """A study's file with all that it takes from others.
+
+    Attributes:
+        path: The file.
+        tables: Its content with theirs, as if it stood in one file.
+        published_folder: The folder that ``published.file`` is in, or below.
+        extended: The files that it extends, and that these do.
+    """
+
+    path: Path
+    tables: Mapping[str, Any]
+    published_folder: Path
+    extended: tuple[Path, ...] = ()
+
+    def refuse(self, problems: Iterable[str], cause: Exception | None = None) -> None:
+        """Raise a ConfigurationError that says what is wrong, a line each, if anything is."""
+        others = f" (which extends {', '.join(map(str, self.extended))})" if self.extended else ""
+        lines = [f"study {self.path}{others}: {text}" for text in dict.fromkeys(problems)]
+        if lines:
+            raise ConfigurationError("\n".join(lines)) from cause
+
+
+def read_extended(path: Path) -> ExtendedFile:
+    """Return a study's file with what it takes from those that it extends.
+
+    Of several files later ones win over earlier ones, each one over what it extends itself, and the
+    file over all: ``base``, ``axes`` and ``published`` key by key, anything else as a whole; so is
+    ``published`` where its ``file`` is said, or ``false`` for none. An axis that ends up as an
+    empty list is left out. Its name and title are its own.
+
+    Raises:
+        ConfigurationError: A file cannot be read or is no TOML, ``extends`` is no path, or a file
+            extends itself.
+    """
+    *others, (_, own) = _lineage(path, ())
+    if not others:
+        return ExtendedFile(path, own, path.parent)
+    tables: dict[str, Any] = {}
+    published_folder = path.parent
+    for each, said in (*others, (path, own)):
+        for key, value in said.items():
+            table = isinstance(value, Mapping)
+            if key in BY_KEY and not table and (key, value) != ("published", False):
+                raise ConfigurationError(f"study {each}: {key} is {value!r}; allowed: a table")
+            # Another table of published numbers has other notes and lines.
+            whole = key == "published" and table and "file" in value
+            by_key = key in BY_KEY and table and isinstance(tables.get(key), Mapping)
+            tables[key] = {**tables[key], **value} if by_key and not whole else value
+            published_folder = each.parent if whole else published_folder
+    tables = {k: v for k, v in tables.items() if k not in ("name", "title") or k in own}
+    if tables.get("published") is False:
+        del tables["published"]
+    if "axes" in tables:
+        tables["axes"] = {name: values for name, values in tables["axes"].items() if values != []}
+    nearest_first = tuple(other for other, _ in reversed(others))
+    return ExtendedFile(path, tables, published_folder, nearest_first)
+
+
+def _lineage(path: Path, below: tuple[Path, ...]) -> list[tuple[Path, dict[str, Any]]]:
+    """Return the files that a file extends, each once and before those that extend it, and itself.
+
+    Args:
+        path: The file.
+        below: The files that extend it, which it cannot extend.
+    """
+    if path.resolve() in {each.resolve() for each in below}:
+        chain = " extends ".join(map(str, (*below, path)))
+        raise ConfigurationError(f"study {path} extends itself: {chain}")
+    own = read_toml(path)
+    given = own.pop("extends", [])
+    names = [given] if isinstance(given, str) else given
+    if not (isinstance(names, list) and all(isinstance(name, str) and name for name in names)):
+        raise ConfigurationError(
+            f"study {path}: extends is {given!r}; allowed: the path of a study's file from this "
+            "file's folder, or a list of paths"
+        )
+    found: dict[Path, tuple[Path, dict[str, Any]]] = {}
+    for name in names:
+        named = path.parent / given_path(name, f"study {path}: extends")
+        # A link to a file extends what lies next to the file.
+        other = named if named.exists() else path.resolve().parent / name
+        if not other.is_file():
+            raise ConfigurationError(f"study {path} extends '{name}', and there is no file {named}")
+        for each, tables in _lineage(other, (*below, path)):
+            found.setdefault(each.resolve(), (each, tables))
+    return [*found.values(), (path, own)]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice, product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -16,6 +16,10 @@ from bfl.errors import ConfigurationError
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.published import PublishedTable
 from bfl.experiments.studies.scale import EXAMPLES, SEEDS, Scale, number_of, reduced, shown
+from bfl.registry import Registry
+
+if TYPE_CHECKING:
+    from bfl.experiments.studies.figures import StudyFigure
 
 SEED = "seed"
 """The axis over which tables and figures take means and spreads."""
@@ -100,6 +104,10 @@ def slug(label: str) -> str:
         ('mc-dropout', 'n-a', 'dirichlet-0.5')
     """
     return re.sub(r"[^a-z0-9.+]+", "-", label.lower()).strip("-.")
+
+
+study_figures: Registry[StudyFigure] = Registry("study figure", "bfl.experiments.studies.figures")
+"""The kinds of figures; here, as files are checked before anything is drawn."""
 
 
 class FigureSpec(BaseModel):

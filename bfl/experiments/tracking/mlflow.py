@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bfl.experiments.tracking.base import TrackedRun, Tracker, Tracking, trackers
+from bfl.experiments.tracking import TrackedRun, Tracker, Tracking, trackers
 
 RUN_KEY = "bfl.run-key"
 """The tag by which a run is found again."""

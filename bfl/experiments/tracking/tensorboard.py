@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import tomli_w
 
-from bfl.experiments.tracking.base import TrackedRun, Tracker, Tracking, trackers
+from bfl.experiments.tracking import TrackedRun, Tracker, Tracking, trackers
 
 FOLDER = "tensorboard"
 """Folder of the event files in a run's folder."""

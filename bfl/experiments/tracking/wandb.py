@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from bfl.experiments.tracking.base import TrackedRun, Tracker, Tracking, trackers
+from bfl.experiments.tracking import TrackedRun, Tracker, Tracking, trackers
 from bfl.files import write_atomically
 
 PROJECT = "bfl"

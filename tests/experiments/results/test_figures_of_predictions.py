@@ -16,8 +16,8 @@ from bfl.experiments.results import RunFolder, write_evaluation
 from bfl.experiments.results.examples import BY, MOST, read_examples, write_examples
 from bfl.experiments.results.figures import draw_all, figures
 from bfl.experiments.results.figures.federation import client_curves
+from bfl.experiments.results.figures.images import Layout, draw_layouts
 from bfl.experiments.results.figures.style import COLORS, INK, drawable, names_of_classes
-from bfl.experiments.results.layouts import Layout, draw_layouts
 
 NAMES = ["cat", "dog", "a $very$ long name"]
 EXAMPLES = 60

@@ -15,9 +15,8 @@ from bfl.experiments.results import RunFolder
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.report import run_report
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.gathering import OpenedStudy
+from bfl.experiments.studies.gathering import OpenedStudy, study_in
 from bfl.experiments.studies.pages import study_report
-from bfl.experiments.studies.reading import study_in
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 

@@ -18,9 +18,8 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import check_output
 from bfl.experiments.studies import Scale, read_study
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.gathering import OpenedStudy, configuration_of
+from bfl.experiments.studies.gathering import OpenedStudy, begin, configuration_of
 from bfl.experiments.studies.planning import PlannedRun, plan
-from bfl.experiments.studies.reading import begin
 from bfl.experiments.studies.run_result import RunResult, portable
 from bfl.experiments.studies.study import Run, Study
 from bfl.experiments.studies.table import StudyTable, study_table

@@ -14,9 +14,8 @@ from bfl.commands.main import main
 from bfl.errors import ConfigurationError
 from bfl.experiments.studies.claims import LEVEL, claims, holm, p_value
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.gathering import OpenedStudy
+from bfl.experiments.studies.gathering import OpenedStudy, begin
 from bfl.experiments.studies.pages import rewritten
-from bfl.experiments.studies.reading import begin
 from bfl.experiments.studies.table import StudyTable, study_table
 
 ORDERS = """

@@ -17,8 +17,8 @@ from bfl.evaluation.regression import ERROR
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.columns import Column, number_of_curves
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.formats import by_client, comma_separated, markdown
 from bfl.experiments.studies.gathering import OpenedStudy
+from bfl.experiments.studies.pages import by_client, comma_separated, markdown
 from bfl.experiments.studies.run_result import parse_result, result_of
 from bfl.experiments.studies.table import StudyTable, study_table
 

@@ -10,7 +10,7 @@ import pytest
 from bfl.errors import ConfigurationError
 from bfl.experiments.studies import Scale, read_study
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.reading import begin, study_in
+from bfl.experiments.studies.gathering import begin, study_in
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 STUDIES = [

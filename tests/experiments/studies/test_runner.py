@@ -19,7 +19,7 @@ from small_study import (
 from bfl.errors import RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.folder import StudyFolder, state
-from bfl.experiments.studies.reading import begin
+from bfl.experiments.studies.gathering import begin
 from bfl.experiments.studies.runner import Estimate, Outcome, make_runs
 from bfl.experiments.studies.study import Study
 

@@ -17,8 +17,7 @@ from bfl.experiments.results.run_folder import METRICS, RunFolder
 from bfl.experiments.studies.figures import draw_study, study_figures
 from bfl.experiments.studies.figures.base import Overlay
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.gathering import OpenedStudy, gather
-from bfl.experiments.studies.reading import begin
+from bfl.experiments.studies.gathering import OpenedStudy, begin, gather
 from bfl.experiments.studies.study import FigureSpec, Run, Study
 
 FIGURES = """

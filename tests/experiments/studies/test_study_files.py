@@ -13,8 +13,8 @@ from bfl.aggregation.weightings import weightings
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.sources import is_study, read_toml
 from bfl.experiments.studies import read_study
-from bfl.experiments.studies.extending import read_extended
 from bfl.experiments.studies.planning import computation
+from bfl.experiments.studies.reading import read_extended
 from bfl.experiments.studies.study import Run
 
 ROOT = Path(__file__).resolve().parents[3]

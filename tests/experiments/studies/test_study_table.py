@@ -22,9 +22,8 @@ from small_study import (
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.formats import by_client, by_seed, comma_separated, latex, markdown
-from bfl.experiments.studies.gathering import OpenedStudy
-from bfl.experiments.studies.reading import begin
+from bfl.experiments.studies.gathering import OpenedStudy, begin
+from bfl.experiments.studies.pages import by_client, by_seed, comma_separated, latex, markdown
 from bfl.experiments.studies.study import IN_FILE, Study
 from bfl.experiments.studies.table import (
     StudyTable,

@@ -10,7 +10,7 @@ import numpy as np
 
 from bfl.errors import DataError
 from bfl.evaluation.metrics import metrics
-from bfl.experiments.results.figures.base import Figure, figures
+from bfl.experiments.results.figures import Figure, figures
 from bfl.experiments.results.figures.style import (
     COLORS,
     FAINT,

@@ -14,7 +14,7 @@ from bfl.evaluation.metrics.expected_calibration_error import (
 )
 from bfl.evaluation.regression import SQUARED
 from bfl.evaluation.uncertainty import uncertainties
-from bfl.experiments.results.figures.base import Figure, figures
+from bfl.experiments.results.figures import Figure, figures
 from bfl.experiments.results.figures.style import (
     COLORS,
     FAINT,

@@ -1,7 +1,8 @@
-"""Style of the figures: colours, type, axes and the line that names the run."""
+"""Style of the figures: colours, type, axes, the line that names the run, and their files."""
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -224,3 +225,30 @@ def label_panels(*axes: Axes) -> None:
     """Letter the panels (a), (b), ... at their upper left."""
     for letter, panel in zip("abcdef", axes, strict=False):
         panel.set_title(f"({letter})", loc="left")
+
+
+DOTS_PER_INCH = 150
+
+_METADATA = {
+    "png": ("Software",),
+    "svg": ("Date", "Creator"),
+    "pdf": ("Creator", "Producer", "CreationDate"),
+}
+"""Keys under which a file of a kind tells how it was made: left out."""
+
+
+def png(figure: MatplotlibFigure) -> bytes:
+    """Return a figure as a PNG file."""
+    return image_of(figure, "png")
+
+
+def image_of(figure: MatplotlibFigure, kind: str, name: str = "bfl") -> bytes:
+    """Return a figure as a file of a kind, ``png``, ``svg`` or ``pdf``; its ids tell the name."""
+    import matplotlib
+
+    buffer = io.BytesIO()
+    # Matplotlib's version and the date stay out, so that the same data give the same bytes.
+    nothing = dict.fromkeys(_METADATA[kind])
+    with styled(), matplotlib.rc_context({"svg.hashsalt": name}):
+        figure.savefig(buffer, format=kind, dpi=DOTS_PER_INCH, metadata=nothing)
+    return buffer.getvalue()

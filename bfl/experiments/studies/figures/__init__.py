@@ -28,9 +28,9 @@ from bfl.experiments.studies.figures.base import (
     StudyFigure,
     draw_study,
     panel_title,
-    study_figures,
 )
 from bfl.experiments.studies.run_result import RunResult
+from bfl.experiments.studies.study import study_figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

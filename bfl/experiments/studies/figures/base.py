@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from bfl.configuration import expanded
 from bfl.evaluation.regression import ERROR
-from bfl.experiments.results.figures.base import png
 from bfl.experiments.results.figures.style import (
     CHARACTERS_AN_INCH,
     drawable,
     look_of,
     new_figure,
+    png,
     run_title,
     styled,
     wrapped,
@@ -28,9 +28,9 @@ from bfl.experiments.results.figures.style import (
 from bfl.experiments.studies.gathering import OpenedStudy, StudyResults, gather
 from bfl.experiments.studies.published import Key
 from bfl.experiments.studies.run_result import RunResult
-from bfl.experiments.studies.study import Cell, Choice, FigureSpec, Run, Study
+from bfl.experiments.studies.study import Cell, Choice, FigureSpec, Run, Study, study_figures
 from bfl.experiments.studies.table import mean_and_spread
-from bfl.registry import Component, Registry
+from bfl.registry import Component
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -264,8 +264,6 @@ class StudyFigure(Component):
     def size(self, figure: MatplotlibFigure, rows: int, grid: tuple[int, ...]) -> None:
         """Change the size of a figure with so many rows, and lines and columns of panels."""
 
-
-study_figures: Registry[StudyFigure] = Registry("study figure", "bfl.experiments.studies.figures")
 
 OF_NUMBERS: Mapping[str, Mapping[str, Any]] = {
     "learning-curves": {"metric": ERROR},
