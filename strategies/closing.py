@@ -114,11 +114,6 @@ def check_closing(
     for each in chain:
         if problem := each.problem(head.features, head.classes):
             raise ConfigurationError(problem)
-        if each.sees_stages and not head.stages:
-            raise ConfigurationError(
-                "density-features is 'stages', and no convolution behind the first widens the "
-                "network; allowed: 'last', or a model such as 'resnet8'"
-            )
 
 
 def close(

@@ -50,8 +50,8 @@ class FeatureDensity(Closing):
     (``relative-mahalanobis``). Predictions stay as they are.
 
     With ``density-features`` "stages", φ also has the means over pixels of what each convolution
-    takes that widens the network, and covariances are 0 between stages. These sums begin when the
-    closings before have finished, so that no message has more than one closing's.
+    takes that widens the network, if one does, and covariances are 0 between stages. These sums
+    begin when the closings before have finished, so that no message has more than one closing's.
 
     A client leaves out a class of which it has fewer than ``density-least-count`` examples. Under
     privacy's noise it leaves out none, and the server those whose count is below three standard
@@ -69,9 +69,9 @@ class FeatureDensity(Closing):
     )
 
     density_features: Literal["last", "stages"] = Field(
-        "last",
+        "stages",
         description="what the density of features sees: what the last layer takes, or also what "
-        "the convolutions take that widen the network",
+        "the convolutions take that widen the network, if any do",
     )
 
     @property
