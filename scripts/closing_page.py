@@ -198,7 +198,7 @@ def goals(found: Sequence[Line], price: Mapping[str, float]) -> list[str]:
             worst = min(values, key=lambda told: sign * values[told])
             cells = (data, name, f"{met} of {len(values)}", worst.partition(", ")[2])
             rows.append(f"| {' | '.join(cells)} | {values[worst]:.3f} |")
-    share = message_share(BayesianHead(), FeatureDensity())
+    share = message_share(BayesianHead(), FeatureDensity(density_features="last"))
     once = (
         ("closing's computation ≤ 0.05 of FedAvg's", 0.05, price["closing"]),
         ("largest message of a closing ≤ 0.6 of ResNet-8's", 0.6, share),
@@ -283,8 +283,8 @@ def stages(found: Sequence[Line], others: Sequence[Line]) -> list[str]:
     rows = [f"| {' | '.join(heads)} |", f"| {' | '.join(['---'] * 2 + ['---:'] * 5)} |"]
     names = [f"ood-{source}-{DENSITY}-auroc" for source in sources]
     # Sums of the last layer and of stages have a round each.
-    own = FeatureDensity(density_features="stages")
-    shares = message_share(BayesianHead(), FeatureDensity()), message_share(own)
+    last_only = FeatureDensity(density_features="last")
+    shares = message_share(BayesianHead(), last_only), message_share(FeatureDensity())
     for line in (x for x in others if x.key[3] == STAGES):
         last = next(x for x in found if x.key == (*line.key[:3], "FedAvg"))
         above = sum(all(run[n] > last.runs[s][n] for n in names) for s, run in line.runs.items())

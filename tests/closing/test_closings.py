@@ -368,7 +368,7 @@ def test_rounds_are_shared_where_they_can_be(tolerance: float, heads: int) -> No
     """Density goes along with the head's first round; what rests on the final head waits."""
     chain = (
         BayesianHead(closing_rounds=3, closing_tolerance=tolerance),
-        FeatureDensity(),
+        FeatureDensity(density_features="last"),
         Temperature(),
         Conformal(),
     )

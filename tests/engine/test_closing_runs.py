@@ -181,7 +181,7 @@ def test_masked_sums_are_the_sums_of_what_clients_measured(
     )
     monkeypatch.setattr(closing, "folded", lambda *a: added.append(a[2]) or folded(*a))
     make_run(VALUES, 3, tmp_path / "masked", exchange="masked")
-    assert len(added) == 5
+    assert len(added) == 6
     for number, total in enumerate(added):
         expected = np.sum(sent[3 * number : 3 * number + 3], axis=0)
         np.testing.assert_allclose(total, expected, rtol=1e-9, atol=1e-4)
@@ -205,8 +205,8 @@ def test_a_run_killed_in_its_closing_goes_on_there(
     request = closing._request
     monkeypatch.setattr(closing, "_request", lambda *a: asked.append(request(*a)) or asked[-1])
     run = make_run(VALUES, 3, tmp_path / "run", resume=True)
-    assert len(asked) == 5 - killed_after
-    assert run.metrics()["closing-rounds-made"] == 5
+    assert len(asked) == 6 - killed_after
+    assert run.metrics()["closing-rounds-made"] == 6
     assert {tuple(each.vectors) for each in asked} == {("mean", "point")}
     for name, value in found(whole).items():
         np.testing.assert_array_equal(found(run)[name], value)

@@ -155,21 +155,21 @@ def test_sums_of_a_closing_have_noise_and_count(
     monkeypatch.setattr(clients.closing, "measured", keeping)
     monkeypatch.setattr(closing, "folded", lambda *a: totals.append(a[2]) or folded(*a))
     folder = run(tmp_path / "run", **CLOSED)
-    chain = (BayesianHead(), FeatureDensity())
-    assert len(totals) == 2
+    chains = ((BayesianHead(),), (BayesianHead(),), (FeatureDensity(),))
+    assert len(totals) == 3
+    width, classes = own[0][0]["head"].shape
     gradients = slice(2, 200)  # behind n and ℓ
     of_first = (totals[0] - own[0][1] - own[1][1])[gradients]
     for number, total in enumerate(totals):
         told = own[2 * number][0]
-        features, classes = told["head"].shape[0] - 1, told["head"].shape[1]
-        unit, root = deviations(chain[: 2 - number], told, 10.0, features, classes)
-        assert root == (5**0.5, 2**0.5)[number]
+        unit, root = deviations(chains[number], told, 10.0, width - 1, classes)
+        assert root == (2**0.5, 2**0.5, 3**0.5)[number]
         noise = total - sum(vector for _, vector in own[2 * number : 2 * number + 2])
-        assert noise[unit == 0] == pytest.approx([0.0, 0.0])
+        assert noise[unit == 0] == pytest.approx(0.0)
         drawn = noise[unit > 0] / (5.0 * 2**0.5 * unit[unit > 0])
         assert abs(drawn.mean()) < 5.0 / drawn.size**0.5
         assert abs(drawn.std() - 1.0) < 5.0 / drawn.size**0.5
-    after = [sampled_gaussian_epsilon(1.0, 0.25, 4, 1e-5, (5.0, n)) for n in (2, 4)]
+    after = [sampled_gaussian_epsilon(1.0, 0.25, 4, 1e-5, (5.0, n)) for n in (3, 6)]
     assert folder.rounds()[0]["example-epsilon"] == after[0]
     assert folder.metrics()["example-epsilon"] == after[0]
     ledger = folder.path / SUMS_LEDGER
@@ -177,11 +177,11 @@ def test_sums_of_a_closing_have_noise_and_count(
     # of another closing are, and all that either may take counts.
     monkeypatch.setattr(closing, "code_digest", lambda: "another")
     other = {"head_curvature": "bound", "closing_tolerance": 1e9}
-    for changes, lines in (({}, 2), (other, 3)):
+    for changes, lines in (({}, 3), (other, 5)):
         (folder.path / "metrics.json").unlink()
         run(tmp_path / "run", **{**CLOSED, **changes}, resume=True)
         assert len(ledger.read_text().splitlines()) == lines
-    of_other = (totals[2] - own[4][1] - own[5][1])[gradients]
+    of_other = (totals[3] - own[6][1] - own[7][1])[gradients]
     assert abs(np.corrcoef(of_first, of_other)[0, 1]) < 0.5
     assert folder.metrics()["example-epsilon"] == after[1]
 
