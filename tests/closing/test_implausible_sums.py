@@ -17,6 +17,9 @@ from bfl.closing.feature_density import FeatureDensity
 FACTORS = {"examples": [1.5, 0.0, -1.0], "counts": [2.0, 0.9, -1.0], "second": [0.0, -1.0]}
 """By what an honest client's sums of a name are multiplied; others by −1."""
 
+DENSITY = FeatureDensity(density_least_count=1, density_features="last")
+"""A density whose sums are in one message with the last layer's."""
+
 
 def checking() -> list[Closing]:
     """Return the closings that look at what clients send; the others believe it."""
@@ -63,7 +66,7 @@ FORMS = ("full", "blocks", "kronecker", "bound")
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("beside", [(), (FeatureDensity(density_least_count=1),)])
+@pytest.mark.parametrize("beside", [(), (DENSITY,)])
 @settings(max_examples=25, deadline=None)
 @given(
     count=st.integers(1, 60),
@@ -122,7 +125,7 @@ def test_the_largest_honest_sums_pass_and_lies_beyond_them_do_not(
 
 def test_moments_without_a_root_are_refused() -> None:
     """Of features of zero length in one direction, which two by two are no more than alike."""
-    density = (FeatureDensity(density_least_count=1),)
+    density = (DENSITY,)
     own = Examples(with_one(np.ones((10, FEATURES))), np.zeros(10, int), CLASSES)
     vector = measured(density, {}, own, own)
     one = np.full((FEATURES, FEATURES), -6.0) + 16.0 * np.eye(FEATURES)
@@ -139,7 +142,7 @@ def test_moments_without_a_root_are_refused() -> None:
 
 def test_moments_without_a_covariance_are_refused() -> None:
     """Means of 1 beside second moments of 1 and none mixed: each feature alone could be so."""
-    density = (FeatureDensity(density_least_count=1),)
+    density = (DENSITY,)
     own = Examples(with_one(np.ones((10, FEATURES))), np.zeros(10, int), CLASSES)
     lie = measured(density, {}, own, own)
     begin = CLASSES + CLASSES * FEATURES
@@ -148,7 +151,7 @@ def test_moments_without_a_covariance_are_refused() -> None:
 
 
 def test_an_example_left_out_of_the_counts_leaves_the_gradients_bound() -> None:
-    chain = (BayesianHead(), FeatureDensity(density_least_count=1))
+    chain = (BayesianHead(), DENSITY)
     own = examples(0, 500)
     begin = start()
     vector = measured(chain, told(chain, begin), own, own)

@@ -25,7 +25,7 @@ from bfl.closing.feature_density import SHARES, FeatureDensity
 
 FEATURES, CLASSES = 4, 3
 FORMS: tuple[Form, ...] = ("full", "blocks", "kronecker", "bound")
-CHAINS = [(BayesianHead(head_curvature=form), FeatureDensity()) for form in FORMS]
+CHAINS = [(BayesianHead(head_curvature=form), FeatureDensity(density_features="last")) for form in FORMS]
 
 rows = st.lists(
     st.one_of(
