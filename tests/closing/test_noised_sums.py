@@ -25,7 +25,8 @@ from bfl.closing.feature_density import SHARES, FeatureDensity
 
 FEATURES, CLASSES = 4, 3
 FORMS: tuple[Form, ...] = ("full", "blocks", "kronecker", "bound")
-CHAINS = [(BayesianHead(head_curvature=form), FeatureDensity(density_features="last")) for form in FORMS]
+LAST = FeatureDensity(density_features="last")
+CHAINS = [(BayesianHead(head_curvature=form), LAST) for form in FORMS]
 
 rows = st.lists(
     st.one_of(
