@@ -135,8 +135,8 @@ class Server(Protocol):
 
 def labelled_images(
     data: ServerData | None,
-) -> tuple[npt.NDArray[np.uint8 | np.float32], npt.NDArray[np.int64]]:
-    """Return the server's own images (N, H, W, C) and their labels (N,).
+) -> tuple[npt.NDArray[np.uint8 | np.float32], npt.NDArray[Any]]:
+    """Return the server's own images (N, H, W, C) and classes (N,), or other tasks' answers.
 
     Raises:
         RunError: It has none, or no labels of them; the part has to refuse that before round 1.

@@ -268,7 +268,6 @@ def needs_of_classes(keys: Keys, parts: PickedParts) -> Iterator[str]:
     several = keys.task == "multi-label" and parts.partition.by_class
     needed = {
         "partition": (parts.partition.name if several else "", "'iid', or 'column:NAME'"),
-        "server-data": (keys.server_data, "''"),
         "pretrain-examples": (keys.pretrain_examples, "0"),
         "evaluated-by": (keys.evaluated_by if keys.evaluated_by == "clients" else "", "'server'"),
         "closing": ("+".join(closing), "'none'"),

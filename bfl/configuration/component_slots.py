@@ -15,7 +15,7 @@ from bfl.aggregation.weightings import Weighting, weightings
 from bfl.closing import Closing, closings
 from bfl.data.partitions import Partition, partitions
 from bfl.errors import ConfigurationError
-from bfl.evaluation.metrics import Metric, metrics
+from bfl.evaluation.metrics import metrics
 from bfl.evaluation.predictives import Predictive, predictives
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.figures import figures
@@ -285,16 +285,6 @@ class PickedParts:
             predictives,
             "posterior",
             "what predicts, besides the posterior, when it is evaluated",
-            server_only=True,
-        ),
-    ]
-    best_metric: Annotated[
-        Metric,
-        _part(
-            metrics,
-            "negative-log-likelihood",
-            "the metric on the server's own images by which the best posterior is kept",
-            key="best-metric",
             server_only=True,
         ),
     ]

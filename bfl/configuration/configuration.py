@@ -41,6 +41,7 @@ from bfl.data.datasets import (
 from bfl.data.datasets.foreign import absolute_foreign
 from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
+from bfl.evaluation.metrics import metric_of_task
 from bfl.federation.parts import TwoSidedPart
 from bfl.plugins import (
     ANY_PLUGIN,
@@ -260,18 +261,20 @@ def resolve(
     _raise_if_any(problems)
     with _collect(problems):
         corruption_names(keys.corruptions)
+    update: dict[str, str] = {}
+    with _collect(problems):
+        update["best_metric"] = metric_of_task(keys.best_metric, keys.task)
     if check_data:
         with _collect(problems):
-            own = absolute_server_data(keys.server_data, keys.dataset, keys.data_dir)
-            keys = keys.model_copy(update={"server_data": own})
+            where = keys.dataset, keys.data_dir
+            update["server_data"] = absolute_server_data(keys.server_data, *where)
         with _collect(problems):
-            foreign = absolute_foreign(keys.ood_dataset, keys.data_dir)
-            keys = keys.model_copy(update={"ood_dataset": foreign})
+            update["ood_dataset"] = absolute_foreign(keys.ood_dataset, keys.data_dir)
         with _collect(problems):
-            validate_dataset(keys.dataset, keys.data_dir)
-            dataset, data_dir = absolute_dataset(keys.dataset, keys.data_dir)
-            keys = keys.model_copy(update={"dataset": dataset, "data_dir": data_dir})
+            validate_dataset(*where)
+            update["dataset"], update["data_dir"] = absolute_dataset(*where)
     _raise_if_any(problems)
+    keys = keys.model_copy(update=update)
     configuration = _with_plugins(_configuration(keys, strategy, picked, complete), plugins)
     if check_parts:
         _raise_if_any(all_contradictions(configuration, strategy, given, on_client=on_client))
@@ -279,10 +282,7 @@ def resolve(
 
 
 def _in_full(configuration: Configuration, given: Mapping[str, Any]) -> dict[str, Value]:
-    """Return the values of given keys as the configuration has them: words and paths in full.
-
-    Without those of settings that no part reads.
-    """
+    """Return the given values that parts read: words and paths in full."""
     return {key: value for key, value in configuration.values.items() if key in given}
 
 
@@ -392,9 +392,7 @@ def _refused_settings(given: Mapping[str, Any]) -> list[str]:
     problems: list[str] = []
     for registry in REGISTRIES:
         for component in registry.classes():
-            keys = component.setting_keys()
-            own = {k: v for k, v in given.items() if k in keys}
-            if own:
+            if own := {key: given[key] for key in component.setting_keys() & given.keys()}:
                 with _collect(problems):
                     component(**own)
     return problems

@@ -276,6 +276,11 @@ class Keys(pydantic.BaseModel):
         "best one on the server's own images",
         json_schema_extra=SERVER_ONLY,
     )
+    best_metric: str = Field(
+        "negative-log-likelihood",
+        description="the metric on the server's own images by which the best posterior is kept",
+        json_schema_extra=SERVER_ONLY,
+    )
     patience: int = Field(
         0,
         ge=0,

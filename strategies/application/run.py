@@ -105,6 +105,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         )
         configuration = configuration.with_clients(federation.size)
         own = server_data(configuration, dataset, federation.size, federation)
+        if own and own.said:
+            progress.say(own.said)
         if network:
             evaluator = _evaluator(configuration, dataset, network, own)
         else:

@@ -145,7 +145,7 @@ def best_posterior(context: RunContext) -> BestPosterior:
     return BestPosterior(
         context.folder,
         context.evaluator.manifest,
-        configuration.best_metric,
+        keys.best_metric,
         keys.patience,
         keys.rounds,
     )

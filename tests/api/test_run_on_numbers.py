@@ -120,8 +120,6 @@ def test_a_study_of_numbers_from_its_runs_to_a_report(tmp_path: Path) -> None:
     [
         ("closing", "bayesian-head"),
         ("evaluated-by", "clients"),
-        ("server-data", "held-back"),
-        ("corruptions", "noise"),
         ("predictive", "ensemble"),
         ("weighting", "accuracy"),
         ("weighting", "q-fair"),
@@ -136,6 +134,11 @@ def test_what_is_for_classes_is_refused(key: str, value: str) -> None:
 def test_a_metric_of_numbers_is_none_of_a_classifier() -> None:
     with pytest.raises(ConfigurationError, match="root-mean-squared-error"):
         resolve({"best-metric": "root-mean-squared-error", "server-data": "held-back"})
+    of_numbers = {"task": "regression", "dataset": "table:any.csv"}
+    by_error = {**of_numbers, "best-metric": "root-mean-squared-error"}
+    assert resolve(by_error, check_data=False).keys.best_metric in by_error.values()
+    with pytest.raises(ConfigurationError, match="interval-coverage"):
+        resolve({**of_numbers, "best-metric": "interval-coverage"}, check_data=False)
 
 
 def test_numbers_of_images_are_refused() -> None:

@@ -95,9 +95,17 @@ def test_labels_of_images(tmp_path: Path) -> None:
             "rounds": 1,
             "corruptions": "blur",
             "ood_dataset": "rotated",
+            "server_data": "held-back",
+            "server_examples": 10.0,
+            "best_metric": "macro-f1",
         },
     )
     assert 0.0 <= result.metrics["micro-f1"] <= 1.0
+    assert result.best == {
+        "metric": "validation-macro-f1",
+        "round": 1,
+        "value": result.rounds[0]["validation-macro-f1"],
+    }
     assert result.predict_labels(images[:3]).probability.shape == (3, 2)
     # The curves that figures of a study draw, of classes too.
     assert {
@@ -113,7 +121,8 @@ def test_labels_of_images(tmp_path: Path) -> None:
         )
     foreign = np.arange(len(score)) >= len(score) // 2
     assert result.metrics["ood-rotated-auroc"] == pytest.approx(roc_auc_score(foreign, score))
-    np.testing.assert_array_equal(np.sum(held["class_counts"], axis=0), counts)
+    everybodys = [*held["class_counts"], *held["server"]["class_counts"]]
+    np.testing.assert_array_equal(np.sum(everybodys, axis=0), counts)
     found = result.evaluate(result.configuration["dataset"], corruptions="blur")
     assert found["corruptions"] == json.loads((result.folder / "corruptions.json").read_text())
     for name, by_strength in found["corruptions"]["blur"].items():
@@ -125,7 +134,7 @@ def test_labels_of_images(tmp_path: Path) -> None:
     ("key", "value"),
     [
         ("closing", "bayesian-head"),
-        ("server-data", "held-back"),
+        ("predictive", "ensemble"),
         ("partition", "dirichlet"),
         ("partition", "shards"),
         ("partition", "step"),

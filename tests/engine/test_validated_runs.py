@@ -15,7 +15,6 @@ from runs_in_process import KilledError, make_run
 import bfl
 import strategies.application.run
 from bfl.errors import ConfigurationError, DataError
-from bfl.evaluation.metrics import metrics
 from bfl.experiments.results.best import best_of
 from bfl.experiments.results.run_folder import BEST_POSTERIOR, RunFolder
 from bfl.experiments.run.evaluator import Evaluator
@@ -144,7 +143,7 @@ def test_the_best_posterior_is_of_a_round_that_the_run_has(
             run(tmp_path / "run")
     monkeypatch.setattr(Evaluator, "validation_metrics", worse)
     folder = run(tmp_path / "run", resume=True)
-    best = best_of(folder.rounds(), metrics.create("accuracy"))
+    best = best_of(folder.rounds(), "accuracy")
     assert best is not None
     assert folder.best() == {"metric": best.metric, "round": best.round, "value": best.value}
     digest = folder.posterior(BEST_POSTERIOR)[0].digest()

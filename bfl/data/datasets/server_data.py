@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bfl.data.datasets import Dataset, Reading, absolute_dataset, validate_dataset
-from bfl.data.datasets.base import Labels
+from bfl.data.datasets.base import Labels, Targets
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.reading import AS_STORED, like
 from bfl.data.datasets.subset import stratified_positions, train_positions
@@ -29,16 +29,19 @@ class ServerData:
 
     Attributes:
         images: uint8 [N, H, W, C].
-        labels: int64 [N]; None if the server does not have them.
+        labels: Classes, int64 [N], or another task's answers; None if the server does not have
+            them.
         held_back: The images' positions among the training images of the run's data set, ascending;
             none where they are another data set's.
         unused: The positions there of the images that nobody has, ascending.
+        said: What was done to images of another size or other channels; empty: nothing.
     """
 
     images: Images
-    labels: Labels | None
+    labels: Labels | Targets | None
     held_back: Labels
     unused: Labels = field(default_factory=lambda: np.zeros(0, np.int64))
+    said: str = ""
 
     @property
     def without_clients(self) -> Labels:
@@ -151,9 +154,12 @@ def load_server_data(
         count = held_back(unused, key).size + held.size
         beside = f"{key} besides server-examples" if held.size else key
         nobodys = without(held_back(float(count), beside), held)
-    labels = source.train_labels[own] if labelled else None
+    answers = source.train_labels if source.train_targets is None else source.train_targets
+    labels = answers[own] if labelled else None
     images = like(dataset, source.train_images[own], f"server-data '{server_data}'")
-    return ServerData(images, labels, held, nobodys)
+    old, new = (" x ".join(map(str, of.image_shape)) for of in (source, dataset))
+    said = "" if old == new else f"server-data: {len(images)} images of {old} are brought to {new}"
+    return ServerData(images, labels, held, nobodys, said)
 
 
 def check_no_overlap(data: ServerData, dataset: Dataset, clients: Labels, word: str) -> None:
@@ -204,6 +210,12 @@ def _check_goes_with(source: Dataset, dataset: Dataset, word: str, labelled: boo
         raise ConfigurationError(
             f"server-data '{word}': {here}; dataset {dataset.name} has other "
             "classes. Store its labels as integers that count as that data set's do"
+        )
+    if labelled and dataset.train_targets is not None and source.class_names != dataset.class_names:
+        raise ConfigurationError(
+            f"server-data '{word}' has the labels {', '.join(source.class_names)}, and dataset "
+            f"{dataset.name} {', '.join(dataset.class_names)}; allowed: the same, or "
+            "server-labels=false"
         )
     highest = int(source.train_labels.max())
     if labelled and highest >= dataset.num_classes:

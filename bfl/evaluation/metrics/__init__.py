@@ -12,6 +12,7 @@ from bfl.evaluation.metrics.base import (
     exact_mean,
     higher_is_better,
     metric_names,
+    metric_of_task,
     metrics,
 )
 
@@ -23,5 +24,6 @@ __all__ = [
     "exact_mean",
     "higher_is_better",
     "metric_names",
+    "metric_of_task",
     "metrics",
 ]

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from bfl.errors import ConfigurationError, unknown_name
 from bfl.evaluation.multilabel import LABELS
 from bfl.evaluation.prediction.predictions import FloatArray, IntArray, Predictions
 from bfl.evaluation.regression import CURVES, REGRESSION
@@ -119,6 +120,28 @@ metrics: Registry[Metric] = Registry("metric", "bfl.evaluation.metrics")
 def metric_names() -> tuple[str, ...]:
     """Return the names of all metrics, those of other tasks among them."""
     return (*metrics.names(), *REGRESSION, *LABELS)
+
+
+def metric_of_task(word: str, task: str) -> str:
+    """Return the full name of a metric of which one side is better.
+
+    Args:
+        word: Its name, or another one of it.
+        task: The key ``task``.
+
+    Raises:
+        ConfigurationError: The task has no such metric.
+    """
+    shared = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
+    known = {
+        "classification": metrics.names(),
+        "regression": (*(name for name, way in REGRESSION.items() if way is not None), shared[1]),
+        "multi-label": (*shared, *LABELS),
+    }[task]
+    name = metrics.get(word).name if word in metrics else word
+    if name not in known:
+        raise ConfigurationError(unknown_name("best-metric", word, known))
+    return name
 
 
 def higher_is_better(name: str) -> bool | None:

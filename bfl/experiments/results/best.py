@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bfl.errors import DataError
-from bfl.evaluation.metrics import Metric
+from bfl.evaluation.metrics import higher_is_better
 from bfl.experiments.results.run_folder import BEST_POSTERIOR, RunFolder
 from bfl.posteriors import Manifest, Posterior
 
@@ -36,15 +36,15 @@ class Best:
     value: float
 
 
-def best_of(rounds: Sequence[Mapping[str, Any]], metric: Metric) -> Best | None:
+def best_of(rounds: Sequence[Mapping[str, Any]], metric: str) -> Best | None:
     """Return the best of some rounds; of equals the first, and None if none has a finite value.
 
     Args:
         rounds: Lines of ``rounds.jsonl``.
-        metric: The metric, which says which way is up.
+        metric: The metric's name, which says which way is up.
     """
-    name = f"{VALIDATION}{metric.name}"
-    sign = 1.0 if metric.higher_is_better else -1.0
+    name = f"{VALIDATION}{metric}"
+    sign = 1.0 if higher_is_better(metric) else -1.0
     found = [
         Best(name, int(entry["round"]), float(entry[name]))
         for entry in rounds
@@ -53,7 +53,7 @@ def best_of(rounds: Sequence[Mapping[str, Any]], metric: Metric) -> Best | None:
     return max(found, key=lambda best: sign * best.value, default=None)
 
 
-def out_of_patience(rounds: Sequence[Mapping[str, Any]], metric: Metric, patience: int) -> bool:
+def out_of_patience(rounds: Sequence[Mapping[str, Any]], metric: str, patience: int) -> bool:
     """Return whether the best round lies ``patience`` rounds or more behind; 0: never."""
     if not patience or not rounds:
         return False
@@ -75,7 +75,7 @@ class BestPosterior:
 
     folder: RunFolder
     manifest: Manifest
-    metric: Metric
+    metric: str
     patience: int
     rounds: int
 
@@ -131,6 +131,6 @@ class BestPosterior:
         stopped = out_of_patience(rounds, self.metric, self.patience) and made < self.rounds
         early = f"stopped early, after round {made} of {self.rounds}; " if stopped else ""
         if best is None:
-            return f"{early}no round has a finite validation-{self.metric.name}"
+            return f"{early}no round has a finite validation-{self.metric}"
         lost = "" if self._kept() == best else f", of which there is no {BEST_POSTERIOR} any more"
         return f"{early}best round by {best.metric}: {best.round} ({best.value:.4f}){lost}"

@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 
 from bfl.errors import DataError
-from bfl.evaluation.metrics import metrics
 from bfl.experiments.results.best import Best, BestPosterior, best_of, out_of_patience
 from bfl.experiments.results.run_folder import BEST_POSTERIOR, RunFolder
 from bfl.posteriors import Manifest, Posterior
 
 EMPTY = np.zeros(0, np.float32)
 
-ACCURACY = metrics.create("accuracy")
-LIKELIHOOD = metrics.create("nll")
+ACCURACY, LIKELIHOOD = "accuracy", "negative-log-likelihood"
 
 
 def posterior_of(server_round: int) -> Posterior:
