@@ -96,14 +96,16 @@ def undrawn_figures() -> Iterator[None]:
     from matplotlib.figure import Figure
     from PIL import Image
 
-    from bfl.experiments.results import report  # noqa: F401 (it keeps the function that draws)
-    from bfl.experiments.results.figures import base
+    from bfl.experiments.results import (
+        figures,
+        report,  # noqa: F401 (it keeps the function that draws)
+    )
 
     pixel = io.BytesIO()
     Image.new("RGB", (1, 1)).save(pixel, "png")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "draw_without_rendering", lambda figure: None)
-        patch.setattr(base, "image_of", lambda figure, kind: pixel.getvalue())
+        patch.setattr(figures, "image_of", lambda figure, kind: pixel.getvalue())
         yield
 
 
