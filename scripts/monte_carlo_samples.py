@@ -16,12 +16,16 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
+
+import pandas as pd
+
+from bfl.experiments.results.table import markdown_table, section_written
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results" / "monte-carlo-samples.md"
 NUMBERS = PAGE.with_suffix("") / "numbers.json"
-BEGIN, END = "<!-- numbers -->", "<!-- end of numbers -->"
 
 RULES = ("naive-weighted-averaging", "linear-pool", "weighted-sum-of-normals")
 SAMPLES = (2, 10, 50)
@@ -81,36 +85,28 @@ def make() -> dict[str, Any]:
 def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the lines of the page's table: means over the sets of draws, least to greatest."""
     lines = [
-        "| rule | samples | accuracy | least to greatest | NLL | least to greatest |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        [row["rule"], row["samples"]]
+        + [
+            cell
+            for values in (row[metric] for metric in METRICS)
+            for cell in (f"{fmean(values):.4f}", f"{min(values):.4f} to {max(values):.4f}")
+        ]
+        for row in rows
     ]
-    for row in rows:
-        cells = []
-        for metric in METRICS:
-            values = row[metric]
-            cells.append(f"{sum(values) / len(values):.4f}")
-            cells.append(f"{min(values):.4f} to {max(values):.4f}")
-        lines.append(f"| {row['rule']} | {row['samples']} | {' | '.join(cells)} |")
-    return lines
+    heads = ["rule", "samples", "accuracy", "least to greatest", "NLL", "least to greatest"]
+    return markdown_table(pd.DataFrame(lines, columns=heads), 5).splitlines()
 
 
 def moves(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return, a line a rule, by how much the means move from 2 to 10 and from 10 to 50 samples."""
-    means = {
-        (row["rule"], row["samples"], metric): sum(row[metric]) / len(row[metric])
-        for row in rows
-        for metric in METRICS
-    }
     lines = []
     for rule in dict.fromkeys(row["rule"] for row in rows):
         told = []
-        for before, after in pairwise(SAMPLES):
-            accuracy, likelihood = (
-                means[rule, after, metric] - means[rule, before, metric] for metric in METRICS
-            )
+        for before, after in pairwise(row for row in rows if row["rule"] == rule):
+            accuracy, likelihood = (fmean(after[m]) - fmean(before[m]) for m in METRICS)
             told.append(
-                f"from {before} to {after} samples accuracy {100 * accuracy:+.1f} points and NLL "
-                f"{likelihood:+.3f}"
+                f"from {before['samples']} to {after['samples']} samples accuracy "
+                f"{100 * accuracy:+.1f} points and NLL {likelihood:+.3f}"
             )
         lines.append(f"- {rule}: {', '.join(told)}.")
     return lines
@@ -118,10 +114,8 @@ def moves(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def page_with(text: str, numbers: Mapping[str, Any]) -> str:
     """Return the page's text with the table of these numbers."""
-    head, _, rest = text.partition(BEGIN)
-    tail = rest.partition(END)[2]
-    lines = [BEGIN, "", *table(numbers["rows"]), "", *moves(numbers["rows"]), "", END]
-    return head + "\n".join(lines) + tail
+    rows = numbers["rows"]
+    return section_written(text, "numbers", [*table(rows), "", *moves(rows)])
 
 
 def main() -> None:

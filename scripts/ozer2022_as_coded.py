@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""The spreads of Table 4 of Ozer et al. (2022), derived from what their code does; NumPy alone.
+"""The spreads of Table 4 of Ozer et al. (2022), derived from what their code does.
 
     python scripts/ozer2022_as_coded.py            # prints the tables
     python scripts/ozer2022_as_coded.py --write    # into docs/results/ozer2022-as-coded.md
@@ -44,6 +44,8 @@ from ozer2022_spreads import (
     trained_sizes,
     variances,
 )
+
+from bfl.experiments.results.table import section_written
 
 ROOT = Path(__file__).resolve().parent.parent
 PUBLISHED = ROOT / "configs" / "ozer2022" / "published"
@@ -362,16 +364,6 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
 }
 
 
-def page_with(text: str, name: str, lines: Sequence[str]) -> str:
-    """Return the page with what stands between a table's marks replaced."""
-    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
-    head, _, rest = text.partition(begin)
-    _, found, tail = rest.partition(end)
-    if not found:
-        raise SystemExit(f"{PAGE.name} has no '{begin.strip()}' with '{end}' after it")
-    return head + begin + "\n" + "\n".join(lines) + "\n\n" + end + tail
-
-
 def main() -> None:
     """Print the tables, or write them into the page, or keep a run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -390,7 +382,7 @@ def main() -> None:
         return
     text = PAGE.read_text(encoding="utf-8")
     for name, table in TABLES.items():
-        text = page_with(text, name, table())
+        text = section_written(text, name, table())
     PAGE.write_text(text, encoding="utf-8")
 
 

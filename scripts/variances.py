@@ -18,11 +18,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
+from bfl.experiments.results.table import markdown_table, section_written
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results" / "variances.md"
 FOLDER = PAGE.with_suffix("")
 NUMBERS, FIGURE = FOLDER / "numbers.json", FOLDER / "standard-deviations.png"
-BEGIN, END = "<!-- numbers -->", "<!-- end of numbers -->"
 
 KEYS: Mapping[str, Any] = {
     "dataset": "digits",
@@ -101,18 +104,17 @@ def make() -> dict[str, Any]:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the lines of the page's table."""
-    lines = [
-        f"| by the mutual information | {' | '.join(COLUMNS)} |",
-        f"| --- |{' ---: |' * len(COLUMNS)}",
-    ]
     shown = [(row["name"], row["numbers"]) for row in rows]
     shown += [(DENSITY, row["density"]) for row in rows if row["density"]]
-    for name, numbers in shown:
-        cells = [
-            format(numbers[key], form) if key in numbers else "" for key, form in COLUMNS.values()
-        ]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return lines
+    lines = [
+        {"by the mutual information": name}
+        | {
+            title: format(numbers[key], form) if key in numbers else ""
+            for title, (key, form) in COLUMNS.items()
+        }
+        for name, numbers in shown
+    ]
+    return markdown_table(pd.DataFrame(lines), len(COLUMNS)).splitlines()
 
 
 def draw(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -142,9 +144,7 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def page_with(text: str, numbers: Mapping[str, Any]) -> str:
     """Return the page's text with the table of these numbers."""
-    head, _, rest = text.partition(BEGIN)
-    tail = rest.partition(END)[2]
-    return head + "\n".join([BEGIN, "", *table(numbers["rows"]), "", END]) + tail
+    return section_written(text, "numbers", table(numbers["rows"]))
 
 
 def main() -> None:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from bfl.commands.terminal import path_argument, write_output
 from bfl.errors import RunError
 from bfl.experiments.results.figures.style import new_figure, png
-from bfl.experiments.results.table import markdown_table
+from bfl.experiments.results.table import markdown_table, section_written
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TABLE, FIGURE = "table.csv", "fidelity.png"
-BEGIN, END = "<!-- fidelity -->\n", "<!-- end of fidelity -->"
-"""The lines of a page between which the table stands."""
+SECTION = "fidelity"
+"""The section of a page in which the table stands."""
 
 
 def add_to(fidelity: argparse.ArgumentParser) -> None:
@@ -68,14 +68,9 @@ def compare(given: argparse.Namespace) -> None:
     write_output(given.output / FIGURE, drawn(table))
     page = given.output.with_suffix(".md")
     text = page.read_text(encoding="utf-8") if page.is_file() else ""
-    if BEGIN in text and END in text:
-        write_output(page, page_with(text, table).encode())
-
-
-def page_with(text: str, table: pd.DataFrame) -> str:
-    """Return a page's text with the table between its marks."""
-    before, _, rest = text.partition(BEGIN)
-    return f"{before}{BEGIN}\n{shown(table)}\n{END}{rest.partition(END)[2]}"
+    if f"<!-- end of {SECTION} -->" in text:
+        lines = shown(table).splitlines()
+        write_output(page, section_written(text, SECTION, lines).encode())
 
 
 def shown(table: pd.DataFrame) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bfl.configuration import resolve
+from bfl.experiments.results.table import section_written
 from bfl.experiments.studies import read_study
 from bfl.experiments.studies.folder import StudyFolder
 
@@ -218,7 +219,7 @@ def test_the_page_is_current(
     monkeypatch.setattr(script, "derived", known)
     text = expected = script.PAGE.read_text(encoding="utf-8")
     for name, table in script.TABLES.items():
-        expected = script.page_with(expected, name, table())
+        expected = section_written(expected, name, table())
     assert text == expected, "python scripts/ozer2022_as_coded.py --write"
 
 

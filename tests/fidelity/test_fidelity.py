@@ -13,6 +13,7 @@ from scipy.special import expit
 
 from bfl.commands import fidelity as command
 from bfl.commands.main import main
+from bfl.experiments.results.table import section_written
 from bfl.fidelity import comparison, methods, problems
 from bfl.fidelity.problems import PRIOR_PRECISION, SCALES, SIZES, Gaussian, joined
 
@@ -186,7 +187,10 @@ def test_the_page_has_the_committed_table() -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "results" / "fidelity.md"
     text = page.read_text(encoding="utf-8")
     table = pd.read_csv(page.with_suffix("") / command.TABLE)
-    assert command.page_with(text, table) == text, "bfl fidelity --output docs/results/fidelity"
+    lines = command.shown(table).splitlines()
+    assert section_written(text, command.SECTION, lines) == text, (
+        "bfl fidelity --output docs/results/fidelity"
+    )
     assert set(table["method"]) == {*methods.methods(), *methods.classifiers()}
     exact = table.set_index("method").loc[[methods.PARTITIONED, methods.CONSOLIDATION]]
     assert (exact["orthogonal: variance ratio"] - 1).abs().max() < 0.05
@@ -201,7 +205,9 @@ def test_the_command_writes_what_it_has_found(
     asked = []
     monkeypatch.setattr(comparison, "compared", lambda seed, quick: asked.append(seed) or rows)
     page = tmp_path / "out.md"
-    page.write_text(f"before\n{command.BEGIN}{command.END}\nafter\n", encoding="utf-8")
+    page.write_text(
+        "before\n<!-- fidelity -->\n<!-- end of fidelity -->\nafter\n", encoding="utf-8"
+    )
     for _ in range(2):
         assert main(["fidelity", "--output", str(tmp_path / "out"), "--seed", "3"]) == 0
     assert asked == [3, 3]

@@ -77,10 +77,8 @@ def impossible_numbers(measured: Mapping[str, float]) -> Iterator[tuple[str, flo
 
 def _better(measured: Mapping[str, float]) -> float | None:
     """Return the greater of the accuracies that a client has sent of its models; None without."""
-    said = [
-        measured[name] for model in (MEME, PERSONAL) if (name := f"{model}accuracy") in measured
-    ]
-    return max(said, default=None)
+    names = {f"{model}accuracy" for model in (MEME, PERSONAL)} & measured.keys()
+    return max((measured[name] for name in names), default=None)
 
 
 CLIENTS = "clients-"
@@ -163,14 +161,10 @@ def drop_evaluations(folder: RunFolder, due: Callable[[int], bool]) -> None:
 def _without_evaluation(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a round's record without what clients have measured of their models."""
 
-    def without(entry: Mapping[str, Any], beginning: str = "") -> dict[str, Any]:
-        def evaluated(name: str) -> bool:
-            said = name.removeprefix(beginning)
-            return name.startswith(beginning) and (
-                of_evaluated_models(said) or said == TEST_EXAMPLES
-            )
-
-        return {name: value for name, value in entry.items() if not evaluated(name)}
+    def without(entry: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+        said = {name: name.removeprefix(prefix) for name in entry if name.startswith(prefix)}
+        own = {n for n, of in said.items() if of_evaluated_models(of) or of == TEST_EXAMPLES}
+        return {name: value for name, value in entry.items() if name not in own}
 
     kept = without(record, NAMESPACE)
     if PER_CLIENT in record:
@@ -271,11 +265,10 @@ def told(table: Mapping[str, Mapping[str, float]], called: Sequence[str] = ()) -
         "better of both": f"last-{BETTER}",
         "best of the better": f"best-{BETTER}",
     }
-    said = []
-    for what, name in names.items():
-        values = [row[name] for row in table.values() if name in row]
-        if values:
-            said.append(f"{what} {np.mean(values):.4f}")
+    of_all = {
+        what: [row[name] for row in table.values() if name in row] for what, name in names.items()
+    }
+    said = [f"{what} {np.mean(values):.4f}" for what, values in of_all.items() if values]
     left_out = [
         f"client {client} ({', '.join(f'{name} {value:g}' for name, value in impossible.items())})"
         for client, row in table.items()

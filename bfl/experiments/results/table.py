@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
+from bfl.errors import DataError
 from bfl.evaluation.metrics import higher_is_better
 from bfl.evaluation.metrics import metrics as registered_metrics
 from bfl.texts import printable
@@ -107,3 +108,17 @@ def markdown_table(table: pd.DataFrame, numbers: int | None = None) -> str:
         [str(cell).replace("|", "\\|") for cell in row] for row in table.astype(object).to_numpy()
     ]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def section_written(text: str, name: str, lines: Iterable[str]) -> str:
+    """Return a page's text with the lines between ``<!-- NAME -->`` and ``<!-- end of NAME -->``.
+
+    Raises:
+        DataError: The page has no such marks.
+    """
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    head, _, rest = text.partition(begin)
+    _, found, tail = rest.partition(end)
+    if not found:
+        raise DataError(f"the page has no '{begin}' with '{end}' after it")
+    return "\n".join([f"{head}{begin}", "", *lines, "", end]) + tail

@@ -28,6 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pydantic
+
 from bfl.data.datasets import portable_dataset
 from bfl.errors import DataError
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE
@@ -82,7 +84,7 @@ class RunResult:
     name: str
     configuration: Mapping[str, Any]
     metrics: Mapping[str, float]
-    rounds: tuple[Mapping[str, float], ...]
+    rounds: tuple[Mapping[str, int | float], ...]
     retention: Mapping[str, Any]
     seconds: float
     partition: str
@@ -91,7 +93,7 @@ class RunResult:
     made_as: str = ""
     posterior: str = ""
     over: bool = True
-    clients: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    clients: Mapping[str, Mapping[str, int | float]] = field(default_factory=dict)
     lost: Mapping[str, int] | None = None
     source: Path = field(default=Path(), compare=False)
 
@@ -132,6 +134,9 @@ class RunResult:
         return json.dumps({CONTENT: digest(content), **content}, separators=(",", ":"))
 
 
+_RESULT = pydantic.TypeAdapter(RunResult)
+
+
 def parse_result(line: str | bytes, source: Path) -> RunResult:
     """Return the result that a line of JSON holds.
 
@@ -148,27 +153,14 @@ def parse_result(line: str | bytes, source: Path) -> RunResult:
         if content["format"] != FORMAT:
             raise ValueError(f"its format is {content['format']!r}; expected {FORMAT}")
         seal = content.pop(CONTENT)
-        names = list(content["rounds"])
-        rounds = zip(*content["rounds"].values(), strict=True)
-        result = RunResult(
-            name=str(content["name"]),
-            configuration=dict(content["configuration"]),
-            metrics={str(k): float(v) for k, v in content["metrics"].items()},
-            rounds=tuple(
-                {name: value for name, value in zip(names, row, strict=True) if value is not None}
-                for row in rounds
-            ),
-            retention=dict(content["retention"]),
-            seconds=float(content["seconds"]),
-            partition=str(content["partition"]),
-            environment=dict(content["environment"]),
-            data={str(k): str(v) for k, v in content.get("data", {}).items()},
-            made_as=str(content["made-as"]),
-            posterior=str(content.get("posterior-sha256", "")),
-            clients={str(k): dict(v) for k, v in content.get("clients", {}).items()},
-            lost=dict(content["lost"]) if "lost" in content else None,
-            source=source,
-        )
+        columns = content["rounds"]
+        rows = [zip(columns, row, strict=True) for row in zip(*columns.values(), strict=True)]
+        fields = {key.replace("-", "_"): value for key, value in content.items()} | {
+            "rounds": [{name: n for name, n in row if n is not None} for row in rows],
+            "posterior": content.get("posterior-sha256", ""),
+            "source": source,
+        }
+        result = _RESULT.validate_python(fields)
         if type(result.configuration["rounds"]) is not int:
             raise ValueError(f"rounds is {result.configuration['rounds']!r}")
     except (ValueError, KeyError, TypeError, AttributeError) as error:

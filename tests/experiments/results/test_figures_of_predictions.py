@@ -15,7 +15,7 @@ from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results import RunFolder, write_evaluation
 from bfl.experiments.results.examples import BY, MOST, read_examples, write_examples
 from bfl.experiments.results.figures import draw_all, figures
-from bfl.experiments.results.figures.federation import client_curves
+from bfl.experiments.results.figures.federation import measured_by_clients
 from bfl.experiments.results.figures.images import Layout, draw_layouts
 from bfl.experiments.results.figures.style import COLORS, INK, drawable, names_of_classes
 
@@ -176,13 +176,10 @@ def test_client_curves_have_a_line_for_each_client(folder: RunFolder) -> None:
     folder.append_round(
         {"round": 3, "per-client": clients(3, 3, **{"train-divergence": float("nan")})}
     )
-    seconds = client_curves(folder, "train-seconds")
-    assert seconds == {
-        0: [(1, 1), (3, 3)],
-        1: [(1, 2), (2, 3), (3, 4)],
-        2: [(1, 3), (2, 4), (3, 5)],
-    }
-    assert client_curves(folder, "train-divergence") == {}
+    table = measured_by_clients(folder)
+    seconds = {(row["round"], row["client"]): row["train-seconds"] for _, row in table.iterrows()}
+    assert seconds == {(n, k): k + n for n in (1, 2, 3) for k in range(3) if (n, k) != (2, 0)}
+    assert table["train-divergence"].isna().all()
     figure = draw("client-curves", folder)
     assert [axes.get_ylabel() for axes in figure.axes] == ["weight (%)", "seconds"]
     lines = figure.axes[1].lines

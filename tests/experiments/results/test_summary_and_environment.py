@@ -68,18 +68,18 @@ def test_summary_does_not_depend_on_the_order_of_the_data(case):
     assert summarize(shuffled, labels[order]) == summarize(predictions, labels)
 
 
-def test_summary_takes_settings(case):
-    one = summarize(*case, {"calibration-bins": 1})["expected-calibration-error"]
-    assert one == evaluate(*case, {"calibration-bins": 1})["expected-calibration-error"]
-    assert one != summarize(*case)["expected-calibration-error"]
-
-
 def test_an_evaluation_is_written_but_for_what_marks_a_run_finished(tmp_path, case):
     folder = RunFolder.create(tmp_path, "run", {}, {})
     predictions, labels = case
+    with pytest.raises(ValueError, match="labels"):
+        write_evaluation(folder, predictions, labels + 4)
+    assert not folder.holds("predictions.npz")
     summary = write_evaluation(folder, predictions, labels, {"calibration-bins": 5})
     assert not folder.holds("metrics.json")
     assert summary == summarize(predictions, labels, {"calibration-bins": 5})
+    error = "expected-calibration-error"
+    assert summary[error] == evaluate(*case, {"calibration-bins": 5})[error]
+    assert summary[error] != summarize(predictions, labels)[error]
     read, read_labels = folder.predictions()
     assert summarize(read, read_labels, {"calibration-bins": 5}) == summary
     content = folder.read_json("retention.json")
@@ -115,13 +115,6 @@ def test_deviations_by_layer_are_those_of_each_parameter_by_itself():
     [found] = deviations_by_layer(posterior, Manifest(tuple(parameters))).values()
     expected = [np.sqrt(np.mean(part)) for part in np.split(variance, [20, 21])]
     np.testing.assert_allclose(found, expected, rtol=1e-3)
-
-
-def test_wrong_labels_write_nothing(tmp_path, case):
-    folder = RunFolder.create(tmp_path, "run", {}, {})
-    with pytest.raises(ValueError, match="labels"):
-        write_evaluation(folder, case[0], case[1] + 4)
-    assert not folder.holds("predictions.npz")
 
 
 def test_environment_can_be_written_and_names_what_matters():

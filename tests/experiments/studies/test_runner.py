@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from small_study import (
@@ -51,7 +50,7 @@ def small(tmp_path: Path) -> Small:
     return Small(tmp_path)
 
 
-def test_all_runs_are_made_on_one_engine(small: Small) -> None:
+def test_all_runs_are_made_on_one_engine_and_none_twice(small: Small) -> None:
     engine = PretendingEngine()
     outcome = small.make(engine)
     assert engine.asked == [(name, 3) for name in small.names]
@@ -66,14 +65,9 @@ def test_all_runs_are_made_on_one_engine(small: Small) -> None:
         assert "round 4/4" in log
     assert "this is" not in small.shown
     assert "left" in small.shown
-
-
-def test_done_runs_are_skipped_and_nothing_is_started_for_them(small: Small) -> None:
-    small.make(PretendingEngine())
     engine = PretendingEngine()
-    outcome = small.make(engine)
-    assert (engine.started, engine.asked) == (0, [])
-    assert outcome == Outcome(skipped=small.names)
+    assert small.make(engine) == Outcome(skipped=small.names)
+    assert (engine.started, engine.asked) == (0, []), "nothing is started for what is done"
 
 
 def test_a_run_that_has_begun_goes_on(small: Small) -> None:
@@ -240,9 +234,8 @@ def test_bars_are_drawn_in_a_terminal_only(small: Small, monkeypatch: pytest.Mon
     assert "\x1b[" in small.shown
 
 
-def test_the_time_left_follows_the_work(tmp_path: Path) -> None:
-    configurations = {run.name: run.configuration for run in Small(tmp_path).runs}
-    first = configurations[FIRST]
+def test_the_time_left_follows_the_work_and_the_clients_of_a_round(tmp_path: Path) -> None:
+    first = Small(tmp_path).runs[0].configuration
     longer = first.replace(local_epochs=6)  # three times as many
     dropout = first.replace(inference="mc-dropout", strategy="nwa")
     estimate = Estimate()
@@ -251,24 +244,13 @@ def test_the_time_left_follows_the_work(tmp_path: Path) -> None:
     assert estimate.left([(first, 1.0), (first, 0.25)]) == pytest.approx(25.0)
     assert estimate.left([(longer, 1.0)]) == pytest.approx(60.0)
     assert estimate.left([(dropout, 1.0)]) == pytest.approx(20.0), "not met yet: an average one"
+    for sampling, share in (
+        ({"sampling": "random", "fraction_train": 0.5}, 2 / 3),  # 2 of 3 clients, rounded
+        ({"sampling": "cyclic", "clients_in_turn": 1}, 1 / 3),
+        ({"sampling": "cyclic", "clients_in_turn": 2}, 2 / 3),
+    ):
+        assert estimate.left([(first.replace(**sampling), 1.0)]) == pytest.approx(20.0 * share)
     estimate.record(dropout, 4.0)
     assert estimate.left([(dropout, 1.0)]) == pytest.approx(4.0)
     assert estimate.left([(first, 1.0)]) == pytest.approx(20.0)
     assert estimate.left([]) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("sampling", "share"),
-    [
-        ({"sampling": "random", "fraction_train": 0.5}, 2 / 3),  # 2 of 3 clients, rounded
-        ({"sampling": "cyclic", "clients_in_turn": 1}, 1 / 3),
-        ({"sampling": "cyclic", "clients_in_turn": 2}, 2 / 3),
-    ],
-)
-def test_the_time_left_follows_the_clients_of_a_round(
-    sampling: dict[str, Any], share: float, tmp_path: Path
-) -> None:
-    everybody = Small(tmp_path).runs[0].configuration
-    estimate = Estimate()
-    estimate.record(everybody, 30.0)
-    assert estimate.left([(everybody.replace(**sampling), 1.0)]) == pytest.approx(30.0 * share)

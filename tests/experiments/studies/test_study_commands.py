@@ -92,20 +92,33 @@ def test_a_study_from_the_first_run_to_its_table(
         assert set(study.by_run["partition"]) == {"iid", "Dirichlet 0.5"}
 
 
-def test_a_failure_ends_with_status_1(
-    tmp_path: Path, capsys: Output, engine: PretendingEngine
+@pytest.mark.parametrize(
+    ("error", "status", "told", "done"),
+    [
+        (RunError, 1, ["1 of 8 runs have failed", "ws_iid_seed-1: no luck"], 7),
+        (KeyboardInterrupt, 130, ["interrupted\n  the same command goes on from here"], 4),
+    ],
+    ids=["failure", "interruption"],
+)
+def test_a_failure_ends_with_status_1_and_an_interruption_with_130(
+    error: type[BaseException],
+    status: int,
+    told: list[str],
+    done: int,
+    tmp_path: Path,
+    capsys: Output,
+    engine: PretendingEngine,
 ) -> None:
     def fail(name: str, number: int) -> None:
         if name == "flipout-ws_iid_seed-1":
-            raise RunError("no luck")
+            raise error("no luck")
 
     engine.act = fail
     path = write_study(tmp_path / "files")
-    assert bfl("study", path, "--output", tmp_path / "out") == 1
+    assert bfl("study", path, "--output", tmp_path / "out") == status
     said = capsys.readouterr()
-    assert "1 of 8 runs have failed" in said.err
-    assert "flipout-ws_iid_seed-1: no luck" in said.err
-    assert "7 of 8 runs are done" in said.out
+    assert all(text in said.err for text in told)
+    assert f"{done} of 8 runs are done" in said.out
 
 
 def test_a_damaged_run_fails_alone(
@@ -133,19 +146,6 @@ def test_a_damaged_run_fails_alone(
     assert bfl(*begin) == 2
     assert str(kept) in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
-
-
-def test_an_interruption_ends_with_status_130(
-    tmp_path: Path, capsys: Output, engine: PretendingEngine
-) -> None:
-    def stop(name: str, number: int) -> None:
-        raise KeyboardInterrupt
-
-    engine.act = stop
-    assert bfl("study", write_study(tmp_path / "files"), "--output", tmp_path / "out") == 130
-    said = capsys.readouterr()
-    assert "interrupted\n  the same command goes on from here" in said.err
-    assert "0 of 8 runs are done" in said.out
 
 
 def test_a_changed_study_does_not_go_on_with_the_old_runs(

@@ -47,6 +47,7 @@ from bfl.federation.client_metrics import (
 )
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -157,8 +158,6 @@ PERCENTS = {"weight", TEST_ACCURACY, f"{PERSONAL}accuracy", f"{MEME}accuracy"}
 TOLD_APART = 10
 """Up to so many clients have a colour and a name; of more, the median and the spread are drawn."""
 
-Curves = dict[int, list[tuple[int, float]]]
-
 
 @figures.register("posterior-spread")
 class PosteriorSpread(Figure):
@@ -246,84 +245,72 @@ class ClientCurves(Figure):
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure, or None when no round has a record of its clients."""
-        curves = {name: client_curves(folder, name) for name in PANELS}
-        drawn = [name for name in PANELS if curves[name]]
+        table = measured_by_clients(folder)
+        drawn = [name for name in PANELS if name in table and table[name].notna().any()]
         if not drawn:
             return None
         columns = min(2, len(drawn))
         lines = -(-len(drawn) // columns)
         figure = new_figure(3.6 * max(columns, 1.3), 1.0 + 2.2 * lines)
-        grid = figure.subplots(lines, columns, sharex=True, squeeze=False)
-        for place, axes in enumerate(grid.flat):
-            if place >= len(drawn):
-                axes.remove()
-                continue
-            _panel(axes, drawn[place], curves[drawn[place]])
-            axes.xaxis.set_tick_params(labelbottom=True)
-        handles, names = grid.flat[0].get_legend_handles_labels()
+        grid = figure.subplots(lines, columns, sharex=True, squeeze=False).ravel()
+        for axes in grid[len(drawn) :]:
+            axes.remove()
+        panels = grid[: len(drawn)]
+        for axes, name in zip(panels, drawn, strict=True):
+            known = table[table[name].notna()]
+            _panel(axes, known.pivot(index="round", columns="client", values=name))
+            axes.set_ylabel(PANELS[name])
+            if name in PERCENTS:
+                percent_axis(axes.yaxis)
+        handles, names = panels[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=min(5, len(names)))
-        label_panels(*list(grid.flat)[: len(drawn)])
-        clients = len({client for by_client in curves.values() for client in by_client})
+        label_panels(*panels)
+        clients = table[table[drawn].notna().any(axis=1)]["client"].nunique()
         set_title(figure, f"What {clients} clients have measured in each round", folder)
         return figure
 
 
-def client_curves(folder: RunFolder, name: str) -> Curves:
-    """Return (round, value) of each client that has a finite value of that name, by partition id.
+def measured_by_clients(folder: RunFolder) -> pd.DataFrame:
+    """Return a row for each round and client, with the finite numbers that it has measured.
 
     Raises:
         DataError: A round's record of its clients is not what it should be.
     """
-    curves: Curves = {}
+    import pandas as pd
+
+    rows = []
     for entry in folder.rounds():
         try:
             for client in entry.get(PER_CLIENT, ()):
-                value = client.get(name)
-                if value is not None and math.isfinite(value):
-                    points = curves.setdefault(int(client["client"]), [])
-                    points.append((int(entry["round"]), float(value)))
+                numbers = {n: float(client[n]) for n in PANELS if client.get(n) is not None}
+                rows.append({"round": entry["round"], "client": int(client["client"]), **numbers})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             where = f"{folder.path / ROUNDS}, round {entry['round']}"
             raise DataError(f"{where}: {PER_CLIENT} is corrupt: {error!r}") from error
-    return dict(sorted(curves.items()))
+    return pd.DataFrame(rows).replace([math.inf, -math.inf], math.nan)
 
 
-def _panel(axes: Axes, name: str, curves: Curves) -> None:
-    rounds = sorted({number for points in curves.values() for number, _ in points})
-    marker = "o" if len(rounds) <= FEW_ROUNDS else ""
-    if len(curves) <= TOLD_APART:
-        for index, (client, points) in enumerate(curves.items()):
-            axes.plot(
-                *zip(*points, strict=True),
-                **look_of(index),
-                marker=marker,
-                markersize=3.0,
-                label=f"client {client}",
-            )
+def _panel(axes: Axes, curves: pd.DataFrame) -> None:
+    """Draw clients' curves, a column each by round; of many the median, 5 to 95 %, min to max."""
+    look: dict[str, Any] = {"marker": "o" if len(curves) <= FEW_ROUNDS else "", "markersize": 3.0}
+    if len(curves.columns) <= TOLD_APART:
+        for index, client in enumerate(curves):
+            points = curves[client].dropna()
+            label = f"client {client}"
+            axes.plot(points.index, points, **look_of(index), **look, label=label)
     else:
-        _spread(axes, rounds, curves, marker)
+        lowest, low, median, high, highest = (
+            curves.quantile(share, axis=1) for share in (0.0, 0.05, 0.5, 0.95, 1.0)
+        )
+        rounds = curves.index
+        band: dict[str, Any] = {"color": COLORS[0], "linewidth": 0.0}
+        axes.fill_between(rounds, lowest, highest, alpha=0.12, label="all clients", **band)
+        axes.fill_between(rounds, low, high, alpha=0.25, label="5 to 95 % of the clients", **band)
+        if len(rounds) == 1:  # a band of no width cannot be seen
+            axes.vlines(rounds, lowest, highest, color=FAINT)
+        axes.plot(rounds, median, color=INK, **look, label="median")
     _round_axis(axes)
-    axes.set_ylabel(PANELS[name])
-    if name in PERCENTS:
-        percent_axis(axes.yaxis)
-
-
-def _spread(axes: Axes, rounds: Sequence[int], curves: Mapping[int, Any], marker: str) -> None:
-    """Draw the median of the clients of each round, and bands from 5 to 95 % and min to max."""
-    by_round: dict[int, list[float]] = {number: [] for number in rounds}
-    for points in curves.values():
-        for number, value in points:
-            by_round[number].append(value)
-    levels = (0, 5, 50, 95, 100)
-    lowest, low, median, high, highest = np.transpose(
-        [np.percentile(by_round[number], levels) for number in rounds]
-    )
-    band: dict[str, Any] = {"color": COLORS[0], "linewidth": 0.0}
-    axes.fill_between(rounds, lowest, highest, alpha=0.12, label="all clients", **band)
-    axes.fill_between(rounds, low, high, alpha=0.25, label="5 to 95 % of the clients", **band)
-    if len(rounds) == 1:  # a band of no width cannot be seen
-        axes.vlines(rounds, lowest, highest, color=FAINT)
-    axes.plot(rounds, median, color=INK, marker=marker, markersize=3.0, label="median")
+    axes.xaxis.set_tick_params(labelbottom=True)
 
 
 WRITTEN = 240
