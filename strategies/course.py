@@ -157,6 +157,9 @@ class RunSupport:
         folder: The run's folder, for clients that keep a state in a simulation.
         key: The run's own word, by which nodes file what they keep.
         test_partition: The test examples of each client; None where none has its own.
+        on_replies: Called as a round begins and after each reply with the number of clients asked
+            and how many are usable (``clients``), ``failures`` and ``refused``; not where the
+            server sees sums alone.
         evaluate_models: Evaluates the predictive's models after a round; its numbers stand in the
             round's metrics.
         to_close: Gives the posterior whose network the closing finishes, of the last one.
@@ -170,6 +173,7 @@ class RunSupport:
     folder: str = ""
     key: str = ""
     test_partition: Sequence[Positions | None] | None = None
+    on_replies: Callable[[int, Mapping[str, int]], None] = lambda asked, counts: None
     evaluate_models: Callable[[ServerState], Mapping[str, float]] = lambda state: {}
     to_close: Callable[[Posterior], Posterior] = lambda last: last
     before_sums: Callable[[str], None] = lambda release: None

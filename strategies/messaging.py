@@ -200,10 +200,14 @@ class UsableReplies:
     Attributes:
         needed: How many are enough to go on without the rest.
         found: How many there are; counted by whoever takes them, before it takes the next.
+        failed: How many clients have failed for good, counted likewise.
+        refused: How many replies are not usable.
     """
 
     needed: int
     found: int = 0
+    failed: int = 0
+    refused: int = 0
 
     @property
     def enough(self) -> bool:

@@ -8,7 +8,7 @@ adds what they lack: replies pooled as they come, nodes asked again, runs that g
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from logging import INFO, WARNING
@@ -42,7 +42,7 @@ from bfl.posteriors import Manifest
 from bfl.posteriors.posterior import SCALE_FLOOR
 from strategies.closing import CLOSING, close
 from strategies.course import Course, Round, RunSupport, begin_course
-from strategies.messaging import answered, exchange
+from strategies.messaging import UsableReplies, answered, exchange
 from strategies.method import Method
 from strategies.privacy import PoolNoise
 from strategies.round import begin_round, end_round
@@ -320,7 +320,22 @@ class PosteriorPooling(Strategy):
         course = self._course
         if not messages or course is None or course.opened is None:
             return ()
-        return course.clients.replies(course.opened.request, messages, course.usable)
+        replies = course.clients.replies(course.opened.request, messages, course.usable)
+        return self._heard(replies, len(messages), course.usable)
+
+    def _heard(
+        self, replies: Iterable[Message], asked: int, usable: UsableReplies
+    ) -> Iterator[Message]:
+        """Yield replies, and tell whoever looks on what each was when the next is waited for."""
+
+        def tell() -> None:
+            counts = {"clients": usable.found, "failures": usable.failed, "refused": usable.refused}
+            self.run.on_replies(asked, counts)
+
+        tell()
+        for reply in replies:
+            yield reply
+            tell()
 
     def _recorded(self, course: Course, seconds: float, evaluated: Mapping[str, Any]) -> bool:
         """Tell whoever looks on of the round that is over; return whether it is the last."""

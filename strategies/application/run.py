@@ -345,6 +345,7 @@ def _support(context: RunContext, state: ServerState) -> RunSupport:
         folder=context.path,
         key=run_key(context.folder.path),
         test_partition=context.test_partition,
+        on_replies=context.progress.replied,
         to_close=lambda last: posterior_to_close(context, last),
         before_sums=lambda release: count_sums(context, release),
         on_sums=context.progress.say,

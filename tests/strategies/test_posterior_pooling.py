@@ -30,7 +30,7 @@ from bfl.learning.corrections import corrections
 from bfl.posteriors import Posterior
 from strategies import PosteriorPooling, strategy_class
 from strategies.application.run_context import make_strategy
-from strategies.course import Round
+from strategies.course import Round, RunSupport
 from strategies.federation import discover
 from strategies.method import Method
 from strategies.preflight import check_declarations
@@ -270,10 +270,18 @@ def test_an_unusable_reply_is_left_out_and_counted(fault: str) -> None:
         return shifted(task, received)
 
     rounds: list[Round] = []
-    strategy = strategies.Conflation(weighting=weightings.create("equal"), on_round=rounds.append)
+    heard: list[tuple[int, Any]] = []
+    strategy = strategies.Conflation(
+        weighting=weightings.create("equal"),
+        on_round=rounds.append,
+        run=RunSupport(on_replies=lambda *counted: heard.append(counted)),
+    )
     pooled = run(make_grid(make_app(sometimes)), strategy)
     counts = [rounds[0].metrics[key] for key in ("clients", "failures", "refused")]
     assert counts == ([3, 1, 0] if fault == "raises" else [3, 0, 1])
+    # Whoever looks on hears of each reply as it comes.
+    assert [sum(so_far.values()) for _, so_far in heard] == list(range(5))
+    assert (heard[-1][0], list(heard[-1][1].values())) == (4, counts)
     expected = start().mean + (0 + 1 + 3) / 3
     np.testing.assert_allclose(pooled.mean, expected, rtol=1e-6)
 

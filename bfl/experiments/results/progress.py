@@ -31,7 +31,7 @@ _SHOWN = {
 _DRAWN = ("accuracy", "root-mean-squared-error", recorded(TRAIN_LIKELIHOOD))
 """Numbers of which the bar shows the curve: the first that there are."""
 
-_HEIGHTS, _POINTS = "▁▂▃▄▅▆▇█", 16
+_HEIGHTS, _POINTS = "▁▂▃▄▅▆▇█", 10
 """Heights of a curve's points, and how many of the last ones are shown."""
 
 
@@ -84,7 +84,7 @@ class ProgressReport:
         self.console = console or followed or Console(highlight=False, soft_wrap=True)
         self._progress = Progress(
             TextColumn("rounds"),
-            BarColumn(),
+            BarColumn(bar_width=8),  # 80 columns are enough for all
             MofNCompleteColumn(),
             TimeRemainingColumn(),
             TextColumn("{task.fields[seen]}", style="dim"),
@@ -108,20 +108,28 @@ class ProgressReport:
             if metrics.get(key) is not None and (metrics[key] or key not in _HIDDEN_AT_0)
         )
         self.say(f"round {number}/{self.rounds}  {shown}  ({seconds:.1f} s)")
+        for key, curve in self._curves.items():
+            if isinstance(value := metrics.get(key), int | float):
+                curve.append(value)
         self._progress.update(self._bar, completed=number, seen=self._seen(metrics))
         if self._follower:
             self._follower.round(number, self.rounds, seconds, shown)
 
-    def _seen(self, metrics: Mapping[str, Any]) -> str:
+    def replied(self, asked: int, counts: Mapping[str, int]) -> None:
+        """Show how many clients of those asked have replied in the round that is under way.
+
+        Args:
+            asked: How many were asked.
+            counts: How many usable replies (``clients``), ``failures`` and ``refused`` there are.
+        """
+        of_asked = {**counts, "clients": f"{counts['clients']}/{asked}"}
+        self._progress.update(self._bar, seen=self._seen(of_asked))
+
+    def _seen(self, counts: Mapping[str, Any]) -> str:
         """Return the curve of all rounds, and the clients of the last."""
-        for key, curve in self._curves.items():
-            if isinstance(value := metrics.get(key), int | float):
-                curve.append(value)
         drawn = next(filter(None, self._curves.values()), [])
         named = ("clients", "failures", "refused")
-        return "  ".join(
-            [sparkline(drawn), *(f"{metrics[k]} {k}" for k in named if metrics.get(k))]
-        )
+        return "  ".join([sparkline(drawn), *(f"{counts[k]} {k}" for k in named if counts.get(k))])
 
     def __enter__(self) -> ProgressReport:
         self._progress.start()

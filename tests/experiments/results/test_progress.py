@@ -62,6 +62,19 @@ def test_a_terminal_gets_a_bar_with_a_curve(monkeypatch: pytest.MonkeyPatch) -> 
     assert sparkline([math.nan, 2.0]) == "▁"
 
 
+def test_a_terminal_shows_who_has_replied_in_the_round_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Beside a long curve, within 80 columns."""
+    monkeypatch.setenv("TERM", "xterm")
+    stream = io.StringIO()
+    with ProgressReport(40, Console(file=stream, width=80, force_terminal=True)) as progress:
+        for number in range(1, 20):
+            progress.round(number, 2.5, {"accuracy": number / 20})
+        progress.replied(10, {"clients": 7, "failures": 1, "refused": 0})
+    assert "7/10 clients  1 failures" in stream.getvalue()
+
+
 @pytest.mark.parametrize("own", [False, True])
 def test_a_follower_hears_of_its_run_unless_it_has_a_console_of_its_own(own: bool) -> None:
     rounds: list[Any] = []
