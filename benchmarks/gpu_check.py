@@ -53,7 +53,7 @@ class Size:
     precisions: tuple[str, ...] = PRECISIONS
 
 
-DRY = Size("resnet8", 1, 1, 160, 0.0, ("float32",))
+DRY = Size("mlp", 1, 1, 160, 0.0, ("float32",))
 
 
 def seen() -> dict[str, Any]:

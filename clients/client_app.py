@@ -48,6 +48,7 @@ from bfl.federation.client_metrics import (
     TRAIN_LIKELIHOOD,
     TRAIN_OBJECTIVE,
     TRAIN_SECONDS,
+    TRAIN_STEPS,
 )
 from bfl.federation.node_description import NetworkQuery, NodeDescription, manifest_content
 from bfl.federation.secure_aggregation.on_the_wire import (
@@ -326,6 +327,7 @@ def _measured(local: LocalRound, started: float) -> dict[str, float | int]:
         TRAIN_LIKELIHOOD: result.negative_log_likelihood,
         TRAIN_DIVERGENCE: result.divergence,
         TRAIN_DIVERGENCE_PER_EXAMPLE: result.divergence / examples,
+        TRAIN_STEPS: result.steps,
         TRAIN_SECONDS: time.perf_counter() - started,
         MEMORY: resident_memory(),
     }

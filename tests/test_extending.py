@@ -25,6 +25,19 @@ COPIED = (
     "benchmarks",
 )
 PAGES = ("README.md", "LICENSE", "CONTRIBUTING.md", "CITATION.cff")
+OF_GIVEN_PARTS = (
+    "closing",
+    "deployment",
+    "evaluation",
+    "federation/privacy",
+    "federation/secure_aggregation",
+    "learning/networks",
+    "learning/training",
+    "posteriors",
+)
+"""Folders whose tests take the parts that they name: others beside them change nothing there, and
+what goes through all of a kind is run for each example by ``--part``."""
+
 EXAMPLE = re.compile(r"```python\n# (bfl/\S+\.py)\n(.*?)```", re.DOTALL)
 REGISTRATION = re.compile(r"@\w+\.register\(\"([\w-]+)\"")
 SETTING = re.compile(r"^    (\w+): \w+ = Field\(", re.MULTILINE)
@@ -167,6 +180,7 @@ def test_all_quick_tests_pass_with_all_examples(copy: Path) -> None:
         options += ["-m", "not slow and not long and not of_bfls_own"]
         # It takes the same parts from outside, which this copy has inside.
         options += ["--ignore=tests/test_plugins.py"]
+        options += [f"--ignore=tests/{folder}" for folder in OF_GIVEN_PARTS]
         options += ["-n", "3", "--dist", "loadfile"]
         done = call(copy, "-m", "pytest", *options, timeout=1500)
         assert done.returncode == 0, done.stdout[-8000:]

@@ -47,6 +47,9 @@ TRAIN_DIVERGENCE_PER_EXAMPLE = "train-divergence-per-example"
 TRAIN_DIVERGENCE = "train-divergence"
 """KL[q ‖ p] after the last step, in nats."""
 
+TRAIN_STEPS = "train-steps"
+"""Number of training steps of the round."""
+
 TRAIN_SECONDS = "train-seconds"
 MEMORY = "memory"
 OWN_TEST = "test-"
@@ -55,7 +58,7 @@ OWN_TEST = "test-"
 TEST_ACCURACY = f"{OWN_TEST}accuracy"
 TEST_EXAMPLES = "test-examples"
 
-AT_LEAST_0 = frozenset({TRAIN_LIKELIHOOD, TRAIN_SECONDS, MEMORY, TEST_EXAMPLES})
+AT_LEAST_0 = frozenset({TRAIN_LIKELIHOOD, TRAIN_STEPS, TRAIN_SECONDS, MEMORY, TEST_EXAMPLES})
 """Numbers that are never negative; a divergence is known up to a constant where a prior is no
 density."""
 
@@ -71,6 +74,7 @@ RETENTION_AREA = "retention-area-accuracy-predictive-entropy"
 OF_EACH_CLIENT = (
     TRAIN_LIKELIHOOD,
     TRAIN_DIVERGENCE,
+    TRAIN_STEPS,
     TRAIN_SECONDS,
     TEST_ACCURACY,
     TEST_EXAMPLES,

@@ -35,7 +35,7 @@ CLIENTS, ROUNDS = 3, 4
 MIXED = "mlp:1,cnn1:1,lenet5:1"
 METRICS = (
     "num-examples train-objective train-negative-log-likelihood train-divergence "
-    "train-divergence-per-example train-seconds memory"
+    "train-divergence-per-example train-steps train-seconds memory"
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
