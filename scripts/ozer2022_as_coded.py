@@ -22,7 +22,6 @@ import argparse
 import csv
 import json
 import math
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,6 +201,8 @@ OURS: Mapping[str, tuple[str, Rule]] = {
 
 def recorded(folder: Path) -> dict[str, Any]:
     """Return what is kept of a run: its configuration, its clients' examples and its spreads."""
+    from bfl.experiments.results.files import config_of
+
     texts = {
         name: (folder / name).read_text(encoding="utf-8")
         for name in ("config.toml", "partition.json", "rounds.jsonl", "environment.json")
@@ -212,7 +213,7 @@ def recorded(folder: Path) -> dict[str, Any]:
     return {
         "configuration": {
             key: value
-            for key, value in tomllib.loads(texts["config.toml"]).items()
+            for key, value in config_of(texts["config.toml"].encode()).items()
             if key not in of_this_machine
         },
         "examples": json.loads(texts["partition.json"])["num_examples"],

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from bfl.commands.terminal import as_markdown, console
 from bfl.configuration.component_slots import REGISTRIES, SLOTS
+from bfl.configuration.key_sections import SECTIONS
 from bfl.configuration.settings import Setting, settings, settings_of, unset_values
 from bfl.data.datasets import dataset_sources
 from bfl.errors import ConfigurationError, unknown_name
@@ -24,8 +25,12 @@ All that you can choose, by key; settings are keys too, with their defaults in p
 _KEYS = """# Keys
 
 All configuration keys. `bfl keys --markdown` prints this page;
-[configuration.md](configuration.md) says how to give values.
+[configuration.md](configuration.md) says how to give values. In a file a key may stand in its
+section, such as `[training]`, or at the top.
 """
+
+TOP = "top of the file"
+"""Title of the keys that stand before all sections."""
 
 
 def add_list_to(choices: argparse.ArgumentParser) -> None:
@@ -95,15 +100,17 @@ def list_keys(given: argparse.Namespace) -> None:
     by_key: dict[str, list[Setting]] = {}
     for setting in settings():
         by_key.setdefault(setting.key, []).append(setting)
-    table = Table()
-    for header in ("key", "type", "default", "meaning"):
-        table.add_column(header, overflow="fold")
+    tables = {title: Table(title=title, title_justify="left") for title in (TOP, *SECTIONS)}
+    for table in tables.values():
+        for header in ("key", "type", "default", "meaning"):
+            table.add_column(header, overflow="fold")
     for key, declared in by_key.items():
-        table.add_row(key, declared[0].type, _defaults(declared), escape(_meaning(declared)))
+        words = (key, declared[0].type, _defaults(declared), escape(_meaning(declared)))
+        tables[declared[0].section or TOP].add_row(*words)
     if given.markdown:
-        print(_KEYS, as_markdown(table), sep="\n", end="")
+        print(_KEYS, *map(as_markdown, tables.values()), sep="\n", end="")
         return
-    console().print(table)
+    console().print(*tables.values(), sep="\n")
 
 
 def _defaults(declared: Sequence[Setting]) -> str:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from bfl.commands.terminal import add_run_config_to, exits_with_status, path_argument
+from bfl.configuration.settings import read_sections
 from bfl.configuration.sources import flatten, read_run_config, read_toml, with_own_plugins
 from bfl.engine.flower import OWN_SERVER, FlowerApp, RayEngine, Values, run_serially
 from bfl.engine.run import EngineRun
@@ -160,6 +161,8 @@ def resumed(folder: str, overrides: Values, *, renamed: bool = False) -> Values:
         what = "it has no config.toml" if path.is_dir() else "there is no such folder"
         raise ConfigurationError(f"--resume {folder} is not the folder of a run: {what}")
     file = path / "config.toml"
-    saved = with_own_plugins(flatten(read_toml(file)), named_plugins(overrides), file)
+    saved = with_own_plugins(
+        flatten(read_sections(read_toml(file), str(file))), named_plugins(overrides), file
+    )
     where: Values = {"output-dir": str(path.parent), "name": path.name, "resume": True}
     return {**saved, **overrides, **where}

@@ -15,13 +15,17 @@ model = "resnet8"
 inference = "flipout"
 clients = 5
 partition = "dirichlet"
-alpha = 0.5
 plugins = "own_rule.py"
 strategy = "own-rule"  # in own_rule.py; or one of bfl's, such as "ws"
 weighting = "train-size"
 rounds = 5
 local-epochs = 2
 closing = "bayesian-head+feature-density"
+
+[data]
+alpha = 0.5            # small: each client has few classes
+
+[evaluation]
 ood-dataset = "rotated+noised"
 """,
     "own_rule.py": '''"""A pooling rule of my own."""

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from bfl.commands.terminal import add_run_config_to, console, path_argument
 from bfl.configuration import Configuration, resolve, unread_settings
-from bfl.configuration.settings import given_values, named_strategy
+from bfl.configuration.settings import given_values, in_sections, named_strategy
 from bfl.configuration.sources import read_with_sources
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
@@ -64,8 +64,12 @@ def show_configuration(texts: list[str], to: Console) -> None:
     for header in ("key", "value", "from"):
         table.add_column(header, overflow="fold")
     sources = {key: source for key, (_, source) in read.items() if key in given_values(values)}
-    for key, origin in origins(configuration, sources).items():
-        table.add_row(key, escape(repr(configuration.values[key])), escape(origin))
+    tables = in_sections(origins(configuration, sources))
+    top = {key: origin for key, origin in tables.items() if isinstance(origin, str)}
+    for section in (top, *(each for each in tables.values() if isinstance(each, dict))):
+        for key, origin in section.items():
+            table.add_row(key, escape(repr(configuration.values[key])), escape(origin))
+        table.add_section()
     to.print(table)
     for warning in unread_settings(configuration, sources):
         to.print(f"warning: {warning}", soft_wrap=True, highlight=False)

@@ -13,6 +13,7 @@ from bfl.aggregation.samplers import Sampler, samplers
 from bfl.aggregation.server_optimizers import ServerOptimizer, server_optimizers
 from bfl.aggregation.weightings import Weighting, weightings
 from bfl.closing import Closing, closings
+from bfl.configuration.key_sections import section_of_package
 from bfl.data.partitions import Partition, partitions
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import metrics
@@ -59,6 +60,7 @@ class ComponentSlot:
         chain: Whether the key takes several words, in the order in which they apply, and the
             attribute holds a tuple of parts.
         server_only: Whether the server alone reads it; clients are not sent what is picked.
+        section: The section of a configuration file in which the key stands; empty: at its top.
         pretrains: Whether pre-training goes by it as well: it is of the network or of a step on it,
             or the server's own way of pooling. Any other that clients read is the kind's default.
     """
@@ -69,6 +71,7 @@ class ComponentSlot:
     default: str
     description: str
     make: Callable[[str, Mapping[str, Any]], Any]
+    section: str = ""
     chain: bool = False
     server_only: bool = False
     pretrains: bool = False
@@ -105,6 +108,7 @@ def _part(
     description: str,
     *,
     key: str | None = None,
+    section: str | None = None,
     make: Callable[[str, Mapping[str, Any]], Any] | None = None,
     chain: bool = False,
     server_only: bool = False,
@@ -118,6 +122,7 @@ def _part(
         default=default,
         description=description,
         make=make or registry.create,
+        section=section_of_package(registry.package) if section is None else section,
         chain=chain,
         server_only=server_only,
         pretrains=pretrains,
@@ -131,7 +136,11 @@ class PickedParts:
     partition: Annotated[
         Partition,
         _part(
-            partitions, "iid", "how the training data are split over the clients", server_only=True
+            partitions,
+            "iid",
+            "how the training data are split over the clients",
+            section="",
+            server_only=True,
         ),
     ]
     architecture: Annotated[
@@ -140,12 +149,14 @@ class PickedParts:
             architectures,
             "resnet20",
             "network architecture",
+            section="",
             make=create_architecture,
             pretrains=True,
         ),
     ]
     inference: Annotated[
-        Inference, _part(inferences, "flipout", "what the network's weights are", pretrains=True)
+        Inference,
+        _part(inferences, "flipout", "what the network's weights are", section="", pretrains=True),
     ]
     sampling: Annotated[
         Sampling, _part(samplings, "random", "which clients take part in a round", server_only=True)
@@ -164,7 +175,13 @@ class PickedParts:
     ]
     weighting: Annotated[
         Weighting,
-        _part(weightings, "train-size", "what a client's weight in the pool is", server_only=True),
+        _part(
+            weightings,
+            "train-size",
+            "what a client's weight in the pool is",
+            section="",
+            server_only=True,
+        ),
     ]
     defence: Annotated[
         Defence,
@@ -185,7 +202,9 @@ class PickedParts:
         Broadcast,
         _part(broadcasts, "posterior", "what of the global posterior clients are sent"),
     ]
-    exchange: Annotated[Exchange, _part(exchanges, "direct", "how clients' updates reach the pool")]
+    exchange: Annotated[
+        Exchange, _part(exchanges, "direct", "how clients' updates reach the pool", section="")
+    ]
     refinement: Annotated[
         Refinement,
         _part(
@@ -212,6 +231,7 @@ class PickedParts:
             "fixed",
             "prior of variational pre-training",
             key="pretrain-prior",
+            section="pretraining",
             server_only=True,
         ),
     ]
@@ -248,14 +268,28 @@ class PickedParts:
             "deterministic",
             "what the weights of personal models are",
             key="personal-inference",
+            section="personal",
         ),
     ]
     personal_optimizer: Annotated[
         Optimizer,
-        _part(optimizers, "adam", "the optimizer of personal models", key="personal-optimizer"),
+        _part(
+            optimizers,
+            "adam",
+            "the optimizer of personal models",
+            key="personal-optimizer",
+            section="personal",
+        ),
     ]
     personal_prior: Annotated[
-        Prior, _part(priors, "fixed", "prior of variational personal models", key="personal-prior")
+        Prior,
+        _part(
+            priors,
+            "fixed",
+            "prior of variational personal models",
+            key="personal-prior",
+            section="personal",
+        ),
     ]
     schedule: Annotated[
         Schedule,
@@ -276,6 +310,7 @@ class PickedParts:
             "none",
             "random changes of the images that the server's student learns from",
             key="student-augmentation",
+            section="aggregation",
             server_only=True,
         ),
     ]
@@ -312,6 +347,7 @@ class PickedParts:
             closings,
             "none",
             "what clients' sums over their data tell the final network, one after the other",
+            section="",
             chain=True,
         ),
     ]

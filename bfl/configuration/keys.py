@@ -2,113 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
 import pydantic
 from pydantic import Field
 
+from bfl.configuration.key_sections import (
+    SERVER_ONLY,
+    Aggregation,
+    ClosingRound,
+    Count,
+    Data,
+    Evaluation,
+    Federation,
+    Pretraining,
+    Run,
+    Section,
+    Training,
+)
 from bfl.data.datasets import Reading
 from bfl.files import folder_name_problem, given_path
-from bfl.posteriors.posterior import SCALE_FLOOR
-from bfl.registry import STRICT, kebab
-
-Count = Annotated[int, Field(ge=1)]
-
-SERVER_ONLY: dict[str, pydantic.JsonValue] = {"server-only": True}
-"""Declaration of a key that the server alone reads: clients are not sent it."""
+from bfl.registry import kebab
 
 ROOM = 512
 """Bytes that a run's name and the names of its files need below ``output-dir``."""
 
 
-class Keys(pydantic.BaseModel):
-    """The keys that every run has, kebab-case in a configuration.
-
-    Values are those that Flower's run configuration can hold: strings, integers, numbers and
-    booleans. A key that does not apply to a run is still checked.
-    """
-
-    model_config = STRICT
+class Everyday(Section):
+    """Keys that stand at the top of a file, before all sections."""
 
     dataset: str = Field(
         "digits",
         description="data: a name, npz:FILE, folder:PATH, table:FILE or hf:NAME",
     )
-    data_dir: str = Field("", description="folder with the archives NAME.npz of named data sets")
-    image_size: int = Field(
-        0,
-        ge=0,
-        le=99_999,
-        description="height and width that all images get (image-fit); 0: as they are",
-    )
-    image_channels: Literal[0, 1, 3] = Field(
-        0, description="channels that all images get, 1 grey or 3 colours; 0: as they are"
-    )
-    image_fit: Literal["resize", "pad"] = Field(
-        "resize",
-        description="how images get image-size: resized, or padded by repeating their edges",
-    )
-    test_share: float = Field(
-        0.2,
-        gt=0.0,
-        lt=1.0,
-        description="share of the examples of a folder or table without a test part that is kept "
-        "for testing, the same mixture of classes and the same for every seed",
-    )
-    target: str = Field(
-        "",
-        description="column of a table, or of a folder's labels.csv, that is predicted; empty: "
-        "target, label, class or y; multi-label: several, with commas; empty: all that begin with "
-        "label",
-    )
-    task: Literal["classification", "regression", "multi-label"] = Field(
-        "classification",
-        description="what is predicted: a class, a number with Gaussian noise (of tables), or "
-        "which of several labels apply (of tables, archives and folders with labels.csv)",
-    )
-    columns_left_out: str = Field(
-        "",
-        description="columns of a table that are no inputs, with commas; partitions may go by them",
-    )
-    train_examples: float = Field(
-        0.0,
-        ge=0.0,
-        description="how many training images are used, the same mixture of classes: 0 all, "
-        "below 1 a share, from 1 a number; nodes' own data are used in full",
-        json_schema_extra=SERVER_ONLY,
-    )
-    test_examples: float = Field(0.0, ge=0.0, description="as train-examples, for test images")
-    server_data: str = Field(
-        "",
-        description="the server's own images: 'held-back' from the training images before they are "
-        "split, or another data set; empty: none",
-        json_schema_extra=SERVER_ONLY,
-    )
-    server_examples: float = Field(
-        0.1,
-        ge=0.0,
-        description="how many of these training images are the server's own: 0 all, below 1 a "
-        "share, from 1 a number",
-        json_schema_extra=SERVER_ONLY,
-    )
-    unused_examples: float = Field(
-        0.0,
-        ge=0.0,
-        description="how many of the training images nobody has, below 1 a share: with those that "
-        "are held back they are what 'held-back' takes of so many server-examples, so that clients "
-        "have the images that they have there",
-        json_schema_extra=SERVER_ONLY,
-    )
-    server_labels: bool = Field(
-        True,
-        description="whether the server has these images' labels, by which rounds are validated",
-        json_schema_extra=SERVER_ONLY,
-    )
-    server_threads: Count = Field(
-        1,
-        description="threads within an operation where the server's network has a say in the "
-        "result: it distils, weighs clients by what they predict, or picks a round or an epoch by "
-        "its images; the bits depend on it",
+    strategy: str = Field(
+        "weighted-sum-of-normals",
+        description="a method's name, for the values of other keys, or a pooling rule's; what is "
+        "given for one of those keys wins",
         json_schema_extra=SERVER_ONLY,
     )
     clients: int = Field(
@@ -117,108 +45,11 @@ class Keys(pydantic.BaseModel):
         description="number of clients; 0: as many as there are SuperNodes",
         json_schema_extra=SERVER_ONLY,
     )
-    plugins: str = Field(
-        "",
-        description="user-defined parts: files (my_parts.py) and names of modules, with commas",
-    )
-    plugin_settings: str = Field(
-        "",
-        description="settings that pyproject.toml does not declare, for `flwr run`, which takes no "
-        "others: key=value pairs",
-        json_schema_extra=SERVER_ONLY,
-    )
-    strategy: str = Field(
-        "weighted-sum-of-normals",
-        description="a method's name, for the values of other keys, or a pooling rule's; what is "
-        "given for one of those keys wins",
-        json_schema_extra=SERVER_ONLY,
-    )
-    scale_floor: float = Field(
-        SCALE_FLOOR,
-        ge=0.0,
-        le=1.0,
-        description="least standard deviation of a pooled posterior; 0: none",
-        json_schema_extra=SERVER_ONLY,
-    )
-    attackers: int = Field(
-        0, ge=0, description="number of hostile clients: those of the first partition ids"
-    )
     rounds: Count = Field(10, description="number of federated rounds")
     local_epochs: Count = Field(5, description="epochs of a client in a round, E")
     batch_size: int = Field(32, ge=2, description="examples in a training step, B")
     learning_rate: float = Field(
         1e-3, gt=0.0, le=1.0, description="initial learning rate of the optimizer"
-    )
-    local_lr_decay: float = Field(
-        1.0,
-        gt=0.0,
-        le=1.0,
-        description="what a client's learning rate is multiplied by after each step of a round; "
-        "1: it stays",
-    )
-    temperature: float = Field(
-        1.0,
-        gt=0.0,
-        le=1e6,
-        description="T: clients temper the likelihood, p(D|θ)^(1/T), whatever their objective; "
-        "below 1 their posteriors are colder",
-    )
-    optimizer_state: Literal["reset", "keep"] = Field(
-        "reset",
-        description="whether the optimizer begins anew each round or goes on where the client's "
-        "last round ended",
-    )
-    initial_posterior: str = Field(
-        "",
-        description="another run's folder, or posterior file, whose posterior the run begins with; "
-        "empty: the network's own, drawn by the seed",
-        json_schema_extra=SERVER_ONLY,
-    )
-    pretrain_examples: float = Field(
-        0.0,
-        ge=0.0,
-        description="on how many of the clients' training images the global model is pre-trained: "
-        "0 none, below 1 a share, from 1 a number",
-        json_schema_extra=SERVER_ONLY,
-    )
-    pretrain_epochs: Count = Field(
-        100, description="epochs of pre-training at most", json_schema_extra=SERVER_ONLY
-    )
-    pretrain_patience: Count = Field(
-        10,
-        description="epochs without a better validation accuracy that end pre-training",
-        json_schema_extra=SERVER_ONLY,
-    )
-    pretrain_validation: float = Field(
-        0.1,
-        gt=0.0,
-        lt=1.0,
-        description="share of the pre-training images held out to validate",
-        json_schema_extra=SERVER_ONLY,
-    )
-    pretrain_lr_decay: float = Field(
-        0.0,
-        ge=0.0,
-        description="what the log of the learning rate loses an epoch of pre-training, after "
-        "lr-silent-rounds epochs (schedule exponential)",
-        json_schema_extra=SERVER_ONLY,
-    )
-    pretrain_mc_samples: Count = Field(
-        20,
-        description="Monte Carlo samples that validate an epoch of pre-training",
-        json_schema_extra=SERVER_ONLY,
-    )
-    precision: Literal["float32", "bfloat16"] = Field(
-        "float32", description="type in which clients compute activations; parameters are float32"
-    )
-    jit: Literal["auto", "on", "off"] = Field(
-        "auto", description="whether XLA compiles the training step; auto: where there is a GPU"
-    )
-    max_examples: Count = Field(
-        1_000_000,
-        description="most training examples that a client may claim to hold of its own; where the "
-        "server has assigned them, it knows the number",
-        json_schema_extra=SERVER_ONLY,
     )
     mc_samples: Count = Field(
         20,
@@ -228,93 +59,10 @@ class Keys(pydantic.BaseModel):
     evaluate_every: int = Field(
         1, ge=0, description="rounds between evaluations; 0: only after the last round"
     )
-    evaluate_mc_samples: Count = Field(5, description="Monte Carlo samples of the others")
-    evaluate_at: Literal["draws", "mean"] = Field(
-        "draws",
-        description="whether a posterior is evaluated by draws from it or, as a network of points "
-        "without dropout, at its mean",
-    )
-    server_evaluates: bool = Field(
-        True,
-        description="whether the server evaluates posteriors on the test data; if not, it builds "
-        "no network and does without TensorFlow, and the clients say which parameters there are",
-        json_schema_extra=SERVER_ONLY,
-    )
-    evaluated_by: Literal["server", "clients"] = Field(
-        "server",
-        description="who evaluates: the server on the test data, or clients as well, each on its "
-        "own test split, with the classes of its training examples",
-    )
-    ood_dataset: str = Field(
-        "",
-        description="foreign images that the final network is shown, joined by '+': data sets, or "
-        "'rotated' (near), 'inverted' and 'noised' (far) for changed test images; empty: none",
-        json_schema_extra=SERVER_ONLY,
-    )
-    corruptions: str = Field(
-        "none",
-        description="corruptions of test images, at five strengths each, that the final network is "
-        "evaluated on, joined by '+': 'noise', 'blur', 'contrast', 'rotation'; or 'none'",
-        json_schema_extra=SERVER_ONLY,
-    )
-    evaluate_precision: Literal["float32", "bfloat16"] = Field(
-        "float32", description="type in which the server computes activations when it evaluates"
-    )
-    calibration_share: float = Field(
-        0.0,
-        ge=0.0,
-        le=0.5,
-        description="what share of its examples each client holds back from training, for the "
-        "closing round's temperature and conformal sets",
-    )
-    figures: Literal["png", "svg", "pdf", "none"] = Field(
-        "png", description="format of the figures at the end", json_schema_extra=SERVER_ONLY
-    )
-    closing_posterior: Literal["last", "best"] = Field(
-        "last",
-        description="whose network a closing round finishes: that of the last round, or of the "
-        "best one on the server's own images",
-        json_schema_extra=SERVER_ONLY,
-    )
-    best_metric: str = Field(
-        "negative-log-likelihood",
-        description="the metric on the server's own images by which the best posterior is kept",
-        json_schema_extra=SERVER_ONLY,
-    )
-    patience: int = Field(
-        0,
-        ge=0,
-        description="rounds without a better best-metric on the server's own images that end the "
-        "run; 0: never",
-        json_schema_extra=SERVER_ONLY,
-    )
     seed: int = Field(0, ge=0, lt=2**63, description="seed of everything random")
-    node_timeout: float = Field(
-        300.0,
-        gt=0.0,
-        description="seconds to wait for all SuperNodes before the first round",
-        json_schema_extra=SERVER_ONLY,
-    )
-    client_timeout: float = Field(
-        3600.0, gt=0.0, description="seconds that a client may take for a round"
-    )
-    min_clients: float = Field(
-        0.5,
-        gt=0.0,
-        description="how many of a round's clients must send a usable posterior: "
-        "below 1 a share of them, from 1 a number",
-        json_schema_extra=SERVER_ONLY,
-    )
-    round_retries: int = Field(
-        2,
-        ge=0,
-        description="how often clients that fail are asked again when there are fewer",
-        json_schema_extra=SERVER_ONLY,
-    )
-    resume: bool = Field(
-        False,
-        description="go on with the run of that name where its last checkpoint left it",
-        json_schema_extra=SERVER_ONLY,
+    plugins: str = Field(
+        "",
+        description="user-defined parts: files (my_parts.py) and names of modules, with commas",
     )
     output_dir: str = Field(
         "runs",
@@ -327,6 +75,16 @@ class Keys(pydantic.BaseModel):
         description="name of the run's folder; empty: made from time and choices",
         json_schema_extra=SERVER_ONLY,
     )
+
+
+class Keys(
+    Run, Evaluation, ClosingRound, Federation, Aggregation, Pretraining, Training, Data, Everyday
+):
+    """The keys that every run has, kebab-case in a configuration.
+
+    Values are those that Flower's run configuration can hold: strings, integers, numbers and
+    booleans. A key that does not apply to a run is still checked.
+    """
 
     @property
     def reading(self) -> Reading:

@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from bfl.aggregation.pooling import pooling_rules
 from bfl.configuration.component_slots import REGISTRIES, SLOTS
+from bfl.configuration.key_sections import SECTIONS, section_of_package
 from bfl.configuration.keys import Keys
 from bfl.configuration.pairs import Value
 from bfl.errors import ConfigurationError, unknown_name
@@ -38,6 +39,7 @@ class Setting:
         default: Its value if none is given.
         description: What it means.
         type: What it takes.
+        section: The section of a configuration file in which it stands; empty: at its top.
         reader: Who reads it, ``kind name``; empty: every run.
     """
 
@@ -45,6 +47,7 @@ class Setting:
     default: Value
     description: str
     type: str
+    section: str
     reader: str = ""
 
 
@@ -72,20 +75,59 @@ def settings_of(component: type[Component]) -> dict[str, FieldInfo]:
 
 def settings() -> Iterator[Setting]:
     """Yield all settings: those of every run, the words that pick parts, and those of the parts."""
+    sections = {name: title for title, s in SECTIONS.items() for name in s.model_fields}
     for name, field in Keys.model_fields.items():
-        yield _setting(kebab(name), field)
+        yield _setting(kebab(name), field, sections.get(name, ""))
     for kind in SLOTS:
-        yield Setting(kind.key, kind.default, kind.description, "str")
+        yield Setting(kind.key, kind.default, kind.description, "str", kind.section)
     for registry in REGISTRIES:
+        section = section_of_package(registry.package)
         for component in registry.classes():
             for key, field in settings_of(component).items():
-                yield _setting(key, field, f"{registry.kind} {component.name}")
+                yield _setting(key, field, section, f"{registry.kind} {component.name}")
 
 
-def _setting(key: str, field: FieldInfo, reader: str = "") -> Setting:
+def _setting(key: str, field: FieldInfo, section: str, reader: str = "") -> Setting:
     kind: Any = field.annotation
     named = kind.__name__ if isinstance(kind, type) else str(kind).removeprefix("typing.")
-    return Setting(key, field.default, field.description or "", named, reader)
+    return Setting(key, field.default, field.description or "", named, section, reader)
+
+
+def in_sections(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values as a configuration file has them: those at its top, then sections.
+
+    Within each, keys stand in the order of ``settings``; others are at the top.
+    """
+    sections: dict[str, str] = {}
+    for setting in settings():
+        sections.setdefault(setting.key, setting.section)
+    tables: dict[str, Any] = {k: v for k, v in values.items() if not sections.get(k)}
+    for title in SECTIONS:
+        table = {k: values[k] for k, s in sections.items() if s == title and k in values}
+        tables |= {title: table} if table else {}
+    return tables
+
+
+def read_sections(tables: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return a file's values by key, whether or not they stand in sections.
+
+    Raises:
+        ConfigurationError: A key stands in a section of others, or twice.
+    """
+    sections = {setting.key: setting.section for setting in reversed(list(settings()))}
+    values: dict[str, Any] = {}
+    for name, value in tables.items():
+        found = value if name in SECTIONS and isinstance(value, Mapping) else {name: value}
+        for key in found:
+            if found is value and (right := sections.get(key, name)) != name:
+                place = f"in [{right}]" if right else "at the top, before all sections"
+                raise ConfigurationError(
+                    f"{where}: '{key}' stands in [{name}]; allowed: {place}, or in no section"
+                )
+            if key in values:
+                raise ConfigurationError(f"{where}: '{key}' is given twice")
+        values |= found
+    return values
 
 
 def default_values() -> dict[str, Value]:

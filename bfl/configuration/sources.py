@@ -8,7 +8,7 @@ from typing import Any
 
 from bfl.configuration.configuration import resolve
 from bfl.configuration.pairs import Value, parse_pairs
-from bfl.configuration.settings import without_former_strategy
+from bfl.configuration.settings import read_sections, without_former_strategy
 from bfl.errors import ConfigurationError
 from bfl.files import given_path
 from bfl.plugins import PluginPolicy, activate, named_plugins
@@ -123,7 +123,7 @@ def read_config_file(
     tables = read_toml(path)
     if is_study(tables):
         raise ConfigurationError(f"{path} is a study, not a run's configuration: bfl study {path}")
-    values = flatten(tables)
+    values = flatten(read_sections(tables, str(path)))
     if is_in_folder_of_run(path):
         values = with_own_plugins(values, plugins, path)
     if is_of_run(path):

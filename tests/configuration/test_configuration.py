@@ -9,6 +9,7 @@ from choosing import going_with, parts_of_all_keys, word_of
 from bfl.configuration import default_values, resolve, unset_values
 from bfl.configuration.component_slots import ComponentSlot
 from bfl.configuration.pairs import parse_pairs
+from bfl.configuration.settings import in_sections
 from bfl.configuration.sources import flatten, is_study, read_run_config, read_toml
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
@@ -235,6 +236,26 @@ def test_a_runs_own_configuration_is_taken_without_its_name(tmp_path: Path) -> N
     # A file that no run has left is taken as it is.
     (tmp_path / "config.toml").write_text('name = "mine"', encoding="utf-8")
     assert read_run_config([str(tmp_path / "config.toml")]) == {"name": "mine"}
+
+
+def test_a_file_may_have_its_keys_in_sections(tmp_path: Path) -> None:
+    """Each in its own, or at the top: wherever one stands, it is the same key."""
+    path, values = tmp_path / "config.toml", default_values()
+    tables = in_sections(values)
+    assert {"data", "training", "evaluation"} < tables.keys()
+    path.write_text(tomli_w.dumps(tables), encoding="utf-8")
+    assert read_run_config([str(path)]) == values
+    RunFolder.create(tmp_path, "run", tables, {})
+    assert RunFolder(tmp_path / "run").config() == values
+    for text, said in (
+        ("[training]\nalpha = 0.5", r"'alpha' stands in \[training\]; allowed: in \[data\]"),
+        ("[data]\nrounds = 3", r"'rounds' stands in \[data\]; allowed: at the top"),
+        ("alpha = 0.5\n[data]\nalpha = 0.5", "'alpha' is given twice"),
+        ("[dota]\nalpha = 0.5", "dota.alpha"),
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(ConfigurationError, match=said):
+            resolve(read_run_config([str(path)]))
 
 
 def test_nested_tables_become_dotted_keys() -> None:

@@ -148,7 +148,9 @@ def config_of(data: bytes) -> dict[str, Any]:
     Raises:
         ValueError: It is no TOML, or its rounds are no number.
     """
-    config = from_toml(data)
+    config: dict[str, Any] = {}
+    for key, value in from_toml(data).items():
+        config |= value if isinstance(value, Mapping) else {key: value}  # a section, or a key
     if not isinstance(rounds := config.get("rounds", 0), int):
         raise ValueError(f"rounds is {rounds!r}; expected a whole number")
     return config

@@ -15,6 +15,7 @@ import tomli_w
 
 from bfl.closing import closings
 from bfl.configuration import Configuration, resolve
+from bfl.configuration.settings import in_sections
 from bfl.configuration.sources import GIVEN
 from bfl.errors import ConfigurationError, DataError, PosteriorError
 from bfl.experiments.results.evaluated_clients import drop_evaluations
@@ -153,7 +154,8 @@ def open_run(
         described = {**environment, "plugins": [p for p in keys.plugins.split(", ") if p]}
         if not keys.resume or not folder.holds(CONFIG):
             given = tomli_w.dumps(plain(configuration.given)).encode()
-            RunFolder.create(keys.output_dir, name, configuration.values, described, {GIVEN: given})
+            values = in_sections(configuration.values)
+            RunFolder.create(keys.output_dir, name, values, described, {GIVEN: given})
             checkpoint = None
         else:
             checkpoint = _go_on(folder, configuration, data or {}, partition or {})
@@ -191,7 +193,8 @@ def _go_on(
     if changed_keys(saved, now):  # all others have been refused
         end = keys_of_the_end()
         changed = {key: now[key] for key in end & now.keys()} | {"rounds": now["rounds"]}
-        folder.reconfigure({k: v for k, v in saved.items() if k not in end} | changed)
+        kept = {k: v for k, v in saved.items() if k not in end}
+        folder.reconfigure(in_sections(kept | changed))
     folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
     if configuration.keys.evaluated_by == "clients":
         drop_evaluations(folder, configuration.keys.clients_evaluate)
