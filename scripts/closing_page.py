@@ -23,13 +23,14 @@ from bfl.closing import Closing
 from bfl.closing.bayesian_head import BayesianHead
 from bfl.closing.curvature import Form
 from bfl.closing.feature_density import FeatureDensity
+from bfl.experiments.results.table import section_written
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results" / "closing.md"
 FOLDER = PAGE.with_suffix("")
 PRICE, FIGURE = FOLDER / "price.json", FOLDER / "accuracy-and-auroc.png"
 STUDIES = ("closing-digits", "closing-fashion-mnist")
-MASKED, TRIED = "closing-digits-masked", "closing-digits-tried"
+MASKED, TRIED = "closing-digits-masked", ("closing-digits-tried", "closing-fashion-mnist-tried")
 
 METHODS = {
     "federated-averaging": "FedAvg",
@@ -277,22 +278,23 @@ def tried(found: Sequence[Line], others: Sequence[Line]) -> list[str]:
 
 def stages(found: Sequence[Line], others: Sequence[Line]) -> list[str]:
     """Return the lines of the table of what the density of features sees, with FedAvg."""
-    sources = (NEAR, *FAR["digits"])
-    heads = ["partition", "features of", *(f"AUROC {source}" for source in sources)]
-    heads += ["seeds above in all three", "largest message, of ResNet-8's"]
-    rows = [f"| {' | '.join(heads)} |", f"| {' | '.join(['---'] * 2 + ['---:'] * 5)} |"]
-    names = [f"ood-{source}-{DENSITY}-auroc" for source in sources]
+    heads = ["data", "partition", "features of", "AUROC far", f"AUROC near ({NEAR})"]
+    heads += ["seeds above in all", "largest message, of ResNet-8's"]
+    rows = [f"| {' | '.join(heads)} |", f"| {' | '.join(['---'] * 3 + ['---:'] * 4)} |"]
     # Sums of the last layer and of stages have a round each.
     last_only = FeatureDensity(density_features="last")
     shares = message_share(BayesianHead(), last_only), message_share(FeatureDensity())
     for line in (x for x in others if x.key[3] == STAGES):
         last = next(x for x in found if x.key == (*line.key[:3], "FedAvg"))
+        far = [f"ood-{source}-{DENSITY}-auroc" for source in FAR[line.key[0]]]
+        names = [*far, f"ood-{NEAR}-{DENSITY}-auroc"]
         above = sum(all(run[n] > last.runs[s][n] for n in names) for s, run in line.runs.items())
         counts = ("", f"{above} of {len(line.runs)}")
         for what, each, count, share in zip(
             ("last", STAGES), (last, line), counts, shares, strict=True
         ):
-            cells = [line.key[1], what, *(f"{each.mean(name):.3f}" for name in names), count]
+            *means, near = [f"{each.mean(name):.3f}" for name in names]
+            cells = [*line.key[:2], what, ", ".join(means), near, count]
             rows.append(f"| {' | '.join(cells)} | {share:.2f} |")
     return rows
 
@@ -362,14 +364,14 @@ def _draw_line(axes: Any, line: Line, price: Mapping[str, float], color: str) ->
 def sections() -> dict[str, list[str]]:
     """Return the lines of the page's sections, by name."""
     price = json.loads(PRICE.read_text(encoding="utf-8"))
-    found = [line for study in STUDIES for line in lines(study)]
+    found, others = ([x for study in s for x in lines(study)] for s in (STUDIES, TRIED))
     return {
         "table": table(found, price),
         "goals": goals(found, price),
         "training": training([x for x in found if x.key[3] in ("FedAvg", "NWA")]),
-        "tried": tried(found, lines(TRIED)),
-        "stages": stages(found, lines(TRIED)),
-        "curvatures": curvatures(found, lines(TRIED), price),
+        "tried": tried(found, others),
+        "stages": stages(found, others),
+        "curvatures": curvatures(found, others, price),
         "masked": masked(found, lines(MASKED)),
     }
 
@@ -377,9 +379,7 @@ def sections() -> dict[str, list[str]]:
 def page_with(text: str, written: Mapping[str, Iterable[str]]) -> str:
     """Return the page's text with its sections written anew."""
     for name, content in written.items():
-        begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-        head, _, rest = text.partition(begin)
-        text = "\n".join([head + begin, "", *content, "", end]) + rest.partition(end)[2]
+        text = section_written(text, name, content)
     return text
 
 
