@@ -15,7 +15,7 @@ from bfl.api.alone import running_alone
 from bfl.api.arrays import Data, stored
 from bfl.api.result import Result, load
 from bfl.configuration import resolve
-from bfl.configuration.settings import without_former_strategy
+from bfl.configuration.settings import read_sections, without_former_strategy
 from bfl.configuration.sources import is_all_given, read_config_file
 from bfl.engine.flower import FlowerApp, RayEngine, run_serially
 from bfl.engine.run import EngineRun, OnRound
@@ -122,7 +122,7 @@ def _read(
     if configuration is None:
         return {}
     if isinstance(configuration, Mapping):
-        return _plain(configuration)
+        return _plain(read_sections(configuration, "configuration"))
     path = given_path(configuration, "configuration")
     values = read_config_file(path, plugins=named_plugins(changes))
     return without_former_strategy(values, changes) if is_all_given(path) else values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 import bfl
+from bfl.configuration.settings import in_sections
 from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.posteriors import Posterior
@@ -73,6 +75,8 @@ def test_a_result_holds_what_the_folder_holds(result: bfl.Result, small: dict[st
     assert [entry["round"] for entry in result.rounds] == [1, 2]
     assert result.rounds == folder.rounds()
     assert result.posterior.digest() == result.rounds[-1]["posterior-sha256"]
+    for client in result.rounds[-1]["per-client"]:  # an epoch in batches of 32
+        assert client["train-steps"] == math.ceil(client["num-examples"] / 32)
     assert result.manifest.gaussian_size == result.posterior.size
     assert result.configuration["strategy"] == "conflation"
     assert result.configuration["local-epochs"] == small["local_epochs"]
@@ -101,7 +105,7 @@ def test_a_configuration_can_be_a_file_or_a_mapping_and_keys_win(
     keys = {"backend": "serial", "output_dir": tmp_path, "on_round": look, "verbose": False}
     bfl.run(given, name="file", rounds=np.int64(1), **keys)
     with pytest.raises(BflError, match=r"look, raised in round 1: KeyError\('enough'\)"):
-        bfl.run(result.configuration, name="mapping", rounds=2, **keys)
+        bfl.run(in_sections(result.configuration), name="mapping", rounds=2, **keys)
     first = result.rounds[0]
     assert seen == 2 * [(1, first["accuracy"], first["posterior-sha256"])]
     assert not capfd.readouterr().out

@@ -63,7 +63,9 @@ class EffectiveSteps(ServerOptimizer):
 
 
 def test_the_servers_step_is_that_of_fednova() -> None:
-    """Wang et al. (2020), "Tackling the objective inconsistency problem", equation (6)."""
+    """x + τ_eff Σ p_k Δ_k / τ_k with τ_eff = Σ p_k τ_k: Wang et al. (2020), "Tackling the objective
+    inconsistency problem in heterogeneous federated optimization".
+    """
     part = SendsSteps()
 
     def reply(task: TrainTask, received: Posterior) -> RecordDict:

@@ -122,7 +122,12 @@ class Folder(PathSource):
 
 
 def _visible(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    return sorted(path for path in folder.iterdir() if not _hidden(path, folder))
+
+
+def _hidden(path: Path, root: Path) -> bool:
+    """Return whether a path below a folder is one that systems leave there, such as ``._1.png``."""
+    return any(part.startswith(".") for part in path.relative_to(root).parts)
 
 
 def _by_class(root: Path, reading: Reading, names: Sequence[str]) -> _Files:
@@ -192,7 +197,7 @@ def _listed(root: Path, reading: Reading, names: Sequence[str]) -> _Files:
     found = {
         file.relative_to(root).as_posix(): file
         for file in root.rglob("*")
-        if file.suffix.lower() in SUFFIXES and file.is_file()
+        if file.suffix.lower() in SUFFIXES and file.is_file() and not _hidden(file, root)
     }
     lines = [str(name) for name in given]
     twice = given[given.duplicated()]

@@ -99,6 +99,8 @@ def test_a_file_says_the_answers_of_images_and_their_sites(tmp_path: Path) -> No
     """Of a class as of several labels, and of parts for training and testing."""
     fill(tmp_path / "train", 2)
     (tmp_path / "train" / "labels.csv").write_text(LINES)
+    for name in ("._0.png", ".cache/0.png"):  # what systems leave there is none of the images
+        write(tmp_path / "train" / "ant" / name, grey(7))
     write(tmp_path / "test" / "any.png", grey(7))
     test = "any,hospital,label_sting,species,label_wings\nany.png,north,1,bee,0\n"
     (tmp_path / "test" / "labels.csv").write_text(test)
