@@ -258,7 +258,7 @@ def mean_metrics(updates: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str
         updates: Each client's number of examples and what it has measured.
     """
     means: dict[str, float] = {}
-    believed = [(count, _believed(measured)) for count, measured in updates]
+    believed = [(count, believed_numbers(measured)) for count, measured in updates]
     for name in dict.fromkeys(name for _, measured in believed for name in measured):
         senders = [(measured[name], count) for count, measured in believed if name in measured]
         values, counts = zip(*senders, strict=True)
@@ -266,6 +266,7 @@ def mean_metrics(updates: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str
     return means
 
 
-def _believed(measured: Mapping[str, float]) -> dict[str, float]:
+def believed_numbers(measured: Mapping[str, float]) -> dict[str, float]:
+    """Return what a client has sent, without numbers that it cannot have measured."""
     impossible = dict(impossible_numbers(measured))
     return {name: value for name, value in measured.items() if name not in impossible}

@@ -21,7 +21,7 @@ from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import with_scale_floor
 from strategies.method import Method
 from strategies.options import ServerOption
-from strategies.pool_updates import RoundStatistics, collect_updates
+from strategies.pool_updates import RoundStatistics, believed_numbers, collect_updates
 from strategies.server_state import PooledRound, ServerState, UnfinishedRounds
 from strategies.updates import ClientUpdate, Unpack, of_vectors
 
@@ -90,7 +90,7 @@ def training_request(method: Method, state: ServerState, asked: Sequence[int]) -
         vectors=method.broadcast.vectors,
         last_pooled={i: int(state.last_pooled[i]) for i in asked},
         damping={i: float(state.damping[i]) for i in asked},
-        problems=[lambda update: method.weighting.unreported(update.metrics)],
+        problems=[lambda update: method.weighting.unreported(believed_numbers(update.metrics))],
     )
 
 

@@ -117,13 +117,13 @@ def usable_updates(
         if reply.has_error():
             if reply.error.code == RUN_CANNOT_GO_ON:
                 lost.add(partition_id)
-            usable.failed += 1
+            usable.fail()
             warn(partition_id, f"failed: {reply.error.reason}")
             return None
         try:
             update = checked_update(reply, partition_id, request, examples, manifest)
         except RefusedUpdateError as error:
-            usable.refused += 1
+            usable.refuse()
             on_refused(partition_id)
             warn(partition_id, f"update refused: {error}")
             return None

@@ -122,7 +122,8 @@ def _read(
     if configuration is None:
         return {}
     if isinstance(configuration, Mapping):
-        return _plain(read_sections(configuration, "configuration"))
+        sections = {k: _plain(v) if isinstance(v, Mapping) else v for k, v in configuration.items()}
+        return read_sections(_plain(sections), "configuration")
     path = given_path(configuration, "configuration")
     values = read_config_file(path, plugins=named_plugins(changes))
     return without_former_strategy(values, changes) if is_all_given(path) else values

@@ -41,7 +41,7 @@ from bfl.data.datasets import (
 from bfl.data.datasets.foreign import absolute_foreign
 from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
-from bfl.evaluation.metrics import metric_of_task
+from bfl.evaluation.metrics import best_metric
 from bfl.federation.parts import TwoSidedPart
 from bfl.plugins import (
     ANY_PLUGIN,
@@ -263,7 +263,8 @@ def resolve(
         corruption_names(keys.corruptions)
     update: dict[str, str] = {}
     with _collect(problems):
-        update["best_metric"] = metric_of_task(keys.best_metric, keys.task)
+        read = bool(keys.server_data)
+        update["best_metric"] = best_metric(keys.best_metric, keys.task, read=read)
     if check_data:
         with _collect(problems):
             where = keys.dataset, keys.data_dir

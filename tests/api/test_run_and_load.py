@@ -106,6 +106,9 @@ def test_a_configuration_can_be_a_file_or_a_mapping_and_keys_win(
     bfl.run(given, name="file", rounds=np.int64(1), **keys)
     with pytest.raises(BflError, match=r"look, raised in round 1: KeyError\('enough'\)"):
         bfl.run(in_sections(result.configuration), name="mapping", rounds=2, **keys)
+    for wrong in ({"data": {"train_examples": 9}, "train-examples": 9}, {"run": {"batch_size": 9}}):
+        with pytest.raises(ConfigurationError, match=r"given twice|at the top"):
+            bfl.run(wrong, **keys)
     first = result.rounds[0]
     assert seen == 2 * [(1, first["accuracy"], first["posterior-sha256"])]
     assert not capfd.readouterr().out

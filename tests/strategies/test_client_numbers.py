@@ -25,6 +25,8 @@ from strategies.course import Round
         ("negative-log-likelihood", 3.0, -1e30),
         ("train-negative-log-likelihood", 3.0, -1e30),
         ("train-seconds", 2.0, -1e30),
+        ("train-steps", 3.0, 0.5),
+        ("train-steps", 3.0, 0.0),
     ],
 )
 def test_a_number_that_cannot_be_does_not_reach_the_mean(

@@ -64,16 +64,18 @@ class EffectiveSteps(ServerOptimizer):
 
 def test_the_servers_step_is_that_of_fednova() -> None:
     """x + τ_eff Σ p_k Δ_k / τ_k with τ_eff = Σ p_k τ_k: Wang et al. (2020), "Tackling the objective
-    inconsistency problem in heterogeneous federated optimization".
+    inconsistency problem in heterogeneous federated optimization". A client that says a step which
+    it cannot have made would have all the weight: it is refused.
     """
-    part = SendsSteps()
+    part, told = SendsSteps(), list[str]()
 
     def reply(task: TrainTask, received: Posterior) -> RecordDict:
-        client = task.partition_id
+        client = task.partition_id % len(STEPS)
         sent = Posterior(received.mean + MOVES[client], received.variance, received.point)
         steps = int(STEPS[client])
         trained = Trained(received, sent, {}, int(EXAMPLES[client]), steps, 0.1, np.ones(0, bool))
-        metrics = {"num-examples": trained.examples, "train-steps": steps}
+        said = steps if task.partition_id == client else 1e-9
+        metrics = {"num-examples": trained.examples, "train-steps": said}
         return reply_content(sent, metrics, part.conclude({}, trained)[0])
 
     strategy = strategies.PosteriorPooling(
@@ -81,10 +83,12 @@ def test_the_servers_step_is_that_of_fednova() -> None:
         weighting=PerStep(),
         parts=[part],
         server_optimizer=EffectiveSteps(),
+        on_warning=told.append,
     )
     start = Posterior(np.float32([0.5, -1.0]), np.ones(2, np.float32), np.zeros(0, np.float32))
-    result = strategy.start(make_grid(make_app(reply), 3), posterior_to_arrays(start), num_rounds=2)
+    result = strategy.start(make_grid(make_app(reply), 4), posterior_to_arrays(start), num_rounds=2)
     shares = EXAMPLES / EXAMPLES.sum()
     step = (shares @ STEPS) * ((shares / STEPS) @ MOVES)
     pooled = posterior_from_arrays(result.arrays)
     np.testing.assert_allclose(pooled.mean, start.mean + 2 * step, rtol=1e-5)
+    assert sum("client 3: update refused" in text for text in told) == 2

@@ -92,11 +92,13 @@ def answers_of(
     Raises:
         DataError: A value is missing, or is none of the task's.
     """
+    import pandas
+
     for target in targets:
         if rows[target].isna().any():
             row = int(rows[target].isna().to_numpy().argmax()) + 1
             raise DataError(f"{path}: row {row} has no value in column '{target}', its target")
-        strange = rows[target][~rows[target].isin([0, 1])]
+        strange = rows[target][~pandas.to_numeric(rows[target], errors="coerce").isin([0, 1])]
         if task == "multi-label" and len(strange):
             value = printable(str(strange.iloc[0]))
             raise DataError(

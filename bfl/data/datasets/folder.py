@@ -87,6 +87,12 @@ class Folder(PathSource):
         given = all(part.is_dir() for part in parts)
         first, *others = parts if given else [root]
         listed = (first / LABELS).is_file()
+        above, train_has, test_has = ((part / LABELS).is_file() for part in (root, *parts))
+        if given and (above or train_has != test_has):
+            raise DataError(
+                f"{root} has train and test: {LABELS} lies in both of them or in neither, and not "
+                "beside them"
+            )
         if not listed and (reading.multilabel or reading.target):
             raise DataError(
                 f"{first} has no {LABELS}, and its folders are one class an image; the keys "

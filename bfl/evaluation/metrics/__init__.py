@@ -7,23 +7,23 @@ correctly rounded (``math.fsum``).
 from bfl.evaluation.metrics.base import (
     ExampleMetric,
     Metric,
+    best_metric,
     checked_labels,
     evaluate,
     exact_mean,
     higher_is_better,
     metric_names,
-    metric_of_task,
     metrics,
 )
 
 __all__ = [
     "ExampleMetric",
     "Metric",
+    "best_metric",
     "checked_labels",
     "evaluate",
     "exact_mean",
     "higher_is_better",
     "metric_names",
-    "metric_of_task",
     "metrics",
 ]

@@ -122,25 +122,32 @@ def metric_names() -> tuple[str, ...]:
     return (*metrics.names(), *REGRESSION, *LABELS)
 
 
-def metric_of_task(word: str, task: str) -> str:
+def best_metric(word: str, task: str, *, read: bool) -> str:
     """Return the full name of a metric of which one side is better.
 
     Args:
-        word: Its name, or another one of it.
+        word: Its name in any case, or another one of it.
         task: The key ``task``.
+        read: Whether the run goes by it: only then has the task to have it.
 
     Raises:
-        ConfigurationError: The task has no such metric.
+        ConfigurationError: There is no such metric, or the task has none.
     """
     shared = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
-    known = {
+    by_task = {
         "classification": metrics.names(),
         "regression": (*(name for name, way in REGRESSION.items() if way is not None), shared[1]),
         "multi-label": (*shared, *LABELS),
-    }[task]
-    name = metrics.get(word).name if word in metrics else word
+    }
+    name = metrics.get(word).name if word in metrics else word.lower()
+    known = {name for names in by_task.values() for name in names}
     if name not in known:
         raise ConfigurationError(unknown_name("best-metric", word, known))
+    if read and name not in by_task[task]:
+        raise ConfigurationError(
+            f"best-metric is '{word}', which is none of task '{task}'; allowed: "
+            f"{', '.join(sorted(by_task[task]))}"
+        )
     return name
 
 

@@ -30,6 +30,7 @@ from bfl.federation.client_metrics import (
     PERSONAL,
     RETENTION_AREA,
     TEST_EXAMPLES,
+    TRAIN_STEPS,
     of_evaluated_models,
 )
 
@@ -60,9 +61,9 @@ def _named(registered: tuple[type[Metric], ...]) -> dict[str, type[Metric]]:
 def impossible_numbers(measured: Mapping[str, float]) -> Iterator[tuple[str, float]]:
     """Yield those numbers that a client cannot have measured, with their names.
 
-    A metric has its bounds, by whatever model; times, sizes and numbers of examples are at least 0;
-    the better of two accuracies is the greater of those beside it. Nothing is known of a number of
-    another name.
+    A metric has its bounds, by whatever model; times, sizes and numbers of examples are at least 0,
+    and steps whole and at least 1; the better of two accuracies is the greater of those beside it.
+    Nothing is known of a number of another name.
 
     Args:
         measured: What a client has sent, under its own names.
@@ -71,7 +72,8 @@ def impossible_numbers(measured: Mapping[str, float]) -> Iterator[tuple[str, flo
     for name, value in measured.items():
         bounded = name not in known or known[name].possible(value)
         too_little = name in AT_LEAST_0 and not 0.0 <= value < math.inf
-        if not bounded or too_little or (name == BETTER and value != _better(measured)):
+        no_steps = name == TRAIN_STEPS and (value < 1 or value % 1)
+        if not bounded or too_little or no_steps or (name == BETTER and value != _better(measured)):
             yield name, value
 
 

@@ -118,6 +118,13 @@ def test_a_file_says_the_answers_of_images_and_their_sites(tmp_path: Path) -> No
     assert several.class_names == ("label_wings", "label_sting")
     assert several.trained_on.tolist() == [[0, 0], [1, 1], [1, 0], [1, 1]]
     assert several.tested_on.tolist() == [[0, 1]]
+    for lost, other in (("test", "."), ("test", "elsewhere"), ("train", "elsewhere")):
+        (tmp_path / "elsewhere").mkdir(exist_ok=True)
+        file, moved = tmp_path / lost / "labels.csv", tmp_path / other / "labels.csv"
+        file.rename(moved)
+        with pytest.raises(BflError, match=r"in both of them or in neither"):
+            load_dataset(word, "", Reading(target="species"))
+        moved.rename(file)
     # Without a part for testing a share of the lines is, with their images and sites.
     (tmp_path / "test").rename(tmp_path / "train" / "more")
     (tmp_path / "train" / "more" / "labels.csv").unlink()
@@ -141,7 +148,7 @@ def test_a_file_says_the_answers_of_images_and_their_sites(tmp_path: Path) -> No
         (LINES.replace("bee/1", "be/1"), Reading(target="species"), "'be/1.png'.*'bee/1.png'"),
         (LINES.replace("ant/1", "ant/0"), Reading(target="species"), "'ant/0.png' .*two lines"),
         (LINES[: LINES.index("bee/1")], Reading(target="species"), "1 of 4 images.*'bee/1.png'"),
-        (LINES.replace("0,0", "0,no"), Reading(task="multi-label"), "row 1 .*label_sting.*'no'"),
+        (LINES.replace("1,0", "1,no"), Reading(task="multi-label"), "row 3 .*label_sting.*'no'"),
     ],
 )
 def test_lines_that_do_not_go_with_the_images_are_refused(
