@@ -1,7 +1,5 @@
 """For all tests: few threads, nothing sent anywhere, and TensorFlow only for those that ask."""
 
-from __future__ import annotations
-
 import gc
 import io
 import os

@@ -1,7 +1,5 @@
 """Commands of the environment that runs the tests."""
 
-from __future__ import annotations
-
 import sys
 import sysconfig
 from pathlib import Path

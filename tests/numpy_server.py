@@ -1,7 +1,5 @@
 """A server with images and a network, without TensorFlow: softmax regression in NumPy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Clients whose losses are quadratics, whose optimum and fixed point under averaging are known."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from bfl.federation.parts import Arrays

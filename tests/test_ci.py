@@ -1,7 +1,5 @@
 """Continuous integration runs all parts of the tests, and fails when one of them fails."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Archives that are damaged, or that promise what they do not hold, through every reader."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

@@ -1,7 +1,5 @@
 """The documented parts of one's own, put into a copy of the project as a user would."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -67,11 +65,7 @@ def examples() -> dict[str, str]:
 def call(folder: Path, *arguments: str, timeout: float = 580) -> subprocess.CompletedProcess[str]:
     """Run Python in a copy, whose modules come before those of the checkout."""
     return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=timeout
     )
 
 

@@ -1,7 +1,5 @@
 """A part that brings a property of its own, which other parts may have, need or exclude."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Parts of one's own from outside the checkout, as a user has them: the documented examples."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import json

@@ -1,7 +1,5 @@
 """Plugins that a folder of results names run only if the user names them as well."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Callable

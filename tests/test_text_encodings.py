@@ -1,7 +1,5 @@
 """Text files as other editors and systems save them: read alike, or refused with the line."""
 
-from __future__ import annotations
-
 import codecs
 import os
 from collections.abc import Callable

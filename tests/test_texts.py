@@ -1,7 +1,5 @@
 """Texts of others: too many levels are refused wherever JSON or TOML is read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Nothing in the product that only tests call."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

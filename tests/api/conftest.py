@@ -1,7 +1,5 @@
 """One small run by the API, for all tests of this folder."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

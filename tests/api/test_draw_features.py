@@ -1,7 +1,5 @@
 """Features of a run's network, and the command that draws them."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Images that are not what the network takes are refused with what was given and expected."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

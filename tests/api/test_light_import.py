@@ -1,7 +1,5 @@
 """``import bfl`` and its verbs are there at once: TensorFlow and Flower come when used."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

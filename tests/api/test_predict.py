@@ -1,7 +1,5 @@
 """Predictions from a run's folder alone: those of the run itself, bit for bit, wherever it lies."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

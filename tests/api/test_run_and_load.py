@@ -1,7 +1,5 @@
 """``bfl.run`` and ``bfl.load``: the keys of the command line, errors as exceptions, notebooks."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import os

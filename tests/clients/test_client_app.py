@@ -1,7 +1,5 @@
 """What a node says of itself, and what it refuses whatever the server says."""
 
-from __future__ import annotations
-
 import json
 import sys
 import weakref
@@ -162,10 +160,7 @@ PATHS = (
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize(
-    "around",
-    ["{}", "Tasks:digits:1,{}"],
-)
+@pytest.mark.parametrize("around", ["{}", "Tasks:digits:1,{}"])
 def test_a_server_names_no_path_on_a_supernode(
     path: str, around: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,15 +196,7 @@ def test_a_path_in_another_spelling_is_one_that_the_loader_reads(tmp_path: Path)
     assert "passwords.npz" in reason(content, simulation=True)
 
 
-@pytest.mark.parametrize(
-    "word",
-    [
-        "digits",
-        "MNIST",
-        "svhn",
-        "tasks:digits:1,cifar100",
-    ],
-)
+@pytest.mark.parametrize("word", ["digits", "MNIST", "svhn", "tasks:digits:1,cifar100"])
 def test_a_server_names_what_is_no_path(word: str) -> None:
     node = Node.of(Context(1, 1, {**NODE, "data-dir": "/own"}, RecordDict(), {}))
     assert node.place_of(word, "/of/the/server") == (word, "/own")
@@ -368,9 +355,7 @@ def test_a_node_says_before_the_first_round_that_its_images_are_too_small_for_it
     assert bool(description.personal_model) == bool(said) == bool(description.unfit)
 
 
-def test_a_plugin_that_is_missing_is_said_and_not_the_data_that_it_would_have(
-    plugin: Path,
-) -> None:
+def test_a_plugin_that_is_missing_is_said_and_not_the_data_that_it_would_have(plugin: Path) -> None:
     question: dict[str, Any] = {"plugins": str(plugin), "num-classes": 10, "personal-models": True}
     content = RecordDict({"config": ConfigRecord(question)})
     reply = ask(describe, content, **{"personal-model": "mlp", "dataset": "of-the-plugin"})

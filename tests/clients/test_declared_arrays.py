@@ -1,7 +1,5 @@
 """What a part's half on a client gives is what the part has declared, or the client refuses it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -126,10 +124,7 @@ class HiddenGradient(Scaffold):
 
 @pytest.mark.parametrize(
     ("part", "more", "hidden"),
-    [
-        (Hidden, {}, "sent-beside"),
-        (HiddenGradient, {"scaffold-option": "I"}, "full-gradient"),
-    ],
+    [(Hidden, {}, "sent-beside"), (HiddenGradient, {"scaffold-option": "I"}, "full-gradient")],
 )
 def test_a_part_hides_nothing_from_those_that_it_does_not_go_with(
     part: type[Correction], more: dict[str, Any], hidden: str

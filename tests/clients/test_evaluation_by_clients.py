@@ -1,7 +1,5 @@
 """What clients say of their own models is of the models that were trained."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Which examples a client trains on: looked at as a whole, before any of them is."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

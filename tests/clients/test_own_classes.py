@@ -1,7 +1,5 @@
 """Which classes a client's head has."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -103,11 +103,7 @@ def test_plugins_are_taken_from_where_the_node_says(
     restricted: Any = SimpleNamespace(dataset=SITE.dataset, plugins=PluginPolicy(restricted=True))
     with pytest.raises(ConfigurationError, match=r"mine\.py"):
         own_test_metrics(
-            restricted,
-            resolve({"evaluate-every": 2}),
-            task,
-            Posterior(np.zeros(1), np.ones(1)),
-            {},
+            restricted, resolve({"evaluate-every": 2}), task, Posterior(np.zeros(1), np.ones(1)), {}
         )
 
 

@@ -1,7 +1,5 @@
 """What the parts of a method keep on clients: shared, empty, or lost."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """A client goes on with the personal model that it kept, and no other one."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

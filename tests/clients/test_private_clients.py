@@ -1,7 +1,5 @@
 """What a private client draws its noise from, and what it says beside its update."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """What a server sends beside the posterior, held to what the method's parts declare of it."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any
@@ -11,13 +9,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from bfl.engine.flower import new_run
-from bfl.federation.wire import (
-    EXTRAS,
-    TrainTask,
-    extras_record,
-    posterior_to_arrays,
-    train_content,
-)
+from bfl.federation.wire import EXTRAS, TrainTask, extras_record, posterior_to_arrays, train_content
 from bfl.learning.corrections.scaffold import GREATEST_CONTROL
 from bfl.posteriors import Posterior
 from clients import client_app

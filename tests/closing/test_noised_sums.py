@@ -30,8 +30,7 @@ CHAINS = [(BayesianHead(head_curvature=form), LAST) for form in FORMS]
 
 rows = st.lists(
     st.one_of(
-        st.floats(-1e3, 1e3),
-        st.sampled_from([0.0, 1e30, -1e30, float("nan"), float("inf")]),
+        st.floats(-1e3, 1e3), st.sampled_from([0.0, 1e30, -1e30, float("nan"), float("inf")])
     ),
     min_size=FEATURES,
     max_size=FEATURES,

@@ -1,7 +1,5 @@
 """Commands in a terminal of their own: what they print, Ctrl-C, and what they leave behind."""
 
-from __future__ import annotations
-
 import os
 import pty
 import select

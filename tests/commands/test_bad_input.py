@@ -1,7 +1,5 @@
 """Bad input gets one clear message and exit status 2, and nothing is started or written."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -191,10 +189,7 @@ PLACES = {
 
 @pytest.mark.parametrize("given", BAD_PATHS, ids=["no user", "long name", "long path", "NUL"])
 def test_a_path_that_cannot_be_is_refused_wherever_one_is_given(
-    given: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for place, pairs in PLACES.items():

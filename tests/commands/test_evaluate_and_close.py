@@ -1,7 +1,5 @@
 """`bfl evaluate` and `bfl close`: what a run's own end says, of any data, and after its end."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

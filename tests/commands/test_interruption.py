@@ -1,7 +1,5 @@
 """SIGINT and SIGTERM end any command in time, whatever it is doing; no Ray, no TensorFlow."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A study whose process dies in a run records that run and goes on; told to end, it ends."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

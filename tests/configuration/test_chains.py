@@ -1,7 +1,5 @@
 """Keys that take several parts, one after the other."""
 
-from __future__ import annotations
-
 import pydantic
 import pytest
 from pydantic import Field

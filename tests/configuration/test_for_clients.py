@@ -1,7 +1,5 @@
 """Clients are sent what they read of a configuration, and resolve it to what the server has."""
 
-from __future__ import annotations
-
 import ast
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A run keeps what of its configuration was given: another strategy brings its own values."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Heads go with no exchange that hides what clients measure, which is said whatever is given."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

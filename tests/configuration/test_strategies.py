@@ -1,7 +1,5 @@
 """The order of defaults, presets and what the user says; declared requirements."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What the tests of deployments share: Flower's processes, and the result to compare with."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

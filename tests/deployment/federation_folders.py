@@ -1,7 +1,5 @@
 """A federation's folder for tests, made once, and a copy for each test that changes it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Flower's processes for the tests: executables, settings, and an end for all of them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Hosts on this machine: network namespaces with addresses and names of their own, and a switch."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A federation across hosts: links that are cut, and clients and servers that are killed."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

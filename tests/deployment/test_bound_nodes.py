@@ -1,7 +1,5 @@
 """A node plays the partition that its key is bound to, whatever it says."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +9,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from bfl.deployment.authority import new_key
-from bfl.deployment.bound_nodes import (
-    MARK,
-    VARIABLE,
-    binding_problem,
-    mark,
-    write_bound_nodes,
-)
+from bfl.deployment.bound_nodes import MARK, VARIABLE, binding_problem, mark, write_bound_nodes
 from bfl.deployment.client_list import Client
 from bfl.deployment.node_keys import openssh_public
 from bfl.engine.flower import new_run

@@ -1,7 +1,5 @@
 """What ``flwr run`` ships: every module of the product, whatever it is called."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Connections to the server's door: what of them is bounded, and who is let through."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

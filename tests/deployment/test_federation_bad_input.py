@@ -1,7 +1,5 @@
 """What is wrong in the folder of a server or a client: one message, before anything starts."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import socket

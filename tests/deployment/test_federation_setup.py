@@ -1,7 +1,5 @@
 """``bfl federation init`` and what changes it: certificates, keys, permissions, the list."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """``flwr run . local``: the same result as in one process, and an exit status to rely on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

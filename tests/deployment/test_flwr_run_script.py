@@ -1,7 +1,5 @@
 """The exit status of ``scripts/flwr-run.sh``, with a stand-in for Flower's command."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

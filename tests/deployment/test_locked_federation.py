@@ -1,7 +1,5 @@
 """A real federation on loopback: the simulation's posterior, and nobody else let in."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -347,8 +345,7 @@ def _check_revoked(server: Server, node: int, folder: Path) -> None:
     kept = server.flower.folder / "kept"
     shutil.copytree(folder, kept)
     done = server.flower.run(
-        *(executable("bfl"), "federation", "revoke-client", str(server.federation.path)),
-        "client-1",
+        *(executable("bfl"), "federation", "revoke-client", str(server.federation.path)), "client-1"
     )
     assert done.returncode == 0, done.stdout
     wait_for(lambda: server.said("client client-1 is revoked"), 60)

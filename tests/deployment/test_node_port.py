@@ -1,7 +1,5 @@
 """Who listens on a SuperNode's port in its place is not spoken to, and hands out no tasks."""
 
-from __future__ import annotations
-
 import ssl
 import threading
 from collections.abc import Iterator

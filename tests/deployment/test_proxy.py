@@ -1,7 +1,5 @@
 """The server's door: the calls of nodes pass as they are, and nothing else does."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import inspect

@@ -1,7 +1,5 @@
 """A deployment on loopback: one SuperLink, two SuperNodes, a process for every message."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

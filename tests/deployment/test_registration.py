@@ -1,7 +1,5 @@
 """The list of clients and the keys that Flower knows, with a stand-in for Flower's command."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

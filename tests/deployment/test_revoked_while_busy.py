@@ -1,7 +1,5 @@
 """A client that is revoked stays revoked, whenever that is and whatever fails in that moment."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A process that ends with its parent, also when that is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

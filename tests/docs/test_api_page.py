@@ -1,7 +1,5 @@
 """Every snippet and every command of docs/api.md runs, in the page's order."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The table of what FedBE's code does beside its paper is what the two folders of studies have."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import tomllib

@@ -1,7 +1,5 @@
 """FedBE's studies have the settings and the claims of the paper and of its code."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

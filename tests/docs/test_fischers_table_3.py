@@ -1,7 +1,5 @@
 """Fischer's reduced Table 3 claims what the published one has."""
 
-from __future__ import annotations
-
 import csv
 from itertools import product
 from pathlib import Path

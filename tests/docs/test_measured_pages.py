@@ -1,7 +1,5 @@
 """Tables of pages that hold measurements: the committed results, line by line."""
 
-from __future__ import annotations
-
 import json
 from itertools import dropwhile, takewhile
 from pathlib import Path

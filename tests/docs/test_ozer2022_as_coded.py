@@ -1,7 +1,5 @@
 """Table 4 of Ozer et al. follows from what their code does, and the page says what comes out."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

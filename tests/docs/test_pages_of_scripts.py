@@ -1,7 +1,5 @@
 """Pages that scripts write say what the committed numbers say."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

@@ -1,7 +1,5 @@
 """Pages of results are what the committed results make of them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

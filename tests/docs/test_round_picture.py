@@ -1,7 +1,5 @@
 """The picture of a round at the top of the documentation, held to the code and to a round."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """docs/tutorial.md runs as it stands, and shows what its commands and snippets print."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A block of commands or a snippet is followed by a block ``text`` with what its l
 by none. A snippet whose first line is a comment with a file's name is that file.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """A Flower app like the project's, whose clients misbehave on demand."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Flower's engine in memory, with nobody who plays clients: what is asked is taken by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from flwr.app import Message, RecordDict

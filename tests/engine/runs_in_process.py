@@ -1,7 +1,5 @@
 """Runs in this process for the tests of the serial engine: made, interrupted, and compared."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

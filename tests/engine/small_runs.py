@@ -1,7 +1,5 @@
 """Small runs of digits, and a study of two of them, as files say them."""
 
-from __future__ import annotations
-
 
 def small_run(rounds: int) -> str:
     """Return the configuration of a run, in TOML."""

@@ -1,7 +1,5 @@
 """The digests of before whole methods were made of parts: of the runs that are compared."""
 
-from __future__ import annotations
-
 import json
 import runpy
 from pathlib import Path

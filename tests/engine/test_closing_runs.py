@@ -1,7 +1,5 @@
 """Runs with a closing round: as they are, masked, interrupted, by Flower's Ray engine, refused."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

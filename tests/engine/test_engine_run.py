@@ -1,7 +1,5 @@
 """A run that has been ended: nobody waits for it, nothing of it survives, no other is concerned."""
 
-from __future__ import annotations
-
 import importlib
 import threading
 import time

@@ -1,7 +1,5 @@
 """Ensembles and distillation in whole runs with a real network: a few rounds on a few digits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Faults made on purpose: clients that raise, die or hang; an engine that dies."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Flower's engine hands out a round's messages in time proportional to their number."""
 
-from __future__ import annotations
-
 import threading
 from queue import Queue
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs on Ray that are told to end, in a terminal: at once, with nothing lost and nothing left."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Hundreds of rounds, undisturbed and disturbed: the scripts that a person runs, made smaller."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

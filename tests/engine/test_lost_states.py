@@ -1,7 +1,5 @@
 """What a run says when what a client kept is lost, and that whoever does it gets its result."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

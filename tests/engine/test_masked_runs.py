@@ -1,7 +1,5 @@
 """Whole runs whose server learns sums alone, beside runs in which it sees each update."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whole methods with real networks, in this process: a few rounds on a few digits."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a client announces decides nothing about the objects that others send."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

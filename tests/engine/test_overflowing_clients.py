@@ -3,8 +3,6 @@
 No run may end in a traceback, and none before the round is saved that its clients have trained in.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

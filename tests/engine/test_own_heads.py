@@ -1,7 +1,5 @@
 """Clients with tasks and heads of their own in whole runs with small real networks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +71,7 @@ def watched(values: Any, tmp_path_factory: pytest.TempPathFactory) -> Watched:
     asked: list[RecordDict] = []
     replies: list[RecordDict] = []
     tasks: list[LocalTask] = []
-    read, send, train = (
-        updates.read_update,
-        flower_clients.train_content,
-        LocalTrainer.train,
-    )
+    read, send, train = (updates.read_update, flower_clients.train_content, LocalTrainer.train)
 
     def read_and_keep(reply: Any, *given: Any, **more: Any) -> Any:
         replies.append(reply.content)

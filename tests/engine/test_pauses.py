@@ -1,7 +1,5 @@
 """How often a SuperNode looks for work, and Flower's processes for what is on its way."""
 
-from __future__ import annotations
-
 import inspect
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Personal models in whole runs with small real networks, in this process."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,13 +47,7 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     images = rng.integers(0, 256, (80, 16, 16, 1), dtype=np.uint8)
     labels = rng.integers(0, 4, 80)
     labels[:4] = labels[60:64] = np.arange(4)
-    np.savez(
-        path,
-        x_train=images[:60],
-        y_train=labels[:60],
-        x_test=images[60:],
-        y_test=labels[60:],
-    )
+    np.savez(path, x_train=images[:60], y_train=labels[:60], x_test=images[60:], y_test=labels[60:])
     return {
         "dataset": f"npz:{path}",
         "strategy": "hbfl",
@@ -84,9 +76,7 @@ def trainers() -> list[tuple[int, LocalTrainer]]:
 
 @pytest.fixture(scope="module")
 def mixed(
-    values: Any,
-    trainers: list[tuple[int, LocalTrainer]],
-    tmp_path_factory: pytest.TempPathFactory,
+    values: Any, trainers: list[tuple[int, LocalTrainer]], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[RunFolder, list[RecordDict], list[tuple[int, int, LocalTask]]]:
     """Return a run, what clients have sent in it, and (round, client, task) of each training."""
     replies: list[RecordDict] = []

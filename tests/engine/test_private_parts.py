@@ -4,8 +4,6 @@ A new release of either fails here first; the message names the file of ours to 
 public may be used anywhere, everything else only in the files of ``DOORS``.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """Real runs with noise: their ε in the record, a budget that ends them, and no noise at all."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +80,7 @@ def test_epsilon_stands_in_the_record_and_the_budget_ends_the_run(
     assert [told in line for line in folder.warnings()] == [True]
     for entry in folder.rounds():
         assert not any(name.startswith("client/") for name in entry)
-        assert {name for client in entry["per-client"] for name in client} == {
-            "client",
-            "weight",
-        }
+        assert {name for client in entry["per-client"] for name in client} == {"client", "weight"}
         assert entry["num-examples"] == "hidden"
     assert folder.read_json("partition.json").keys() == {"sha256", "whole-sha256"}
     assert figures.create("partition").compose(folder) is None

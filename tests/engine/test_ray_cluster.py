@@ -1,7 +1,5 @@
 """RAY_ADDRESS: a simulation joins a Ray cluster, and leaves it running."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

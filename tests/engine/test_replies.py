@@ -1,7 +1,5 @@
 """Replies over Flower's own grid: too large, late, dripped, and of bytes that make no message."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator

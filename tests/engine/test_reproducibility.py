@@ -1,7 +1,5 @@
 """One seed, one result: in one process, and on Ray with any number of actors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

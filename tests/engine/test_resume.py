@@ -1,7 +1,5 @@
 """A run that is interrupted and gone on with ends as if nothing had happened."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -81,16 +79,8 @@ def interrupt(
 ) -> None:
     """Run until a round is over, its record written or its checkpoint too, and stop there."""
     target = {
-        "record": (
-            round_recorder.RunFolder,
-            "append_round",
-            lambda args: args[1]["round"],
-        ),
-        "checkpoint": (
-            round_recorder.Checkpoints,
-            "save",
-            lambda args: args[1].server_round,
-        ),
+        "record": (round_recorder.RunFolder, "append_round", lambda args: args[1]["round"]),
+        "checkpoint": (round_recorder.Checkpoints, "save", lambda args: args[1].server_round),
     }[where]
     cls, name, number_of = target
     original = getattr(cls, name)

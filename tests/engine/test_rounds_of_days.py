@@ -1,7 +1,5 @@
 """Rounds that take longer than Flower keeps a message by itself."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """The serial grid: one reply at a time, to those who ask for it."""
 
-from __future__ import annotations
-
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 

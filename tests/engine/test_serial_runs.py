@@ -1,7 +1,5 @@
 """Whole runs in this process: every inference, and every setting reaches the clients."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from pathlib import Path

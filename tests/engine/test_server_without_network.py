@@ -1,7 +1,5 @@
 """A server that judges nothing: without TensorFlow, and with the posterior of one that judges."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

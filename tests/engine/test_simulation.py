@@ -1,7 +1,5 @@
 """The command as a user runs it: real images, Ray, everything in the run's folder."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

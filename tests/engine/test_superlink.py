@@ -1,7 +1,5 @@
 """A deployment's SuperLink waits for its database where Flower's would refuse a call."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

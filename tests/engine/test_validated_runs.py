@@ -3,8 +3,6 @@
 What a validation gives is set by the tests where they need rounds to get better and worse.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

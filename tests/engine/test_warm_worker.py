@@ -1,7 +1,5 @@
 """The long-lived process of a client: one for all tasks of a bundle, and another when it dies."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Weights by accuracy in whole runs with a small real network, in this process."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The wheel, installed where there is no checkout: all commands work in any folder."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Features in the plane, and how well their groups are apart."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

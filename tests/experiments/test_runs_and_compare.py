@@ -1,7 +1,5 @@
 """``bfl runs`` and ``bfl compare``: folders of runs, studies, and what is wrong with some."""
 
-from __future__ import annotations
-
 import doctest
 import shutil
 import subprocess
@@ -16,13 +14,7 @@ from bfl.commands.main import main
 from bfl.configuration import resolve
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.experiments import comparison
-from bfl.experiments.comparison import (
-    LOCK,
-    differing_keys,
-    is_written_to,
-    labels,
-    runs_in,
-)
+from bfl.experiments.comparison import LOCK, differing_keys, is_written_to, labels, runs_in
 from bfl.experiments.results import RunFolder, write_evaluation
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.run_folder import METRICS, ROUNDS

@@ -1,7 +1,5 @@
 """What clients say reaches no terminal as it is, and none of it passes for the server's."""
 
-from __future__ import annotations
-
 import pytest
 
 from bfl.federation.client_metrics import CONTINUED, MOST_CHARACTERS, neutralized

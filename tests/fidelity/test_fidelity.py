@@ -1,7 +1,5 @@
 """Numbers of fidelity beside closed forms; methods that are exact, and one that is wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is checked of a posterior, once, and what a manifest knows of point parameters."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from dataclasses import replace

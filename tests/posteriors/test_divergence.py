@@ -1,7 +1,5 @@
 """Kullback-Leibler divergences of diagonal Gaussians."""
 
-from __future__ import annotations
-
 import tracemalloc
 from typing import Any
 

@@ -59,8 +59,7 @@ def test_what_says_nothing_changes_nothing_and_has_no_moments() -> None:
 
 
 @given(
-    st.lists(st.tuples(POSITIVE, st.floats(-1e4, 1e4)), min_size=1, max_size=8),
-    st.floats(0, 0.9),
+    st.lists(st.tuples(POSITIVE, st.floats(-1e4, 1e4)), min_size=1, max_size=8), st.floats(0, 0.9)
 )
 def test_the_greatest_step_keeps_the_share_and_no_greater_one_does(
     pairs: list[tuple[float, float]], share: float

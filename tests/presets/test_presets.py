@@ -81,11 +81,7 @@ def test_federated_bayesian_ensemble_is_that_of_the_paper() -> None:
 def test_a_one_round_ensemble_is_that_of_the_paper() -> None:
     """Section 5.1: 200 local epochs, and the clients' models together at the end."""
     configuration = resolve({"strategy": "one-ensemble"})
-    clients_alone = {
-        "ensemble-samples": 0,
-        "ensemble-average": False,
-        "ensemble-clients": True,
-    }
+    clients_alone = {"ensemble-samples": 0, "ensemble-average": False, "ensemble-clients": True}
     assert configuration.predictive == predictives.create("ensemble", clients_alone)
     assert (configuration.keys.rounds, configuration.keys.local_epochs) == (1, 200)
     assert configuration.refinement.name == "none"

@@ -1,7 +1,5 @@
 """A grid that behaves as Flower's does for real SuperNodes: late, lost, restarted and refused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -3,8 +3,6 @@
 Everything but the solving is the product's: strategy, wire, and what clients keep.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """Clients without TensorFlow that send masked vectors, by the product's own client half."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from types import SimpleNamespace

@@ -4,8 +4,6 @@ All but the training itself is the product's: the states that parts take up and 
 lie, and what travels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path

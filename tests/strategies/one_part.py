@@ -1,7 +1,5 @@
 """Rounds of a method that has one part, with clients whose replies a test makes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A federation without TensorFlow: clients that reply with posteriors of a few numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What moves the pool, and what parts make of arrays that clients send, ends a run in words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any

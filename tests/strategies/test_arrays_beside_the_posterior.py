@@ -1,7 +1,5 @@
 """What a client sends beside its posterior ends no run: it is refused like any other bad update."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """What a part has the server send beside the posterior is what the part declares, or nothing is."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """10,000 fuzzed updates: what reaches the pool is sound, and the rest changes nothing."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Numbers that a client cannot have measured: told, and left out of a round's means."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from flwr.app import RecordDict

@@ -1,7 +1,5 @@
 """What a round's record says of each client: of the accepted updates, with the weights used."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which data a run is made with: those that the server can see, told apart bit for bit."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any

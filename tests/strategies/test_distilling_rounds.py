@@ -1,7 +1,5 @@
 """Rounds of FedBE and V-Distillation: killed while distilling, and what is distilled from what."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +53,7 @@ def test_what_is_distilled_nears_the_ensemble(tmp_path: Path) -> None:
 
 def test_v_distillation_is_fedbe_with_clients_alone_and_sgd(tmp_path: Path) -> None:
     """Bit for bit."""
-    alone = {
-        "ensemble-samples": 0,
-        "ensemble-average": False,
-        "distillation-optimizer": "sgd",
-    }
+    alone = {"ensemble-samples": 0, "ensemble-average": False, "distillation-optimizer": "sgd"}
     fedbe = federation(tmp_path / "fedbe", {"strategy": "fedbe", **alone})
     vanilla = federation(tmp_path / "v", {"strategy": "v-distillation"})
     assert bits(fedbe.run(ROUNDS)) == bits(vanilla.run(ROUNDS))

@@ -1,7 +1,5 @@
 """The end of a run, killed at each of its files: it is finished when all of them are there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

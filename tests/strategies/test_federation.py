@@ -1,7 +1,5 @@
 """Nodes that are late, fail, are lost and come back."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """FedNova as a user would add it: a weighting, what clients send, and the server's step."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Every Strategy is one of Flower's: its start, its wrappers and its mods, with any ClientApp."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from functools import partial

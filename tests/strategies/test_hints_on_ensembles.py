@@ -1,7 +1,5 @@
 """What is said of a run whose samples, or whose student, are not what one would expect."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """A part that does nothing is known by what it says of itself, whatever its name and its class."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar

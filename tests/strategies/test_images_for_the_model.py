@@ -1,7 +1,5 @@
 """Models that take no images as small as the data set's are refused before the start."""
 
-from __future__ import annotations
-
 import pytest
 
 from bfl.configuration import resolve

@@ -1,7 +1,5 @@
 """The ensemble that is judged at the end of a run is that of the posterior which is judged."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

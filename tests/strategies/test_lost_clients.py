@@ -1,7 +1,5 @@
 """SuperNodes that have lost what their clients kept: whether a run can still do without them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A masked round whose server tells one client something else than the others."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

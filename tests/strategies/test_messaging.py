@@ -1,7 +1,5 @@
 """Messages and replies: what is handed on when, and who is asked again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 

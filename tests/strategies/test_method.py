@@ -1,7 +1,5 @@
 """The method's parts are declared once: what is picked, and what a Strategy is made with."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import fields
 

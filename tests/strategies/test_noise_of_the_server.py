@@ -1,7 +1,5 @@
 """The noise that the server adds to the pool of clipped updates."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any

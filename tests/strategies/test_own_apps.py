@@ -1,7 +1,5 @@
 """A ServerApp of one's own and clients of any framework: docs/wire-format.md, run as it stands."""
 
-from __future__ import annotations
-
 import ast
 import re
 from dataclasses import fields

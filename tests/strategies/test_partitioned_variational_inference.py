@@ -7,8 +7,6 @@ r_k ← (1 − ρ) r_k, from 1. Then q = p ∏ L_k^(1 − r_k) after every round
 ρ = 1 that is the exact posterior of the clients pooled so far.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

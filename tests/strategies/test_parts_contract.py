@@ -13,8 +13,6 @@ test_own_heads.py, the server's student in test_ensembles.py, a budget of ε in 
 the best round and the tracker in test_validated_runs.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs on a part of the data: the server gives out positions within it, of the whole data set."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

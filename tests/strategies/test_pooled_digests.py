@@ -6,8 +6,6 @@ Clients and training are NumPy's. The digests depend on the kind of processor an
 are recorded, and elsewhere nothing is compared; ``scripts/bits.py`` compares runs with networks.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Mapping

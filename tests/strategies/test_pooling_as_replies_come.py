@@ -1,7 +1,5 @@
 """Pooling as replies come gives what pooling them together gives, and holds next to nothing."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from typing import Any

@@ -237,11 +237,7 @@ def test_rounds_are_reported() -> None:
 def bad_replies() -> dict[str, Callable[[Posterior], RecordDict]]:
     def wrong(**changes: Any) -> Callable[[Posterior], RecordDict]:
         def reply(received: Posterior) -> RecordDict:
-            good = {
-                "mean": received.mean,
-                "variance": received.variance,
-                "point": received.point,
-            }
+            good = {"mean": received.mean, "variance": received.variance, "point": received.point}
             return bare_reply({**good, **changes}, {"num-examples": 1})
 
         return reply

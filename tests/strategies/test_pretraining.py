@@ -74,12 +74,7 @@ def asked_of_the_node(
     grid = make_grid(make_app(reply), 2)
     configuration = resolve({"pretrain-examples": 200, "pretrain-epochs": epochs, **values})
     pretraining = Pretraining(
-        grid,
-        discover(grid, 2, 10.0),
-        configuration,
-        load_dataset("digits"),
-        accuracy,
-        "",
+        grid, discover(grid, 2, 10.0), configuration, load_dataset("digits"), accuracy, ""
     )
     initial = Posterior(np.zeros(2, np.float32), np.ones(2, np.float32), np.ones(1, np.float32))
     pretraining.run(initial, told)

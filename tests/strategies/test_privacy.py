@@ -1,7 +1,5 @@
 """What a private run refuses, and how its ε and its budget are reckoned."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -189,9 +187,7 @@ def test_each_step_of_the_client_that_makes_most_counts() -> None:
     reckoned = account_of(part, lambda n: [0, 1] if n % 2 else [0], Ledger(None), epochs=3)
     for number in (1, 2, 3):
         assert reckoned.begin(number)
-    assert reckoned.epsilons() == {
-        "example-epsilon": sampled_gaussian_epsilon(1.5, 0.2, 45, 1e-5),
-    }
+    assert reckoned.epsilons() == {"example-epsilon": sampled_gaussian_epsilon(1.5, 0.2, 45, 1e-5)}
 
 
 def test_epochs_are_those_of_the_workload_and_both_units_have_an_account(tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ data together (Bui et al., 2018, property 2; Ashman et al., 2022, property 2.2),
 found by another algorithm from the free energy itself.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a run refuses once it knows its nodes, before the first round."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 Its optimum is known. The clients are the product's but for the gradients, which are exact here.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

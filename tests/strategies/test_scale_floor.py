@@ -1,7 +1,5 @@
 """The floor of standard deviations in a federation: once, after pooling, and told every round."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What every refinement and every predictive keeps to; refused before the first round."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from pathlib import Path

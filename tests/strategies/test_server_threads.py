@@ -1,7 +1,5 @@
 """The threads of the server's network where its bits enter the result, and where they do not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

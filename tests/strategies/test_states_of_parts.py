@@ -1,7 +1,5 @@
 """The server's states of a method's parts: begun empty, and named so that none is another's."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Tables and their sites in a run: who has which rows, and what is refused before round 1."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

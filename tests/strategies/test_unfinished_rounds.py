@@ -1,7 +1,5 @@
 """A round that was pooled and not refined: gone on with by the run that pooled it, and no other."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any

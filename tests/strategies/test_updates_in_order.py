@@ -1,7 +1,5 @@
 """Updates come out in the order of partition ids, as early as they can, and nobody keeps them."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Iterable, Iterator

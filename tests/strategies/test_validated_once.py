@@ -1,7 +1,5 @@
 """A configuration key is validated once on each side, over a whole run."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Clients of a masked round check their weights: what they would refuse is refused beforehand."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """What of a run's configuration and files the server tells its clients."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What clients may say of themselves, and what of it reaches a round's record and its weights."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """This package's clients without TensorFlow: nothing is trained, all else is as it is."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

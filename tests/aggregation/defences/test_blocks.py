@@ -1,7 +1,5 @@
 """Defences work block by block: in bounded memory, and without a trace in what they give."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np

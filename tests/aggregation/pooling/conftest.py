@@ -1,7 +1,5 @@
 """Clients to pool."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

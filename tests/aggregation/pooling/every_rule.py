@@ -1,7 +1,5 @@
 """Every registered pooling rule, and clients pooled by it, for what all rules promise."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A difference of precisions that rounding on the way could have made belongs to no Gaussian."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,18 +1,10 @@
 """What every rule promises of blocks and groups of clients, and what it refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from every_rule import (
-    EVERY,
-    MakeClients,
-    assert_identical,
-    generators,
-    pool_all,
-)
+from every_rule import EVERY, MakeClients, assert_identical, generators, pool_all
 
 from bfl.aggregation.pooling import PoolingRule, pool
 from bfl.errors import PosteriorError

@@ -1,7 +1,5 @@
 """End to end and exact: Bayesian linear regressions on disjoint data, pooled, are that on all."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pytest

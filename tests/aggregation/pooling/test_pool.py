@@ -1,7 +1,5 @@
 """``pool``, apart from any one rule."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """``pool_weighted``: clients that come one by one, with weights that are taken as they are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What every registered pooling rule promises; legitimate exceptions are declared by the rule."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Each pooling rule against its definition: numerical integration, a closed form, another rule."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Population pooling against the literal sampler that it replaces."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pytest

@@ -1,7 +1,5 @@
 """What a rule gives is checked like what a client sends: nothing wrong is mended without a word."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Rates and collected models of a distillation, against what the paper says of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Distillation that cannot be: refused when a configuration is resolved, long before a round."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

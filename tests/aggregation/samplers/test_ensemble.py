@@ -1,7 +1,5 @@
 """Which members an ensemble has, and how their moving statistics stay valid."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Samplers against the moments that the paper gives them, and what every one keeps to."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

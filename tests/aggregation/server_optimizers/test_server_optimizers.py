@@ -6,12 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bfl.aggregation.server_optimizers import (
-    ServerOptimizer,
-    State,
-    StepContext,
-    server_optimizers,
-)
+from bfl.aggregation.server_optimizers import ServerOptimizer, State, StepContext, server_optimizers
 from bfl.posteriors import Posterior
 
 ALL = [server_optimizers.create(name) for name in server_optimizers.names()]

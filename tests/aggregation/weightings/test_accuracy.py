@@ -1,7 +1,5 @@
 """Weights by accuracy, against ones worked out by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

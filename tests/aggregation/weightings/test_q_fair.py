@@ -1,7 +1,5 @@
 """Weights by losses, against the objective whose gradient they give."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

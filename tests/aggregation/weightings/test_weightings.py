@@ -1,7 +1,5 @@
 """Every weighting: what they share, and each against its formula."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import pairwise

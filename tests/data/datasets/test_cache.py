@@ -1,7 +1,5 @@
 """A data set is loaded once, and again when a file that it lies in has been overwritten."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

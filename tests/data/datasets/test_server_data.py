@@ -1,7 +1,5 @@
 """The server's own images: which they are, and that clients and pre-training do without them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

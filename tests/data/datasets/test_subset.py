@@ -1,7 +1,5 @@
 """A part of a data set: its size, its mixture of classes, and that it is always the same."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

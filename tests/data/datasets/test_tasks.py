@@ -1,7 +1,5 @@
 """Several data sets at once, with classes of their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -147,13 +145,7 @@ def test_images_of_the_clients_of_any_task_are_not_the_servers(folder: Path) -> 
     (first, *_) = sorted({*used} - {*by_classes})
     images = dataset.train_images[[first, first]]
     images[1] = 0  # nobody's
-    np.savez(
-        "own.npz",
-        x_train=images,
-        y_train=[0, 1],
-        x_test=images,
-        y_test=[0, 1],
-    )
+    np.savez("own.npz", x_train=images, y_train=[0, 1], x_test=images, y_test=[0, 1])
     theirs = {"weighting": "accuracy", "server-data": "npz:own.npz", "server-examples": 0.0}
     configuration = resolve({**values, **theirs})
     own = server_data(configuration, dataset, 5)

@@ -1,7 +1,5 @@
 """The best round so far, and when no better one is waited for: functions of the rounds' lines."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What clients say of their own models: what is known and possible, and nothing else."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection
 from typing import Any

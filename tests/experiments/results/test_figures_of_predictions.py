@@ -1,7 +1,5 @@
 """Confusion matrix, uncertainty of errors, examples and client curves: what they show is true."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

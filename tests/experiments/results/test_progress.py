@@ -1,7 +1,5 @@
 """A run's progress: lines, a bar in a terminal, and who follows it from outside."""
 
-from __future__ import annotations
-
 import io
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Whose a run's folder is: one run's, and one server's at a time."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -81,10 +79,7 @@ def other_server(tmp_path: Path):
 def test_two_servers_do_not_write_to_one_run(tmp_path: Path, other_server) -> None:
     before = sorted(tmp_path.rglob("*"))
     configuration = resolve({"output-dir": str(tmp_path), "name": "run", "resume": True})
-    with (
-        pytest.raises(ConfigurationError) as caught,
-        open_run(configuration, "run", {}),
-    ):
+    with pytest.raises(ConfigurationError) as caught, open_run(configuration, "run", {}):
         pytest.fail("the folder is another server's")
     assert f"process {other_server.pid} on host {os.uname().nodename}" in str(caught.value)
     assert sorted(tmp_path.rglob("*")) == before

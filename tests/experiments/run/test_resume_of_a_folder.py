@@ -1,7 +1,5 @@
 """What a resume does to the folder of a run: nothing is lost that it cannot make again."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a student learns, with real networks and small images."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys

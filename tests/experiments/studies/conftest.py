@@ -1,7 +1,5 @@
 """The engine that only pretends, in place of those that ``bfl study`` starts."""
 
-from __future__ import annotations
-
 import pytest
 from small_study import PretendingEngine
 

@@ -1,7 +1,5 @@
 """Claims against results in which they hold, do not, or are not decided."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

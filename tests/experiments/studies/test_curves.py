@@ -1,7 +1,5 @@
 """Numbers that a study takes from a run's rounds: the best one, how soon, what pooling did."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

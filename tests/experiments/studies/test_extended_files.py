@@ -1,7 +1,5 @@
 """A study's file that extends others says what they say, but for what it says itself."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 
@@ -150,9 +148,7 @@ def test_a_link_to_a_file_extends_what_is_beside_the_file(written: Path, tmp_pat
     assert read_study(link).base == read_study(path).base
 
 
-def test_another_published_table_lies_next_to_the_file_and_there_may_be_none(
-    written: Path,
-) -> None:
+def test_another_published_table_lies_next_to_the_file_and_there_may_be_none(written: Path) -> None:
     written.write_text(WRITTEN + 'notes = ["three numbers are misprints"]\n')
     path = extending(written, f'{EXTENDS}[published]\nfile = "mine.csv"\n')
     (path.parent / "mine.csv").write_text("strategy,partition,accuracy\nws,iid,0.5\nlp,iid,0.6\n")

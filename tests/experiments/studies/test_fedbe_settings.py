@@ -1,7 +1,5 @@
 """The runs of FedBE's Tables 1 to 9 have the settings that the paper states."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path

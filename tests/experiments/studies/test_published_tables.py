@@ -1,7 +1,5 @@
 """What papers have published: their numbers, and the orders that studies take from them."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 from itertools import product

@@ -1,7 +1,5 @@
 """Studies are expanded as they stand, and refused with one message where they cannot be meant."""
 
-from __future__ import annotations
-
 import doctest
 import re
 from itertools import product

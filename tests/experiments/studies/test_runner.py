@@ -1,19 +1,11 @@
 """All runs are made, whatever becomes of one: skipped, resumed, failed, interrupted; and shown."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from small_study import (
-    PretendingEngine,
-    finish_run,
-    planned,
-    quiet_console,
-    scaled_study,
-)
+from small_study import PretendingEngine, finish_run, planned, quiet_console, scaled_study
 
 from bfl.errors import RunError
 from bfl.experiments.results.run_folder import RunFolder

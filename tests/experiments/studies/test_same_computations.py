@@ -1,7 +1,5 @@
 """Runs of a study that are one computation are made once."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A reduction changes what it says and nothing else, and says so."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

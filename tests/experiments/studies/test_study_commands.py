@@ -1,7 +1,5 @@
 """``bfl study``, ``bfl table``, ``bfl plot``: refused before the first run, or made to the end."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -218,12 +216,7 @@ def test_what_is_no_study_is_refused(command: str, tmp_path: Path, capsys: Outpu
     ],
 )
 def test_a_number_of_a_round_that_is_not_evaluated_is_refused(
-    rounds: int,
-    every: int,
-    scale: str,
-    said: str,
-    tmp_path: Path,
-    capsys: Output,
+    rounds: int, every: int, scale: str, said: str, tmp_path: Path, capsys: Output
 ) -> None:
     """Before the first run; with fewer rounds than the file's the column is empty."""
     path = tmp_path / "study.toml"

@@ -1,7 +1,5 @@
 """A study's figures: which curves, which panels, which bands."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,9 +135,7 @@ def test_numbers_are_means_with_each_seeds_own(tmp_path: Path) -> None:
     assert len({container.lines[0].get_ydata()[0] for container in iid.containers}) == 4
 
 
-def test_numbers_of_clients_are_means_over_the_seeds_client_by_client(
-    whole: Made,
-) -> None:
+def test_numbers_of_clients_are_means_over_the_seeds_client_by_client(whole: Made) -> None:
     figure = figure_of("client-numbers", overlay(*whole))
     for panel, axes in enumerate(figure.axes):
         assert [bar.get_label() for bar in axes.containers] == ["WS", "NWA"]
@@ -195,9 +191,7 @@ def test_clients_without_a_number_are_drawn_by_another_one(tmp_path: Path) -> No
         study_figures.create("client-numbers", settings | other)
 
 
-def test_retention_curves_have_a_line_of_panels_for_each_uncertainty(
-    whole: Made,
-) -> None:
+def test_retention_curves_have_a_line_of_panels_for_each_uncertainty(whole: Made) -> None:
     figure = figure_of("retention-curves", overlay(*whole))
     assert len(figure.axes) == 3 * 2
     ws, nwa = figure.axes[1].lines

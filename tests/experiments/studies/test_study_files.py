@@ -1,7 +1,5 @@
 """The studies that come with the project: sound, complete, and as the papers have them."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Results of runs: kept, gathered, put together of several machines, and refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
@@ -9,14 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_study import (
-    STUDY,
-    PretendingEngine,
-    bfl,
-    made_up_result,
-    scaled_study,
-    write_study,
-)
+from small_study import STUDY, PretendingEngine, bfl, made_up_result, scaled_study, write_study
 
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError, DataError

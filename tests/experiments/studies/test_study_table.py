@@ -1,7 +1,5 @@
 """The table's numbers, against numbers computed by hand, and its formats."""
 
-from __future__ import annotations
-
 import csv
 import io
 import tomllib
@@ -10,14 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_study import (
-    STUDY,
-    finish_run,
-    finished_study,
-    made_up_result,
-    planned,
-    scaled_study,
-)
+from small_study import STUDY, finish_run, finished_study, made_up_result, planned, scaled_study
 
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.columns import Column

@@ -1,7 +1,5 @@
 """Live logging: each round once, and no failure of a log ends a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -80,10 +78,7 @@ def test_a_log_that_fails_is_told_once_and_the_run_goes_on(failing: str) -> None
 
 def test_a_run_that_is_interrupted_is_not_logged_as_finished() -> None:
     tracking = Remembered()
-    with (
-        pytest.raises(KeyboardInterrupt),
-        LiveLog(tracker(tracking), RUN, [], pytest.fail),
-    ):
+    with pytest.raises(KeyboardInterrupt), LiveLog(tracker(tracking), RUN, [], pytest.fail):
         raise KeyboardInterrupt
     assert tracking.called == [("close", False)]
 

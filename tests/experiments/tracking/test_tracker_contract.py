@@ -1,7 +1,5 @@
 """What every tracker keeps to that needs nothing but the run's folder."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Each tracker against local files, read back with its package's own reader or messages."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Sending back what was received: what it does to weightings that trust the nearest."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

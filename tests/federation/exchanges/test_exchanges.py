@@ -1,7 +1,5 @@
 """How clients' posteriors travel: what every exchange keeps of them, and what it refuses."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar

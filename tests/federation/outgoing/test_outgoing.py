@@ -1,7 +1,5 @@
 """What an update is on its way out: clipped to the bound, noised as said, or the same bits."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

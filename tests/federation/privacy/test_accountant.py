@@ -1,7 +1,5 @@
 """ε against closed forms, against another accountant, and against what it must not be."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

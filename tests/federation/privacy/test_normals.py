@@ -1,7 +1,5 @@
 """The system's normal numbers: the distribution, and tails that nothing cuts off."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pytest

@@ -1,7 +1,5 @@
 """Secure aggregation with clients in memory, who drop out and are lied to as told."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is promised of rounding holds where the clients of most weight drop out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

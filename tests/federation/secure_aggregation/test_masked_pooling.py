@@ -1,7 +1,5 @@
 """A rule's statistics as whole numbers modulo 2⁶⁴: sums exact, pooled posteriors within bounds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -30,10 +28,7 @@ RULES = [c.name for c in pooling_rules.classes() if "sums" in c().has()]
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30),
-    st.floats(1.0, 1e3),
-)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30), st.floats(1.0, 1e3))
 def test_sums_are_exact_and_off_by_rounding_alone(numbers, slack):
     exponent = exponent_for(slack * sum(map(abs, numbers)))
     elements = [encoded(np.array([x]), exponent) for x in numbers]

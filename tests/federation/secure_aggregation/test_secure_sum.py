@@ -1,7 +1,5 @@
 """The protocol: its sum, clients that drop out, servers that lie, and what a vector gives away."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

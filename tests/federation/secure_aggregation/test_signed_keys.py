@@ -1,7 +1,5 @@
 """Keys of a round that are signed with the nodes' keys, and a server that puts others there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

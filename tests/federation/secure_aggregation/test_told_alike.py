@@ -1,7 +1,5 @@
 """A server that tells one client something else than the others learns nothing of its vector."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """Clients whose shares are wrong: no sum that is none, and who is at fault alone is left out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

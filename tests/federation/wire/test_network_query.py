@@ -1,7 +1,5 @@
 """What a client may say of its network's parameters, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, get_args
 

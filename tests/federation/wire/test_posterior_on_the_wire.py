@@ -1,7 +1,5 @@
 """Posteriors as records: Flower's own bytes, read without a copy, whatever a client may send."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

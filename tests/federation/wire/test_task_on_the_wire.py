@@ -1,7 +1,5 @@
 """A task as a record: what has its default is left out, and nothing else is lost."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord

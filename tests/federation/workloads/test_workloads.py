@@ -1,7 +1,5 @@
 """Every registered workload: local epochs as a function of the seed, the round and the client."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from types import SimpleNamespace
@@ -126,10 +124,6 @@ def test_a_client_trains_for_its_own_epochs_whatever_the_method(
             context = Context(run, 1, node, RecordDict(), {})
             assert "enough" in str(client_app.train(message, context).error.reason)
     expected = table(
-        workloads.create("slow-share", {"slow-share": 0.7}),
-        seed=4,
-        rounds=2,
-        clients=5,
-        epochs=50,
+        workloads.create("slow-share", {"slow-share": 0.7}), seed=4, rounds=2, clients=5, epochs=50
     )
     assert asked == expected.ravel().tolist()

@@ -1,7 +1,5 @@
 """SCAFFOLD on quadratics, whose optimum and whose fixed point under averaging are known."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

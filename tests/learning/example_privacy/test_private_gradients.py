@@ -1,7 +1,5 @@
 """How batches are drawn, gradients bounded and sums noised, without a network."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

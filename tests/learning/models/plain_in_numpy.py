@@ -1,7 +1,5 @@
 """The forward pass of plain networks, written out in NumPy, and what their tests build."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -86,7 +86,6 @@ def test_sums_are_float32_where_activations_are_bfloat16():
 
 def test_groups_that_do_not_divide_the_channels_are_refused():
     with pytest.raises(
-        ConfigurationError,
-        match=r"normalization-groups is 3; allowed: .* 'resnet': 1, 2, 4, 8, 16",
+        ConfigurationError, match=r"normalization-groups is 3; allowed: .* 'resnet': 1, 2, 4, 8, 16"
     ):
         resolve({"normalization": "group", "normalization-groups": 3})

@@ -27,10 +27,7 @@ KINDS = ("convolution", "dense")
 
 def make_layer(kind, padding="same"):
     """Return a built layer with random parameters, and these: means and σ of kernel and bias."""
-    from bfl.learning.networks.layers import (
-        ReparameterizedConvolution2D,
-        ReparameterizedDense,
-    )
+    from bfl.learning.networks.layers import ReparameterizedConvolution2D, ReparameterizedDense
 
     if kind == "dense":
         layer = ReparameterizedDense(4)

@@ -1,7 +1,5 @@
 """σ = ε + softplus(ρ) and its inverse."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -93,12 +93,7 @@ def arrays_of(posterior: Posterior) -> dict[str, Any]:
 
 
 def train(
-    trainer: Any,
-    *,
-    epochs: int = 2,
-    state: Any = None,
-    round_: int = 1,
-    scale: float | None = None,
+    trainer: Any, *, epochs: int = 2, state: Any = None, round_: int = 1, scale: float | None = None
 ) -> Any:
     personal = trainer.companion and PersonalTask(
         state=arrays_of(start_of(trainer.companion.network, 2)) if state is None else state,

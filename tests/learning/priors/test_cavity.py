@@ -4,8 +4,6 @@ The clients' own problem is solved exactly here, in closed form, from the quadra
 ``CavityPrior`` gives; everything else is the product's: factors, commits, pooling, damping.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

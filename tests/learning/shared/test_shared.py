@@ -1,7 +1,5 @@
 """Which parameters travel, of every choice, on manifests written by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

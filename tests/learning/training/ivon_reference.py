@@ -5,8 +5,6 @@ Needs PyTorch and ivon-opt, on which bfl does not rest:
     python tests/learning/training/ivon_reference.py
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

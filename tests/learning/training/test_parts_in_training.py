@@ -4,15 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from one_layer import (
-    BATCH,
-    IMAGES,
-    LABELS,
-    posterior_of,
-    task_of,
-    train,
-    trainer_of,
-)
+from one_layer import BATCH, IMAGES, LABELS, posterior_of, task_of, train, trainer_of
 
 from bfl.federation.parts import Arrays
 from bfl.learning.corrections import corrections

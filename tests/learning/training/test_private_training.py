@@ -1,7 +1,5 @@
 """Private training against what can be worked out: sums, their sensitivity, noise, and no noise."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any

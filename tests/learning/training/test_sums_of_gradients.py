@@ -1,7 +1,5 @@
 """A gradient of many parts is a sum of two again and again: the same bits in every process."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
