@@ -137,7 +137,7 @@ def mutated(content: bytes, random: np.random.Generator) -> bytes:
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_mutations_are_read_or_refused(tmp_path: Path, kind: str) -> None:
+def test_mutations_are_read_or_refused(tmp_path, kind):
     warnings.simplefilter("ignore")
     random, right = np.random.default_rng(1), 0
     for compressed in (False, True):
@@ -166,9 +166,7 @@ def test_mutations_are_read_or_refused(tmp_path: Path, kind: str) -> None:
         if value.shape != right.shape
     ],
 )
-def test_what_a_closing_has_found_goes_together(
-    tmp_path: Path, name: str, wrong: np.ndarray | None
-) -> None:
+def test_what_a_closing_has_found_goes_together(tmp_path, name, wrong):
     changed = {**ARRAYS["closing"], name: wrong}
     if wrong is None:
         del changed[name]
@@ -244,7 +242,7 @@ DAMAGES: dict[str, Callable[[str], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damages_are_refused_by_every_reader(tmp_path: Path, damage: str) -> None:
+def test_damages_are_refused_by_every_reader(tmp_path, damage):
     for kind, reader in READERS.items():
         if (kind, damage) == ("snapshot", "nothing"):
             continue  # a state without arrays is a state
@@ -254,7 +252,7 @@ def test_damages_are_refused_by_every_reader(tmp_path: Path, damage: str) -> Non
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
+def test_what_is_no_file_is_refused(tmp_path, kind):
     path = write(tmp_path, kind, b"")
     path.unlink()
     for make in (os.mkfifo, os.mkdir):
@@ -267,7 +265,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
             READERS[kind](path)
 
 
-def test_a_sound_snapshot_of_something_else_is_no_checkpoint(tmp_path: Path) -> None:
+def test_a_sound_snapshot_of_something_else_is_no_checkpoint(tmp_path):
     checkpoints = Checkpoints(RunFolder(tmp_path))
     (tmp_path / CHECKPOINTS).mkdir()
     for arrays in ({}, {"posterior.mean": np.array(["a"]), "posterior.variance": np.zeros(1)}):
@@ -276,7 +274,7 @@ def test_a_sound_snapshot_of_something_else_is_no_checkpoint(tmp_path: Path) -> 
             checkpoints.latest()
 
 
-def test_other_orders_are_the_same_arrays(tmp_path: Path) -> None:
+def test_other_orders_are_the_same_arrays(tmp_path):
     given = np.arange(24, dtype=">i4").reshape(2, 3, 4)
     np.savez(tmp_path / "some.npz", c=given, f=np.asfortranarray(given), scalar=np.array(3, ">f8"))
     with open_arrays(tmp_path / "some.npz") as arrays:
@@ -290,7 +288,7 @@ def test_other_orders_are_the_same_arrays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "member", [promises(f"({2**31},)"), b"\x93NUMPY\x02\x00\0\0\0\x04" + bytes(2**26)]
 )
-def test_nothing_is_allocated_for_what_a_header_promises(tmp_path: Path, member: bytes) -> None:
+def test_nothing_is_allocated_for_what_a_header_promises(tmp_path, member):
     path = write(tmp_path, "images", with_member("images", member))
     tracemalloc.start()
     try:
@@ -301,9 +299,7 @@ def test_nothing_is_allocated_for_what_a_header_promises(tmp_path: Path, member:
         tracemalloc.stop()
 
 
-def test_arrays_are_read_only_if_memory_holds_them_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arrays_are_read_only_if_memory_holds_them_together(tmp_path, monkeypatch):
     path = write(tmp_path, "data", packed(ARRAYS["data"]))
     for most, read in ((2 * IMAGES.nbytes + 2 * LABELS.nbytes, True), (2 * IMAGES.nbytes, False)):
         monkeypatch.setattr(archives, "memory_bytes", lambda most=most: most)
@@ -312,7 +308,7 @@ def test_arrays_are_read_only_if_memory_holds_them_together(
 
 
 @pytest.mark.parametrize("code", [0xD800, 0xDFFF, 0x110000, 2**31 - 1])
-def test_numbers_that_are_no_characters_are_refused(tmp_path: Path, code: int) -> None:
+def test_numbers_that_are_no_characters_are_refused(tmp_path, code):
     for name in ("class_names", "y_train"):
         texts = {"y_train": np.array(list("abca")), "y_test": np.array(list("abca"))}
         given = {**ARRAYS["data"], **texts, "class_names": np.array(list("abc"))}
@@ -324,7 +320,7 @@ def test_numbers_that_are_no_characters_are_refused(tmp_path: Path, code: int) -
 
 @pytest.mark.skipif(sys.platform != "linux", reason="measures the memory of a process")
 @pytest.mark.parametrize("name", ["other", "mean", "manifest", "metric"])
-def test_a_small_file_does_not_fill_the_memory(tmp_path: Path, name: str) -> None:
+def test_a_small_file_does_not_fill_the_memory(tmp_path, name):
     """256 MB of zeros are 0.3 MB in a zip file."""
     zeros = np.zeros(2**26, np.float32)
     bomb = zeros.view("<U67108864").reshape(()) if name in ("manifest", "metric") else zeros

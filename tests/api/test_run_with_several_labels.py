@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -28,9 +27,7 @@ def labelled(number: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn_figures")
-def test_labels_are_learnt_from_rows_and_predicted_for_a_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_labels_are_learnt_from_rows_and_predicted_for_a_table(tmp_path, monkeypatch, capsys):
     rows, labels = labelled(300)
     keys = {**KEYS, "rounds": 2, "local_epochs": 25, "prior_scale": 0.1}
     result = bfl.run(data=(rows, labels), output_dir=str(tmp_path), **keys)
@@ -58,7 +55,7 @@ def test_labels_are_learnt_from_rows_and_predicted_for_a_table(
         np.testing.assert_array_equal(written["predicted"], predicted.predicted)
 
 
-def test_columns_of_a_table_are_its_labels(tmp_path: Path) -> None:
+def test_columns_of_a_table_are_its_labels(tmp_path):
     rows, labels = labelled(50)
     names = ["urban", "water", "label of all"]
     frame = pd.DataFrame(rows).assign(**dict(zip(names, labels.T, strict=True)))
@@ -82,7 +79,7 @@ def test_columns_of_a_table_are_its_labels(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn_figures")
-def test_labels_of_images(tmp_path: Path) -> None:
+def test_labels_of_images(tmp_path):
     generator = np.random.default_rng(0)
     images = generator.integers(0, 255, (60, 8, 8), np.uint8)
     labels = np.stack([images[:, :4].mean((1, 2)) > 127, images.mean((1, 2)) > 127], axis=1)
@@ -141,12 +138,12 @@ def test_labels_of_images(tmp_path: Path) -> None:
         ("partition", "step-overlapping"),
     ],
 )
-def test_what_is_for_classes_is_refused(key: str, value: str) -> None:
+def test_what_is_for_classes_is_refused(key, value):
     keys = {"task": "multi-label", "dataset": "table:any.csv", key: value}
     with pytest.raises(ConfigurationError, match=f"task is 'multi-label' and {key} is '{value}'"):
         resolve(keys, check_data=False)
 
 
-def test_a_data_set_with_a_class_each_is_refused() -> None:
+def test_a_data_set_with_a_class_each_is_refused():
     with pytest.raises(BflError, match="task is 'multi-label' and dataset is 'digits'"):
         load_dataset("digits", reading=Reading(task="multi-label"))

@@ -12,7 +12,7 @@ from bfl.configuration.component_slots import SLOTS, base_of
 from bfl.errors import ConfigurationError
 from bfl.federation.parts import Arrays, DeclaredArray, Trained, TwoSidedPart
 from bfl.federation.wire import TrainTask
-from bfl.learning.corrections import Correction, NoCorrection, corrections
+from bfl.learning.corrections import NoCorrection, corrections
 from bfl.learning.corrections.scaffold import Scaffold
 from bfl.posteriors import Posterior
 from clients.options import CorrectsGradients
@@ -66,9 +66,7 @@ def refused(part: TwoSidedPart) -> str:
         ({"path": [0.0, 0.0, 0.0]}, "the array 'path' as float64 (3,)"),
     ],
 )
-def test_what_is_sent_beside_a_posterior_is_what_is_declared(
-    sent: Arrays, problem: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_sent_beside_a_posterior_is_what_is_declared(sent, problem, monkeypatch):
     assert concluded(Declaring())[0].keys() == {"path"}
     monkeypatch.setattr(Declaring, "sent", sent)
     said = refused(Declaring())
@@ -76,15 +74,13 @@ def test_what_is_sent_beside_a_posterior_is_what_is_declared(
     assert said.endswith("its declared_replies have 'path' as float32 (3,)")
 
 
-def test_training_that_has_diverged_is_the_servers_to_refuse(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_training_that_has_diverged_is_the_servers_to_refuse(monkeypatch):
     """It counts it, and tells which values: see tests/strategies."""
     monkeypatch.setattr(Declaring, "sent", {"path": np.full(3, np.nan, np.float32)})
     assert np.isnan(concluded(Declaring())[0]["path"]).all()
 
 
-def test_what_is_kept_has_a_name_to_be_kept_under(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_has_a_name_to_be_kept_under(monkeypatch):
     monkeypatch.setattr(Declaring, "kept", {"momentum": ZEROS})
     assert "keeps momentum on its client and has no name" in refused(Declaring())
     assert concluded(Named())[1].keys() == {"part.named.momentum"}
@@ -93,10 +89,10 @@ def test_what_is_kept_has_a_name_to_be_kept_under(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("kind", OF_PARTS, ids=lambda kind: kind.key)
-def test_no_part_of_any_kind_sends_what_it_has_not_declared(kind: Any) -> None:
+def test_no_part_of_any_kind_sends_what_it_has_not_declared(kind):
     base: Any = type(kind.pick(kind.default, {})[0])
 
-    class Talkative(base):  # type: ignore[misc]
+    class Talkative(base):
         def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
             return {"examples": np.array([float(trained.examples)])}, state
 
@@ -126,9 +122,7 @@ class HiddenGradient(Scaffold):
     ("part", "more", "hidden"),
     [(Hidden, {}, "sent-beside"), (HiddenGradient, {"scaffold-option": "I"}, "full-gradient")],
 )
-def test_a_part_hides_nothing_from_those_that_it_does_not_go_with(
-    part: type[Correction], more: dict[str, Any], hidden: str
-) -> None:
+def test_a_part_hides_nothing_from_those_that_it_does_not_go_with(part, more, hidden):
     """Privacy, for one, which it would break."""
     given = {"strategy": "scaffold", **more}
     corrections.register(part.name)(part)
@@ -159,9 +153,7 @@ class Leaning(NoCorrection):
         ({"mean": ZEROS[:1], "point": ZEROS[:2]}, "the array 'mean' as float32 (1,)"),
     ],
 )
-def test_what_is_added_to_gradients_is_a_mean_and_a_point(
-    added: Arrays, problem: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_added_to_gradients_is_a_mean_and_a_point(added, problem, monkeypatch):
     """Refused where training would leave it out, or fail in words of its own."""
     asked: Any = SimpleNamespace(
         configuration=replace(resolve({}), correction=Leaning()),

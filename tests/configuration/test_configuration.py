@@ -7,7 +7,6 @@ import tomli_w
 from choosing import going_with, parts_of_all_keys, word_of
 
 from bfl.configuration import default_values, resolve, unset_values
-from bfl.configuration.component_slots import ComponentSlot
 from bfl.configuration.pairs import parse_pairs
 from bfl.configuration.settings import in_sections
 from bfl.configuration.sources import flatten, is_study, read_run_config, read_toml
@@ -17,7 +16,7 @@ from bfl.experiments.results.run_folder import RunFolder
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def test_flower_knows_all_keys_as_not_given() -> None:
+def test_flower_knows_all_keys_as_not_given():
     """`flwr run` refuses keys that do not stand in pyproject.toml; `bfl keys --toml` prints them.
 
     flower-simulation and studies take all keys, declared there or not.
@@ -30,7 +29,7 @@ def test_flower_knows_all_keys_as_not_given() -> None:
     assert not missing, f"pyproject.toml lacks, in [tool.flwr.app.config]:\n{lines}"
 
 
-def test_the_contract_of_the_keys() -> None:
+def test_the_contract_of_the_keys():
     contract = (
         "dataset partition shards-per-client alpha model inference strategy weighting prior "
         "prior-scale rounds local-epochs batch-size learning-rate lr-decay lr-silent-rounds "
@@ -59,7 +58,7 @@ def test_the_contract_of_the_keys() -> None:
         ("dwc", "distributed-weight-consolidation"),
     ],
 )
-def test_strategies_go_by_full_name_and_alias(spelling: str, name: str) -> None:
+def test_strategies_go_by_full_name_and_alias(spelling, name):
     assert resolve({"strategy": spelling}).pooling.name == name
     assert resolve({"strategy": name}).pooling.name == name
 
@@ -71,12 +70,12 @@ def test_strategies_go_by_full_name_and_alias(spelling: str, name: str) -> None:
         for kind, component in parts_of_all_keys()
     ],
 )
-def test_every_registered_word_resolves(kind: ComponentSlot, name: str) -> None:
+def test_every_registered_word_resolves(kind, name):
     word = word_of(kind, name)
     assert resolve({**going_with(kind.key, word), kind.key: word}).values[kind.key] == word
 
 
-def test_the_values_of_a_configuration_resolve_to_it_again() -> None:
+def test_the_values_of_a_configuration_resolve_to_it_again():
     given = {
         "strategy": "ppa",
         "population-size": 77,
@@ -93,11 +92,11 @@ def test_the_values_of_a_configuration_resolve_to_it_again() -> None:
         **given,
         "strategy": "population-pooling",
     }
-    assert configuration.architecture.depth == 32  # type: ignore[attr-defined]
+    assert configuration.architecture.depth == 32
 
 
-def test_a_whole_number_does_for_a_number() -> None:
-    assert resolve({"partition": "dirichlet", "alpha": 5}).partition.alpha == 5.0  # type: ignore[attr-defined]
+def test_a_whole_number_does_for_a_number():
+    assert resolve({"partition": "dirichlet", "alpha": 5}).partition.alpha == 5.0
 
 
 REFUSED: list[tuple[dict[str, Any], list[str]]] = [
@@ -161,7 +160,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("values", "words"), REFUSED, ids=lambda v: str(v)[:60])
-def test_what_is_refused_is_explained(values: dict[str, Any], words: list[str]) -> None:
+def test_what_is_refused_is_explained(values, words):
     with pytest.raises(ConfigurationError) as caught:
         resolve(values)
     for word in words:
@@ -175,11 +174,11 @@ FILES = [
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
-def test_every_configuration_file_resolves(path: Path) -> None:
+def test_every_configuration_file_resolves(path):
     resolve(read_run_config([str(path)]), check_data=False)
 
 
-def test_pairs_are_read_as_toml() -> None:
+def test_pairs_are_read_as_toml():
     text = (
         """strategy="conflation" rounds=3 alpha=0.5 flag=true name='a b' dataset="npz:/x y.npz" """
     )
@@ -202,12 +201,12 @@ def test_pairs_are_read_as_toml() -> None:
         ('name="open', "key=value"),
     ],
 )
-def test_bad_pairs_are_explained(text: str, word: str) -> None:
+def test_bad_pairs_are_explained(text, word):
     with pytest.raises(ConfigurationError, match=word):
         parse_pairs(text)
 
 
-def test_files_and_pairs_mix_and_later_ones_win(tmp_path: Path) -> None:
+def test_files_and_pairs_mix_and_later_ones_win(tmp_path):
     path = tmp_path / "c.toml"
     path.write_text('rounds = 4\n[nested]\nkey = "v"\n', encoding="utf-8")
     assert read_run_config([str(path), "seed=3"]) == {"rounds": 4, "nested.key": "v", "seed": 3}
@@ -225,7 +224,7 @@ def test_files_and_pairs_mix_and_later_ones_win(tmp_path: Path) -> None:
         read_run_config([str(path)])
 
 
-def test_a_runs_own_configuration_is_taken_without_its_name(tmp_path: Path) -> None:
+def test_a_runs_own_configuration_is_taken_without_its_name(tmp_path):
     """Its folder may have an equals sign in its name, as a study's runs could."""
     folder = tmp_path / "alpha=0.5"
     values = {"rounds": 4, "name": "first", "resume": True}
@@ -238,7 +237,7 @@ def test_a_runs_own_configuration_is_taken_without_its_name(tmp_path: Path) -> N
     assert read_run_config([str(tmp_path / "config.toml")]) == {"name": "mine"}
 
 
-def test_a_file_may_have_its_keys_in_sections(tmp_path: Path) -> None:
+def test_a_file_may_have_its_keys_in_sections(tmp_path):
     """Each in its own, or at the top: wherever one stands, it is the same key."""
     path, values = tmp_path / "config.toml", default_values()
     tables = in_sections(values)
@@ -258,11 +257,11 @@ def test_a_file_may_have_its_keys_in_sections(tmp_path: Path) -> None:
             resolve(read_run_config([str(path)]))
 
 
-def test_nested_tables_become_dotted_keys() -> None:
+def test_nested_tables_become_dotted_keys():
     assert flatten({"a": {"b": {"c": 1}}, "d": 2}) == {"a.b.c": 1, "d": 2}
 
 
-def test_relative_data_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_data_become_absolute(tmp_path, monkeypatch):
     """Ray actors and SuperNodes may run in another folder."""
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "mine.npz").write_bytes(b"")
@@ -273,7 +272,7 @@ def test_relative_data_become_absolute(tmp_path: Path, monkeypatch: pytest.Monke
     assert resolve({"dataset": "npz:mine.npz"}, check_data=False).keys.dataset == "npz:mine.npz"
 
 
-def test_model_that_cannot_be_compiled_is_not_told_to_be() -> None:
+def test_model_that_cannot_be_compiled_is_not_told_to_be():
     resolve({"model": "convolutional", "jit": "auto"})
     resolve({"model": "resnet8", "jit": "on"})
     with pytest.raises(ConfigurationError, match=r"jit 'on' needs .* 'convolutional'.*resnet"):

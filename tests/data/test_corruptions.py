@@ -1,7 +1,5 @@
 """Corruptions grow with their strength, and foreign sources have names of their own."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -17,7 +15,7 @@ every = pytest.mark.parametrize("name", CORRUPTIONS)
 
 
 @every
-def test_images_are_further_from_their_own_at_greater_strength(name: str) -> None:
+def test_images_are_further_from_their_own_at_greater_strength(name):
     before = IMAGES.copy()
     shown = [corrupted(IMAGES, name, strength) for strength in STRENGTHS]
     away = [np.abs(each.astype(float) - IMAGES).mean() for each in shown]
@@ -29,7 +27,7 @@ def test_images_are_further_from_their_own_at_greater_strength(name: str) -> Non
 
 
 @every
-def test_an_image_is_corrupted_in_each_channel_alone_and_whatever_its_shape(name: str) -> None:
+def test_an_image_is_corrupted_in_each_channel_alone_and_whatever_its_shape(name):
     wide = resized(IMAGES, 12, 9)
     assert corrupted(wide, name, 3).shape == wide.shape
     if name != "noise":
@@ -38,7 +36,7 @@ def test_an_image_is_corrupted_in_each_channel_alone_and_whatever_its_shape(name
         )
 
 
-def test_what_the_strengths_are() -> None:
+def test_what_the_strengths_are():
     grey = np.full((50, 20, 20, 1), 128, np.uint8)
     assert corrupted(grey, "noise", 1).std() == pytest.approx(0.08 * 255, rel=0.02)
     for name in ("blur", "contrast", "rotation"):
@@ -52,18 +50,18 @@ def test_what_the_strengths_are() -> None:
 
 
 @pytest.mark.parametrize("given", ["nose", "noise+noise", "none+noise", "noise,blur"])
-def test_unknown_corruptions_are_refused(given: str) -> None:
+def test_unknown_corruptions_are_refused(given):
     with pytest.raises(ConfigurationError, match="corruptions is"):
         resolve({"corruptions": given})
 
 
-def test_names_of_corruptions() -> None:
+def test_names_of_corruptions():
     assert corruption_names("none") == []
     assert corruption_names("blur + noise") == ["blur", "noise"]
 
 
 @pytest.mark.parametrize("key", ["ood-dataset", "corruptions"])
-def test_clients_with_heads_of_their_own_leave_nothing_to_judge(key: str) -> None:
+def test_clients_with_heads_of_their_own_leave_nothing_to_judge(key):
     word = {"ood-dataset": "rotated", "corruptions": "noise"}[key]
     heads = {"shared": "body", "evaluated-by": "clients"}
     resolve(heads)
@@ -73,7 +71,7 @@ def test_clients_with_heads_of_their_own_leave_nothing_to_judge(key: str) -> Non
         resolve({"server-evaluates": False, key: word})
 
 
-def test_foreign_archives_have_their_own_names(tmp_path: Path) -> None:
+def test_foreign_archives_have_their_own_names(tmp_path):
     labels, names = np.arange(20) % 2, ("a", "b", "more/a", "rotated")
     for level, name in enumerate(names):
         path = tmp_path / f"{name}.npz"

@@ -17,9 +17,7 @@ PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "api.md"
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_page_runs_as_it_stands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_runs_as_it_stands(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     blocks = re.findall(r"```(python|sh)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
@@ -48,9 +46,7 @@ def test_the_page_runs_as_it_stands(
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_notebook_runs_from_top_to_bottom(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_notebook_runs_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     for cell in json.loads(PAGE.with_name("quickstart.ipynb").read_text("utf-8"))["cells"]:
@@ -62,7 +58,7 @@ def test_the_notebook_runs_from_top_to_bottom(
     assert names["other"].configuration["closing"] == "bayesian-head+feature-density"
 
 
-def test_the_page_names_all_figures_of_its_own_and_no_other() -> None:
+def test_the_page_names_all_figures_of_its_own_and_no_other():
     from bfl.experiments.results.figures import figures
 
     table = PAGE.read_text(encoding="utf-8").split("| figure | content |")[1]

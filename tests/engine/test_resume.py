@@ -99,19 +99,13 @@ def interrupt(
 @pytest.mark.parametrize("where", ["record", "checkpoint"])
 @pytest.mark.parametrize("after", [1, 3, ROUNDS])
 def test_an_interrupted_run_ends_as_if_nothing_had_happened(
-    after: int,
-    where: str,
-    uninterrupted: RunFolder,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    after, where, uninterrupted, tmp_path, monkeypatch
+):
     interrupt(monkeypatch, tmp_path / "run", after, where)
     assert same(run(tmp_path / "run", resume=True), uninterrupted)
 
 
-def test_a_damaged_checkpoint_costs_one_round(
-    uninterrupted: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_checkpoint_costs_one_round(uninterrupted, tmp_path, monkeypatch):
     interrupt(monkeypatch, tmp_path / "run", 3, "checkpoint")
     last = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
     last.write_bytes(last.read_bytes()[:-100])
@@ -120,9 +114,7 @@ def test_a_damaged_checkpoint_costs_one_round(
     assert same(folder, uninterrupted)
 
 
-def test_two_damaged_checkpoints_cost_all_rounds_and_no_more(
-    uninterrupted: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_damaged_checkpoints_cost_all_rounds_and_no_more(uninterrupted, tmp_path, monkeypatch):
     """The first checkpoint of the new try is there to go on from, beside the damaged ones."""
     interrupt(monkeypatch, tmp_path / "run", 3, "checkpoint")
     damaged = list((tmp_path / "run" / "checkpoints").iterdir())
@@ -132,14 +124,11 @@ def test_two_damaged_checkpoints_cost_all_rounds_and_no_more(
     with pytest.warns(UserWarning, match="is damaged"):
         interrupt(monkeypatch, tmp_path / "run", 1, "checkpoint", resume=True)
     latest = Checkpoints(RunFolder(tmp_path / "run")).latest()
-    assert latest is not None
     assert latest.server_round == 1
     assert same(run(tmp_path / "run", resume=True), uninterrupted)
 
 
-def test_a_second_server_is_refused_while_the_first_one_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_server_is_refused_while_the_first_one_writes(tmp_path, monkeypatch):
     refused = []
     append = round_recorder.RunFolder.append_round
 
@@ -157,9 +146,7 @@ def test_a_second_server_is_refused_while_the_first_one_writes(
     assert [entry["round"] for entry in folder.rounds()] == [1, 2]
 
 
-def test_another_configuration_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_configuration_is_refused(tmp_path, monkeypatch, capsys):
     interrupt(monkeypatch, tmp_path / "run", 1, "checkpoint")
     with pytest.raises(
         ConfigurationError, match=r"seed was 0 and is 1; alpha was 1\.0 and is 2\.0"
@@ -173,9 +160,7 @@ def test_another_configuration_is_refused(
     assert "local-epochs was 1 and is 2" in capsys.readouterr().err
 
 
-def test_the_command_goes_on_with_a_folder(
-    uninterrupted: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_goes_on_with_a_folder(uninterrupted, tmp_path, monkeypatch):
     interrupt(monkeypatch, tmp_path / "run", 2, "checkpoint")
     arguments = ["--app", str(ROOT), "--backend", "serial", "--resume", str(tmp_path / "run")]
     assert main(arguments) == 0
@@ -184,8 +169,8 @@ def test_the_command_goes_on_with_a_folder(
 
 @pytest.mark.parametrize("state", ["reset", "keep"])
 def test_a_finished_run_with_more_rounds_is_the_longer_run(
-    uninterrupted: RunFolder, uninterrupted_with_states: RunFolder, tmp_path: Path, state: str
-) -> None:
+    uninterrupted, uninterrupted_with_states, tmp_path, state
+):
     """Bit for bit; the learning rate's schedule does not know how many rounds there are to be.
 
     ``resume`` begins a run that has not begun, and repeats nothing of one that is over.
@@ -202,9 +187,7 @@ def test_a_finished_run_with_more_rounds_is_the_longer_run(
     assert shorter.rounds() == before  # the seconds, too
 
 
-def test_results_of_fewer_rounds_do_not_stay_beside_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_of_fewer_rounds_do_not_stay_beside_more(tmp_path, monkeypatch, capsys):
     folder = run(tmp_path / "run", rounds=1)
     interrupt(monkeypatch, folder.path, 2, "checkpoint", resume=True)
     assert folder.config()["rounds"] == ROUNDS
@@ -216,8 +199,8 @@ def test_results_of_fewer_rounds_do_not_stay_beside_more(
 
 
 def test_an_interrupted_run_is_finished_with_the_rounds_that_it_has(
-    uninterrupted: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    uninterrupted, tmp_path, monkeypatch
+):
     """And takes the others later, to the same end."""
     folder = RunFolder(tmp_path / "run")
     interrupt(monkeypatch, folder.path, 3, "checkpoint")
@@ -231,9 +214,7 @@ def test_an_interrupted_run_is_finished_with_the_rounds_that_it_has(
     assert same(folder, uninterrupted)
 
 
-def test_a_named_run_is_repeated_under_another_name(
-    uninterrupted: RunFolder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_named_run_is_repeated_under_another_name(uninterrupted, capsys):
     config = str(uninterrupted.path / "config.toml")
     arguments = ["--app", str(ROOT), "--backend", "serial", "--run-config", config]
     assert main([*arguments, "--name", "again", "--verbose"]) == 0
@@ -245,22 +226,18 @@ def test_a_named_run_is_repeated_under_another_name(
     assert "no --name" in capsys.readouterr().err
 
 
-def test_resume_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_resume_needs_a_name(capsys):
     assert main(["--app", str(ROOT), "--resume"]) == 2
     assert "no run is named" in capsys.readouterr().err
 
 
-def test_a_folder_without_a_run_cannot_be_resumed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_without_a_run_cannot_be_resumed(tmp_path, capsys):
     assert main(["--app", str(ROOT), "--resume", str(tmp_path / "none")]) == 2
     assert "is not the folder of a run" in capsys.readouterr().err
 
 
 @pytest.mark.long
-def test_a_run_killed_at_any_moment_ends_with_the_same_posterior(
-    uninterrupted: RunFolder, tmp_path: Path
-) -> None:
+def test_a_run_killed_at_any_moment_ends_with_the_same_posterior(uninterrupted, tmp_path):
     """SIGKILL, three times; ``scripts/soak.sh`` does it twenty times, with Ray as well."""
     folder = tmp_path / "run"
     pairs = " ".join(
@@ -285,12 +262,8 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_posterior(
 
 @pytest.mark.parametrize("where", ["record", "checkpoint"])
 def test_clients_that_keep_a_state_are_resumed_as_well(
-    where: str,
-    uninterrupted: RunFolder,
-    uninterrupted_with_states: RunFolder,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    where, uninterrupted, uninterrupted_with_states, tmp_path, monkeypatch
+):
     """Also when the server falls back by one more round than the clients."""
     kept, whole, reset = {"optimizer-state": "keep"}, uninterrupted_with_states, uninterrupted
     interrupt(monkeypatch, tmp_path / "run", 3, where, **kept)

@@ -77,9 +77,7 @@ def table(capsys: Output) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in rows}
 
 
-def test_runs_are_listed_with_state_differences_and_metrics(
-    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_are_listed_with_state_differences_and_metrics(tmp_path, capsys, monkeypatch):
     done = make_run(tmp_path, "done", seed=1, learning_rate=0.00012)
     make_run(tmp_path / "group", "stopped", rounds=2, finished=False)
     make_run(tmp_path, "begun", rounds=0, finished=False)
@@ -112,7 +110,7 @@ sys.stdin.read()
 """
 
 
-def test_a_run_that_a_server_is_at_is_running(tmp_path: Path) -> None:
+def test_a_run_that_a_server_is_at_is_running(tmp_path):
     folder = make_run(tmp_path, "run", rounds=3, finished=False)
     (run,) = runs_in(tmp_path)
     assert run.state() == "stopped at round 3 of 4"
@@ -130,7 +128,7 @@ def test_a_run_that_a_server_is_at_is_running(tmp_path: Path) -> None:
     assert not is_written_to(tmp_path)
 
 
-def test_a_studys_runs_are_listed_begun_or_not(tmp_path: Path, capsys: Output) -> None:
+def test_a_studys_runs_are_listed_begun_or_not(tmp_path, capsys):
     study = make_study(tmp_path)
     make_run(study.runs, "ws", strategy="ws", clients=3)
     study.write("failures/nwa.txt", b"because")
@@ -144,7 +142,7 @@ def test_a_studys_runs_are_listed_begun_or_not(tmp_path: Path, capsys: Output) -
     assert table(capsys)["nwa"][0] == "missing"
 
 
-def test_one_corrupt_run_does_not_hide_the_others(tmp_path: Path, capsys: Output) -> None:
+def test_one_corrupt_run_does_not_hide_the_others(tmp_path, capsys):
     make_run(tmp_path, "good")
     (make_run(tmp_path, "bad-metrics").path / METRICS).write_text("{")
     (make_run(tmp_path, "bad-config").path / "config.toml").write_text("= 3")
@@ -159,14 +157,14 @@ def test_one_corrupt_run_does_not_hide_the_others(tmp_path: Path, capsys: Output
 
 
 @pytest.mark.parametrize("command", ["runs", "compare"])
-def test_a_folder_without_a_run_is_refused(command: str, tmp_path: Path, capsys: Output) -> None:
+def test_a_folder_without_a_run_is_refused(command, tmp_path, capsys):
     assert bfl(command, tmp_path) == 2
     assert "there is no run in" in capsys.readouterr().err
     assert bfl(command, tmp_path / "none") == 2
     assert "there is no folder" in capsys.readouterr().err
 
 
-def test_two_runs_are_compared(tmp_path: Path, capsys: Output) -> None:
+def test_two_runs_are_compared(tmp_path, capsys):
     one = make_run(tmp_path, "one", seed=1)
     make_run(tmp_path, "two", seed=2, rounds=3, finished=False)
     output = tmp_path / "figure.png"
@@ -185,9 +183,7 @@ def test_two_runs_are_compared(tmp_path: Path, capsys: Output) -> None:
     assert output.read_bytes() == first
 
 
-def test_the_overlay_has_a_line_for_each_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_overlay_has_a_line_for_each_run(tmp_path, monkeypatch):
 
     drawn: list[Any] = []
     monkeypatch.setattr(comparison, "png", lambda figure: drawn.append(figure) or b"")
@@ -210,7 +206,7 @@ def test_the_overlay_has_a_line_for_each_run(
     figure.canvas.draw()
 
 
-def test_a_study_is_compared_run_by_run(tmp_path: Path, capsys: Output) -> None:
+def test_a_study_is_compared_run_by_run(tmp_path, capsys):
     study = make_study(tmp_path)
     make_run(study.runs, "ws", strategy="ws", clients=3)
     make_run(study.runs, "nwa", strategy="nwa", clients=3)
@@ -223,9 +219,7 @@ def test_a_study_is_compared_run_by_run(tmp_path: Path, capsys: Output) -> None:
 
 
 @pytest.mark.parametrize("with_study", [True, False])
-def test_results_alone_are_compared_as_their_runs_are(
-    with_study: bool, tmp_path: Path, capsys: Output
-) -> None:
+def test_results_alone_are_compared_as_their_runs_are(with_study, tmp_path, capsys):
     """As in docs/results: files, and no folders of runs."""
     study = make_study(tmp_path)
     for name in ("ws", "nwa"):
@@ -262,9 +256,7 @@ def evaluated_by_clients(parent: Path, name: str, accuracy: float) -> RunFolder:
     return folder
 
 
-def test_runs_that_clients_alone_have_judged_are_compared_by_what_there_is(
-    tmp_path: Path, capsys: Output
-) -> None:
+def test_runs_that_clients_alone_have_judged_are_compared_by_what_there_is(tmp_path, capsys):
     one, two = (
         evaluated_by_clients(tmp_path, name, value).path
         for name, value in (("a", 0.25), ("b", 0.75))
@@ -287,7 +279,7 @@ def test_runs_that_clients_alone_have_judged_are_compared_by_what_there_is(
     assert figure.is_file()
 
 
-def test_comparisons_that_say_nothing_are_refused(tmp_path: Path, capsys: Output) -> None:
+def test_comparisons_that_say_nothing_are_refused(tmp_path, capsys):
     one, two = (make_run(tmp_path, name, rounds=0, finished=False).path for name in "ab")
     study = make_study(tmp_path)
     cases: list[tuple[tuple[Any, ...], str]] = [
@@ -302,7 +294,7 @@ def test_comparisons_that_say_nothing_are_refused(tmp_path: Path, capsys: Output
         assert word in capsys.readouterr().err
 
 
-def test_what_differs() -> None:
+def test_what_differs():
     configs = [
         {"seed": 0, "name": "a", "data-dir": "x", "rate": 1.0},
         {"seed": 1, "name": "b", "data-dir": "y", "rate": 1.0, "new": True},

@@ -63,13 +63,11 @@ def finish(folder: RunFolder) -> None:
         log=SimpleNamespace(end=lambda *_: None),
         federation=SimpleNamespace(size=2, noise_anew=False),
     )
-    finish_run(server, Posterior(np.zeros(2, np.float32), np.ones(2, np.float32)))  # type: ignore[arg-type]
+    finish_run(server, Posterior(np.zeros(2, np.float32), np.ones(2, np.float32)))
 
 
 @pytest.mark.parametrize("file", [*FILES, METRICS])
-def test_a_run_killed_before_a_file_is_there_is_not_finished(
-    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_killed_before_a_file_is_there_is_not_finished(file, tmp_path, monkeypatch):
     folder = RunFolder.create(tmp_path, "run", {"rounds": 1}, {})
     replace = Path.replace
 

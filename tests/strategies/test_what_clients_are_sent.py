@@ -1,6 +1,5 @@
 """What of a run's configuration and files the server tells its clients."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from strategies.application.run_context import make_strategy
 from strategies.course import RunSupport
 
 
-def test_no_file_of_the_server_is_named_in_a_task(tmp_path: Path) -> None:
+def test_no_file_of_the_server_is_named_in_a_task(tmp_path):
     """Nor, to nodes that nobody simulates, the run's folder."""
     sent = []
 
@@ -54,8 +53,8 @@ def test_no_file_of_the_server_is_named_in_a_task(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("exchange", ["direct", "masked"])
 def test_where_the_runs_data_lie_is_told_to_nodes_alone_that_look_there(
-    exchange: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    exchange, tmp_path, monkeypatch
+):
     """Neither before the first round nor in it, nor to a node with data of its own."""
     server = tmp_path / "secret-folder"
     server.mkdir()
@@ -78,7 +77,7 @@ def test_where_the_runs_data_lie_is_told_to_nodes_alone_that_look_there(
         """Make a run; return which nodes are told where the server's files are."""
         sent.clear()
         asked.clear()
-        grid = DeploymentGrid(on_client, [], len(nodes))  # type: ignore[arg-type]
+        grid = DeploymentGrid(on_client, [], len(nodes))
         for partition_id, config in enumerate(nodes):
             grid.start(partition_id, **config)
         values = {
@@ -105,7 +104,7 @@ def test_where_the_runs_data_lie_is_told_to_nodes_alone_that_look_there(
     assert told(has_own, has_own, looks, both) == [False, False, True, False]
 
 
-def test_runs_that_differ_in_what_tempers_an_objective_begin_alike() -> None:
+def test_runs_that_differ_in_what_tempers_an_objective_begin_alike():
     plain, tempered = (
         configuration_of_pretraining(resolve(given, check_data=False))
         for given in ({}, {"temperature": 0.1, "local-lr-decay": 0.5})

@@ -8,7 +8,6 @@ import pytest
 from every_rule import (
     EVERY,
     SEEDS,
-    MakeClients,
     assert_identical,
     assert_same,
     draw_weights,
@@ -43,21 +42,19 @@ NAMES = {
 }
 
 
-def test_the_papers_names_and_aliases_are_found() -> None:
+def test_the_papers_names_and_aliases_are_found():
     assert set(NAMES) <= set(pooling_rules.names())
     assert all(pooling_rules.get(a).name == name for name, more in NAMES.items() for a in more)
 
 
 @EVERY
-def test_the_docstring_names_a_source_and_settings_are_described(rule: PoolingRule) -> None:
+def test_the_docstring_names_a_source_and_settings_are_described(rule):
     assert re.search(r"Source: \S", type(rule).__doc__ or "")
     assert all(info.description for info in type(rule).model_fields.values())
 
 
 @EVERY
-def test_means_are_averaged_as_the_rule_declares(
-    rule: PoolingRule, make_clients: MakeClients
-) -> None:
+def test_means_are_averaged_as_the_rule_declares(rule, make_clients):
     clients, weights = make_clients(3, 4), draw_weights(3, 4)
     previous = make_clients(4, 1)[0]
     average = np.average([client.mean for client in clients], axis=0, weights=weights)
@@ -72,9 +69,7 @@ def test_means_are_averaged_as_the_rule_declares(
 @EVERY
 @given(seed=SEEDS, count=st.integers(1, 6), with_previous=st.booleans())
 @settings(max_examples=20)
-def test_the_order_of_the_clients_does_not_matter(
-    rule: PoolingRule, make_clients: MakeClients, seed: int, count: int, with_previous: bool
-) -> None:
+def test_the_order_of_the_clients_does_not_matter(rule, make_clients, seed, count, with_previous):
     previous, *clients = make_clients(seed, count + 1)
     given_previous = previous if with_previous else None
     weights, order = draw_weights(seed, count), np.random.default_rng(seed).permutation(count)
@@ -108,9 +103,7 @@ def expected_variance(
 @pytest.mark.of_bfls_own
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
-def test_identical_posteriors_give_the_declared_variance(
-    rule: PoolingRule, make_clients: MakeClients, count: int, offset: float
-) -> None:
+def test_identical_posteriors_give_the_declared_variance(rule, make_clients, count, offset):
     one = make_clients(count, 1, size=3000)[0]
     one = Posterior(one.mean + offset, one.variance, one.point)
     got = pool_all(rule, [one] * count, np.ones(count)).posterior
@@ -125,7 +118,7 @@ def test_identical_posteriors_give_the_declared_variance(
 
 
 @EVERY
-def test_one_client_gives_itself_back(rule: PoolingRule, make_clients: MakeClients) -> None:
+def test_one_client_gives_itself_back(rule, make_clients):
     if rule.stochastic or rule.damped or hasattr(rule, "dispersion_floor"):
         pytest.skip("declared: the rule does not give one client back")
     one, previous = make_clients(5, 2, dtype=np.float32)
@@ -140,13 +133,8 @@ def test_one_client_gives_itself_back(rule: PoolingRule, make_clients: MakeClien
 @given(seed=SEEDS, count=st.integers(1, 6), with_previous=st.booleans())
 @settings(max_examples=20)
 def test_results_are_valid_of_the_given_type_and_size(
-    rule: PoolingRule,
-    make_clients: MakeClients,
-    dtype: type,
-    seed: int,
-    count: int,
-    with_previous: bool,
-) -> None:
+    rule, make_clients, dtype, seed, count, with_previous
+):
     previous, *clients = make_clients(seed, count + 1, dtype=dtype)
     weights = draw_weights(seed, count)
     pooled = pool_all(rule, clients, weights, previous if with_previous else None)
@@ -160,7 +148,7 @@ def test_results_are_valid_of_the_given_type_and_size(
 
 @EVERY
 @pytest.mark.parametrize("extreme", ["tiny", "max"])
-def test_a_variance_that_float32_cannot_hold_is_clipped(rule: PoolingRule, extreme: str) -> None:
+def test_a_variance_that_float32_cannot_hold_is_clipped(rule, extreme):
     limit = np.finfo(np.float32)
     value = np.full(4, getattr(limit, extreme), np.float32)
     clients = [Posterior(np.full(4, m, np.float32), value) for m in (-1e19, 1e19, 1e19)]
@@ -173,9 +161,7 @@ def test_a_variance_that_float32_cannot_hold_is_clipped(rule: PoolingRule, extre
 @EVERY
 @given(seed=SEEDS, count=st.integers(1, 5), factor=st.floats(1e-6, 1e6))
 @settings(max_examples=20)
-def test_the_scale_of_the_weights_does_not_matter(
-    rule: PoolingRule, make_clients: MakeClients, seed: int, count: int, factor: float
-) -> None:
+def test_the_scale_of_the_weights_does_not_matter(rule, make_clients, seed, count, factor):
     clients, weights = make_clients(seed, count), draw_weights(seed, count)
     expected = pool_all(rule, clients, weights)
     assert_same(pool_all(rule, clients, factor * weights), expected)
@@ -186,9 +172,7 @@ def test_the_scale_of_the_weights_does_not_matter(
 
 @EVERY
 @pytest.mark.parametrize("place", [0, 1, 3])
-def test_a_client_of_weight_zero_is_absent(
-    rule: PoolingRule, make_clients: MakeClients, place: int
-) -> None:
+def test_a_client_of_weight_zero_is_absent(rule, make_clients, place):
     previous, *clients = make_clients(2, 4)
     weights, drawers = [0.5, 0.2, 0.3], generators(3)
     expected = pool(rule, clients, weights, previous=previous, generators=drawers)
@@ -202,9 +186,7 @@ def test_a_client_of_weight_zero_is_absent(
 
 
 @EVERY
-def test_declared_inputs_are_the_ones_that_matter(
-    rule: PoolingRule, make_clients: MakeClients
-) -> None:
+def test_declared_inputs_are_the_ones_that_matter(rule, make_clients):
     previous, *clients = make_clients(4, 4, scales=(0.1, 1.0))
     wide = Posterior(previous.mean, np.full(37, 1e2), previous.point)
     equal = pool_all(rule, clients, np.ones(3), wide).posterior
@@ -218,9 +200,7 @@ def test_declared_inputs_are_the_ones_that_matter(
 
 
 @EVERY
-def test_generators_are_needed_by_stochastic_rules_only(
-    rule: PoolingRule, make_clients: MakeClients
-) -> None:
+def test_generators_are_needed_by_stochastic_rules_only(rule, make_clients):
     clients = make_clients(4, 2)
     if rule.stochastic:
         with pytest.raises(ValueError, match="one generator per client"):
@@ -230,7 +210,7 @@ def test_generators_are_needed_by_stochastic_rules_only(
 
 
 @EVERY
-def test_points_are_averaged_with_the_weights(rule: PoolingRule) -> None:
+def test_points_are_averaged_with_the_weights(rule):
     none = np.zeros(0, np.float32)
     clients = [Posterior(none, none, np.array(p, np.float32)) for p in ([1, 2], [3, 6], [9, 9])]
     got = pool_all(rule, clients, [3, 1, 0]).posterior

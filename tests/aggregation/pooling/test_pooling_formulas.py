@@ -63,21 +63,21 @@ def integrated(posteriors: Sequence[Posterior], combine: Callable[[Array], Array
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_conflation_is_the_normalised_product_of_the_densities(seed: int) -> None:
+def test_conflation_is_the_normalised_product_of_the_densities(seed):
     everyone = clients(seed)
     expected = integrated(everyone, lambda log: log.sum(axis=0))
     assert_close(run("conflation", everyone, WEIGHTS).posterior, expected, 1e-9)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_log_linear_pool_is_the_weighted_geometric_mean_of_the_densities(seed: int) -> None:
+def test_log_linear_pool_is_the_weighted_geometric_mean_of_the_densities(seed):
     everyone = clients(seed)
     expected = integrated(everyone, lambda log: np.tensordot(WEIGHTS, log, axes=1))
     assert_close(run("log-linear-pool", everyone, WEIGHTS).posterior, expected, 1e-9)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_weighted_conflation_is_the_product_of_powers(seed: int) -> None:
+def test_weighted_conflation_is_the_product_of_powers(seed):
     everyone = clients(seed)
     powers = WEIGHTS / WEIGHTS.max()
     expected = integrated(everyone, lambda log: np.tensordot(powers, log, axes=1))
@@ -85,7 +85,7 @@ def test_weighted_conflation_is_the_product_of_powers(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_linear_pool_has_the_moments_of_the_mixture(seed: int) -> None:
+def test_linear_pool_has_the_moments_of_the_mixture(seed):
     everyone = clients(seed)
     expected = integrated(
         everyone, lambda log: np.log(np.tensordot(WEIGHTS, np.exp(log), axes=1) + 1e-300)
@@ -96,7 +96,7 @@ def test_linear_pool_has_the_moments_of_the_mixture(seed: int) -> None:
 
 @given(SEEDS)
 @settings(max_examples=20)
-def test_linear_pool_obeys_the_law_of_total_variance(seed: int) -> None:
+def test_linear_pool_obeys_the_law_of_total_variance(seed):
     everyone = clients(seed)
     mean, variance = stacked(everyone)
     disagreement = WEIGHTS @ (mean - WEIGHTS @ mean) ** 2
@@ -109,7 +109,7 @@ def test_linear_pool_obeys_the_law_of_total_variance(seed: int) -> None:
 
 
 @pytest.mark.parametrize("offset", [0.0, 1.0, 1e4])
-def test_linear_pool_keeps_a_tiny_variance_beside_a_large_mean(offset: float) -> None:
+def test_linear_pool_keeps_a_tiny_variance_beside_a_large_mean(offset):
     mean = np.random.default_rng(0).normal(size=2000)
     everyone = [Posterior(mean, np.full(2000, 1e-16))] * 7
     previous = Posterior(mean - offset, np.ones(2000))
@@ -122,9 +122,7 @@ def test_linear_pool_keeps_a_tiny_variance_beside_a_large_mean(offset: float) ->
 
 @pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-6, 1e-8, 1e-10])
 @pytest.mark.parametrize("distance", [0.0, 1.0, 100.0])
-def test_a_small_disagreement_is_off_by_rounding_around_the_reference(
-    gap: float, distance: float
-) -> None:
+def test_a_small_disagreement_is_off_by_rounding_around_the_reference(gap, distance):
     centre = np.random.default_rng(0).uniform(-1, 1, 500)
     everyone = [Posterior(centre + side * gap, np.full(500, 1e-30)) for side in (-1, 1)]
     previous = Posterior(centre + distance, np.ones(500))
@@ -134,14 +132,14 @@ def test_a_small_disagreement_is_off_by_rounding_around_the_reference(
     assert np.all(np.abs(error) <= 32 * np.finfo(float).eps * ((distance + gap) ** 2 + gap**2))
 
 
-def test_linear_pool_keeps_a_disagreement_that_float32_would_lose() -> None:
+def test_linear_pool_keeps_a_disagreement_that_float32_would_lose():
     everyone = [Posterior(np.full(1, 1 + d), np.full(1, 1e-8)) for d in (-1e-4, 1e-4)]
     assert run("linear-pool", everyone).posterior.variance[0] == pytest.approx(2e-8, rel=1e-9)
 
 
 @given(SEEDS)
 @settings(max_examples=20)
-def test_naive_weighted_averaging_is_the_average(seed: int) -> None:
+def test_naive_weighted_averaging_is_the_average(seed):
     everyone = clients(seed)
     mean, variance = stacked(everyone)
     got = run("naive-weighted-averaging", everyone, WEIGHTS).posterior
@@ -150,7 +148,7 @@ def test_naive_weighted_averaging_is_the_average(seed: int) -> None:
 
 @given(SEEDS)
 @settings(max_examples=20)
-def test_log_variance_averaging_is_the_geometric_mean_of_the_variances(seed: int) -> None:
+def test_log_variance_averaging_is_the_geometric_mean_of_the_variances(seed):
     everyone = clients(seed)
     mean, variance = stacked(everyone)
     got = run("log-variance-averaging", everyone, WEIGHTS).posterior
@@ -160,7 +158,7 @@ def test_log_variance_averaging_is_the_geometric_mean_of_the_variances(seed: int
     assert np.all(got.variance <= naive.variance * (1 + 1e-12))
 
 
-def test_weighted_sum_of_normals_is_the_distribution_of_the_weighted_sum() -> None:
+def test_weighted_sum_of_normals_is_the_distribution_of_the_weighted_sum():
     everyone = clients(0)
     mean, variance = stacked(everyone)
     got = run("weighted-sum-of-normals", everyone, 10 * WEIGHTS).posterior
@@ -173,7 +171,7 @@ def test_weighted_sum_of_normals_is_the_distribution_of_the_weighted_sum() -> No
 
 @given(SEEDS)
 @settings(max_examples=20)
-def test_weighted_conflation_has_its_known_properties(seed: int) -> None:
+def test_weighted_conflation_has_its_known_properties(seed):
     everyone = clients(seed)
     mean, variance = stacked(everyone)
     weighted = run("weighted-conflation", everyone, WEIGHTS).posterior
@@ -191,7 +189,7 @@ def test_weighted_conflation_has_its_known_properties(seed: int) -> None:
 
 @given(SEEDS)
 @settings(max_examples=20)
-def test_conflation_commutes_and_associates(seed: int) -> None:
+def test_conflation_commutes_and_associates(seed):
     a, b, c = clients(seed)
 
     def conflate(*posteriors: Posterior) -> Posterior:
@@ -203,7 +201,7 @@ def test_conflation_commutes_and_associates(seed: int) -> None:
     assert_close(conflate(a, conflate(b, c)), expected)
 
 
-def test_conflation_is_weighted_least_squares() -> None:
+def test_conflation_is_weighted_least_squares():
     everyone = clients(4, count=5)
     got = run("conflation", everyone).posterior
     mean, variance = stacked(everyone)
@@ -216,7 +214,7 @@ def test_conflation_is_weighted_least_squares() -> None:
 
 @given(SEEDS)
 @settings(max_examples=20)
-def test_consolidation_with_a_flat_or_no_previous_is_conflation(seed: int) -> None:
+def test_consolidation_with_a_flat_or_no_previous_is_conflation(seed):
     everyone = clients(seed)
     expected = run("conflation", everyone).posterior
     flat = Posterior(np.zeros(6), np.full(6, FLAT))
@@ -228,7 +226,7 @@ def test_consolidation_with_a_flat_or_no_previous_is_conflation(seed: int) -> No
 
 @given(SEEDS)
 @settings(max_examples=20)
-def test_consolidation_is_the_formula(seed: int) -> None:
+def test_consolidation_is_the_formula(seed):
     everyone = clients(seed)
     previous = Posterior(np.random.default_rng(seed).normal(size=6), np.full(6, 5.0))
     mean, variance = stacked(everyone)
@@ -241,7 +239,7 @@ def test_consolidation_is_the_formula(seed: int) -> None:
     assert_close(more, got)
 
 
-def test_consolidation_falls_back_where_the_precision_is_not_positive() -> None:
+def test_consolidation_falls_back_where_the_precision_is_not_positive():
     # Precisions 1 + 1 against 1/σ_o²: positive, exactly 0, 0 but for rounding, negative.
     ones = np.ones(4)
     previous = Posterior(np.full(4, 0.5), 1 / np.array([1.0, 2.0, 2.0 * (1 - 1e-16), 4.0]))
@@ -257,7 +255,7 @@ def test_consolidation_falls_back_where_the_precision_is_not_positive() -> None:
         run("dwc", everyone, None, previous, negative_precision="error")
 
 
-def test_client_gaussian_has_a_floor() -> None:
+def test_client_gaussian_has_a_floor():
     one = clients(0)[0]
     agreeing = run("client-gaussian", [one] * 3).posterior
     np.testing.assert_allclose(agreeing.variance, 1e-12)

@@ -21,7 +21,7 @@ def printed(*rounds: dict[str, Any], terminal: bool = False) -> list[str]:
     return stream.getvalue().splitlines()
 
 
-def test_a_round_is_a_line_of_what_it_has() -> None:
+def test_a_round_is_a_line_of_what_it_has():
     begins, first, second = printed(
         {"accuracy": 0.0, "expected-calibration-error": 0.0, "failures": 0, "other": 1.0},
         {"accuracy": None, "failures": 2},
@@ -31,7 +31,7 @@ def test_a_round_is_a_line_of_what_it_has() -> None:
     assert second.endswith("round 2/2  failures 2  (2.5 s)")
 
 
-def test_likelihood_and_divergence_of_training_are_shown_apart() -> None:
+def test_likelihood_and_divergence_of_training_are_shown_apart():
     """Their sum would hide the likelihood: here it rises while the training gets better."""
     _, first, second = printed(
         *(
@@ -48,7 +48,7 @@ def test_likelihood_and_divergence_of_training_are_shown_apart() -> None:
     assert "27900.5" not in second
 
 
-def test_a_terminal_gets_a_bar_with_a_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_a_bar_with_a_curve(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     hidden = {"client/train-negative-log-likelihood": "hidden"}
     rounds = [{"accuracy": a, "clients": 3, "refused": 1} for a in (0.5, 1.0)]
@@ -60,9 +60,7 @@ def test_a_terminal_gets_a_bar_with_a_curve(monkeypatch: pytest.MonkeyPatch) -> 
     assert sparkline([math.nan, 2.0]) == "▁"
 
 
-def test_a_terminal_shows_who_has_replied_in_the_round_under_way(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_terminal_shows_who_has_replied_in_the_round_under_way(monkeypatch):
     """Beside a long curve, within 80 columns."""
     monkeypatch.setenv("TERM", "xterm")
     stream = io.StringIO()
@@ -74,7 +72,7 @@ def test_a_terminal_shows_who_has_replied_in_the_round_under_way(
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_a_follower_hears_of_its_run_unless_it_has_a_console_of_its_own(own: bool) -> None:
+def test_a_follower_hears_of_its_run_unless_it_has_a_console_of_its_own(own):
     rounds: list[Any] = []
     theirs, mine = io.StringIO(), io.StringIO()
     follower = Follower(Console(file=theirs), lambda *heard: rounds.append(heard))

@@ -1,7 +1,5 @@
 """A reduction changes what it says and nothing else, and says so."""
 
-from pathlib import Path
-
 import pytest
 from small_study import STUDY, scaled_study
 
@@ -10,7 +8,7 @@ from bfl.errors import ConfigurationError
 from bfl.experiments.studies import Scale
 
 
-def test_a_reduction_changes_every_run_and_its_name_stays(tmp_path: Path) -> None:
+def test_a_reduction_changes_every_run_and_its_name_stays(tmp_path):
     full = scaled_study(tmp_path)
     small = scaled_study(tmp_path, "rounds=0.25,local-epochs=0.1,train-examples=0.2,seeds=1")
     by_name = {run.name: run for run in full.runs()}
@@ -29,7 +27,7 @@ def test_a_reduction_changes_every_run_and_its_name_stays(tmp_path: Path) -> Non
     assert "mc-samples 20 → 7" in small.note
 
 
-def test_a_study_grows_by_seeds_that_its_file_does_not_have(tmp_path: Path) -> None:
+def test_a_study_grows_by_seeds_that_its_file_does_not_have(tmp_path):
     full, more = scaled_study(tmp_path), scaled_study(tmp_path, "seeds=4")
     assert [run.name for run in more.runs()[:8]] == [run.name for run in full.runs()]
     assert [run.values["seed"] for run in more.runs()[8:]] == [2, 2, 2, 2, 3, 3, 3, 3]
@@ -46,7 +44,7 @@ def test_a_study_grows_by_seeds_that_its_file_does_not_have(tmp_path: Path) -> N
     assert [run.values["seed"] for run in others.runs()[::4]] == [1, 7, 0, 2]
 
 
-def test_seeds_that_are_not_known_or_set_other_keys_are_not_added_to(tmp_path: Path) -> None:
+def test_seeds_that_are_not_known_or_set_other_keys_are_not_added_to(tmp_path):
     """A further one would lack the key, and be averaged with those that have it."""
     seeds = '[{ label = "a", seed = 0 }, { label = "b", seed = 1 }]'
     assert len(scaled_study(tmp_path, "seeds=3", text=STUDY.replace("[0, 1]", seeds)).runs()) == 12
@@ -57,7 +55,7 @@ def test_seeds_that_are_not_known_or_set_other_keys_are_not_added_to(tmp_path: P
             scaled_study(tmp_path, "seeds=3", text=text)
 
 
-def test_rows_with_numbers_of_their_own_are_both_named(tmp_path: Path) -> None:
+def test_rows_with_numbers_of_their_own_are_both_named(tmp_path):
     text = (
         STUDY.replace("rounds = 4", "")
         .replace('strategy = "ws"', 'strategy = "ws"\nrounds = 100')
@@ -77,7 +75,7 @@ def test_rows_with_numbers_of_their_own_are_both_named(tmp_path: Path) -> None:
         ("0.0", "train-examples=100", 100.0),
     ],
 )
-def test_examples_are_shares_or_numbers(now: str, scale: str, then: float, tmp_path: Path) -> None:
+def test_examples_are_shares_or_numbers(now, scale, then, tmp_path):
     text = STUDY.replace("rounds = 4", f"train-examples = {now}")
     values = {
         run.values["train-examples"] for run in scaled_study(tmp_path, scale, text=text).runs()
@@ -99,12 +97,12 @@ def test_examples_are_shares_or_numbers(now: str, scale: str, then: float, tmp_p
         ("rounds=0.5,rounds=0.1", "given twice"),
     ],
 )
-def test_unsound_scales_are_refused(scale: str, word: str) -> None:
+def test_unsound_scales_are_refused(scale, word):
     with pytest.raises(ConfigurationError, match=word):
         Scale.parse(scale)
 
 
-def test_what_a_study_has_not_cannot_be_reduced(tmp_path: Path) -> None:
+def test_what_a_study_has_not_cannot_be_reduced(tmp_path):
     with pytest.raises(ConfigurationError, match="no axis 'seed'"):
         scaled_study(tmp_path, "seeds=1", text=STUDY.replace("seed = [0, 1]", ""))
     share = STUDY.replace("rounds = 4", "train-examples = 0.5")
@@ -122,8 +120,8 @@ def test_what_a_study_has_not_cannot_be_reduced(tmp_path: Path) -> None:
     ],
 )
 def test_the_rounds_that_are_made_have_the_rates_of_the_first_unless_they_are_shares(
-    schedule: str, first: bool, tmp_path: Path
-) -> None:
+    schedule, first, tmp_path
+):
     text = STUDY.replace("rounds = 4", f"rounds = 10\n{schedule}")
     rates = []
     for scale in ("", "rounds=0.5"):

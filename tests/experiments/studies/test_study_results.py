@@ -67,7 +67,7 @@ def result() -> RunResult:
     )
 
 
-def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_result_is_read_as_it_was_written(tmp_path):
     """Metrics to the last bit, curves to seven digits."""
     again = parse_result(result().to_line(), tmp_path)
     assert repr(again.metrics) == repr(result().metrics)
@@ -89,16 +89,14 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_result_changed_by_hand_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+def test_a_result_changed_by_hand_is_refused(change, tmp_path):
     line = json.dumps({**json.loads(result().to_line()), **change})
     (tmp_path / "runs.jsonl").write_text(line, encoding="utf-8")
     with pytest.raises(DataError, match=r"runs\.jsonl"):
         StudyFolder(tmp_path).results()
 
 
-def test_large_results_are_compressed_by_merging(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_results_are_compressed_by_merging(tmp_path, monkeypatch):
     monkeypatch.setattr(folders, "LARGE", 10)
     one, other = StudyFolder(tmp_path / "one"), StudyFolder(tmp_path / "other")
     one.keep([result()])
@@ -112,15 +110,13 @@ def test_large_results_are_compressed_by_merging(
         other.results()
 
 
-def test_a_configuration_is_the_same_on_every_machine() -> None:
+def test_a_configuration_is_the_same_on_every_machine():
     here = {"dataset": "npz:/here/images.npz", "data-dir": "/here", "rounds": 2, "resume": True}
     there = {"dataset": "npz:/there/at/images.npz", "data-dir": "", "rounds": 2}
     assert portable(here) == portable(there) == {"dataset": "npz:images.npz", "rounds": 2}
 
 
-def test_runs_whose_results_are_there_are_not_made_again(
-    checkout: Checkout, engine: PretendingEngine, capsys: Output
-) -> None:
+def test_runs_whose_results_are_there_are_not_made_again(checkout, engine, capsys):
     """And tables and figures are made of results alone, in the checkout or where one says."""
     checkout.made("--only", "seed-0")
     engine.asked.clear()
@@ -154,8 +150,8 @@ def test_runs_whose_results_are_there_are_not_made_again(
     ],
 )
 def test_results_that_contradict_the_study_or_each_other_are_refused(
-    checkout: Checkout, capsys: Output, changes: dict[str, Any], said: str
-) -> None:
+    checkout, capsys, changes, said
+):
     checkout.made("--only", ONE)
     assert checkout.study("--only", ONE, "--results", "none") == 0
     if "configuration" in changes:
@@ -172,9 +168,7 @@ def test_results_that_contradict_the_study_or_each_other_are_refused(
     assert said in told
 
 
-def test_a_study_grows_by_seeds_and_by_rounds(
-    checkout: Checkout, engine: PretendingEngine, capsys: Output
-) -> None:
+def test_a_study_grows_by_seeds_and_by_rounds(checkout, engine, capsys):
     """What is there is gone on with; nothing is made twice."""
     folder = StudyFolder(checkout.out / "small")
     assert checkout.study("--scale", "rounds=2,seeds=1") == 0
@@ -191,9 +185,7 @@ def test_a_study_grows_by_seeds_and_by_rounds(
     assert checkout.study("--scale", "rounds=3") == 2
 
 
-def test_a_run_in_which_the_server_judged_nothing_is_over_and_a_begun_one_is_not(
-    checkout: Checkout,
-) -> None:
+def test_a_run_in_which_the_server_judged_nothing_is_over_and_a_begun_one_is_not(checkout):
     """As ``server-evaluates=false`` leaves it: its metrics are there, and there are none."""
     assert checkout.study("--only", ONE) == 0
     folder = RunFolder(checkout.out / "small" / "runs" / ONE)
@@ -206,9 +198,7 @@ def test_a_run_in_which_the_server_judged_nothing_is_over_and_a_begun_one_is_not
 # Several machines --------------------------------------------------------------------------------
 
 
-def test_shards_share_the_runs_and_merge_puts_them_together(
-    tmp_path: Path, engine: PretendingEngine, capsys: Output
-) -> None:
+def test_shards_share_the_runs_and_merge_puts_them_together(tmp_path, engine, capsys):
     file = write_study(tmp_path / "files", PLAIN)
     for part in (1, 2, 3):
         assert bfl("study", file, "--output", tmp_path / str(part), "--shard", f"{part}/3") == 0
@@ -225,15 +215,13 @@ def test_shards_share_the_runs_and_merge_puts_them_together(
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "2", "1/0", "-1/2", "a/b", "1/2/3", "1.0/2"])
-def test_a_shard_outside_its_number_is_refused(
-    text: str, tmp_path: Path, engine: PretendingEngine
-) -> None:
+def test_a_shard_outside_its_number_is_refused(text, tmp_path, engine):
     file = write_study(tmp_path / "files", PLAIN)
     assert bfl("study", file, "--output", tmp_path / "out", f"--shard={text}") == 2
     assert not (tmp_path / "out").exists()
 
 
-def test_of_two_results_of_one_run_that_with_more_rounds_stays(tmp_path: Path) -> None:
+def test_of_two_results_of_one_run_that_with_more_rounds_stays(tmp_path):
     short, long = scaled_study(tmp_path, "rounds=2").runs()[0], scaled_study(tmp_path).runs()[0]
     places = [StudyFolder(tmp_path / name) for name in ("short", "long")]
     places[0].keep([made_up_result(short)])
@@ -253,9 +241,7 @@ def test_of_two_results_of_one_run_that_with_more_rounds_stays(tmp_path: Path) -
         ({"name": "other", "data": {"test": "b"}}, "the test images or labels"),
     ],
 )
-def test_what_contradicts_is_not_put_together(
-    changes: dict[str, Any], said: str, tmp_path: Path
-) -> None:
+def test_what_contradicts_is_not_put_together(changes, said, tmp_path):
     run = scaled_study(tmp_path).runs()[0]
     first = made_up_result(run, data={"train": "a", "test": "a"})
     if "configuration" in changes:
@@ -270,7 +256,7 @@ def test_what_contradicts_is_not_put_together(
         merge(StudyFolder(tmp_path / "all"), [StudyFolder(tmp_path / "files")])
 
 
-def test_a_folder_gets_the_study_that_has_grown(tmp_path: Path, engine: PretendingEngine) -> None:
+def test_a_folder_gets_the_study_that_has_grown(tmp_path, engine):
     file = write_study(tmp_path / "files", PLAIN)
     for name, scale in (("few", "seeds=1"), ("many", "seeds=3"), ("other", "seeds=2")):
         assert bfl("study", file, "--output", tmp_path / name, "--scale", scale) == 0
@@ -282,9 +268,7 @@ def test_a_folder_gets_the_study_that_has_grown(tmp_path: Path, engine: Pretendi
     assert bfl("study", "merge", few, other) == 2
 
 
-def test_results_of_another_study_are_taken_where_the_configuration_is_the_same(
-    tmp_path: Path, engine: PretendingEngine
-) -> None:
+def test_results_of_another_study_are_taken_where_the_configuration_is_the_same(tmp_path, engine):
     """One row as there, by another name, and one that is not quite: its clients train longer."""
     other = (
         PLAIN.replace('title = "Small"', 'title = "Other"\nname = "other"\nreuse = ["small"]')
@@ -308,7 +292,7 @@ def test_results_of_another_study_are_taken_where_the_configuration_is_the_same(
     assert kept["flipout-pooled_iid_seed-0"].metrics["accuracy"] == 0.5
 
 
-def test_damaged_files_of_ones_own_are_passed_over_when_asked(tmp_path: Path) -> None:
+def test_damaged_files_of_ones_own_are_passed_over_when_asked(tmp_path):
     scaled = scaled_study(tmp_path / "files", text=PLAIN)
     study = StudyFolder(tmp_path / "study")
     run = RunFolder.create(study.runs, ONE, resolve(scaled.runs()[0].values).values, {})
