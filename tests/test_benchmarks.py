@@ -10,7 +10,7 @@ import pytest
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 
 
-def test_every_benchmark_can_be_imported():
+def test_every_benchmark_can_be_imported() -> None:
     """In one process of its own, as they import each other by their bare names."""
     names = sorted(path.stem for path in FOLDER.glob("*.py"))
     done = subprocess.run(
@@ -24,7 +24,7 @@ def test_every_benchmark_can_be_imported():
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_gpu_check_can_be_tried_without_a_gpu(tmp_path):
+def test_the_gpu_check_can_be_tried_without_a_gpu(tmp_path: Path) -> None:
     output = tmp_path / "gpu.json"
     command = [sys.executable, "gpu_check.py", "--dry-run", "--output", str(output)]
     done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True)

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.mark.parametrize(
     ("tests", "long", "alone"), [(0, 0, 0), (1, 0, 0), (0, 3, 0), (0, 0, 4), (1, 3, 4)]
 )
-def test_all_parts_are_run_and_judged(tests, long, alone, tmp_path):
+def test_all_parts_are_run_and_judged(tests: int, long: int, alone: int, tmp_path: Path) -> None:
     for folder in (".ci", "scripts"):
         (tmp_path / folder).mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")

@@ -137,7 +137,7 @@ def mutated(content: bytes, random: np.random.Generator) -> bytes:
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_mutations_are_read_or_refused(tmp_path, kind):
+def test_mutations_are_read_or_refused(tmp_path: Path, kind: str) -> None:
     warnings.simplefilter("ignore")
     random, right = np.random.default_rng(1), 0
     for compressed in (False, True):
@@ -166,7 +166,9 @@ def test_mutations_are_read_or_refused(tmp_path, kind):
         if value.shape != right.shape
     ],
 )
-def test_what_a_closing_has_found_goes_together(tmp_path, name, wrong):
+def test_what_a_closing_has_found_goes_together(
+    tmp_path: Path, name: str, wrong: np.ndarray | None
+) -> None:
     changed = {**ARRAYS["closing"], name: wrong}
     if wrong is None:
         del changed[name]
@@ -242,7 +244,7 @@ DAMAGES: dict[str, Callable[[str], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damages_are_refused_by_every_reader(tmp_path, damage):
+def test_damages_are_refused_by_every_reader(tmp_path: Path, damage: str) -> None:
     for kind, reader in READERS.items():
         if (kind, damage) == ("snapshot", "nothing"):
             continue  # a state without arrays is a state
@@ -252,7 +254,7 @@ def test_damages_are_refused_by_every_reader(tmp_path, damage):
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_what_is_no_file_is_refused(tmp_path, kind):
+def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
     path = write(tmp_path, kind, b"")
     path.unlink()
     for make in (os.mkfifo, os.mkdir):
@@ -265,7 +267,7 @@ def test_what_is_no_file_is_refused(tmp_path, kind):
             READERS[kind](path)
 
 
-def test_a_sound_snapshot_of_something_else_is_no_checkpoint(tmp_path):
+def test_a_sound_snapshot_of_something_else_is_no_checkpoint(tmp_path: Path) -> None:
     checkpoints = Checkpoints(RunFolder(tmp_path))
     (tmp_path / CHECKPOINTS).mkdir()
     for arrays in ({}, {"posterior.mean": np.array(["a"]), "posterior.variance": np.zeros(1)}):
@@ -274,7 +276,7 @@ def test_a_sound_snapshot_of_something_else_is_no_checkpoint(tmp_path):
             checkpoints.latest()
 
 
-def test_other_orders_are_the_same_arrays(tmp_path):
+def test_other_orders_are_the_same_arrays(tmp_path: Path) -> None:
     given = np.arange(24, dtype=">i4").reshape(2, 3, 4)
     np.savez(tmp_path / "some.npz", c=given, f=np.asfortranarray(given), scalar=np.array(3, ">f8"))
     with open_arrays(tmp_path / "some.npz") as arrays:
@@ -288,7 +290,7 @@ def test_other_orders_are_the_same_arrays(tmp_path):
 @pytest.mark.parametrize(
     "member", [promises(f"({2**31},)"), b"\x93NUMPY\x02\x00\0\0\0\x04" + bytes(2**26)]
 )
-def test_nothing_is_allocated_for_what_a_header_promises(tmp_path, member):
+def test_nothing_is_allocated_for_what_a_header_promises(tmp_path: Path, member: bytes) -> None:
     path = write(tmp_path, "images", with_member("images", member))
     tracemalloc.start()
     try:
@@ -299,7 +301,9 @@ def test_nothing_is_allocated_for_what_a_header_promises(tmp_path, member):
         tracemalloc.stop()
 
 
-def test_arrays_are_read_only_if_memory_holds_them_together(tmp_path, monkeypatch):
+def test_arrays_are_read_only_if_memory_holds_them_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write(tmp_path, "data", packed(ARRAYS["data"]))
     for most, read in ((2 * IMAGES.nbytes + 2 * LABELS.nbytes, True), (2 * IMAGES.nbytes, False)):
         monkeypatch.setattr(archives, "memory_bytes", lambda most=most: most)
@@ -308,7 +312,7 @@ def test_arrays_are_read_only_if_memory_holds_them_together(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("code", [0xD800, 0xDFFF, 0x110000, 2**31 - 1])
-def test_numbers_that_are_no_characters_are_refused(tmp_path, code):
+def test_numbers_that_are_no_characters_are_refused(tmp_path: Path, code: int) -> None:
     for name in ("class_names", "y_train"):
         texts = {"y_train": np.array(list("abca")), "y_test": np.array(list("abca"))}
         given = {**ARRAYS["data"], **texts, "class_names": np.array(list("abc"))}
@@ -320,7 +324,7 @@ def test_numbers_that_are_no_characters_are_refused(tmp_path, code):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="measures the memory of a process")
 @pytest.mark.parametrize("name", ["other", "mean", "manifest", "metric"])
-def test_a_small_file_does_not_fill_the_memory(tmp_path, name):
+def test_a_small_file_does_not_fill_the_memory(tmp_path: Path, name: str) -> None:
     """256 MB of zeros are 0.3 MB in a zip file."""
     zeros = np.zeros(2**26, np.float32)
     bomb = zeros.view("<U67108864").reshape(()) if name in ("manifest", "metric") else zeros

@@ -98,7 +98,7 @@ def kinds() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("folder", kinds())
-def test_the_documents_have_a_part_of_every_kind(folder):
+def test_the_documents_have_a_part_of_every_kind(folder: str) -> None:
     """And the page's table says where such parts lie."""
     assert folder in {str(Path(path).parent) for path in examples()}
     page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
@@ -106,18 +106,18 @@ def test_the_documents_have_a_part_of_every_kind(folder):
     assert f"`{kinds()[folder]}`" in row
 
 
-def test_the_rule_of_the_readme_pools_and_has_a_strategy(copy):
+def test_the_rule_of_the_readme_pools_and_has_a_strategy(copy: Path) -> None:
     done = call(copy, "-c", USE)
     assert done.stdout.strip() == "HarmonicMeanOfVariances", done.stderr
 
 
-def test_examples_are_formatted_and_without_lint(copy):
+def test_examples_are_formatted_and_without_lint(copy: Path) -> None:
     for check in (["check"], ["format", "--check"]):
         done = call(copy, "-m", "ruff", *check, *examples())
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_setting_that_pyproject_lacks_is_taken_and_its_line_is_told(copy):
+def test_a_setting_that_pyproject_lacks_is_taken_and_its_line_is_told(copy: Path) -> None:
     code = (
         "from pathlib import Path\n"
         "from bfl.engine.flower import FlowerApp\n"
@@ -136,7 +136,7 @@ def test_a_setting_that_pyproject_lacks_is_taken_and_its_line_is_told(copy):
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_every_example_passes_the_tests_of_its_kind(copy):
+def test_every_example_passes_the_tests_of_its_kind(copy: Path) -> None:
     """By the documented option: ``--part weighting:power-of-size``."""
     names = {path: REGISTRATION.findall(code)[0] for path, code in examples().items()}
     parts = [f"--part={kinds()[str(Path(path).parent)]}:{name}" for path, name in names.items()]
@@ -147,7 +147,7 @@ def test_every_example_passes_the_tests_of_its_kind(copy):
         assert any(name in line and "PASSED" in line for line in lines), name
 
 
-def test_an_unknown_part_is_refused_with_the_nearest():
+def test_an_unknown_part_is_refused_with_the_nearest() -> None:
     for part, said in (
         ("weigthing:equal", "did you mean 'weighting'?"),
         ("weighting:equall", "did you mean 'equal'?"),
@@ -159,7 +159,7 @@ def test_an_unknown_part_is_refused_with_the_nearest():
 
 @pytest.mark.long
 @pytest.mark.alone
-def test_all_quick_tests_pass_with_all_examples(copy):
+def test_all_quick_tests_pass_with_all_examples(copy: Path) -> None:
     """After the lines that pyproject.toml lacks have been added, as the tests say."""
     code = "from bfl.commands.main import main; main(['keys', '--toml'])"
     printed = call(copy, "-c", code).stdout

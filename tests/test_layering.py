@@ -128,7 +128,7 @@ def chapter(module: str) -> str:
 
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["at import", "ever"])
-def test_chapters_import_only_those_above_them(lazy):
+def test_chapters_import_only_those_above_them(lazy: bool) -> None:
     wrong = [
         f"{module} imports {other}"
         for module, others in imports(lazy=lazy).items()
@@ -140,7 +140,7 @@ def test_chapters_import_only_those_above_them(lazy):
 
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["at import", "ever"])
-def test_no_modules_import_each_other_in_a_circle(lazy):
+def test_no_modules_import_each_other_in_a_circle(lazy: bool) -> None:
     graph = imports(lazy=lazy)
     if lazy:
         graph = {**graph, DOOR[0]: graph[DOOR[0]] - {DOOR[1]}}
@@ -150,7 +150,7 @@ def test_no_modules_import_each_other_in_a_circle(lazy):
         pytest.fail(" <- ".join(error.args[1]))
 
 
-def test_every_chapter_is_there_and_imports_are_found():
+def test_every_chapter_is_there_and_imports_are_found() -> None:
     """Lest the tests above look at nothing."""
     assert {chapter(module) for module in modules()} == set(CHAPTERS)
     graph, lazily = imports(lazy=False), imports(lazy=True)
@@ -177,11 +177,11 @@ def top_level(path: Path, **how: bool) -> set[str]:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "bfl").rglob("*.py")), ids=lambda p: str(p.name))
-def test_the_library_imports_neither_side(path):
+def test_the_library_imports_neither_side(path: Path) -> None:
     assert not top_level(path, at_import=False) & {"strategies", "clients"}
 
 
-def test_the_library_looks_up_no_module_of_either_side_by_name():
+def test_the_library_looks_up_no_module_of_either_side_by_name() -> None:
     """The ServerApp and the ClientApp are loaded as pyproject.toml names them."""
     found = [
         f"{path}: {ast.unparse(node)}"
@@ -194,14 +194,14 @@ def test_the_library_looks_up_no_module_of_either_side_by_name():
 
 
 @pytest.mark.parametrize("folder", ["strategies", "clients"])
-def test_the_sides_do_not_import_each_other(folder):
+def test_the_sides_do_not_import_each_other(folder: str) -> None:
     other = {"strategies", "clients"} - {folder}
     for path in (ROOT / folder).rglob("*.py"):
         assert not top_level(path, at_import=False) & other, path
 
 
 @pytest.mark.parametrize("folder", NUMERICS)
-def test_numerics_are_free_of_flower_and_keras(folder):
+def test_numerics_are_free_of_flower_and_keras(folder: str) -> None:
     paths = list((ROOT / "bfl" / folder).rglob("*.py"))
     assert paths
     for path in paths:
@@ -209,7 +209,7 @@ def test_numerics_are_free_of_flower_and_keras(folder):
         assert "bfl.keras" not in imported_modules(path, at_import=True), path
 
 
-def test_only_one_module_imports_keras():
+def test_only_one_module_imports_keras() -> None:
     for path in [p for f in ("bfl", "strategies", "clients") for p in (ROOT / f).rglob("*.py")]:
         names = imported_modules(path, at_import=False)
         if path != ROOT / "bfl" / "keras.py":
@@ -221,7 +221,7 @@ def test_only_one_module_imports_keras():
             }, path
 
 
-def test_resolving_a_configuration_imports_no_tensorflow_and_no_flower():
+def test_resolving_a_configuration_imports_no_tensorflow_and_no_flower() -> None:
     code = (
         "import sys; from bfl.configuration import resolve; resolve({});"
         "print([m for m in ('tensorflow', 'flwr', 'ray', 'matplotlib') if m in sys.modules])"
@@ -232,7 +232,7 @@ def test_resolving_a_configuration_imports_no_tensorflow_and_no_flower():
     assert out.stdout.strip() == "[]"
 
 
-def test_test_files_have_names_of_their_own():
+def test_test_files_have_names_of_their_own() -> None:
     """They lie in folders that are no packages: pytest takes one file of each name."""
     names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
     assert sorted(set(names)) == sorted(names)

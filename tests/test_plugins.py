@@ -130,7 +130,9 @@ def no_plugins_afterwards() -> Iterator[None]:
     plugins.activate("")
 
 
-def test_parts_of_all_kinds_resolve_from_files(tmp_path, monkeypatch):
+def test_parts_of_all_kinds_resolve_from_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     before = default_values().keys()
     given = {"plugins": write_examples(tmp_path), "strategy": "mine", "size-power": 0.25}
@@ -167,7 +169,7 @@ def test_parts_of_all_kinds_resolve_from_files(tmp_path, monkeypatch):
     assert type(again.pooling) is type(configuration.pooling), "no network is traced anew"
 
 
-def test_the_app_takes_the_keys_of_plugins(tmp_path, monkeypatch):
+def test_the_app_takes_the_keys_of_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_examples(tmp_path)
     named = {"plugins": str(tmp_path / "power_of_size.py"), "size-power": 0.75}
     app = FlowerApp.read(ROOT)
@@ -190,7 +192,7 @@ def test_the_app_takes_the_keys_of_plugins(tmp_path, monkeypatch):
     assert resolve(configuration.values) == configuration
 
 
-def test_what_is_missing_or_other_is_refused(tmp_path):
+def test_what_is_missing_or_other_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     with pytest.raises(ConfigurationError, match=r"mine\.py is not on this machine"):
         resolve({"plugins": str(path)})
@@ -215,7 +217,9 @@ def test_what_is_missing_or_other_is_refused(tmp_path):
     ],
     ids=["raises", "taken name", "missing import"],
 )
-def test_what_cannot_be_loaded_is_refused_and_leaves_nothing(code, said, tmp_path):
+def test_what_cannot_be_loaded_is_refused_and_leaves_nothing(
+    code: str, said: str, tmp_path: Path
+) -> None:
     before = pooling_rules.spellings()
     path = tmp_path / "mine.py"
     path.write_text(RULE.format(name="first") + code.replace("Mine", "Other"), encoding="utf-8")
@@ -224,7 +228,9 @@ def test_what_cannot_be_loaded_is_refused_and_leaves_nothing(code, said, tmp_pat
     assert pooling_rules.spellings() == before
 
 
-def test_two_files_that_register_one_name_are_refused_however_they_were_met(tmp_path, monkeypatch):
+def test_two_files_that_register_one_name_are_refused_however_they_were_met(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for file, more in (("first.py", ""), ("second.py", "# another content\n")):
         Path(file).write_text(RULE.format(name="of-two-files") + more, encoding="utf-8")
@@ -243,7 +249,9 @@ def test_two_files_that_register_one_name_are_refused_however_they_were_met(tmp_
 
 
 @pytest.mark.parametrize("declares", ["has", "requires", "excludes"])
-def test_a_part_that_declares_what_is_no_property_is_refused(tmp_path, monkeypatch, declares):
+def test_a_part_that_declares_what_is_no_property_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declares: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     method = f"\n    def {declares}(self):\n        return frozenset({{'plain-stepz'}})\n"
     Path("mine.py").write_text(RULE.format(name="needy") + method, encoding="utf-8")
@@ -252,7 +260,7 @@ def test_a_part_that_declares_what_is_no_property_is_refused(tmp_path, monkeypat
     resolve({"plugins": "mine.py", "pooling": "linear-pool"})
 
 
-def test_files_are_where_the_node_says(tmp_path):
+def test_files_are_where_the_node_says(tmp_path: Path) -> None:
     server, node = tmp_path / "server", tmp_path / "node"
     server.mkdir()
     node.mkdir()
@@ -267,7 +275,7 @@ def test_files_are_where_the_node_says(tmp_path):
     assert there.keys.plugins.startswith(str(node))
 
 
-def test_nodes_that_lack_a_plugin_end_the_run_before_its_first_round(tmp_path):
+def test_nodes_that_lack_a_plugin_end_the_run_before_its_first_round(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(RULE.format(name="mine"), encoding="utf-8")
     named = resolve({"plugins": str(path)}).keys.plugins
@@ -296,7 +304,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     plugins.installed_plugins.cache_clear()
 
 
-def test_a_package_is_named_by_its_module(package):
+def test_a_package_is_named_by_its_module(package: str) -> None:
     configuration = resolve({"plugins": package, "strategy": "acme"})
     assert configuration.keys.plugins.startswith(f"{package}#sha256=")
     resolve({})
@@ -304,7 +312,9 @@ def test_a_package_is_named_by_its_module(package):
     assert resolve(configuration.values) == configuration
 
 
-def test_an_installed_distribution_need_not_be_named(package, monkeypatch):
+def test_an_installed_distribution_need_not_be_named(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     entry = SimpleNamespace(module=package, dist=SimpleNamespace(name="acme"))
     found = importlib.metadata.entry_points
     monkeypatch.setattr(
@@ -358,7 +368,7 @@ def serial_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_a_run_outside_the_checkout_is_made_of_parts_of_ones_own(serial_run):
+def test_a_run_outside_the_checkout_is_made_of_parts_of_ones_own(serial_run: Path) -> None:
     digest_of(serial_run)
     rounds = [json.loads(line) for line in (serial_run / "rounds.jsonl").read_text().splitlines()]
     assert [[c["client"] for c in done["per-client"]] for done in rounds] == [[0, 2], [1, 3]]
@@ -369,7 +379,9 @@ def test_a_run_outside_the_checkout_is_made_of_parts_of_ones_own(serial_run):
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("values", OTHERS.values(), ids=OTHERS)
-def test_parts_that_do_not_go_with_that_method_make_runs_as_well(values, tmp_path, monkeypatch):
+def test_parts_that_do_not_go_with_that_method_make_runs_as_well(
+    values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     named = write_examples(tmp_path)
     small = parse_pairs(SMALL.replace("rounds=2", "rounds=1").replace("clients=4", "clients=2"))
@@ -382,5 +394,5 @@ def test_parts_that_do_not_go_with_that_method_make_runs_as_well(values, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_rays_actors_have_the_same_parts(serial_run, tmp_path):
+def test_rays_actors_have_the_same_parts(serial_run: Path, tmp_path: Path) -> None:
     assert digest_of(run(tmp_path)) == digest_of(serial_run)

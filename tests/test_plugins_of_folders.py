@@ -100,7 +100,7 @@ WAYS: dict[str, Callable[[], int]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_nothing_runs_unasked(way, theirs, capsys):
+def test_nothing_runs_unasked(way: str, theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert WAYS[way]() == 2
     assert not (theirs.parent / "ran").exists()
     if way != "completed":
@@ -109,7 +109,7 @@ def test_nothing_runs_unasked(way, theirs, capsys):
         assert "plugins" in printed
 
 
-def test_nor_without_its_description(theirs):
+def test_nor_without_its_description(theirs: Path) -> None:
     (theirs / "network.json").unlink()
     with pytest.raises(DataError, match=r"network\.json"):
         network_description(RunFolder(theirs))
@@ -117,7 +117,7 @@ def test_nor_without_its_description(theirs):
 
 
 @pytest.mark.parametrize("word", ["theirs/parts.py", "json"])
-def test_only_what_is_named_runs(word, theirs, tmp_path):
+def test_only_what_is_named_runs(word: str, theirs: Path, tmp_path: Path) -> None:
     """By its content, wherever the user has it; modules likewise."""
     described = json.loads((theirs / "network.json").read_text(encoding="utf-8"))
     described["keys"]["plugins"] = word

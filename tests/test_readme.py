@@ -27,13 +27,13 @@ MEASURED = "benchmarks.md"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_links_and_pictures_are_there(page):
+def test_links_and_pictures_are_there(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
 
 
 @pytest.mark.slow
-def test_the_site_has_every_page_and_no_broken_link(tmp_path):
+def test_the_site_has_every_page_and_no_broken_link(tmp_path: Path) -> None:
     """Anchors too. The site has no folder of the checkout: links to these are tested above."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -41,7 +41,7 @@ def test_the_site_has_every_page_and_no_broken_link(tmp_path):
     assert (tmp_path / "search" / "search_index.json").exists()
 
 
-def test_one_environment_is_stated():
+def test_one_environment_is_stated() -> None:
     """One version of Flower that the project takes, and the Ray that Flower fixes."""
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.name != MEASURED)
     words = " ".join(text.split())
@@ -56,12 +56,12 @@ def test_one_environment_is_stated():
     assert set(re.findall(r"\bRay (\d+\.\d+)", words)) == {version("ray").rpartition(".")[0]}
 
 
-def test_the_readme_is_short():
+def test_the_readme_is_short() -> None:
     assert len(PAGES[0].read_text(encoding="utf-8").splitlines()) <= 120
 
 
 @pytest.mark.of_bfls_own
-def test_the_table_of_rules_has_them_all():
+def test_the_table_of_rules_has_them_all() -> None:
     """But for those that a preset picks and nobody chooses, and user-defined parts."""
     text = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8").split("\n\n")
     lines = next(part for part in text if part.startswith("| rule |")).splitlines()[2:]
@@ -71,7 +71,7 @@ def test_the_table_of_rules_has_them_all():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_files_that_are_named_are_there(page):
+def test_files_that_are_named_are_there(page: Path) -> None:
     """But for those of examples, and for names in capitals, which stand for others."""
     text = re.sub(r"```python\n# bfl/.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for name in NAMED.findall(text):
@@ -79,7 +79,7 @@ def test_files_that_are_named_are_there(page):
             assert (ROOT / name).exists(), name
 
 
-def test_run_configurations_that_are_written_resolve():
+def test_run_configurations_that_are_written_resolve() -> None:
     """In commands, with the keys and words that there are; the data need not be here."""
     found = [given for page in PAGES for given in GIVEN.findall(page.read_text(encoding="utf-8"))]
     for text in found:

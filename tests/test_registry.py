@@ -25,7 +25,7 @@ def make_registry() -> Registry[Shape]:
     return registry
 
 
-def test_a_component_is_found_by_name_alias_case_and_underscores():
+def test_a_component_is_found_by_name_alias_case_and_underscores() -> None:
     registry = make_registry()
 
     @registry.register("regular-polygon", aliases=("ngon",))
@@ -37,11 +37,11 @@ def test_a_component_is_found_by_name_alias_case_and_underscores():
     for spelling in ("regular-polygon", "ngon", "NGON", " Regular_Polygon "):
         assert registry.get(spelling) is Polygon
     assert Polygon.setting_keys() == ("side-count",)
-    assert registry.create("ngon", {"side-count": 5, "colour": "red"}).side_count == 5
+    assert registry.create("ngon", {"side-count": 5, "colour": "red"}).side_count == 5  # type: ignore[attr-defined]
     assert Polygon.summary() == "A polygon."
 
 
-def test_two_components_cannot_share_a_spelling():
+def test_two_components_cannot_share_a_spelling() -> None:
     registry = make_registry()
     registry.register("circle", aliases=("round",))(Shape)
     with pytest.raises(ValueError, match="registered twice"):
@@ -49,7 +49,7 @@ def test_two_components_cannot_share_a_spelling():
 
 
 @pytest.mark.parametrize("given", ["my_rule", "My-Rule", "my-rule", "myalias", " MyAlias "])
-def test_case_and_underscores_make_no_difference_to_what_is_registered(given):
+def test_case_and_underscores_make_no_difference_to_what_is_registered(given: str) -> None:
     registry = make_registry()
     cls = registry.register("my_rule", aliases=("MyAlias", "my-rule"))(type("A", (Shape,), {}))
     assert cls.name == "my_rule"
@@ -108,7 +108,9 @@ def no_packages_afterwards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> I
     Registry.known[:] = known
 
 
-def test_what_cannot_be_imported_is_told_at_every_look_up_until_it_is_mended(tmp_path):
+def test_what_cannot_be_imported_is_told_at_every_look_up_until_it_is_mended(
+    tmp_path: Path,
+) -> None:
     package = Package(tmp_path, "raise ImportError('a typo')\n")
     for ask in (package.parts.classes, package.parts.names, lambda: package.parts.get("good")):
         for _ in range(2):
@@ -119,7 +121,9 @@ def test_what_cannot_be_imported_is_told_at_every_look_up_until_it_is_mended(tmp
     assert package.parts.get("another") is package.parts.classes()[0]
 
 
-def test_a_module_that_asks_the_registry_which_is_importing_it_gets_what_there_is(tmp_path):
+def test_a_module_that_asks_the_registry_which_is_importing_it_gets_what_there_is(
+    tmp_path: Path,
+) -> None:
     package = Package(tmp_path, "")
     asks = "so_far = parts.classes()\n"
     package.write("another", "", before=f"{asks}raise ImportError('a typo')\n")
@@ -130,7 +134,7 @@ def test_a_module_that_asks_the_registry_which_is_importing_it_gets_what_there_i
     assert [part.name for part in package.parts.classes()] == ["another", "good"]
 
 
-def test_another_thread_that_asks_meanwhile_waits_for_all_parts(tmp_path):
+def test_another_thread_that_asks_meanwhile_waits_for_all_parts(tmp_path: Path) -> None:
     package = Package(tmp_path, "")
     package.write("another", f"import {package.name}\n{package.name}.meanwhile()\n")
     found: list[tuple[str, ...]] = []
@@ -143,14 +147,14 @@ def test_another_thread_that_asks_meanwhile_waits_for_all_parts(tmp_path):
             other.start()
         others[0].join(0.2)  # long enough to come back with what there is so far
 
-    importlib.import_module(package.name).meanwhile = meanwhile
+    importlib.import_module(package.name).meanwhile = meanwhile  # type: ignore[attr-defined]
     assert package.parts.names() == ("another", "good")
     for other in others:
         other.join(10.0)
     assert found == [("another", "good")] * 3
 
 
-def test_an_unknown_name_is_answered_with_the_nearest_and_all():
+def test_an_unknown_name_is_answered_with_the_nearest_and_all() -> None:
     registry = make_registry()
     registry.register("circle")(type("Circle", (Shape,), {}))
     registry.register("square")(type("Square", (Shape,), {}))
@@ -161,13 +165,13 @@ def test_an_unknown_name_is_answered_with_the_nearest_and_all():
     )
 
 
-def test_nothing_near_gives_no_guess():
+def test_nothing_near_gives_no_guess() -> None:
     assert nearest("zzz", ["conflation"]) is None
     assert unknown_name("x", "zzz", ["a"]) == "unknown x 'zzz'; allowed: a"
 
 
 @pytest.mark.parametrize("registry", [*REGISTRIES, dataset_sources], ids=lambda r: r.kind)
-def test_every_component_explains_itself(registry):
+def test_every_component_explains_itself(registry: Registry) -> None:  # type: ignore[type-arg]
     assert registry.names()
     for component in registry.classes():
         assert component.summary(), component
@@ -176,13 +180,13 @@ def test_every_component_explains_itself(registry):
             assert field.description, f"{component.name}: {name} has no description"
 
 
-def test_data_sets_have_no_settings():
+def test_data_sets_have_no_settings() -> None:
     """Nobody would read them: what a data set needs stands behind a colon, as in ``npz:PATH``."""
     for source in dataset_sources.classes():
         assert not source.model_fields, f"{source.name}: a data set cannot have settings"
 
 
-def test_a_setting_has_one_meaning():
+def test_a_setting_has_one_meaning() -> None:
     """A key that two components read has the same type in both, and they are of one kind or agree.
 
     Components of one kind may have different defaults: one of them is picked.
@@ -200,7 +204,7 @@ def test_a_setting_has_one_meaning():
                 seen[key].append((field.annotation, field.default, registry.kind))
 
 
-def test_a_class_without_a_method_of_its_kind_is_refused():
+def test_a_class_without_a_method_of_its_kind_is_refused() -> None:
     with pytest.raises(TypeError, match=r"pooling 'half': the class Half has no decode"):
 
         @pooling_rules.register("half")

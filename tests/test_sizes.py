@@ -35,13 +35,13 @@ def function(
 '''
 
 
-def test_all_folders_have_files_and_functions_are_measured():
+def test_all_folders_have_files_and_functions_are_measured() -> None:
     """Lest the test below looks at nothing."""
     assert {path.relative_to(ROOT).parts[0] for path in FILES} == set(FOLDERS)
     assert dict(functions(EXAMPLE)) == {"function": 6}
 
 
-def test_files_and_functions_can_be_seen_as_a_whole():
+def test_files_and_functions_can_be_seen_as_a_whole() -> None:
     found = []
     for path in FILES:
         source, where = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def levels(number: int) -> str:
     return "[" * number + "]" * number
 
 
-def test_as_many_levels_as_are_said():
+def test_as_many_levels_as_are_said() -> None:
     assert from_json(levels(MOST_LEVELS)) == json.loads(levels(MOST_LEVELS))
     for read, text in ((from_json, "{}"), (from_toml, "a = {}")):
         with pytest.raises(ValueError, match="levels"):
@@ -37,7 +38,9 @@ def test_as_many_levels_as_are_said():
 
 
 @pytest.mark.parametrize("part", ["a", "'b c'", '"b.\\"c"', "a-1"])
-def test_keys_of_many_parts_are_refused_before_they_are_read(part, monkeypatch):
+def test_keys_of_many_parts_are_refused_before_they_are_read(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Reading one of 20,000 takes a quarter of a minute."""
     parts = [part] * MOST_LEVELS
     assert from_toml(".".join(parts) + " = 1")
@@ -59,7 +62,9 @@ COMMANDS: dict[str, Callable[[], int]] = {
 
 
 @pytest.mark.parametrize("file", COMMANDS)
-def test_commands_refuse_them(file, tmp_path, capsys, monkeypatch):
+def test_commands_refuse_them(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     run = RunFolder.create(tmp_path, "run", resolve({}).values, {})
     run.write_metrics({"accuracy": 0.5})
@@ -84,6 +89,6 @@ def test_commands_refuse_them(file, tmp_path, capsys, monkeypatch):
         ("--backend-config", levels(100_000)),
     ],
 )
-def test_options_refuse_them(options, capsys):
+def test_options_refuse_them(options: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate(["--backend", "serial", *options]) == 2
     assert len(capsys.readouterr().err) < 1000

@@ -41,7 +41,7 @@ def found_by_their_rule() -> set[str]:
     return set(strategy_classes())
 
 
-def test_every_function_and_class_is_used():
+def test_every_function_and_class_is_used() -> None:
     texts = [p.read_text(encoding="utf-8") for p in (*PRODUCT, ROOT / "README.md")]
     texts += [p.read_text(encoding="utf-8") for p in USERS if p.suffix in {".py", ".sh", ".md"}]
     times = Counter(word for text in texts for word in re.findall(r"\w+", text))

@@ -19,6 +19,6 @@ def first_words(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
-def test_no_docstring_begins_as_a_half_sentence(chapter):
+def test_no_docstring_begins_as_a_half_sentence(chapter: str) -> None:
     found = {str(p): first_words(p) & HALF for p in (ROOT / chapter).rglob("*.py")}
     assert {path: words for path, words in found.items() if words} == {}

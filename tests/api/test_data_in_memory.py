@@ -1,5 +1,8 @@
 """Data in memory as a run reads them: from a file that is written once."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +16,7 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (20, 4, 4), dtype=np.uint8)
 LABELS = np.tile(["bee", "ant"], 10)
 
 
-def test_images_and_labels_are_split_and_written_once(tmp_path):
+def test_images_and_labels_are_split_and_written_once(tmp_path: Path) -> None:
     word = stored((IMAGES, LABELS), str(tmp_path), 0.3)
     dataset = load_dataset(word)
     assert dataset.class_names == ("ant", "bee")
@@ -29,7 +32,7 @@ def test_images_and_labels_are_split_and_written_once(tmp_path):
     assert both.test_labels.tolist() == [1, 0, 1, 0]
 
 
-def test_rows_are_a_table(tmp_path):
+def test_rows_are_a_table(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(20, 3))
     word = stored((rows, LABELS), str(tmp_path), 0.2)
     dataset = load_dataset(word)
@@ -50,7 +53,9 @@ def test_rows_are_a_table(tmp_path):
         ({"data": pd.DataFrame({"a": [1.0, 2.0]}), "model": "mlp"}, "target"),
     ],
 )
-def test_what_is_no_data_is_refused_before_a_run(tmp_path, keys, said):
+def test_what_is_no_data_is_refused_before_a_run(
+    tmp_path: Path, keys: dict[str, Any], said: str
+) -> None:
     with pytest.raises(BflError, match=said):
         bfl.run(output_dir=str(tmp_path), backend="serial", clients=2, **keys)
     assert [path.name for path in tmp_path.iterdir() if path.name != ".data"] == []

@@ -39,7 +39,9 @@ def files(tmp_path: Path, images: Images, monkeypatch: pytest.MonkeyPatch) -> Pa
     return tmp_path
 
 
-def test_the_last_layer_turns_features_into_what_the_network_predicts(result, images):
+def test_the_last_layer_turns_features_into_what_the_network_predicts(
+    result: bfl.Result, images: Images
+) -> None:
     features = result.features(images)
     model = result.keras_model()
     head = [layer for layer in model.layers if layer.weights][-1].layers[-1]
@@ -52,7 +54,9 @@ def test_the_last_layer_turns_features_into_what_the_network_predicts(result, im
     np.testing.assert_allclose(result.features(images[7:8])[0], features[7], rtol=1e-4, atol=1e-5)
 
 
-def test_the_command_draws_runs_and_files(result, images, files, capsys):
+def test_the_command_draws_runs_and_files(
+    result: bfl.Result, images: Images, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = str(result.folder)
     arguments = ["--data", "digits.npz", "--unlabelled", "others.npy"]
     assert main(["features", run, run, *arguments, "--output", "two.png"]) == 0
@@ -65,14 +69,18 @@ def test_the_command_draws_runs_and_files(result, images, files, capsys):
     assert f"{apart:.4f}"[:5] in printed
 
 
-def test_images_of_some_classes_alone(result, files, capsys):
+def test_images_of_some_classes_alone(
+    result: bfl.Result, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     of_two = np.isin(load_dataset("digits").test_labels[:60], [3, 5]).sum()
     arguments = ["--data", "digits.npz", "--classes", "3", "5"]
     assert main(["features", str(result.folder), *arguments]) == 0
     assert f" {of_two} " in capsys.readouterr().out
 
 
-def test_some_images_of_a_sorted_file_are_of_all_classes(result, images, files, monkeypatch):
+def test_some_images_of_a_sorted_file_are_of_all_classes(
+    result: bfl.Result, images: Images, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     drawn: list[Layout] = []
     monkeypatch.setattr(
         "bfl.commands.features.draw_layouts", lambda rows, _: drawn.extend(rows[0]) or b""
@@ -85,7 +93,9 @@ def test_some_images_of_a_sorted_file_are_of_all_classes(result, images, files, 
     assert len(set(drawn[0].groups)) > 7
 
 
-def test_of_unlabelled_images_those_are_predicted_that_are_drawn(result, files, monkeypatch):
+def test_of_unlabelled_images_those_are_predicted_that_are_drawn(
+    result: bfl.Result, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of some classes all have to be: then the predictions decide which are drawn."""
     predicted: list[int] = []
 
@@ -103,8 +113,12 @@ def test_of_unlabelled_images_those_are_predicted_that_are_drawn(result, files, 
 
 @pytest.mark.parametrize("of_images", [False, True])
 def test_what_is_wrong_with_the_last_run_or_file_is_said_before_any_is_computed(
-    result, files, of_images, monkeypatch, capsys
-):
+    result: bfl.Result,
+    files: Path,
+    of_images: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """A run's faults in the run's name, and not in that of a file of images."""
     monkeypatch.setattr(bfl.Result, "features", lambda *_: pytest.fail("computed"))
     folder = files / "unfinished"
@@ -139,7 +153,13 @@ WRONG: list[tuple[list[str], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "said"), WRONG, ids=[said for _, said in WRONG])
-def test_bad_input_is_refused_in_words(result, files, arguments, said, capsys):
+def test_bad_input_is_refused_in_words(
+    result: bfl.Result,
+    files: Path,
+    arguments: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["features", str(result.folder), *arguments]) == 2
     assert said in capsys.readouterr().err
     assert not Path("features.png").exists()

@@ -1,5 +1,6 @@
 """Images that are not what the network takes are refused with what was given and expected."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ def pixels(*shape: int) -> Any:
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.uint16])
-def test_integers_are_pixels(dtype):
+def test_integers_are_pixels(dtype: Any) -> None:
     images = pixels(3, *COLOUR)
     checked = checked_images(images.astype(dtype), COLOUR)
     assert checked.dtype == np.uint8
@@ -27,7 +28,9 @@ def test_integers_are_pixels(dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_floats_are_scaled_as_in_an_archive_that_a_run_learns_from(dtype, tmp_path):
+def test_floats_are_scaled_as_in_an_archive_that_a_run_learns_from(
+    dtype: Any, tmp_path: Path
+) -> None:
     images = np.random.default_rng(0).random((5, *COLOUR)).astype(dtype)
     images[0, 0, 0, :2] = 1.0 + np.finfo(dtype).eps, -1e-7
     labels = np.arange(5)
@@ -37,12 +40,12 @@ def test_floats_are_scaled_as_in_an_archive_that_a_run_learns_from(dtype, tmp_pa
     np.testing.assert_array_equal(checked_images(images, COLOUR), expected)
 
 
-def test_dark_images_stay_dark():
+def test_dark_images_stay_dark() -> None:
     assert checked_images(np.ones((1, *GREY), np.uint8), GREY).max() == 1
     assert checked_images(np.full((1, *GREY), 0.5), GREY).max() == 127.5
 
 
-def test_grey_images_need_no_channel_axis():
+def test_grey_images_need_no_channel_axis() -> None:
     images = pixels(5, 8, 8)
     np.testing.assert_array_equal(checked_images(images, GREY)[..., 0], images)
 
@@ -74,6 +77,6 @@ REFUSED: dict[str, tuple[Any, tuple[int, int, int], str]] = {
 
 
 @pytest.mark.parametrize(("images", "shape", "word"), REFUSED.values(), ids=REFUSED.keys())
-def test_wrong_images_are_refused(images, shape, word):
+def test_wrong_images_are_refused(images: Any, shape: tuple[int, int, int], word: str) -> None:
     with pytest.raises(DataError, match=word):
         checked_images(images, shape)

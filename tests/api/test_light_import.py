@@ -11,19 +11,19 @@ HEAVY = ("tensorflow", "flwr", "ray", "matplotlib", "strategies", "clients")
 @pytest.mark.parametrize(
     "code", ["import bfl", "import bfl; bfl.run; bfl.load; bfl.study; bfl.Result"]
 )
-def test_importing_is_light(code):
+def test_importing_is_light(code: str) -> None:
     code = f"import sys; {code}; print([m for m in {HEAVY} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_the_package_itself_loads_nothing_of_the_library():
+def test_the_package_itself_loads_nothing_of_the_library() -> None:
     code = "import sys, bfl; print([m for m in sys.modules if m.startswith('bfl.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_an_unknown_name_is_an_attribute_error():
+def test_an_unknown_name_is_an_attribute_error() -> None:
     import bfl
 
     assert {"run", "load", "study", "Result", "Predictions"} <= set(dir(bfl))

@@ -46,7 +46,7 @@ def same_as_the_run(predictions: bfl.Predictions, folder: Path) -> None:
         np.testing.assert_array_equal(arrays[name], saved[name])
 
 
-def test_predictions_are_those_of_the_run_bit_for_bit(result, images):
+def test_predictions_are_those_of_the_run_bit_for_bit(result: bfl.Result, images: Images) -> None:
     predictions = bfl.load(result.folder).predict(images)
     same_as_the_run(predictions, result.folder)
     assert predictions.mean_probability.shape == (len(images), 10)
@@ -70,7 +70,9 @@ def test_predictions_are_those_of_the_run_bit_for_bit(result, images):
     ],
     ids=str,
 )
-def test_every_inference_predicts_as_it_did(inference, more, small, images, tmp_path):
+def test_every_inference_predicts_as_it_did(
+    inference: str, more: dict[str, Any], small: dict[str, Any], images: Images, tmp_path: Path
+) -> None:
     keys = {**small, "rounds": 1, "inference": inference, **more}
     made = bfl.run(**keys, strategy="nwa", output_dir=str(tmp_path))
     predictions = bfl.load(made.folder).predict(images)
@@ -80,7 +82,7 @@ def test_every_inference_predicts_as_it_did(inference, more, small, images, tmp_
         np.testing.assert_allclose(predictions.mean_probability, exported, rtol=1e-4, atol=1e-6)
 
 
-def test_the_folder_is_enough(result, images, tmp_path):
+def test_the_folder_is_enough(result: bfl.Result, images: Images, tmp_path: Path) -> None:
     """Moved, without the data set, in a process that has never seen the run."""
     shutil.copytree(result.folder, tmp_path / "moved")
     # The data set is gone, and so is a rule of one's own: neither concerns prediction.
@@ -110,7 +112,9 @@ def test_the_folder_is_enough(result, images, tmp_path):
         assert predicted["class_names"].tolist() == list("0123456789")
 
 
-def test_image_files_are_predicted_as_their_arrays(result, images, tmp_path):
+def test_image_files_are_predicted_as_their_arrays(
+    result: bfl.Result, images: Images, tmp_path: Path
+) -> None:
     """In a folder and below it, of other sizes too; a file says which prediction is whose."""
     for index, name in enumerate(("b.png", "below/a.png")):
         (tmp_path / "new" / name).parent.mkdir(exist_ok=True, parents=True)
@@ -132,17 +136,19 @@ def test_image_files_are_predicted_as_their_arrays(result, images, tmp_path):
     assert main([*command, "--output", str(tmp_path / "none.npz")]) == 2
 
 
-def test_samples_can_be_chosen(result, images):
+def test_samples_can_be_chosen(result: bfl.Result, images: Images) -> None:
     one, more = (result.predict(images[:5], samples=samples) for samples in (1, 4))
     assert (one.samples, more.samples) == (1, 4)
     assert not one.uncertainty["epistemic"].any()
     assert more.uncertainty["epistemic"].all()
     for wrong in (0, -1, 2.0, True):
         with pytest.raises(ConfigurationError, match="samples is"):
-            result.predict(images[:5], samples=wrong)
+            result.predict(images[:5], samples=wrong)  # type: ignore[arg-type]
 
 
-def test_wrong_images_are_refused_by_the_result_and_by_the_command(result, tmp_path, capsys):
+def test_wrong_images_are_refused_by_the_result_and_by_the_command(
+    result: bfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(DataError, match=r"expected \(N, 8, 8, 1\)"):
         result.predict(np.zeros((2, 28, 28, 1), np.uint8))
     np.savez(tmp_path / "wrong.npz", images=np.zeros((2, 28, 28, 1), np.uint8))
@@ -182,7 +188,9 @@ def changed(folder: Path, to: Path, change: Callable[[dict[str, Any]], object]) 
     return bfl.load(to)
 
 
-def test_a_run_judged_at_its_mean_predicts_there(result, images, tmp_path):
+def test_a_run_judged_at_its_mean_predicts_there(
+    result: bfl.Result, images: Images, tmp_path: Path
+) -> None:
     at_mean = changed(
         result.folder, tmp_path / "mean", lambda c: c["keys"].update({"evaluate-at": "mean"})
     )
@@ -195,7 +203,9 @@ def test_a_run_judged_at_its_mean_predicts_there(result, images, tmp_path):
     np.testing.assert_array_equal(drawn.mean_probability, usual.mean_probability)
 
 
-def test_a_network_that_is_not_the_posteriors_is_refused(result, images, tmp_path):
+def test_a_network_that_is_not_the_posteriors_is_refused(
+    result: bfl.Result, images: Images, tmp_path: Path
+) -> None:
     def with_model(content: dict[str, Any]) -> None:
         content["keys"]["model"] = "resnet14"
 
@@ -209,7 +219,9 @@ def test_a_network_that_is_not_the_posteriors_is_refused(result, images, tmp_pat
                 use()
 
 
-def test_a_description_that_cannot_be_used_is_named(result, images, tmp_path):
+def test_a_description_that_cannot_be_used_is_named(
+    result: bfl.Result, images: Images, tmp_path: Path
+) -> None:
     for number, change in enumerate(
         (
             lambda content: content.update(format=99),
@@ -224,7 +236,9 @@ def test_a_description_that_cannot_be_used_is_named(result, images, tmp_path):
             other.predict(images)
 
 
-def test_the_command_does_not_blame_the_images_for_the_folder(result, images, tmp_path, capsys):
+def test_the_command_does_not_blame_the_images_for_the_folder(
+    result: bfl.Result, images: Images, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     np.savez(tmp_path / "images.npz", images=images)
     other = changed(result.folder, tmp_path / "run", lambda content: content.pop("keys"))
     arguments = ["predict", str(other.folder), "--data", str(tmp_path / "images.npz")]
@@ -233,7 +247,7 @@ def test_the_command_does_not_blame_the_images_for_the_folder(result, images, tm
     assert capsys.readouterr().err == f"refused: {path} cannot be used: it has no 'keys'\n"
 
 
-def test_other_versions_are_warned_of(result, images, tmp_path):
+def test_other_versions_are_warned_of(result: bfl.Result, images: Images, tmp_path: Path) -> None:
     other = changed(
         result.folder, tmp_path / "run", lambda c: c["versions"].update(tensorflow="2.18.0")
     )
@@ -241,7 +255,7 @@ def test_other_versions_are_warned_of(result, images, tmp_path):
         same_as_the_run(other.predict(images), result.folder)
 
 
-def test_the_keras_model_is_plain(result, images, tmp_path):
+def test_the_keras_model_is_plain(result: bfl.Result, images: Images, tmp_path: Path) -> None:
     """Its draws are those of the evaluation; it can be exported; predicting leaves it alone."""
     from bfl.keras import keras, tf
 
@@ -261,10 +275,12 @@ def test_the_keras_model_is_plain(result, images, tmp_path):
     np.testing.assert_allclose(served.serve(images.astype(np.float32)), before, atol=1e-6)
     for wrong in (-1, 1.5, True):
         with pytest.raises(ConfigurationError, match="draw is"):
-            result.keras_model(wrong)
+            result.keras_model(wrong)  # type: ignore[arg-type]
 
 
-def test_dropout_is_off_in_the_keras_model(small, images, tmp_path):
+def test_dropout_is_off_in_the_keras_model(
+    small: dict[str, Any], images: Images, tmp_path: Path
+) -> None:
     made = bfl.run(
         **{**small, "rounds": 1}, inference="mc-dropout", strategy="nwa", output_dir=str(tmp_path)
     )
@@ -273,7 +289,7 @@ def test_dropout_is_off_in_the_keras_model(small, images, tmp_path):
     assert not any("dropout" in layer.name for layer in model.submodules)
 
 
-def test_the_description_says_how_pixels_are_scaled(tensorflow):
+def test_the_description_says_how_pixels_are_scaled(tensorflow: Any) -> None:
     from bfl.experiments.run.network import SCALING
     from bfl.learning.networks.network import normalized_images
 
@@ -282,7 +298,9 @@ def test_the_description_says_how_pixels_are_scaled(tensorflow):
     np.testing.assert_array_equal(normalized_images(pixels), expected.astype(np.float32))
 
 
-def test_the_description_is_there_when_the_run_starts(small, tmp_path, monkeypatch):
+def test_the_description_is_there_when_the_run_starts(
+    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import strategies.application.run
 
     def stop(*_: Any) -> None:
@@ -311,7 +329,7 @@ with warnings.catch_warnings(record=True) as caught:
 """
 
 
-def test_a_process_that_has_computed_with_tensorflow_is_warned(tmp_path):
+def test_a_process_that_has_computed_with_tensorflow_is_warned(tmp_path: Path) -> None:
     """As in a notebook; it goes on with the threads that TensorFlow has."""
     done = subprocess.run(
         [sys.executable, "-c", STARTED], cwd=tmp_path, capture_output=True, text=True, check=True

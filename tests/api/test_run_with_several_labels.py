@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -27,7 +28,9 @@ def labelled(number: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn_figures")
-def test_labels_are_learnt_from_rows_and_predicted_for_a_table(tmp_path, monkeypatch, capsys):
+def test_labels_are_learnt_from_rows_and_predicted_for_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows, labels = labelled(300)
     keys = {**KEYS, "rounds": 2, "local_epochs": 25, "prior_scale": 0.1}
     result = bfl.run(data=(rows, labels), output_dir=str(tmp_path), **keys)
@@ -55,7 +58,7 @@ def test_labels_are_learnt_from_rows_and_predicted_for_a_table(tmp_path, monkeyp
         np.testing.assert_array_equal(written["predicted"], predicted.predicted)
 
 
-def test_columns_of_a_table_are_its_labels(tmp_path):
+def test_columns_of_a_table_are_its_labels(tmp_path: Path) -> None:
     rows, labels = labelled(50)
     names = ["urban", "water", "label of all"]
     frame = pd.DataFrame(rows).assign(**dict(zip(names, labels.T, strict=True)))
@@ -79,7 +82,7 @@ def test_columns_of_a_table_are_its_labels(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn_figures")
-def test_labels_of_images(tmp_path):
+def test_labels_of_images(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     images = generator.integers(0, 255, (60, 8, 8), np.uint8)
     labels = np.stack([images[:, :4].mean((1, 2)) > 127, images.mean((1, 2)) > 127], axis=1)
@@ -138,12 +141,12 @@ def test_labels_of_images(tmp_path):
         ("partition", "step-overlapping"),
     ],
 )
-def test_what_is_for_classes_is_refused(key, value):
+def test_what_is_for_classes_is_refused(key: str, value: str) -> None:
     keys = {"task": "multi-label", "dataset": "table:any.csv", key: value}
     with pytest.raises(ConfigurationError, match=f"task is 'multi-label' and {key} is '{value}'"):
         resolve(keys, check_data=False)
 
 
-def test_a_data_set_with_a_class_each_is_refused():
+def test_a_data_set_with_a_class_each_is_refused() -> None:
     with pytest.raises(BflError, match="task is 'multi-label' and dataset is 'digits'"):
         load_dataset("digits", reading=Reading(task="multi-label"))

@@ -35,7 +35,7 @@ def ask(work: Any, content: RecordDict, **config: Any) -> Message:
         state=RecordDict(),
         run_config={},
     )
-    return work(Message(content, 1, "train"), context)
+    return work(Message(content, 1, "train"), context)  # type: ignore[no-any-return]
 
 
 def task(partition_id: int, **values: Any) -> RecordDict:
@@ -63,13 +63,13 @@ def reason(content: RecordDict, **config: Any) -> str:
         ({"simulation": True}, True, True),
     ],
 )
-def test_a_node_says_what_it_would_do(config, allows, keeps):
+def test_a_node_says_what_it_would_do(config: Any, allows: bool, keeps: bool) -> None:
     said = NodeDescription.from_content(ask(describe, RecordDict(), **config).content)
     assert (said.partition_id, said.num_partitions) == (1, 3)
     assert (said.allows_attack, said.keeps_state) == (allows, keeps)
 
 
-def test_a_wrong_type_is_refused():
+def test_a_wrong_type_is_refused() -> None:
     for key in ("allow-attack", "allow-run-paths"):
         reply = ask(describe, RecordDict(), simulation=True, **{key: "true"})
         assert f"{key} is 'true'; allowed: true or false" in reply.error.reason
@@ -91,24 +91,24 @@ def test_a_wrong_type_is_refused():
         ({"num-partitions": 0, "partition-id": 0}, "num-partitions is 0; allowed: "),
     ],
 )
-def test_which_client_a_node_plays_is_a_whole_number_in_range(config, said):
+def test_which_client_a_node_plays_is_a_whole_number_in_range(config: Any, said: str) -> None:
     """Of all that Flower hands on: what TOML has for a whole number, another, a word or a bool."""
     reply = ask(describe, RecordDict(), simulation=True, **config)
     assert f"ConfigurationError: node configuration: {said}" in reply.error.reason
 
 
-def test_a_supernode_beyond_the_last_client_tells_the_server():
+def test_a_supernode_beyond_the_last_client_tells_the_server() -> None:
     reply = ask(describe, RecordDict(), **{"partition-id": 3})
     assert "partition-id is 3; allowed: 0 to 2" in reply.error.reason
 
 
-def test_a_nodes_personal_model_is_one_that_there_is():
+def test_a_nodes_personal_model_is_one_that_there_is() -> None:
     reply = ask(describe, RecordDict(), simulation=True, **{"personal-model": "cnn7"})
     assert "personal-model is 'cnn7'" in reply.error.reason
     assert not ask(describe, RecordDict(), **{"personal-model": "cnn1"}).has_error()
 
 
-def test_a_node_that_masks_its_updates_sends_none_as_they_are():
+def test_a_node_that_masks_its_updates_sends_none_as_they_are() -> None:
     said = reason(task(1), exchange="masked")
     assert "the run's exchange is 'direct', and this node's configuration has" in said
     assert NOTHING_TO_DO in reason(task(1, exchange="masked"), exchange="masked")
@@ -118,7 +118,7 @@ def test_a_node_that_masks_its_updates_sends_none_as_they_are():
     assert "ConfigurationError" in reason(task(1), exchange="maskde")
 
 
-def test_a_supernode_plays_no_hostile_client():
+def test_a_supernode_plays_no_hostile_client() -> None:
     said = reason(task(1, **HOSTILE))
     assert "attack is 'sign-flip' for partition 1, and this node does not play" in said
     assert "allow-attack=true" in said
@@ -133,11 +133,11 @@ def test_a_supernode_plays_no_hostile_client():
         ({"attackers": 2}, {}),  # and here nobody is
     ],
 )
-def test_what_is_allowed_is_not_refused(values, config):
+def test_what_is_allowed_is_not_refused(values: Any, config: Any) -> None:
     assert NOTHING_TO_DO in reason(task(1, **values), **config)
 
 
-def test_another_clients_task_is_refused():
+def test_another_clients_task_is_refused() -> None:
     assert "plays partition 1 and is asked for partition 2" in reason(task(2))
     # The virtual client that pre-trains is behind the last one.
     assert NOTHING_TO_DO in reason(task(3))
@@ -161,7 +161,9 @@ PATHS = (
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("around", ["{}", "Tasks:digits:1,{}"])
-def test_a_server_names_no_path_on_a_supernode(path, around, tmp_path, monkeypatch):
+def test_a_server_names_no_path_on_a_supernode(
+    path: str, around: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In whatever spelling the loader takes; before a round and in one, nothing is looked for."""
     (tmp_path / "images" / "here").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
@@ -187,7 +189,7 @@ def test_a_server_names_no_path_on_a_supernode(path, around, tmp_path, monkeypat
     assert [word for word, *_ in looked] == [dataset, dataset]
 
 
-def test_a_path_in_another_spelling_is_one_that_the_loader_reads(tmp_path):
+def test_a_path_in_another_spelling_is_one_that_the_loader_reads(tmp_path: Path) -> None:
     """An archive that a node that allows it trains on: it is none, which that node finds out."""
     (tmp_path / "passwords.npz").write_text("none")
     content = with_examples(dataset=f" NPZ : {tmp_path}/passwords.npz")
@@ -195,12 +197,12 @@ def test_a_path_in_another_spelling_is_one_that_the_loader_reads(tmp_path):
 
 
 @pytest.mark.parametrize("word", ["digits", "MNIST", "svhn", "tasks:digits:1,cifar100"])
-def test_a_server_names_what_is_no_path(word):
+def test_a_server_names_what_is_no_path(word: str) -> None:
     node = Node.of(Context(1, 1, {**NODE, "data-dir": "/own"}, RecordDict(), {}))
     assert node.place_of(word, "/of/the/server") == (word, "/own")
 
 
-def test_a_supernode_says_before_the_first_round_that_it_reads_no_path(tmp_path):
+def test_a_supernode_says_before_the_first_round_that_it_reads_no_path(tmp_path: Path) -> None:
     """And a simulated node, whose data the server has looked at, does not look."""
     where = {"dataset": f"npz:{tmp_path}/gone.npz", "data-dir": ""}
 
@@ -227,7 +229,9 @@ def test_a_supernode_says_before_the_first_round_that_it_reads_no_path(tmp_path)
         ({"target": "a,b", "task": "multi-label"}, {"a": [0, 1] * 20, "b": [1] * 40}, 32),
     ],
 )
-def test_a_node_counts_its_own_rows_as_the_run_reads_them(keys, columns, said, tmp_path):
+def test_a_node_counts_its_own_rows_as_the_run_reads_them(
+    keys: dict[str, Any], columns: dict[str, list[int]], said: int, tmp_path: Path
+) -> None:
     path, rows = tmp_path / "site.csv", zip(*columns.values(), strict=True)
     lines = [
         ",".join(["x", *columns]),
@@ -243,7 +247,9 @@ def test_a_node_counts_its_own_rows_as_the_run_reads_them(keys, columns, said, t
     assert (found.data, found.own_examples) == ("", said)
 
 
-def test_a_supernode_looks_for_named_data_where_it_says_itself(tmp_path, monkeypatch):
+def test_a_supernode_looks_for_named_data_where_it_says_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looked: list[tuple[Any, ...]] = []
 
     def look(*where: Any) -> Any:
@@ -293,16 +299,16 @@ def problem(named: str, **config: Any) -> str:
 
 
 @pytest.mark.parametrize("named", ["the file", "the file with its digest", "the module"])
-def test_a_supernode_imports_nothing_because_a_server_names_it(named, plugin):
+def test_a_supernode_imports_nothing_because_a_server_names_it(named: str, plugin: Path) -> None:
     text = {"the file": str(plugin), "the module": plugin.stem}.get(named, "")
     # As the server has resolved it, in a process where that is the person's own wish.
     said = problem(text or f"{plugin}#sha256={plugins.activate(str(plugin))[0].digest}")
     assert "plugins-dir" in said
     assert plugin.stem in said
-    assert not sys.imported_by_a_node or not text
+    assert not sys.imported_by_a_node or not text  # type: ignore[attr-defined]
 
 
-def test_a_supernode_takes_the_plugins_of_its_own_folder(plugin, tmp_path):
+def test_a_supernode_takes_the_plugins_of_its_own_folder(plugin: Path, tmp_path: Path) -> None:
     own = tmp_path / "node"
     own.mkdir()
     allowed = {"plugins-dir": str(own)}
@@ -320,7 +326,9 @@ def test_a_supernode_takes_the_plugins_of_its_own_folder(plugin, tmp_path):
     assert problem(named, simulation=True) == ""
 
 
-def test_a_supernode_takes_the_modules_that_its_installation_declares(plugin, monkeypatch):
+def test_a_supernode_takes_the_modules_that_its_installation_declares(
+    plugin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     installed = plugins.Plugin(plugin.stem, plugins._digest_of_module(plugin.stem), plugin.stem)
     monkeypatch.setattr(plugins, "installed_plugins", lambda: (installed,))
     assert problem(plugin.stem) == ""
@@ -338,8 +346,8 @@ def test_a_supernode_takes_the_modules_that_its_installation_declares(plugin, mo
     ],
 )
 def test_a_node_says_before_the_first_round_that_its_images_are_too_small_for_its_model(
-    node, asked, said
-):
+    node: dict[str, str], asked: bool, said: str
+) -> None:
     question = {"dataset": "digits", **({"personal-models": True} if asked else {})}
     content = RecordDict({"config": ConfigRecord(question)})
     description = NodeDescription.from_content(ask(describe, content, **node).content)
@@ -347,7 +355,7 @@ def test_a_node_says_before_the_first_round_that_its_images_are_too_small_for_it
     assert bool(description.personal_model) == bool(said) == bool(description.unfit)
 
 
-def test_a_plugin_that_is_missing_is_said_and_not_the_data_that_it_would_have(plugin):
+def test_a_plugin_that_is_missing_is_said_and_not_the_data_that_it_would_have(plugin: Path) -> None:
     question: dict[str, Any] = {"plugins": str(plugin), "num-classes": 10, "personal-models": True}
     content = RecordDict({"config": ConfigRecord(question)})
     reply = ask(describe, content, **{"personal-model": "mlp", "dataset": "of-the-plugin"})
@@ -356,7 +364,7 @@ def test_a_plugin_that_is_missing_is_said_and_not_the_data_that_it_would_have(pl
     assert description.personal_model == ""
 
 
-def test_a_client_is_prepared_again_if_it_is_asked_for_something_else():
+def test_a_client_is_prepared_again_if_it_is_asked_for_something_else() -> None:
     """The client before is forgotten: a server that asks for more each round fills no memory."""
     run = new_run({})
     context = Context(run.run_id, 1, {**NODE, "simulation": True}, RecordDict(), {})

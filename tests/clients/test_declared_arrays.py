@@ -12,7 +12,7 @@ from bfl.configuration.component_slots import SLOTS, base_of
 from bfl.errors import ConfigurationError
 from bfl.federation.parts import Arrays, DeclaredArray, Trained, TwoSidedPart
 from bfl.federation.wire import TrainTask
-from bfl.learning.corrections import NoCorrection, corrections
+from bfl.learning.corrections import Correction, NoCorrection, corrections
 from bfl.learning.corrections.scaffold import Scaffold
 from bfl.posteriors import Posterior
 from clients.options import CorrectsGradients
@@ -66,7 +66,9 @@ def refused(part: TwoSidedPart) -> str:
         ({"path": [0.0, 0.0, 0.0]}, "the array 'path' as float64 (3,)"),
     ],
 )
-def test_what_is_sent_beside_a_posterior_is_what_is_declared(sent, problem, monkeypatch):
+def test_what_is_sent_beside_a_posterior_is_what_is_declared(
+    sent: Arrays, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert concluded(Declaring())[0].keys() == {"path"}
     monkeypatch.setattr(Declaring, "sent", sent)
     said = refused(Declaring())
@@ -74,13 +76,15 @@ def test_what_is_sent_beside_a_posterior_is_what_is_declared(sent, problem, monk
     assert said.endswith("its declared_replies have 'path' as float32 (3,)")
 
 
-def test_training_that_has_diverged_is_the_servers_to_refuse(monkeypatch):
+def test_training_that_has_diverged_is_the_servers_to_refuse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It counts it, and tells which values: see tests/strategies."""
     monkeypatch.setattr(Declaring, "sent", {"path": np.full(3, np.nan, np.float32)})
     assert np.isnan(concluded(Declaring())[0]["path"]).all()
 
 
-def test_what_is_kept_has_a_name_to_be_kept_under(monkeypatch):
+def test_what_is_kept_has_a_name_to_be_kept_under(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Declaring, "kept", {"momentum": ZEROS})
     assert "keeps momentum on its client and has no name" in refused(Declaring())
     assert concluded(Named())[1].keys() == {"part.named.momentum"}
@@ -89,10 +93,10 @@ def test_what_is_kept_has_a_name_to_be_kept_under(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", OF_PARTS, ids=lambda kind: kind.key)
-def test_no_part_of_any_kind_sends_what_it_has_not_declared(kind):
+def test_no_part_of_any_kind_sends_what_it_has_not_declared(kind: Any) -> None:
     base: Any = type(kind.pick(kind.default, {})[0])
 
-    class Talkative(base):
+    class Talkative(base):  # type: ignore[misc]
         def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
             return {"examples": np.array([float(trained.examples)])}, state
 
@@ -122,7 +126,9 @@ class HiddenGradient(Scaffold):
     ("part", "more", "hidden"),
     [(Hidden, {}, "sent-beside"), (HiddenGradient, {"scaffold-option": "I"}, "full-gradient")],
 )
-def test_a_part_hides_nothing_from_those_that_it_does_not_go_with(part, more, hidden):
+def test_a_part_hides_nothing_from_those_that_it_does_not_go_with(
+    part: type[Correction], more: dict[str, Any], hidden: str
+) -> None:
     """Privacy, for one, which it would break."""
     given = {"strategy": "scaffold", **more}
     corrections.register(part.name)(part)
@@ -153,7 +159,9 @@ class Leaning(NoCorrection):
         ({"mean": ZEROS[:1], "point": ZEROS[:2]}, "the array 'mean' as float32 (1,)"),
     ],
 )
-def test_what_is_added_to_gradients_is_a_mean_and_a_point(added, problem, monkeypatch):
+def test_what_is_added_to_gradients_is_a_mean_and_a_point(
+    added: Arrays, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Refused where training would leave it out, or fail in words of its own."""
     asked: Any = SimpleNamespace(
         configuration=replace(resolve({}), correction=Leaning()),

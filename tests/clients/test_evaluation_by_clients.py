@@ -56,7 +56,9 @@ def judged(
 
 
 @pytest.mark.parametrize("evaluated_at", ["draws", "mean"])
-def test_a_client_judges_what_its_network_computes_with(evaluated_at, monkeypatch):
+def test_a_client_judges_what_its_network_computes_with(
+    evaluated_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the clamped variances: of deviations e^-2 where the posterior has 0.001."""
     from bfl.evaluation.prediction.monte_carlo import drawn_values
     from bfl.learning.inferences import inferences
@@ -81,13 +83,17 @@ def test_a_client_judges_what_its_network_computes_with(evaluated_at, monkeypatc
 
 
 @pytest.mark.parametrize("evaluated_at", ["draws", "mean"])
-def test_a_model_whose_logits_overflow_has_no_image_right_and_is_sent(evaluated_at, monkeypatch):
+def test_a_model_whose_logits_overflow_has_no_image_right_and_is_sent(
+    evaluated_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found, _, _ = judged(evaluated_at, monkeypatch, mean=1e30)
     assert found == {"test-examples": IMAGES, "meme-accuracy": 0.0}
 
 
 @pytest.mark.parametrize(("personalization", "meme"), [("alone", False), ("distillation", True)])
-def test_a_meme_that_nobody_trains_is_not_judged(personalization, meme, monkeypatch):
+def test_a_meme_that_nobody_trains_is_not_judged(
+    personalization: str, meme: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It could be right by chance where a client's few images are of one class."""
     from bfl.learning.networks.network import build_network
 

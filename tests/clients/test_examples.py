@@ -47,7 +47,9 @@ def asked(values: dict[str, Any], examples: Any, server_round: int = 1, **config
 
 
 @pytest.mark.parametrize("simulated", [True, False])
-def test_one_label_too_many_fails_in_every_round_whatever_is_drawn(simulated, tmp_path, capsys):
+def test_one_label_too_many_fails_in_every_round_whatever_is_drawn(
+    simulated: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Of 400 examples a step draws 4: failing with the one would say when it was drawn."""
     config = {"simulation": True} if simulated else {}
     labels = np.arange(400) % CLASSES
@@ -69,14 +71,14 @@ def test_one_label_too_many_fails_in_every_round_whatever_is_drawn(simulated, tm
 
 
 @pytest.mark.parametrize("labels", [np.arange(40) % CLASSES + 1, np.array(["ant", "bee"] * 20)])
-def test_labels_that_a_nodes_own_data_alone_number_are_refused(tmp_path, labels):
+def test_labels_that_a_nodes_own_data_alone_number_are_refused(tmp_path: Path, labels: Any) -> None:
     """The class 1 of the run may be the first that this node happens to have."""
     word = archive(tmp_path, labels)
     assert word in asked({"model": "mlp"}, None, dataset=word, simulation=True)
     assert SOUND in asked({"model": "mlp", "dataset": word}, np.arange(40), simulation=True)
 
 
-def test_a_label_of_an_example_that_is_not_the_clients_is_nothing_to_it(tmp_path):
+def test_a_label_of_an_example_that_is_not_the_clients_is_nothing_to_it(tmp_path: Path) -> None:
     labels = np.arange(40) % CLASSES
     labels[7] = 12
     values = {**PRIVATE, "dataset": archive(tmp_path, labels)}
@@ -94,19 +96,19 @@ def test_a_label_of_an_example_that_is_not_the_clients_is_nothing_to_it(tmp_path
         (np.array([3, 5]), SOUND),
     ],
 )
-def test_a_server_names_examples_that_are_there_and_each_once(examples, problem):
+def test_a_server_names_examples_that_are_there_and_each_once(examples: Any, problem: str) -> None:
     """From a server the client takes positions in 1,437 digits, and from -1 on none."""
     assert problem in asked(PRIVATE, examples)
 
 
-def test_examples_stand_twice_where_none_is_private():
+def test_examples_stand_twice_where_none_is_private() -> None:
     values = {"model": "mlp", "partition": "step-overlapping"}
     assert SOUND in asked(values, np.array([3, 5, 3]))
     values = {**PRIVATE, "example-noise-multiplier": 0.0}
     assert SOUND in asked(values, np.array([3, 5, 3]))
 
 
-def test_a_server_names_none_of_a_nodes_own_examples(tmp_path):
+def test_a_server_names_none_of_a_nodes_own_examples(tmp_path: Path) -> None:
     """It would single one out, or have one count many times."""
     own = archive(tmp_path, np.arange(40) % CLASSES)
     for values in (PRIVATE, {"model": "mlp"}):

@@ -39,12 +39,12 @@ def classes_of(shared: str, client: int, words: list[str], **node: Any) -> tuple
     return own_classes(configuration, task, Node.of(context))
 
 
-def test_a_head_has_the_classes_of_its_task_or_of_the_nodes_own_data(words):
+def test_a_head_has_the_classes_of_its_task_or_of_the_nodes_own_data(words: list[str]) -> None:
     assert classes_of("convolutions", 0, words) == (0, 3)
     assert classes_of("convolutions", 1, words) == (3, 2)
     assert classes_of("convolutions", 1, words, dataset=words[2]) == (0, 4)
 
 
-def test_where_all_travels_the_classes_are_the_runs(words):
+def test_where_all_travels_the_classes_are_the_runs(words: list[str]) -> None:
     assert classes_of("all", 1, words) == (0, 3)
     assert classes_of("all", 1, words, dataset=words[2]) == (0, 3)

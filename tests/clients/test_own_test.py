@@ -26,7 +26,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SITE: Any = SimpleNamespace(dataset="npz:site.npz", plugins=ANY_PLUGIN)
 
 
-def test_what_is_measured_is_the_posterior_that_the_client_has_learnt(monkeypatch):
+def test_what_is_measured_is_the_posterior_that_the_client_has_learnt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """With the run's samples, drawn anew for each client and round, and right against wrong."""
     asked: list[Any] = []
 
@@ -53,7 +55,9 @@ def test_what_is_measured_is_the_posterior_that_the_client_has_learnt(monkeypatc
 
 
 @pytest.mark.usefixtures("tensorflow")
-def test_where_clients_evaluate_the_posterior_is_predicted_with_once(monkeypatch):
+def test_where_clients_evaluate_the_posterior_is_predicted_with_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its accuracy is the meme's, under its own name in the rounds that are evaluated."""
     from bfl.evaluation.prediction.monte_carlo import Predictor
     from bfl.experiments.run.trainer import trainer_for
@@ -87,7 +91,9 @@ def test_where_clients_evaluate_the_posterior_is_predicted_with_once(monkeypatch
     assert 0.0 <= found[2][1] <= 1.0
 
 
-def test_plugins_are_taken_from_where_the_node_says(tmp_path, monkeypatch):
+def test_plugins_are_taken_from_where_the_node_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also for its own test: a path of the server's is not run there."""
     theirs = tmp_path / "mine.py"
     theirs.write_text("raise SystemExit('the server chose this path')\n", encoding="utf-8")
@@ -103,7 +109,9 @@ def test_plugins_are_taken_from_where_the_node_says(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn_figures")
-def test_a_client_with_test_data_of_its_own_is_tested_on_them(tmp_path, monkeypatch):
+def test_a_client_with_test_data_of_its_own_is_tested_on_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only it, in the rounds that are evaluated; its test changes no bit of the run."""
     digits = load_dataset("digits")
     archive = tmp_path / "site.npz"

@@ -1,5 +1,6 @@
 """What the parts of a method keep on clients: shared, empty, or lost."""
 
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -36,7 +37,7 @@ class Counter(TwoSidedPart):
         return {**state, "rounds": state["rounds"] + 1.0}
 
 
-def test_parts_that_share_a_state_begin_it_and_commit_it_together():
+def test_parts_that_share_a_state_begin_it_and_commit_it_together() -> None:
     for parts in ([Factors(), Counter()], [Counter(), Factors()]):
         first = PartStates.of(parts, {}, TrainTask(1, 0, "{}", 2, None), RECEIVED)
         begun = first.of_part(parts[0])
@@ -52,7 +53,9 @@ def make_task(server_round: int, pooled_round: int) -> TrainTask:
     return TrainTask(server_round, 0, "{}", 2, None, pooled_round=pooled_round)
 
 
-def test_what_the_optimizer_or_a_part_kept_is_not_begun_anew_when_it_is_gone(tmp_path):
+def test_what_the_optimizer_or_a_part_kept_is_not_begun_anew_when_it_is_gone(
+    tmp_path: Path,
+) -> None:
     """With ``optimizer-state="keep"`` a client would go on as if it had never trained."""
     store = StateInFolder(tmp_path / "client")
     assert taken_up(store, make_task(1, 0)) == {}
@@ -74,7 +77,7 @@ class Late(TwoSidedPart):
         return {"rounds": kept.get("rounds", np.array(0.0)) + 1.0}
 
 
-def test_a_part_that_has_kept_nothing_yet_has_lost_nothing(tmp_path):
+def test_a_part_that_has_kept_nothing_yet_has_lost_nothing(tmp_path: Path) -> None:
     store = StateInFolder(tmp_path / "client")
     parts = [Late()]
     trained = Trained(RECEIVED, RECEIVED, {}, 1, 1, 0.1, np.zeros(0, bool))

@@ -54,7 +54,7 @@ def made(word: str, kept: Any) -> tuple[LocalRound, TrainsPersonalModel]:
 def kept(word: str) -> Any:
     """Return what a client keeps of a personal model of a word."""
     local, option = made(word, {})
-    local.result = SimpleNamespace(personal={"mean": np.zeros(2)})
+    local.result = SimpleNamespace(personal={"mean": np.zeros(2)})  # type: ignore[assignment]
     option.conclude(local)
     return local.concluded["personal"]
 
@@ -62,14 +62,14 @@ def kept(word: str) -> Any:
 @pytest.mark.parametrize(
     ("before", "now"), [("resnet8", "resnet8"), ("", "mlp"), ("mlp", ""), (None, "resnet8")]
 )
-def test_the_model_that_was_kept_is_gone_on_with(before, now):
+def test_the_model_that_was_kept_is_gone_on_with(before: str | None, now: str) -> None:
     """What was kept before words were kept is taken as it is."""
     state = {"mean": np.zeros(2)} if before is None else kept(before)
     task: PersonalTask = made(now, state)[0].local_settings["personal"]
     assert task.state["mean"].tolist() == [0.0, 0.0]
 
 
-def test_another_model_is_refused_and_the_server_told_why():
+def test_another_model_is_refused_and_the_server_told_why() -> None:
     with pytest.raises(ConfigurationError) as refused:
         made("resnet8", kept(""))
     assert refused.value.public

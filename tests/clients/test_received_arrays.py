@@ -41,7 +41,7 @@ def reason(beside: ArrayRecord | ConfigRecord | None, **node: Any) -> str:
     return str(client_app.train(Message(content, 1, "train"), context).error.reason)
 
 
-def test_what_is_declared_is_trained_with():
+def test_what_is_declared_is_trained_with() -> None:
     assert TRAINS in reason(extras_record(SOUND), simulation=True)
     wide = {**SOUND, "control-mean": np.full(3, GREATEST_CONTROL, np.float32)}
     assert TRAINS in reason(extras_record(wide), simulation=True)
@@ -66,7 +66,7 @@ def test_what_is_declared_is_trained_with():
         ),
     ],
 )
-def test_anything_else_is_refused_before_training(sent, problem):
+def test_anything_else_is_refused_before_training(sent: Any, problem: str) -> None:
     """By a SuperNode too, which tells its server of no error but a public one."""
     said = reason(extras_record(sent))
     assert said.startswith("RunError: the server has sent")
@@ -74,7 +74,7 @@ def test_anything_else_is_refused_before_training(sent, problem):
     assert said.endswith("declare 'control-mean' as float32 (3,), 'control-point' as float32 (2,)")
 
 
-def test_what_is_no_array_is_refused_in_words():
+def test_what_is_no_array_is_refused_in_words() -> None:
     broken = ArrayRecord({"control-mean": Array("float32", (3,), "numpy.ndarray", b"nothing")})
     assert "RunError: the server has sent" in reason(broken)
     assert "holds no arrays" in reason(ConfigRecord({"control-mean": 1.0}))

@@ -30,7 +30,7 @@ def make_task(run_folder: str = "", run_key: str = "") -> TrainTask:
 
 
 @pytest.mark.parametrize("where", ["folder", "context"])
-def test_what_is_kept_is_found_by_round(where, tmp_path):
+def test_what_is_kept_is_found_by_round(where: str, tmp_path: Path) -> None:
     state = (
         StateInFolder(tmp_path / "c")
         if where == "folder"
@@ -40,14 +40,16 @@ def test_what_is_kept_is_found_by_round(where, tmp_path):
     for number in (1, 2, 4):  # the client took no part in round 3
         state.save(number, {"value": np.array([number, 0.5])})
     kept = state.take_up(4, 5)
+    assert kept is not None
     assert kept["value"].tolist() == [4, 0.5]
     state.save(4, {"value": np.array([44.0])})  # round 4 is made again
     kept = state.take_up(4, 5)
+    assert kept is not None
     assert kept["value"].tolist() == [44.0]
 
 
 @pytest.mark.parametrize("where", ["folder", "context"])
-def test_what_the_server_never_pooled_is_dropped(where, tmp_path):
+def test_what_the_server_never_pooled_is_dropped(where: str, tmp_path: Path) -> None:
     state: ClientState = (
         StateInFolder(tmp_path / "c")
         if where == "folder"
@@ -65,7 +67,9 @@ def test_what_the_server_never_pooled_is_dropped(where, tmp_path):
 
 
 @pytest.mark.parametrize("where", ["folder", "context"])
-def test_a_task_that_comes_late_leaves_what_a_later_one_has_kept(where, tmp_path):
+def test_a_task_that_comes_late_leaves_what_a_later_one_has_kept(
+    where: str, tmp_path: Path
+) -> None:
     state: ClientState = (
         StateInFolder(tmp_path / "c")
         if where == "folder"
@@ -79,7 +83,7 @@ def test_a_task_that_comes_late_leaves_what_a_later_one_has_kept(where, tmp_path
     assert state.take_up(4, 5) is not None
 
 
-def test_a_damaged_state_is_not_replaced_by_an_older_one(tmp_path):
+def test_a_damaged_state_is_not_replaced_by_an_older_one(tmp_path: Path) -> None:
     """That would be another optimizer, and end in another posterior."""
     state = StateInFolder(tmp_path / "c")
     for number in (1, 2, 3):
@@ -89,10 +93,11 @@ def test_a_damaged_state_is_not_replaced_by_an_older_one(tmp_path):
     with pytest.raises(LostStateError, match="round-000003"):
         state.take_up(3, 4)
     kept = state.take_up(2, 3)
+    assert kept is not None
     assert kept["value"].tolist() == [2]
 
 
-def test_only_the_last_rounds_are_kept():
+def test_only_the_last_rounds_are_kept() -> None:
     context = make_context()
     state = StateInContext(context, "run-1", "client-7")
     for number in range(1, 10):
@@ -100,15 +105,16 @@ def test_only_the_last_rounds_are_kept():
     assert len(context.state) == KEPT
 
 
-def test_a_low_round_is_kept_beside_higher_ones_in_the_context():
+def test_a_low_round_is_kept_beside_higher_ones_in_the_context() -> None:
     state = StateInContext(make_context(), "run-1", "client-7")
     for number in (6, 7, 8, 1, 2, 3, 4):
         state.save(number, {"value": np.array([number])})
         kept = state.take_up(number, number + 1)
+        assert kept is not None
         assert kept["value"].tolist() == [number]
 
 
-def test_contexts_are_shared_by_runs_and_clients_and_states_are_not():
+def test_contexts_are_shared_by_runs_and_clients_and_states_are_not() -> None:
     context = make_context()
     mine = StateInContext(context, "run-1", "client-7")
     others = [StateInContext(context, "run-1", "client-8"), StateInContext(context, "run-2", "x")]
@@ -136,7 +142,7 @@ def run_folder(path: Path, key: str = KEY) -> str:
     return str(path)
 
 
-def test_a_supernode_files_its_states_by_run(tmp_path):
+def test_a_supernode_files_its_states_by_run(tmp_path: Path) -> None:
     """A second run, also one of the same name, takes up nothing of the first."""
     config = {"state-dir": str(tmp_path)}
     store(make_task("/elsewhere", KEY), **config).save(4, ARRAYS)
@@ -145,7 +151,7 @@ def test_a_supernode_files_its_states_by_run(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [f"run-{KEY}"]
 
 
-def test_nobody_else_on_a_nodes_machine_reads_what_its_client_keeps(tmp_path):
+def test_nobody_else_on_a_nodes_machine_reads_what_its_client_keeps(tmp_path: Path) -> None:
     where = tmp_path / "made" / "on demand"
     kept = store(make_task("/elsewhere", KEY), **{"state-dir": str(where)})
     for server_round in (1, 2):
@@ -158,14 +164,14 @@ def test_nobody_else_on_a_nodes_machine_reads_what_its_client_keeps(tmp_path):
     assert kept.take_up(2, 3)["a"].tolist() == [1, 1]
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     kept = store(make_task("/elsewhere", KEY), **{"state-dir": str(tmp_path / "file")})
     with pytest.raises(RunError, match=f"cannot write .*run-{KEY}"):
         kept.save(1, ARRAYS)
 
 
-def test_a_server_does_not_choose_where_a_supernode_writes(tmp_path):
+def test_a_server_does_not_choose_where_a_supernode_writes(tmp_path: Path) -> None:
     """Neither the run's folder, if it happens to exist there, nor by way of the key."""
     run = run_folder(tmp_path / "run")
     context = make_context(**{"partition-id": 7, "num-partitions": 9})
@@ -176,18 +182,18 @@ def test_a_server_does_not_choose_where_a_supernode_writes(tmp_path):
         store(make_task(run, "../../x"), **{"state-dir": str(tmp_path)})
 
 
-def test_without_a_key_the_run_is_flowers(tmp_path):
+def test_without_a_key_the_run_is_flowers(tmp_path: Path) -> None:
     store(make_task(), **{"state-dir": str(tmp_path)}).save(1, ARRAYS)
     assert [path.name for path in tmp_path.iterdir()] == ["run-1"]
 
 
-def test_a_simulated_client_keeps_its_state_in_the_runs_folder(tmp_path):
+def test_a_simulated_client_keeps_its_state_in_the_runs_folder(tmp_path: Path) -> None:
     run = run_folder(tmp_path / "run")
     store(make_task(run, KEY), simulation=True).save(1, ARRAYS)
     assert (tmp_path / "run" / "clients" / "client-000007").is_dir()
 
 
-def test_what_a_hundred_simulated_clients_keep_is_on_the_disk_alone(tmp_path):
+def test_what_a_hundred_simulated_clients_keep_is_on_the_disk_alone(tmp_path: Path) -> None:
     """Their processes, and the server's, hold one client's at a time."""
     run = run_folder(tmp_path / "run")
     context = make_context(**{"partition-id": 7, "num-partitions": 100, "simulation": True})
@@ -211,7 +217,9 @@ def test_what_a_hundred_simulated_clients_keep_is_on_the_disk_alone(tmp_path):
 
 
 @pytest.mark.parametrize("there", ["nothing", "another run", "no key"])
-def test_a_host_that_does_not_share_the_runs_folder_ends_the_run(there, tmp_path):
+def test_a_host_that_does_not_share_the_runs_folder_ends_the_run(
+    there: str, tmp_path: Path
+) -> None:
     """In place of a state that depends on the host that a client is played on."""
     folder = tmp_path / "run"
     if there != "nothing":
@@ -223,6 +231,6 @@ def test_a_host_that_does_not_share_the_runs_folder_ends_the_run(there, tmp_path
     assert not (folder / "clients").exists()
 
 
-def test_a_simulation_without_a_folder_keeps_states_with_flower():
+def test_a_simulation_without_a_folder_keeps_states_with_flower() -> None:
     """A ServerApp of the user's own need not have one."""
     assert isinstance(store(make_task(), simulation=True), StateInContext)

@@ -140,7 +140,13 @@ def refused(run_config: str, capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("run_config", "word"), KEYS_WITH_WORDS, ids=[case[0] for case in KEYS_WITH_WORDS]
 )
-def test_values_are_refused(run_config, word, tmp_path, monkeypatch, capsys):
+def test_values_are_refused(
+    run_config: str,
+    word: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.chdir(tmp_path)
     message = refused(run_config, capsys)
     assert word in message
@@ -151,7 +157,13 @@ def test_values_are_refused(run_config, word, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("make", "word"), [case[1:] for case in DATA], ids=[case[0] for case in DATA]
 )
-def test_data_and_folders_are_refused(make, word, tmp_path, monkeypatch, capsys):
+def test_data_and_folders_are_refused(
+    make: Make,
+    word: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.chdir(tmp_path)
     run_config = make(tmp_path)
     before = sorted(tmp_path.rglob("*"))
@@ -177,8 +189,8 @@ PLACES = {
 
 @pytest.mark.parametrize("given", BAD_PATHS, ids=["no user", "long name", "long path", "NUL"])
 def test_a_path_that_cannot_be_is_refused_wherever_one_is_given(
-    given, tmp_path, monkeypatch, capsys
-):
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     for place, pairs in PLACES.items():
         message = refused(pairs.format(given.replace("\0", "\\u0000")), capsys)
@@ -227,7 +239,9 @@ def ends(command: Callable[[], int]) -> int:
         return int(error.code or 0)
 
 
-def test_a_home_folder_is_meant_wherever_a_path_is_given(tmp_path, monkeypatch):
+def test_a_home_folder_is_meant_wherever_a_path_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "there")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -246,7 +260,9 @@ def test_a_home_folder_is_meant_wherever_a_path_is_given(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("key", "default"), default_values().items())
-def test_every_key_refuses_values_of_another_type(key, default, capsys):
+def test_every_key_refuses_values_of_another_type(
+    key: str, default: object, capsys: pytest.CaptureFixture[str]
+) -> None:
     given = "0" if isinstance(default, str) else '"words"'
     assert f"{key} is {given.replace(chr(34), chr(39))}; allowed: " in refused(
         f"{key}={given}", capsys

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,13 +46,17 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     ],
     ids=lambda value: str(value)[:50],
 )
-def test_bad_input_is_refused(arguments, words, capsys):
+def test_bad_input_is_refused(
+    arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     message = refused(arguments, capsys)
     for word in words:
         assert word in message
 
 
-def test_a_folder_without_an_app_is_refused(tmp_path, capsys):
+def test_a_folder_without_an_app_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["--app", str(tmp_path)]) == 2
     assert "pyproject.toml" in capsys.readouterr().err
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n", encoding="utf-8")
@@ -69,7 +74,9 @@ def test_a_folder_without_an_app_is_refused(tmp_path, capsys):
         (6, {"clients": 0}, 6),
     ],
 )
-def test_supernodes_and_clients_are_one_number(num_supernodes, overrides, expected):
+def test_supernodes_and_clients_are_one_number(
+    num_supernodes: int | None, overrides: dict[str, Any], expected: int
+) -> None:
     count, merged = agree_on_clients(num_supernodes, overrides, {"clients": 0})
     assert count == expected
     assert merged["clients"] == expected
@@ -77,7 +84,7 @@ def test_supernodes_and_clients_are_one_number(num_supernodes, overrides, expect
     assert "clients" not in agree_on_clients(3, {"rounds": 1}, {})[1]
 
 
-def test_flowers_backend_configuration_is_taken():
+def test_flowers_backend_configuration_is_taken() -> None:
     text = '{"client_resources": {"num_cpus": 1, "num_gpus": 0.1}}'
     assert read_backend_config(text)["client_resources"]["num_gpus"] == 0.1
     with pytest.raises(ConfigurationError, match="an object"):
@@ -91,7 +98,7 @@ COMMAND = "import sys; from bfl.commands.entry import {0}; sys.exit({0}())"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8:strict"])
-def test_commands_print_to_any_terminal(encoding):
+def test_commands_print_to_any_terminal(encoding: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding}
     command = shlex.join([sys.executable, "-c", COMMAND.format("bfl"), "list", "strategy"])
     for places in ("| cat", ">&-", "> /dev/full", "| head -0", ">&- 2>&-"):
@@ -102,7 +109,7 @@ def test_commands_print_to_any_terminal(encoding):
 
 
 @pytest.mark.slow
-def test_a_run_comes_to_its_end_whoever_reads_what_it_says(tmp_path):
+def test_a_run_comes_to_its_end_whoever_reads_what_it_says(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
     values = f'model="mlp" rounds=1 local-epochs=1 output-dir="{tmp_path}" name="run"'
     words = ["--app", str(ROOT), "--backend", "serial", "--num-supernodes", "2", "--run-config"]
@@ -113,7 +120,9 @@ def test_a_run_comes_to_its_end_whoever_reads_what_it_says(tmp_path):
     assert (tmp_path / "run" / "metrics.json").is_file()
 
 
-def test_what_is_started_is_said_before_what_takes_long(monkeypatch, capsys, tmp_path):
+def test_what_is_started_is_said_before_what_takes_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     """And a setting that nothing reads is warned of."""
     said: list[str] = []
 
@@ -134,7 +143,7 @@ def test_what_is_started_is_said_before_what_takes_long(monkeypatch, capsys, tmp
     )
 
 
-def test_what_flower_mirrors_is_still_mirrored(monkeypatch):
+def test_what_flower_mirrors_is_still_mirrored(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run's lines reach whoever has started it only by the function that Flower has put there."""
     said: list[str] = []
     stream = io.TextIOWrapper(io.BytesIO())

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from terminal import Terminal
@@ -72,7 +73,7 @@ INT, TERM = signal.SIGINT, signal.SIGTERM
         *((TERM, "end_by_another_error"), (INT, "end_slowly")),
     ],
 )
-def test_a_command_ends_with_its_processes(number, doing, tmp_path):
+def test_a_command_ends_with_its_processes(number: int, doing: str, tmp_path: Path) -> None:
     terminal = Terminal([sys.executable, "-c", COMMAND, doing], tmp_path)
     terminal.wait_for("ready")
     time.sleep(0.3)  # it says so just before
@@ -98,14 +99,14 @@ sys.exit(getattr(entry, sys.argv[1])())
 
 
 @pytest.mark.parametrize("command", ["bfl", "flower_simulation"])
-def test_a_command_that_is_still_being_imported_ends_as_well(command, tmp_path):
+def test_a_command_that_is_still_being_imported_ends_as_well(command: str, tmp_path: Path) -> None:
     terminal = Terminal([sys.executable, "-c", IMPORTING, command], tmp_path)
     terminal.wait_for("importing bfl.commands.")
     assert terminal.end(signal.SIGINT) == 130
     assert "Traceback" not in terminal.printed
 
 
-def test_what_a_shell_has_put_into_the_background_is_not_interrupted(tmp_path):
+def test_what_a_shell_has_put_into_the_background_is_not_interrupted(tmp_path: Path) -> None:
     ignoring = f"trap '' INT; exec {sys.executable} -c \"$0\" wait_for_ever"
     terminal = Terminal(["/bin/sh", "-c", ignoring, COMMAND], tmp_path)
     terminal.wait_for("ready")
@@ -115,7 +116,7 @@ def test_what_a_shell_has_put_into_the_background_is_not_interrupted(tmp_path):
     assert terminal.end(signal.SIGTERM) == 143
 
 
-def test_handlers_are_put_back():
+def test_handlers_are_put_back() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     during = []
 
@@ -130,7 +131,7 @@ def test_handlers_are_put_back():
     assert signal.set_wakeup_fd(-1) == -1
 
 
-def test_a_command_in_another_thread_leaves_signals_alone():
+def test_a_command_in_another_thread_leaves_signals_alone() -> None:
     before = signal.getsignal(signal.SIGINT)
     seen = []
     command = exits_with_status(lambda arguments: seen.append(signal.getsignal(signal.SIGINT)))
@@ -140,7 +141,7 @@ def test_a_command_in_another_thread_leaves_signals_alone():
     assert seen == [before]
 
 
-def test_a_keyboard_interrupt_without_a_signal_is_a_status(capsys):
+def test_a_keyboard_interrupt_without_a_signal_is_a_status(capsys: pytest.CaptureFixture) -> None:
     @exits_with_status
     def command(arguments: list[str] | None) -> None:
         raise KeyboardInterrupt
@@ -149,7 +150,7 @@ def test_a_keyboard_interrupt_without_a_signal_is_a_status(capsys):
     assert capsys.readouterr().err == "interrupted\n"
 
 
-def test_standard_output_that_is_closed_is_no_reason_to_stay(tmp_path):
+def test_standard_output_that_is_closed_is_no_reason_to_stay(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", COMMAND, "wait_for_ever"],
         stdout=subprocess.PIPE,
@@ -164,7 +165,7 @@ def test_standard_output_that_is_closed_is_no_reason_to_stay(tmp_path):
     assert process.wait(timeout=5) == 143
 
 
-def test_nobody_who_reads_is_no_reason_to_stay(tmp_path):
+def test_nobody_who_reads_is_no_reason_to_stay(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", COMMAND, "print_for_ever"],
         stdout=subprocess.PIPE,

@@ -60,7 +60,7 @@ def start(folder: Path, when: str, what: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-def test_a_run_whose_process_dies_is_recorded_and_the_others_go_on(tmp_path):
+def test_a_run_whose_process_dies_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
     """Of three runs the second dies in its third round, as Ray's C++ ends a process."""
     process = start(tmp_path, f"(name, number) == ({SECOND!r}, 3)", "os.abort()")
     printed, _ = process.communicate(timeout=60)
@@ -78,7 +78,7 @@ def test_a_run_whose_process_dies_is_recorded_and_the_others_go_on(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_what_is_told_to_end_is_not_started_anew(tmp_path, number):
+def test_what_is_told_to_end_is_not_started_anew(tmp_path: Path, number: int) -> None:
     process = start(
         tmp_path,
         f"(name, number) == ({SECOND!r}, 3)",
@@ -100,14 +100,14 @@ def test_what_is_told_to_end_is_not_started_anew(tmp_path, number):
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_outside_a_run_is_not_started_anew(tmp_path):
+def test_a_process_that_dies_outside_a_run_is_not_started_anew(tmp_path: Path) -> None:
     process = start(tmp_path, "False", "pass\n    os.abort()")
     printed, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "failed: the study's process has died (SIGABRT)" in printed
 
 
-def test_what_a_process_tells_outlives_it():
+def test_what_a_process_tells_outlives_it() -> None:
     watched = Watched()
     assert (watched.run, watched.is_over) == ("", False)
     pid = os.fork()

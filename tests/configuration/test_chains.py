@@ -31,7 +31,7 @@ def chain() -> ComponentSlot:
     return ComponentSlot("links", "links", registry, "noise", "links", registry.create, chain=True)
 
 
-def test_a_chain_picks_its_links_in_their_order(chain):
+def test_a_chain_picks_its_links_in_their_order(chain: ComponentSlot) -> None:
     picked = chain.pick("clipping + noise", {"clip-norm": 2.0, "rounds": 3})
     assert [link.name for link in picked] == ["clip", "noise"]
     assert picked[0].model_dump() == {"clip_norm": 2.0}
@@ -44,11 +44,11 @@ def test_a_chain_picks_its_links_in_their_order(chain):
     ("word", "said"),
     [("clip+nois", "did you mean 'noise'"), ("clip+clipping", "'clip' twice"), ("clip+", "links")],
 )
-def test_a_bad_chain_is_explained(chain, word, said):
+def test_a_bad_chain_is_explained(chain: ComponentSlot, word: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         chain.pick(word, {})
 
 
-def test_a_link_refuses_its_settings(chain):
+def test_a_link_refuses_its_settings(chain: ComponentSlot) -> None:
     with pytest.raises(pydantic.ValidationError, match="clip-norm"):
         chain.pick("noise+clip", {"clip-norm": -1.0})

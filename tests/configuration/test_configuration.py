@@ -7,6 +7,7 @@ import tomli_w
 from choosing import going_with, parts_of_all_keys, word_of
 
 from bfl.configuration import default_values, resolve, unset_values
+from bfl.configuration.component_slots import ComponentSlot
 from bfl.configuration.pairs import parse_pairs
 from bfl.configuration.settings import in_sections
 from bfl.configuration.sources import flatten, is_study, read_run_config, read_toml
@@ -16,7 +17,7 @@ from bfl.experiments.results.run_folder import RunFolder
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def test_flower_knows_all_keys_as_not_given():
+def test_flower_knows_all_keys_as_not_given() -> None:
     """`flwr run` refuses keys that do not stand in pyproject.toml; `bfl keys --toml` prints them.
 
     flower-simulation and studies take all keys, declared there or not.
@@ -29,7 +30,7 @@ def test_flower_knows_all_keys_as_not_given():
     assert not missing, f"pyproject.toml lacks, in [tool.flwr.app.config]:\n{lines}"
 
 
-def test_the_contract_of_the_keys():
+def test_the_contract_of_the_keys() -> None:
     contract = (
         "dataset partition shards-per-client alpha model inference strategy weighting prior "
         "prior-scale rounds local-epochs batch-size learning-rate lr-decay lr-silent-rounds "
@@ -58,7 +59,7 @@ def test_the_contract_of_the_keys():
         ("dwc", "distributed-weight-consolidation"),
     ],
 )
-def test_strategies_go_by_full_name_and_alias(spelling, name):
+def test_strategies_go_by_full_name_and_alias(spelling: str, name: str) -> None:
     assert resolve({"strategy": spelling}).pooling.name == name
     assert resolve({"strategy": name}).pooling.name == name
 
@@ -70,12 +71,12 @@ def test_strategies_go_by_full_name_and_alias(spelling, name):
         for kind, component in parts_of_all_keys()
     ],
 )
-def test_every_registered_word_resolves(kind, name):
+def test_every_registered_word_resolves(kind: ComponentSlot, name: str) -> None:
     word = word_of(kind, name)
     assert resolve({**going_with(kind.key, word), kind.key: word}).values[kind.key] == word
 
 
-def test_the_values_of_a_configuration_resolve_to_it_again():
+def test_the_values_of_a_configuration_resolve_to_it_again() -> None:
     given = {
         "strategy": "ppa",
         "population-size": 77,
@@ -92,11 +93,11 @@ def test_the_values_of_a_configuration_resolve_to_it_again():
         **given,
         "strategy": "population-pooling",
     }
-    assert configuration.architecture.depth == 32
+    assert configuration.architecture.depth == 32  # type: ignore[attr-defined]
 
 
-def test_a_whole_number_does_for_a_number():
-    assert resolve({"partition": "dirichlet", "alpha": 5}).partition.alpha == 5.0
+def test_a_whole_number_does_for_a_number() -> None:
+    assert resolve({"partition": "dirichlet", "alpha": 5}).partition.alpha == 5.0  # type: ignore[attr-defined]
 
 
 REFUSED: list[tuple[dict[str, Any], list[str]]] = [
@@ -160,7 +161,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("values", "words"), REFUSED, ids=lambda v: str(v)[:60])
-def test_what_is_refused_is_explained(values, words):
+def test_what_is_refused_is_explained(values: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(ConfigurationError) as caught:
         resolve(values)
     for word in words:
@@ -174,11 +175,11 @@ FILES = [
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
-def test_every_configuration_file_resolves(path):
+def test_every_configuration_file_resolves(path: Path) -> None:
     resolve(read_run_config([str(path)]), check_data=False)
 
 
-def test_pairs_are_read_as_toml():
+def test_pairs_are_read_as_toml() -> None:
     text = (
         """strategy="conflation" rounds=3 alpha=0.5 flag=true name='a b' dataset="npz:/x y.npz" """
     )
@@ -201,12 +202,12 @@ def test_pairs_are_read_as_toml():
         ('name="open', "key=value"),
     ],
 )
-def test_bad_pairs_are_explained(text, word):
+def test_bad_pairs_are_explained(text: str, word: str) -> None:
     with pytest.raises(ConfigurationError, match=word):
         parse_pairs(text)
 
 
-def test_files_and_pairs_mix_and_later_ones_win(tmp_path):
+def test_files_and_pairs_mix_and_later_ones_win(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text('rounds = 4\n[nested]\nkey = "v"\n', encoding="utf-8")
     assert read_run_config([str(path), "seed=3"]) == {"rounds": 4, "nested.key": "v", "seed": 3}
@@ -224,7 +225,7 @@ def test_files_and_pairs_mix_and_later_ones_win(tmp_path):
         read_run_config([str(path)])
 
 
-def test_a_runs_own_configuration_is_taken_without_its_name(tmp_path):
+def test_a_runs_own_configuration_is_taken_without_its_name(tmp_path: Path) -> None:
     """Its folder may have an equals sign in its name, as a study's runs could."""
     folder = tmp_path / "alpha=0.5"
     values = {"rounds": 4, "name": "first", "resume": True}
@@ -237,7 +238,7 @@ def test_a_runs_own_configuration_is_taken_without_its_name(tmp_path):
     assert read_run_config([str(tmp_path / "config.toml")]) == {"name": "mine"}
 
 
-def test_a_file_may_have_its_keys_in_sections(tmp_path):
+def test_a_file_may_have_its_keys_in_sections(tmp_path: Path) -> None:
     """Each in its own, or at the top: wherever one stands, it is the same key."""
     path, values = tmp_path / "config.toml", default_values()
     tables = in_sections(values)
@@ -257,11 +258,11 @@ def test_a_file_may_have_its_keys_in_sections(tmp_path):
             resolve(read_run_config([str(path)]))
 
 
-def test_nested_tables_become_dotted_keys():
+def test_nested_tables_become_dotted_keys() -> None:
     assert flatten({"a": {"b": {"c": 1}}, "d": 2}) == {"a.b.c": 1, "d": 2}
 
 
-def test_relative_data_become_absolute(tmp_path, monkeypatch):
+def test_relative_data_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray actors and SuperNodes may run in another folder."""
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "mine.npz").write_bytes(b"")
@@ -272,7 +273,7 @@ def test_relative_data_become_absolute(tmp_path, monkeypatch):
     assert resolve({"dataset": "npz:mine.npz"}, check_data=False).keys.dataset == "npz:mine.npz"
 
 
-def test_model_that_cannot_be_compiled_is_not_told_to_be():
+def test_model_that_cannot_be_compiled_is_not_told_to_be() -> None:
     resolve({"model": "convolutional", "jit": "auto"})
     resolve({"model": "resnet8", "jit": "on"})
     with pytest.raises(ConfigurationError, match=r"jit 'on' needs .* 'convolutional'.*resnet"):

@@ -43,7 +43,7 @@ def as_resolved(values: dict[str, Any]) -> Configuration:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_client_resolves_what_it_is_sent_as_the_server_does(name):
+def test_a_client_resolves_what_it_is_sent_as_the_server_does(name: str) -> None:
     server = as_resolved(RUNS[name])
     sent = json.dumps(server.for_clients())
     client = resolve(json.loads(sent), check_data=False, check_parts=False)
@@ -58,7 +58,7 @@ def test_a_client_resolves_what_it_is_sent_as_the_server_does(name):
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_nothing_of_the_server_alone_is_sent(name):
+def test_nothing_of_the_server_alone_is_sent(name: str) -> None:
     """Neither a key nor the word or a setting of a part that only the server has."""
     server = as_resolved(RUNS[name])
     sent = server.for_clients().keys()
@@ -72,7 +72,7 @@ def test_nothing_of_the_server_alone_is_sent(name):
     assert {"output-dir", "name", "server-data", "tracker", "refinement"}.isdisjoint(sent)
 
 
-def test_kinds_with_a_half_on_clients_are_never_the_servers_alone():
+def test_kinds_with_a_half_on_clients_are_never_the_servers_alone() -> None:
     """But for the prior of pre-training, which stands in its task as the prior."""
     alone = {
         kind.key for kind in SLOTS if kind.server_only and issubclass(base_of(kind), TwoSidedPart)
@@ -91,7 +91,7 @@ def read_by_clients() -> Iterator[tuple[str, str]]:
                     yield node.attr, path.name
 
 
-def test_clients_read_nothing_that_they_are_not_sent():
+def test_clients_read_nothing_that_they_are_not_sent() -> None:
     """They would read its default, and nobody would notice."""
     alone = {key.replace("-", "_") for key in SERVER_ONLY_KEYS}
     alone |= {kind.attribute for kind in SLOTS if kind.server_only}
@@ -102,7 +102,7 @@ def test_clients_read_nothing_that_they_are_not_sent():
     assert {(name, where) for name, where in read if name in alone} == {("weighting", "masked.py")}
 
 
-def test_a_client_does_not_trust_that_the_server_has_checked_what_the_client_does():
+def test_a_client_does_not_trust_that_the_server_has_checked_what_the_client_does() -> None:
     """Arrays beside an update would travel without the noise that the update has."""
     given = {**NOISE, "strategy": "nwa", "correction": "scaffold", "optimizer": "sgd"}
     text = json.dumps(as_resolved(given).for_clients())
@@ -112,7 +112,7 @@ def test_a_client_does_not_trust_that_the_server_has_checked_what_the_client_doe
         cached_configuration(text)
 
 
-def test_of_the_servers_parts_a_client_needs_and_excludes_nothing():
+def test_of_the_servers_parts_a_client_needs_and_excludes_nothing() -> None:
     """SCAFFOLD needs equal weights, and PVI no floor: the server has checked it."""
     for name in ("scaffold", "pvi"):
         server = resolve({"strategy": name, "model": "mlp"}, check_data=False)

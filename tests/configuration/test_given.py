@@ -23,7 +23,7 @@ def distilled(tmp_path: Path) -> Path:
     return tmp_path / "first" / "config.toml"
 
 
-def test_another_strategy_sets_aside_what_only_the_former_one_gave(distilled):
+def test_another_strategy_sets_aside_what_only_the_former_one_gave(distilled: Path) -> None:
     again = resolve(read_run_config([str(distilled), "rounds=4"]))
     assert again.values["student-augmentation"] == "crop-flip"
     other = read_run_config([str(distilled), 'strategy="one-round-ensemble"'])
@@ -35,7 +35,7 @@ def test_another_strategy_sets_aside_what_only_the_former_one_gave(distilled):
     assert other.keys() <= {"strategy", "seed", "distillation-optimizer", "output-dir"}
 
 
-def test_a_former_parts_default_of_a_shared_setting_goes_with_it(tmp_path):
+def test_a_former_parts_default_of_a_shared_setting_goes_with_it(tmp_path: Path) -> None:
     former = resolve({"strategy": "fedadagrad", "output-dir": str(tmp_path)})
     with open_run(former, "first", {}):
         pass
@@ -46,7 +46,7 @@ def test_a_former_parts_default_of_a_shared_setting_goes_with_it(tmp_path):
     assert changed.values["server-learning-rate"] == plain.values["server-learning-rate"]
 
 
-def test_what_a_run_has_beyond_what_was_given_is_taken_too(distilled):
+def test_what_a_run_has_beyond_what_was_given_is_taken_too(distilled: Path) -> None:
     """A run may have been given more rounds; another version may have had other defaults."""
     text = distilled.read_text(encoding="utf-8").replace("rounds = 10\n", "rounds = 12\n")
     distilled.write_text(text, encoding="utf-8")
@@ -70,7 +70,7 @@ def prior_of_width(name: str, default: float) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("first", ["flat", "narrow", "wide"])
-def test_parts_of_three_keys_share_a_setting_whatever_their_defaults(first):
+def test_parts_of_three_keys_share_a_setting_whatever_their_defaults(first: str) -> None:
     """Clients resolve the values that a server sends: there is one value of a key."""
     with prior_of_width("narrow", 1.0), prior_of_width("wide", 2.0):
         given = {"prior": first, "personal-prior": "narrow", "pretrain-prior": "wide"}

@@ -28,7 +28,9 @@ SECRET: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("evaluated_by", ["server", "clients"])
 @pytest.mark.parametrize("shared", ["body", "convolutions"])
 @pytest.mark.parametrize("secret", SECRET.values(), ids=SECRET)
-def test_no_value_of_another_key_makes_them_go_together(secret, shared, evaluated_by):
+def test_no_value_of_another_key_makes_them_go_together(
+    secret: dict[str, Any], shared: str, evaluated_by: str
+) -> None:
     """Two refusals that each name the other's remedy would send a person in a circle."""
     given = {"strategy": "fedavg", "shared": shared, "evaluated-by": evaluated_by, **secret}
     with pytest.raises(ConfigurationError) as caught:
@@ -39,7 +41,7 @@ def test_no_value_of_another_key_makes_them_go_together(secret, shared, evaluate
     assert 'allowed: exchange="direct" and no noise, or shared all' in line
 
 
-def test_each_goes_without_the_other():
+def test_each_goes_without_the_other() -> None:
     heads = {"strategy": "fedavg", "shared": "body", "evaluated-by": "clients"}
     quiet = {"outgoing": "clip+noise", "noise-multiplier": 0.0}
     for secret in SECRET.values():

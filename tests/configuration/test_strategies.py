@@ -60,7 +60,7 @@ POSTERIOR = Posterior(np.arange(1.0, 4.0), np.full(3, 0.5), np.arange(3.0))
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_comes_after_defaults_and_before_the_user(way, name):
+def test_a_preset_comes_after_defaults_and_before_the_user(way: Any, name: str) -> None:
     values, defaults = presets.get(name).values, default_values()
     resolved = resolve(way({"strategy": name})).values
     assert {key: resolved[key] for key in values} == dict(values)
@@ -76,7 +76,7 @@ def test_a_preset_comes_after_defaults_and_before_the_user(way, name):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_users_default_wins_over_a_preset(way):
+def test_a_users_default_wins_over_a_preset(way: Any) -> None:
     given = {"strategy": "fedavgm", "server-momentum": 0.0}
     assert resolve(way({"strategy": "fedavgm"})).values["server-momentum"] == 0.9
     assert resolve(way(given)).values["server-momentum"] == 0.0
@@ -87,7 +87,7 @@ def test_a_users_default_wins_over_a_preset(way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_parts_have_their_own_defaults_of_a_shared_key(way):
+def test_parts_have_their_own_defaults_of_a_shared_key(way: Any) -> None:
     for optimizer in server_optimizers.classes():
         default = optimizer.model_fields["server_learning_rate"].default
         given = {"server-optimizer": optimizer.name}
@@ -95,7 +95,7 @@ def test_parts_have_their_own_defaults_of_a_shared_key(way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_users_empty_string_wins_over_a_preset(way):
+def test_a_users_empty_string_wins_over_a_preset(way: Any) -> None:
     assert resolve(way({"strategy": "fedbe"})).keys.server_data == "held-back"
     given = {"strategy": "fedbe", "refinement": "none", "server-data": ""}
     configuration = resolve(way(given))
@@ -106,7 +106,7 @@ def test_a_users_empty_string_wins_over_a_preset(way):
         resolve(way({"strategy": "fedbe", "server-data": ""}))
 
 
-def test_a_study_has_the_order_too(tmp_path):
+def test_a_study_has_the_order_too(tmp_path: Path) -> None:
     path = tmp_path / "study.toml"
     path.write_text(
         'title = "order"\n[base]\nserver-momentum = 0.0\n'
@@ -124,13 +124,13 @@ def test_a_study_has_the_order_too(tmp_path):
     assert runs["lp", 1.0].pooling.name == "linear-pool"
 
 
-def test_nothing_given_is_the_defaults():
+def test_nothing_given_is_the_defaults() -> None:
     assert resolve(unset_values()) == resolve({}) == resolve(default_values())
     assert resolve({"rounds": ""}).keys.rounds == default_values()["rounds"]
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_values_are_complete_and_resolve_to_themselves(name):
+def test_values_are_complete_and_resolve_to_themselves(name: str) -> None:
     given = {"strategy": name}
     configuration = resolve(given)
     assert resolve(configuration.values) == configuration
@@ -144,7 +144,7 @@ def test_values_are_complete_and_resolve_to_themselves(name):
 
 
 @pytest.mark.parametrize("rule", pooling_rules.classes(), ids=lambda rule: str(rule.name))
-def test_a_rules_name_and_aliases_are_strategies(rule):
+def test_a_rules_name_and_aliases_are_strategies(rule: Any) -> None:
     needed = {"prior": "cavity", "scale-floor": 0.0} if rule.name == "factor-changes" else {}
     for word in (rule.name, *rule.aliases):
         configuration = resolve({"strategy": word, **needed})
@@ -158,26 +158,26 @@ def test_a_rules_name_and_aliases_are_strategies(rule):
         assert other.keys.strategy == (said or "federated-averaging")
 
 
-def test_no_word_names_a_preset_and_a_rule():
+def test_no_word_names_a_preset_and_a_rule() -> None:
     assert not set(presets.spellings()) & set(pooling_rules.spellings())
     for word in (*presets.spellings(), *pooling_rules.spellings()):
         named_strategy(word)
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_presets_name_parts_in_full_and_keys_that_are_read(name):
+def test_presets_name_parts_in_full_and_keys_that_are_read(name: str) -> None:
     configuration = resolve({"strategy": name})
     for key, value in presets.get(name).values.items():
         assert configuration.values[key] == value, key
 
 
-def test_a_preset_with_a_key_that_is_none_is_refused(monkeypatch):
+def test_a_preset_with_a_key_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presets.get("fedavg"), "values", {"pooling": "lp", "weigthing": "equal"})
     with pytest.raises(ConfigurationError, match=r"'fedavg' sets .*did you mean 'weighting'"):
         resolve({"strategy": "fedavg"})
 
 
-def test_another_strategy_replaces_that_of_a_finished_run(tmp_path):
+def test_another_strategy_replaces_that_of_a_finished_run(tmp_path: Path) -> None:
     """A run's config.toml has all keys: they would hide the other strategy's values."""
     finished = resolve({"strategy": "conflation", "seed": 3, "weighting": "equal"})
     RunFolder.create(tmp_path, "first", finished.values, {})
@@ -245,7 +245,7 @@ def test_another_strategy_replaces_that_of_a_finished_run(tmp_path):
     ],
     ids=str,
 )
-def test_parts_that_do_not_go_together_are_refused(given, words):
+def test_parts_that_do_not_go_together_are_refused(given: Values, words: list[str]) -> None:
     with pytest.raises(ConfigurationError) as refused:
         resolve(given)
     for word in words:
@@ -253,7 +253,7 @@ def test_parts_that_do_not_go_together_are_refused(given, words):
 
 
 @pytest.mark.parametrize("key", ["personal-prior", "pretrain-prior"])
-def test_a_prior_of_what_a_round_keeps_is_that_of_rounds_alone(key):
+def test_a_prior_of_what_a_round_keeps_is_that_of_rounds_alone(key: str) -> None:
     given = {"strategy": "pvi", "personalization": "distillation", key: "cavity"}
     with pytest.raises(ConfigurationError, match=f"{key} 'cavity' .* allowed: ") as refused:
         resolve(given)
@@ -262,7 +262,7 @@ def test_a_prior_of_what_a_round_keeps_is_that_of_rounds_alone(key):
     assert "cavity" not in allowed
 
 
-def test_idle_parts_are_not_refused():
+def test_idle_parts_are_not_refused() -> None:
     resolve({"strategy": "pvi", "server-optimizer": "momentum", "server-momentum": 0.0})
     resolve({"strategy": "scaffold", "server-optimizer": "momentum", "server-momentum": 0.9})
     for strategy in ("pvi", "scaffold"):
@@ -280,7 +280,9 @@ def test_idle_parts_are_not_refused():
     ids=str,
 )
 @pytest.mark.parametrize("attack", [name for name in attacks.names() if name != "none"])
-def test_an_attack_goes_with_all_methods_but_those_that_keep_what_was_sent(method, attack):
+def test_an_attack_goes_with_all_methods_but_those_that_keep_what_was_sent(
+    method: Values, attack: str
+) -> None:
     """Another client's half would make of a corrupted update a state to train on from."""
     given = {**method, "attack": attack, "attackers": 1}
     trained = Trained(
@@ -307,7 +309,7 @@ def test_an_attack_goes_with_all_methods_but_those_that_keep_what_was_sent(metho
 
 
 @pytest.mark.parametrize("rule", pooling_rules.names())
-def test_any_rule_goes_with_server_momentum(rule):
+def test_any_rule_goes_with_server_momentum(rule: str) -> None:
     given = {"strategy": rule, "server-optimizer": "momentum", "server-momentum": 0.9}
     if "factors" in pooling_rules.create(rule).has():
         with pytest.raises(ConfigurationError, match="step beyond the pool"):
@@ -316,7 +318,7 @@ def test_any_rule_goes_with_server_momentum(rule):
         assert not resolve(given).server_optimizer.idle
 
 
-def test_declared_properties_are_known_and_had_by_some_part():
+def test_declared_properties_are_known_and_had_by_some_part() -> None:
     """A requirement that nothing can meet, or an exclusion of nothing, is a slip of the pen."""
     components = [c() for registry in REGISTRIES for c in registry.classes()]
     keys = {kind.key for kind in SLOTS} | default_values().keys()
@@ -331,7 +333,7 @@ def test_declared_properties_are_known_and_had_by_some_part():
     assert all(("gaussian" in i().has()) == i.gaussian for i in inferences.classes())
 
 
-def test_methods_combine_by_configuration_alone():
+def test_methods_combine_by_configuration_alone() -> None:
     proximal = resolve({"strategy": "fedprox", "pooling": "conflation", "proximal-mu": 0.5})
     assert proximal.words["objective"] == "elbo+proximal"
     assert [term.name for term in proximal.objective] == ["elbo", "proximal"]
@@ -344,7 +346,7 @@ def test_methods_combine_by_configuration_alone():
         resolve({"objective": "elbo+proxmal"})
 
 
-def test_parts_of_one_registry_share_their_settings_and_resolve_to_themselves():
+def test_parts_of_one_registry_share_their_settings_and_resolve_to_themselves() -> None:
     """Clients resolve the values that a server sends; both optimizers must stay what they are."""
     for first, second in (("adam", "sgd"), ("sgd", "adam"), ("sgd", "sgd")):
         given = {"optimizer": first, "personal-optimizer": second, "momentum": 0.5}

@@ -6,6 +6,7 @@ import pytest
 from choosing import going_with, parts_of_all_keys, word_of
 
 from bfl.configuration import resolve, unread_settings
+from bfl.configuration.component_slots import ComponentSlot
 
 FEDAVG: dict[str, Any] = {"strategy": "fedavg", "inference": "deterministic"}
 FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
@@ -16,7 +17,7 @@ def unread(**values: Any) -> list[str]:
     return unread_settings(resolve(given), given)
 
 
-def test_a_setting_that_no_chosen_part_reads_is_mentioned():
+def test_a_setting_that_no_chosen_part_reads_is_mentioned() -> None:
     (said,) = unread(alpha=0.5, partition="iid", seed=3)
     assert said == "alpha is given, and nothing in this run reads it: partition dirichlet would"
     (said,) = unread(population_size=50)
@@ -70,12 +71,12 @@ def test_a_setting_that_no_chosen_part_reads_is_mentioned():
         ({"student_augmentation": "crop-flip"}, "refinement is 'none'"),
     ],
 )
-def test_a_key_that_is_switched_off_is_mentioned(values, word):
+def test_a_key_that_is_switched_off_is_mentioned(values: dict[str, Any], word: str) -> None:
     (said,) = unread(**values)
     assert word in said
 
 
-def test_what_is_read_is_not_mentioned():
+def test_what_is_read_is_not_mentioned() -> None:
     assert unread(partition="dirichlet", alpha=0.3, calibration_bins=10, rounds=3) == []
     assert unread(attack="noise", attackers=1, noise_scale=2.0) == []
     # By `bfl predict`, which has the run's samples where nothing else is said.
@@ -103,14 +104,14 @@ def test_what_is_read_is_not_mentioned():
         if key != "depth"
     ],
 )
-def test_every_setting_is_read_by_its_part(kind, name, key):
+def test_every_setting_is_read_by_its_part(kind: ComponentSlot, name: str, key: str) -> None:
     word = word_of(kind, name)
     sampled = {"predictive": "ensemble"} if kind.key == "sampler" else {}
     configuration = resolve({**going_with(kind.key, word), kind.key: word, **sampled})
     assert unread_settings(configuration, [key]) == []
 
 
-def test_the_prior_of_personal_models_is_read_where_they_are_gaussian():
+def test_the_prior_of_personal_models_is_read_where_they_are_gaussian() -> None:
     personal = {"personalization": "mutual-distillation", "personal_inference": "flipout"}
     values = {**FEDAVG, **personal, "evaluated_by": "clients", "prior_scale": 0.3}
     assert not [text for text in unread(**values) if text.startswith("prior-scale")]

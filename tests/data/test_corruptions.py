@@ -1,5 +1,7 @@
 """Corruptions grow with their strength, and foreign sources have names of their own."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,7 @@ every = pytest.mark.parametrize("name", CORRUPTIONS)
 
 
 @every
-def test_images_are_further_from_their_own_at_greater_strength(name):
+def test_images_are_further_from_their_own_at_greater_strength(name: str) -> None:
     before = IMAGES.copy()
     shown = [corrupted(IMAGES, name, strength) for strength in STRENGTHS]
     away = [np.abs(each.astype(float) - IMAGES).mean() for each in shown]
@@ -27,7 +29,7 @@ def test_images_are_further_from_their_own_at_greater_strength(name):
 
 
 @every
-def test_an_image_is_corrupted_in_each_channel_alone_and_whatever_its_shape(name):
+def test_an_image_is_corrupted_in_each_channel_alone_and_whatever_its_shape(name: str) -> None:
     wide = resized(IMAGES, 12, 9)
     assert corrupted(wide, name, 3).shape == wide.shape
     if name != "noise":
@@ -36,7 +38,7 @@ def test_an_image_is_corrupted_in_each_channel_alone_and_whatever_its_shape(name
         )
 
 
-def test_what_the_strengths_are():
+def test_what_the_strengths_are() -> None:
     grey = np.full((50, 20, 20, 1), 128, np.uint8)
     assert corrupted(grey, "noise", 1).std() == pytest.approx(0.08 * 255, rel=0.02)
     for name in ("blur", "contrast", "rotation"):
@@ -50,18 +52,18 @@ def test_what_the_strengths_are():
 
 
 @pytest.mark.parametrize("given", ["nose", "noise+noise", "none+noise", "noise,blur"])
-def test_unknown_corruptions_are_refused(given):
+def test_unknown_corruptions_are_refused(given: str) -> None:
     with pytest.raises(ConfigurationError, match="corruptions is"):
         resolve({"corruptions": given})
 
 
-def test_names_of_corruptions():
+def test_names_of_corruptions() -> None:
     assert corruption_names("none") == []
     assert corruption_names("blur + noise") == ["blur", "noise"]
 
 
 @pytest.mark.parametrize("key", ["ood-dataset", "corruptions"])
-def test_clients_with_heads_of_their_own_leave_nothing_to_judge(key):
+def test_clients_with_heads_of_their_own_leave_nothing_to_judge(key: str) -> None:
     word = {"ood-dataset": "rotated", "corruptions": "noise"}[key]
     heads = {"shared": "body", "evaluated-by": "clients"}
     resolve(heads)
@@ -71,7 +73,7 @@ def test_clients_with_heads_of_their_own_leave_nothing_to_judge(key):
         resolve({"server-evaluates": False, key: word})
 
 
-def test_foreign_archives_have_their_own_names(tmp_path):
+def test_foreign_archives_have_their_own_names(tmp_path: Path) -> None:
     labels, names = np.arange(20) % 2, ("a", "b", "more/a", "rotated")
     for level, name in enumerate(names):
         path = tmp_path / f"{name}.npz"

@@ -12,7 +12,7 @@ def pictures(*shape: int) -> np.ndarray:
     return GENERATOR.integers(0, 256, shape, dtype=np.uint8)
 
 
-def test_padding_repeats_edges():
+def test_padding_repeats_edges() -> None:
     images = pictures(3, 28, 27, 2)
     wide = padded(images, 32)
     assert wide.shape == (3, 32, 32, 2)
@@ -26,7 +26,7 @@ def test_padding_repeats_edges():
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 5])
-def test_smaller_pixels_are_means_over_areas(channels):
+def test_smaller_pixels_are_means_over_areas(channels: int) -> None:
     images = pictures(2, 64, 48, channels)
     small = resized(images, 32, 12)
     means = images.reshape(2, 32, 2, 12, 4, channels).mean(axis=(2, 4))
@@ -34,28 +34,28 @@ def test_smaller_pixels_are_means_over_areas(channels):
     assert np.abs(small - means).max() <= 0.5
 
 
-def test_smaller_pixels_that_cut_others_are_weighted_means():
+def test_smaller_pixels_that_cut_others_are_weighted_means() -> None:
     images = pictures(1, 3, 3, 1)
     row = np.array([[1, 0.5, 0], [0, 0.5, 1]]) / 1.5  # three pixels become two
     expected = row @ images[0, :, :, 0] @ row.T
     assert np.abs(resized(images, 2, 2)[0, :, :, 0] - expected).max() <= 0.5
 
 
-def test_more_images_than_are_resized_at_once():
+def test_more_images_than_are_resized_at_once() -> None:
     images = pictures(600, 8, 8, 3)
     small = resized(images, 4, 4)
     for index in (0, 255, 256, 599):
         np.testing.assert_array_equal(small[index], resized(images[index : index + 1], 4, 4)[0])
 
 
-def test_one_axis_may_grow_and_the_other_shrink():
+def test_one_axis_may_grow_and_the_other_shrink() -> None:
     images = np.tile(pictures(1, 4, 1, 1), (1, 1, 6, 1))
     other = resized(images, 2, 9)
     means = images[0, :, 0, 0].reshape(2, 2).mean(axis=1)
     assert np.abs(other[0, :, :, 0] - means[:, None]).max() <= 0.5
 
 
-def test_larger_images_are_interpolated():
+def test_larger_images_are_interpolated() -> None:
     ramp = np.tile(np.array([0, 100, 200], np.uint8)[:, None, None], (1, 3, 2))[None]
     large = resized(ramp, 6, 3)
     # Centres of the new pixels lie a quarter of an old one from the old centres.
@@ -63,13 +63,13 @@ def test_larger_images_are_interpolated():
     assert (large == large[:, :, :1]).all()
 
 
-def test_images_of_the_size_stay():
+def test_images_of_the_size_stay() -> None:
     images = pictures(2, 5, 7, 3)
     assert resized(images, 5, 7) is images
     assert with_channels(images, 3) is images
 
 
-def test_grey_gets_three_equal_channels_and_colours_their_luminance():
+def test_grey_gets_three_equal_channels_and_colours_their_luminance() -> None:
     import PIL.Image
 
     grey, colours = pictures(2, 4, 5, 1), pictures(2, 4, 5, 3)

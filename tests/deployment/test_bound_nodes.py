@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flwr.app import Context, Message
@@ -48,14 +49,14 @@ def write(path: Path, nodes: list[int], partitions: list[int]) -> None:
     write_bound_nodes(path, bound)
 
 
-def test_nodes_that_play_their_own_partitions_are_taken(bind):
+def test_nodes_that_play_their_own_partitions_are_taken(bind: Path) -> None:
     grid = grid_of(1, 0)
     nodes = sorted(grid.get_node_ids())
     write(bind, nodes, [1, 0])
     assert discover(grid, 2, timeout=5.0).nodes == {1: nodes[0], 0: nodes[1]}
 
 
-def test_a_node_cannot_play_anothers_partition(bind):
+def test_a_node_cannot_play_anothers_partition(bind: Path) -> None:
     """Both say that they play the other's; without the list they would."""
     grid = grid_of(1, 0)
     nodes = sorted(grid.get_node_ids())
@@ -80,7 +81,9 @@ def test_a_node_cannot_play_anothers_partition(bind):
         ({"partition_id": 2}, "the partition-id of {1} is 2; expected 0 to 1"),
     ],
 )
-def test_a_node_that_does_not_fit_is_called_by_its_clients_name(bind, says, message):
+def test_a_node_that_does_not_fit_is_called_by_its_clients_name(
+    bind: Path, says: dict[str, Any], message: str
+) -> None:
     app = ClientApp()
 
     @app.query()
@@ -102,7 +105,7 @@ def test_a_node_that_does_not_fit_is_called_by_its_clients_name(bind, says, mess
     assert message.format(*names) in str(caught.value)
 
 
-def test_a_node_whose_key_is_not_in_the_list_is_not_used(bind):
+def test_a_node_whose_key_is_not_in_the_list_is_not_used(bind: Path) -> None:
     grid = grid_of(0, 1)
     nodes = sorted(grid.get_node_ids())
     write(bind, nodes, [0])
@@ -110,17 +113,19 @@ def test_a_node_whose_key_is_not_in_the_list_is_not_used(bind):
         discover(grid, 2, timeout=0.3)
 
 
-def test_before_anything_is_registered_nobody_is_used(bind):
+def test_before_anything_is_registered_nobody_is_used(bind: Path) -> None:
     assert binding_problem(7, 0) == "its key is not in the list of clients"
 
 
-def test_a_damaged_file_lets_nobody_in(bind):
+def test_a_damaged_file_lets_nobody_in(bind: Path) -> None:
     bind.write_text('{"7": {"name": "a"}}')
     with pytest.raises(DataError, match=r"nodes\.json does not say which node"):
         binding_problem(7, 0)
 
 
-def test_a_server_that_binds_nodes_does_so_without_its_environment(tmp_path, monkeypatch):
+def test_a_server_that_binds_nodes_does_so_without_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Flower's home, without which the server's processes do not find each other, says so too."""
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
@@ -135,7 +140,7 @@ def test_a_server_that_binds_nodes_does_so_without_its_environment(tmp_path, mon
         binding_problem(7, 1)
 
 
-def test_without_a_list_nodes_are_believed(tmp_path, monkeypatch):
+def test_without_a_list_nodes_are_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
     assert discover(grid_of(1, 0), 2, timeout=5.0).size == 2

@@ -6,12 +6,13 @@ import os
 import zipfile
 from pathlib import Path
 
+import pytest
 from flwr.cli.build import build, build_fab_from_disk
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def test_every_module_is_in_the_bundle():
+def test_every_module_is_in_the_bundle() -> None:
     """Flower leaves out files whose names begin or end as those of tests do."""
     with zipfile.ZipFile(io.BytesIO(build_fab_from_disk(ROOT))) as bundle:
         shipped = set(bundle.namelist())
@@ -46,7 +47,9 @@ def small_app(folder: Path, changed: int) -> Path:
     return folder
 
 
-def test_a_bundle_that_one_builds_has_the_hash_of_the_one_that_runs(tmp_path, monkeypatch):
+def test_a_bundle_that_one_builds_has_the_hash_of_the_one_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of the same code elsewhere: what a client's operator approves, and the server sends."""
     sent = build_fab_from_disk(small_app(tmp_path / "server" / "small", 10**9))
     looked_at = small_app(tmp_path / "client" / "copy", 2 * 10**9)

@@ -60,13 +60,17 @@ async def taken(monkeypatch: pytest.MonkeyPatch, sources: Sequence[str], signed:
         ([1, 2, 3, 4, 5, 6], [3, 4, 5], True),
     ],
 )
-def test_the_oldest_connection_makes_room(sources, stay, signed, monkeypatch):
+def test_the_oldest_connection_makes_room(
+    sources: list[int], stay: list[int], signed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     addresses = [f"127.0.0.{number}" for number in sources]
     assert asyncio.run(taken(monkeypatch, addresses, signed)) == stay
 
 
 @pytest.mark.parametrize(("signed", "stay"), [(False, []), (True, [0])])
-def test_a_strangers_connection_ends(signed, stay, monkeypatch):
+def test_a_strangers_connection_ends(
+    signed: bool, stay: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connections, "STRANGERS_SECONDS", 0.03)
     assert asyncio.run(taken(monkeypatch, ["127.0.0.1"], signed)) == stay
 
@@ -101,7 +105,9 @@ ANYBODY = ssl._create_unverified_context()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
-def test_each_address_of_the_server_is_answered(host, door):
+def test_each_address_of_the_server_is_answered(
+    host: str, door: tuple[int, int, dict[str, str]]
+) -> None:
     port, _, proof = door
     assert answered(port, proof, host) == 503
 
@@ -134,7 +140,9 @@ ENDLESS = {
 
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("what", ENDLESS)
-def test_what_does_not_end_is_cut_off(what, known, door):
+def test_what_does_not_end_is_cut_off(
+    what: str, known: bool, door: tuple[int, int, dict[str, str]]
+) -> None:
     """Whoever sends it, and reads no answer; others are answered meanwhile."""
     port, process, proof = door
     before = resident(process)
@@ -176,13 +184,17 @@ async def taken_by_two(families: Sequence[int], signed: bool) -> list[bool]:
 
 
 @pytest.mark.parametrize("signed", [False, True])
-def test_two_addresses_of_one_server_are_counted_together(signed, monkeypatch):
+def test_two_addresses_of_one_server_are_counted_together(
+    signed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connections, "STRANGERS", 3)
     monkeypatch.setattr(connections, "OF_A_CLIENT", 3)
     assert asyncio.run(taken_by_two([0, 0, 1, 1], signed)) == [True, False, False, False]
 
 
-def test_the_proxy_counts_its_addresses_together(tmp_path, monkeypatch):
+def test_the_proxy_counts_its_addresses_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     served: list[Door] = []
     monkeypatch.setattr(proxy.resource, "setrlimit", lambda *_: None)
     monkeypatch.setattr(proxy.uvicorn.Server, "run", lambda _, sockets: served.extend(sockets))
@@ -205,7 +217,9 @@ HELD = {
 
 
 @pytest.mark.parametrize("what", HELD)
-def test_who_holds_connections_locks_nobody_out(what, door):
+def test_who_holds_connections_locks_nobody_out(
+    what: str, door: tuple[int, int, dict[str, str]]
+) -> None:
     port, process, proof = door
     held = []
     try:
@@ -228,7 +242,7 @@ def open_files(process: int) -> int:
 
 
 @pytest.mark.slow
-def test_a_process_that_is_kept_alive_is_started_anew(tmp_path):
+def test_a_process_that_is_kept_alive_is_started_anew(tmp_path: Path) -> None:
     """The proxy's end is not the server's; one that ends at once, again and again, has ended."""
     marks = tmp_path / "marks"
     marks.mkdir()
@@ -237,5 +251,5 @@ def test_a_process_that_is_kept_alive_is_started_anew(tmp_path):
         processes.start("it", sys.executable, "-c", with_end)
         processes.keep_alive("it")
         with pytest.raises(RunError, match="it has ended"):
-            wait_for(lambda: processes.check() is not None, 20)
+            wait_for(lambda: processes.check() is not None, 20)  # type: ignore[func-returns-value]
     assert len(list(marks.iterdir())) == MOST_REVIVALS + 1

@@ -1,6 +1,7 @@
 """``flwr run . local``: the same result as in one process, and an exit status to rely on."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from flower_processes import (
@@ -35,7 +36,9 @@ def superlink(flower: Flower) -> Iterator[Flower]:
     return flower
 
 
-def test_same_posterior_as_in_one_process(superlink, serial_digest, tmp_path):
+def test_same_posterior_as_in_one_process(
+    superlink: Flower, serial_digest: str, tmp_path: Path
+) -> None:
     """With a preset, before which a user's values come that equal pyproject.toml's."""
     done = superlink.run(
         *(str(ROOT / "scripts" / "flwr-run.sh"), "local", "--federation-config", FEDERATION),
@@ -48,7 +51,7 @@ def test_same_posterior_as_in_one_process(superlink, serial_digest, tmp_path):
     assert serial_digest in done.stdout
 
 
-def test_failed_run_has_its_exit_status(superlink, tmp_path):
+def test_failed_run_has_its_exit_status(superlink: Flower, tmp_path: Path) -> None:
     done = superlink.run(
         *(str(ROOT / "scripts" / "flwr-run.sh"), "local", "--federation-config", FEDERATION),
         *("--run-config", f'clients=3 output-dir="{tmp_path}" name="failing"'),
@@ -60,7 +63,7 @@ def test_failed_run_has_its_exit_status(superlink, tmp_path):
     assert not (tmp_path / "failing").exists()
 
 
-def test_unknown_key_is_named(superlink):
+def test_unknown_key_is_named(superlink: Flower) -> None:
     done = superlink.run(
         *(str(ROOT / "scripts" / "flwr-run.sh"), "local", "--run-config", "round=1")
     )
@@ -68,7 +71,7 @@ def test_unknown_key_is_named(superlink):
     assert "unknown key 'round'; did you mean 'rounds'?" in done.stdout
 
 
-def test_resumed_run_ends_with_the_same_posterior(superlink, tmp_path):
+def test_resumed_run_ends_with_the_same_posterior(superlink: Flower, tmp_path: Path) -> None:
     """The second run makes the second round only, and the bits are those of the first run."""
     two = run_config(tmp_path, "run", 'optimizer-state="keep"').replace("rounds=1", "rounds=2")
     digests = []

@@ -68,8 +68,8 @@ def command_lines(roots: set[int]) -> str:
 
 
 def test_the_posterior_is_that_of_the_simulation_and_no_secret_is_told(
-    flower, serial_digest, tmp_path
-):
+    flower: Flower, serial_digest: str, tmp_path: Path
+) -> None:
     """Clients have folders of their own, whose images are those of the simulation's clients."""
     process = flower.start(
         *("env", f"TMPDIR={tmp_path}", "BFL_KEEP_LOGS=1", SCRIPT, "--clients", "2"),
@@ -122,7 +122,7 @@ def _has_ended(pid: int) -> bool:
     return listing.stdout.strip()[:1] in ("", "Z")
 
 
-def test_ctrl_c_stops_all(flower, tmp_path):
+def test_ctrl_c_stops_all(flower: Flower, tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
     process = subprocess.Popen(
         [SCRIPT, "--run-config", run_config(tmp_path, "run")],
@@ -219,7 +219,7 @@ def server(flower: Flower, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         end_processes({started.process})
 
 
-def test_nobody_else_gets_anything_while_a_run_waits(server, tmp_path):
+def test_nobody_else_gets_anything_while_a_run_waits(server: Server, tmp_path: Path) -> None:
     """A run is there to be taken part in. Its only node has a key of the list, and says that it
     plays the partition of another key."""
     flower, federation = server.flower, server.federation

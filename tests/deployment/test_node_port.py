@@ -23,7 +23,7 @@ class HandsOutTasks(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Answer."""
-        self.server.calls.append(dict(self.headers))
+        self.server.calls.append(dict(self.headers))  # type: ignore[attr-defined]
         task: Any = AcquireTaskResponse(token="token")
         task.task.fab_hash = "bundle"
         answer = task.SerializeToString()
@@ -41,7 +41,7 @@ class HandsOutTasks(BaseHTTPRequestHandler):
 def listening(certified: Path | None) -> Iterator[HTTPServer]:
     """Listen on a port of loopback, with the certificate in a folder or in plain text."""
     with HTTPServer(("127.0.0.1", 0), HandsOutTasks) as server:
-        server.calls = []
+        server.calls = []  # type: ignore[attr-defined]
         if certified:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(
@@ -72,18 +72,18 @@ def next_task(server: HTTPServer, own: Path) -> Task | None:
     return Tasks(port, SECRET).next()
 
 
-def test_the_own_supernode_hands_out_tasks(own):
+def test_the_own_supernode_hands_out_tasks(own: Path) -> None:
     with listening(own) as server:
         assert next_task(server, own) == Task("token", "bundle")
 
 
-def test_who_has_taken_its_port_does_not(own, tmp_path):
+def test_who_has_taken_its_port_does_not(own: Path, tmp_path: Path) -> None:
     """Neither in plain text nor with a certificate of another start: not even a call arrives."""
     for other in (None, certified(tmp_path / "other")):
         with listening(other) as server:
             assert next_task(server, own) is None
-            assert server.calls == []
+            assert server.calls == []  # type: ignore[attr-defined]
 
 
-def test_its_key_is_its_owners_alone(own):
+def test_its_key_is_its_owners_alone(own: Path) -> None:
     assert (own / client.RUNTIME_KEY).stat().st_mode & 0o777 == 0o600

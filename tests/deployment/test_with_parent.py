@@ -35,7 +35,7 @@ def lives(pid: int) -> bool:
 
 
 @LINUX
-def test_what_a_federation_has_started_ends_when_it_is_killed(tmp_path):
+def test_what_a_federation_has_started_ends_when_it_is_killed(tmp_path: Path) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, cwd=tmp_path
     )
@@ -50,7 +50,7 @@ def test_what_a_federation_has_started_ends_when_it_is_killed(tmp_path):
     assert not lives(child)
 
 
-def test_it_is_the_command_itself():
+def test_it_is_the_command_itself() -> None:
     """One process, with the command's arguments and status, by whose id it can be ended."""
     code = "import os, sys; print(os.getpid(), sys.argv[1]); sys.exit(7)"
     process = subprocess.Popen(
@@ -61,7 +61,7 @@ def test_it_is_the_command_itself():
     assert process.returncode == 7
 
 
-def test_nothing_is_run_for_a_parent_that_has_ended_before():
+def test_nothing_is_run_for_a_parent_that_has_ended_before() -> None:
     """Its id stands for the parent that was; the process has another one by then."""
     command = [sys.executable, "-I", "-S", str(WITH_PARENT), "1", sys.executable, "-c", "print(1)"]
     assert subprocess.run(command, capture_output=True, check=True).stdout == b""

@@ -17,7 +17,9 @@ PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "api.md"
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_page_runs_as_it_stands(tmp_path, monkeypatch, capsys):
+def test_the_page_runs_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     blocks = re.findall(r"```(python|sh)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
@@ -46,7 +48,9 @@ def test_the_page_runs_as_it_stands(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_notebook_runs_from_top_to_bottom(tmp_path, monkeypatch):
+def test_the_notebook_runs_from_top_to_bottom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     for cell in json.loads(PAGE.with_name("quickstart.ipynb").read_text("utf-8"))["cells"]:
@@ -58,7 +62,7 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path, monkeypatch):
     assert names["other"].configuration["closing"] == "bayesian-head+feature-density"
 
 
-def test_the_page_names_all_figures_of_its_own_and_no_other():
+def test_the_page_names_all_figures_of_its_own_and_no_other() -> None:
     from bfl.experiments.results.figures import figures
 
     table = PAGE.read_text(encoding="utf-8").split("| figure | content |")[1]

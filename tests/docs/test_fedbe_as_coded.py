@@ -49,7 +49,9 @@ def has(runs: list[dict[str, Any]], asked: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("row", rows())
-def test_each_row_is_what_the_studies_have(row, written, coded):
+def test_each_row_is_what_the_studies_have(
+    row: str, written: list[dict[str, Any]], coded: list[dict[str, Any]]
+) -> None:
     asked = rows()[row]
     assert asked
     assert has(coded, asked)
@@ -57,7 +59,9 @@ def test_each_row_is_what_the_studies_have(row, written, coded):
     assert has(written, asked) == (row == "batch normalisation")
 
 
-def test_nothing_else_of_the_method_differs(written, coded):
+def test_nothing_else_of_the_method_differs(
+    written: list[dict[str, Any]], coded: list[dict[str, Any]]
+) -> None:
     named = {key for asked in rows().values() for key in asked}
     # A sampler's own settings come and go with it.
     named |= {"sample-scale", "sample-variance-floor", "minor-examples", "major-classes"}

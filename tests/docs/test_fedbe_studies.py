@@ -16,7 +16,7 @@ STEPS = ("optimizer", "momentum", "learning-rate", "weight-decay", "batch-size")
 @pytest.mark.parametrize(
     "study", ["fedbe2021/combinations-cifar10", "fedbe2021/scaffold", "fedbe-digits"]
 )
-def test_methods_are_compared_whose_clients_have_the_same_optimizer(study):
+def test_methods_are_compared_whose_clients_have_the_same_optimizer(study: str) -> None:
     read = read_study(CONFIGS / f"{study}.toml")
     steps = {}
     for run in read.runs():
@@ -29,7 +29,7 @@ def test_methods_are_compared_whose_clients_have_the_same_optimizer(study):
         assert all(steps[better.key] == steps[worse.key] for better, worse in pairs)
 
 
-def test_scaffold_is_compared_with_what_it_is_without_control_variates():
+def test_scaffold_is_compared_with_what_it_is_without_control_variates() -> None:
     read = read_study(CONFIGS / "fedbe2021/combinations-cifar10.toml")
     found = {
         run.labels["method"]: dict(resolve(dict(run.values), check_data=False).values)
@@ -42,7 +42,7 @@ def test_scaffold_is_compared_with_what_it_is_without_control_variates():
 
 
 @pytest.mark.parametrize("folder", ["fedbe2021", "fedbe2021-as-coded"])
-def test_a_proximal_mu_is_of_its_own_distance(folder):
+def test_a_proximal_mu_is_of_its_own_distance(folder: str) -> None:
     """0.001 is the code's, for norms that are not squared; the paper has none."""
     wanted = (0.01, "squared") if folder == "fedbe2021" else (0.001, "norms")
     found = {}
@@ -57,14 +57,14 @@ def test_a_proximal_mu_is_of_its_own_distance(folder):
     assert set(found.values()) == {wanted}
 
 
-def test_under_systems_heterogeneity_epochs_are_drawn_in_each_round():
+def test_under_systems_heterogeneity_epochs_are_drawn_in_each_round() -> None:
     """As FedProx, whom the paper follows, has it; the default draws them once."""
     for run in read_study(CONFIGS / "fedbe2021" / "table6.toml").runs():
         values = resolve(dict(run.values), check_data=False).values
         assert (values["workload"], values["epochs-drawn"]) == ("uniform", "each-round")
 
 
-def test_table_1_has_each_published_line_in_one_of_two_studies():
+def test_table_1_has_each_published_line_in_one_of_two_studies() -> None:
     """The row of 1-Ensemble is that of its ensemble, the others are those of their model."""
     model, ensemble = (
         read_study(CONFIGS / "fedbe2021" / f"{name}.toml")
@@ -89,7 +89,7 @@ def test_table_1_has_each_published_line_in_one_of_two_studies():
 
 
 @pytest.mark.parametrize("strategy", ["fedbe", "v-distillation", "one-ensemble"])
-def test_a_strategy_of_the_server_says_nothing_of_the_clients_networks(strategy):
+def test_a_strategy_of_the_server_says_nothing_of_the_clients_networks(strategy: str) -> None:
     values = resolve({"strategy": strategy}).values
     assert (values["inference"], values["optimizer"]) == ("flipout", "adam")
 
@@ -97,7 +97,9 @@ def test_a_strategy_of_the_server_says_nothing_of_the_clients_networks(strategy)
 @pytest.mark.parametrize(
     ("study", "partition"), [("step-cifar10", "step"), ("dirichlet-cifar10", "dirichlet-0.1")]
 )
-def test_the_orders_expected_of_the_reduced_studies_are_those_of_table_1(study, partition):
+def test_the_orders_expected_of_the_reduced_studies_are_those_of_table_1(
+    study: str, partition: str
+) -> None:
     """All that are published and further apart than both spreads: none is left out, none is new."""
     read = read_study(CONFIGS / "fedbe2021" / f"{study}.toml")
     with (CONFIGS / "fedbe2021" / "published" / "table1.csv").open(encoding="utf-8") as stream:
@@ -124,7 +126,7 @@ def test_the_orders_expected_of_the_reduced_studies_are_those_of_table_1(study, 
     assert expected == clear
 
 
-def test_the_published_code_differs_in_the_rows_of_the_table_that_concern_the_study():
+def test_the_published_code_differs_in_the_rows_of_the_table_that_concern_the_study() -> None:
     """What the page names: the other rows are of what the study does not have."""
     found = []
     for folder in ("fedbe2021", "fedbe2021-as-coded"):

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RULES = ("NWA", "WS", "LP")
 
 
-def test_the_orders_of_table_3_are_those_whose_spreads_do_not_overlap():
+def test_the_orders_of_table_3_are_those_whose_spreads_do_not_overlap() -> None:
     with (ROOT / "configs/fischer2024/published/table3.csv").open(encoding="utf-8") as stream:
         lines = {
             (line["aggregation"], line["partition"]): line

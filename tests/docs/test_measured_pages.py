@@ -37,7 +37,7 @@ def of_secure_sum(cell: dict[str, Any]) -> str:
     )
 
 
-def test_secure_aggregation():
+def test_secure_aggregation() -> None:
     cells = json.loads((RESULTS / "secure_aggregation.json").read_text(encoding="utf-8"))["cells"]
     assert table("secure-aggregation.md", "Measured") == [of_secure_sum(cell) for cell in cells]
     for cell in cells:
@@ -45,7 +45,7 @@ def test_secure_aggregation():
         assert cell["masked"]["variance"] < 1e-3
 
 
-def test_large_posteriors():
+def test_large_posteriors() -> None:
     report = json.loads((RESULTS / "large_posteriors.json").read_text(encoding="utf-8"))
     sizes: dict[str, list[str]] = {}
     for row in report["rows"]:
@@ -57,7 +57,7 @@ def test_large_posteriors():
     assert table("deployment.md", "Large models") == lines
 
 
-def test_rounds_of_a_deployment():
+def test_rounds_of_a_deployment() -> None:
     report = json.loads((RESULTS / "deployed_round.json").read_text(encoding="utf-8"))
     lines = [
         line(row["what"].partition(" ")[0], f"{row['ours']['median']:.1f} s")

@@ -21,6 +21,7 @@ SCRIPT = ROOT / "scripts" / "ozer2022_as_coded.py"
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
     specification = importlib.util.spec_from_file_location(SCRIPT.stem, SCRIPT)
+    assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     sys.path.insert(0, str(SCRIPT.parent))  # as for a script that is run
@@ -48,8 +49,8 @@ def written(script: ModuleType) -> Any:
 @pytest.mark.parametrize("rule", ["AALV", "GAA", "CF", "EAA"])
 @pytest.mark.parametrize(("clients", "within"), [(10, 0.003), (100, 0.011)])
 def test_the_codes_steps_and_clamps_give_the_published_spreads(
-    script, coded, rule, clients, within
-):
+    script: ModuleType, coded: Any, rule: str, clients: int, within: float
+) -> None:
     published = script.published_spreads()
     for name in script.CLASSES:
         ours, theirs = coded[clients, rule, name], published[clients, rule, name]
@@ -58,13 +59,15 @@ def test_the_codes_steps_and_clamps_give_the_published_spreads(
         assert ours.error == pytest.approx(theirs.error, abs=0.0051, rel=0.05)
 
 
-def test_population_pooling_needs_training(script, coded):
+def test_population_pooling_needs_training(script: ModuleType, coded: Any) -> None:
     for key, theirs in script.published_spreads().items():
         if key[1] == "PPA":
             assert coded[key].mean < 0.5 * theirs.mean
 
 
-def test_the_rules_as_written_give_other_spreads(script, coded, written):
+def test_the_rules_as_written_give_other_spreads(
+    script: ModuleType, coded: Any, written: Any
+) -> None:
     published = script.published_spreads()
     for key, theirs in published.items():
         assert abs(written[key].mean / theirs.mean - 1) > 0.2, key
@@ -78,7 +81,9 @@ def test_the_rules_as_written_give_other_spreads(script, coded, written):
 
 
 @pytest.mark.parametrize("table", ["table1", "table3", "table4"])
-def test_the_study_as_written_has_the_settings_that_the_rules_are_derived_with(spreads, table):
+def test_the_study_as_written_has_the_settings_that_the_rules_are_derived_with(
+    spreads: ModuleType, table: str
+) -> None:
     study = read_study(ROOT / "configs" / "ozer2022" / f"{table}.toml")
     chosen = {"seed": "0", "dataset": "fmnist"}
     runs = [run for run in study.runs() if chosen.items() <= run.labels.items()]
@@ -104,7 +109,9 @@ def test_the_study_as_written_has_the_settings_that_the_rules_are_derived_with(s
             assert settings["prior-scale"] == 1.0
 
 
-def test_a_fifth_of_the_images_changes_the_spreads_that_steps_make(script, coded):
+def test_a_fifth_of_the_images_changes_the_spreads_that_steps_make(
+    script: ModuleType, coded: Any
+) -> None:
     fewer = script.derived(script.AS_CODED, clamp=True, classes=script.FEWER)
     ratios = {key: cell.mean / coded[key].mean for key, cell in fewer.items()}
     for clients in script.ROUNDS:
@@ -114,7 +121,7 @@ def test_a_fifth_of_the_images_changes_the_spreads_that_steps_make(script, coded
             assert ratios[clients, rule, "fmnist"] == pytest.approx(1, abs=0.03)
 
 
-def test_a_step_is_that_of_pytorch(spreads):
+def test_a_step_is_that_of_pytorch(spreads: ModuleType) -> None:
     """Against the formula in float64, where the divergence has a gradient and where it has none."""
     steps = spreads.EPOCHS * 2
     for begin, clamp in ((-9.0, True), (-7.9, True), (-9.0, False)):
@@ -128,7 +135,7 @@ def test_a_step_is_that_of_pytorch(spreads):
         assert got[0] - begin == pytest.approx(alpha - begin, rel=0.05)
 
 
-def test_partial_sums_are_clamped_and_not_increased(spreads):
+def test_partial_sums_are_clamped_and_not_increased(spreads: ModuleType) -> None:
     floor = np.exp(-8.0)
     large = np.array([[2.0, 3.0, 4.0]]) * floor
     np.testing.assert_allclose(np.exp(spreads.partial_sums(large)), [9.0 * floor])
@@ -136,7 +143,7 @@ def test_partial_sums_are_clamped_and_not_increased(spreads):
     np.testing.assert_allclose(np.exp(spreads.partial_sums(small)), [8.0 * floor])
 
 
-def test_one_algorithm_under_three_names_has_rows_that_agree(script):
+def test_one_algorithm_under_three_names_has_rows_that_agree(script: ModuleType) -> None:
     for table in ("table1", "table3"):
         for one, other in script.PAIRS[:3]:
             for metric in ("accuracy", "ece"):
@@ -147,7 +154,9 @@ def test_one_algorithm_under_three_names_has_rows_that_agree(script):
             assert script.agreement(table, one, other, "ece").root_mean_square > 10
 
 
-def test_runs_of_ours_have_the_spreads_that_are_derived_for_their_clients(script):
+def test_runs_of_ours_have_the_spreads_that_are_derived_for_their_clients(
+    script: ModuleType,
+) -> None:
     within = {"AALV": 0.0005, "GAA": 0.01, "CF": 0.0005, "EAA": 0.01}
     runs = script.runs()
     assert {script.OURS[run["configuration"]["pooling"]][0] for run in runs} >= {"AALV", "GAA"}
@@ -164,7 +173,9 @@ def test_runs_of_ours_have_the_spreads_that_are_derived_for_their_clients(script
             assert asked[-1] == pytest.approx(published, rel=0.02)
 
 
-def test_runs_with_all_rounds_end_within_2_percent_of_the_published_spreads(script):
+def test_runs_with_all_rounds_end_within_2_percent_of_the_published_spreads(
+    script: ModuleType,
+) -> None:
     assert script.unmet(script.runs()) == []
     whole = {
         rule: {"configuration": {"pooling": pooling}, "spreads": [1.0] * 49 + [end]}
@@ -183,7 +194,7 @@ def test_runs_with_all_rounds_end_within_2_percent_of_the_published_spreads(scri
     assert script.last_spreads([begun]) == {}
 
 
-def test_every_row_of_the_spreads_study_can_be_recorded(script):
+def test_every_row_of_the_spreads_study_can_be_recorded(script: ModuleType) -> None:
     study = read_study(ROOT / "configs" / "ozer2022-as-coded" / "spread.toml")
     rules = {}
     for run in study.runs():
@@ -193,7 +204,9 @@ def test_every_row_of_the_spreads_study_can_be_recorded(script):
 
 
 @pytest.mark.slow
-def test_the_page_is_current(script, coded, written, monkeypatch):
+def test_the_page_is_current(
+    script: ModuleType, coded: Any, written: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     derived = script.derived
 
     def known(rules: Any, *, clamp: bool, **reduced: Any) -> Any:
@@ -208,7 +221,7 @@ def test_the_page_is_current(script, coded, written, monkeypatch):
     assert text == expected, "python scripts/ozer2022_as_coded.py --write"
 
 
-def test_what_is_recorded_is_what_the_studys_results_have(script):
+def test_what_is_recorded_is_what_the_studys_results_have(script: ModuleType) -> None:
     """The records have each round's spread and the clients' sizes, the results their seals."""
     folder = StudyFolder(script.PAGE.parent / "ozer2022-as-coded-spread")
     results = folder.results()

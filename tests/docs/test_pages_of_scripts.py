@@ -18,6 +18,7 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 def load(monkeypatch: pytest.MonkeyPatch):
     def loaded(name: str) -> ModuleType:
         specification = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
+        assert specification is not None
         assert specification.loader is not None
         module = importlib.util.module_from_spec(specification)
         monkeypatch.setitem(sys.modules, name, module)
@@ -27,14 +28,14 @@ def load(monkeypatch: pytest.MonkeyPatch):
     return loaded
 
 
-def test_the_closing_round(load):
+def test_the_closing_round(load) -> None:
     script = load("closing_page")
     text = script.PAGE.read_text(encoding="utf-8")
     written = script.page_with(text, script.sections())
     assert written == text, "python scripts/closing_page.py --write"
 
 
-def test_variances(load):
+def test_variances(load) -> None:
     script = load("variances")
     text = script.PAGE.read_text(encoding="utf-8")
     numbers = json.loads(script.NUMBERS.read_text(encoding="utf-8"))
@@ -55,7 +56,7 @@ def test_variances(load):
 
 
 @pytest.mark.slow
-def test_hostile_clients(load):
+def test_hostile_clients(load) -> None:
     script = load("digits_hostile_clients")
     text = script.PAGE.read_text("utf-8")
     lines = script.table()
@@ -63,7 +64,7 @@ def test_hostile_clients(load):
     assert len(lines) == 2 + 70
 
 
-def test_monte_carlo_samples(load):
+def test_monte_carlo_samples(load) -> None:
     script = load("monte_carlo_samples")
     numbers = json.loads(script.NUMBERS.read_text(encoding="utf-8"))
     text = script.PAGE.read_text(encoding="utf-8")

@@ -17,25 +17,25 @@ PAGES = [p for p in sorted(RESULTS.glob("*.md")) if "<!-- end -->" in p.read_tex
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_is_current(page):
+def test_a_page_is_current(page: Path) -> None:
     text, plot = rewritten(page)
     assert text == page.read_text("utf-8"), f"bfl verdicts {page} --write"
     assert (plot is not None) == page.with_suffix(".png").is_file()
 
 
-def test_every_page_of_results_is_in_their_index():
+def test_every_page_of_results_is_in_their_index() -> None:
     index = (RESULTS / "README.md").read_text("utf-8")
     linked = set(re.findall(r"\]\(([\w-]+\.md)\)", index))
     assert linked == {page.name for page in RESULTS.glob("*.md")} - {"README.md"}
 
 
-def test_pages_link_to_files_that_are_there():
+def test_pages_link_to_files_that_are_there() -> None:
     for page in RESULTS.glob("*.md"):
         for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
             assert (RESULTS / link).exists(), f"{page.name}: {link}"
 
 
-def test_results_whose_commit_no_history_has_are_marked():
+def test_results_whose_commit_no_history_has_are_marked() -> None:
     """By ``scripts/mark_results.py``; where the whole history is here."""
     git = ["git", "-C", str(ROOT)]
     done = subprocess.run([*git, "rev-list", "HEAD"], capture_output=True, text=True, check=False)
@@ -49,6 +49,6 @@ def test_results_whose_commit_no_history_has_are_marked():
                 assert marked == lost, (folder.name, result.name)
 
 
-def test_every_folder_of_a_study_is_read_by_itself():
+def test_every_folder_of_a_study_is_read_by_itself() -> None:
     for path in RESULTS.glob("*/study.json"):
         assert study_in(StudyFolder(path.parent)).runs(), path

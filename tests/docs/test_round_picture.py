@@ -41,20 +41,20 @@ class Untrained:
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_each_step_is_a_function_of_its_file(name):
+def test_each_step_is_a_function_of_its_file(name: str) -> None:
     file, function = STEPS[name]
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     assert function in {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
 
 
-def test_steps_are_joined_to_one_another_in_their_order():
+def test_steps_are_joined_to_one_another_in_their_order() -> None:
     lines = re.findall(r"^    (\w+(?: --> \w+)+)$", PAGE.read_text("utf-8"), re.MULTILINE)
     joined = " --> ".join(lines).split(" --> ")
     assert list(dict.fromkeys(joined)) == list(STEPS)
     assert len(STEPS) > 10
 
 
-def test_one_update_goes_through_three_files_on_the_server():
+def test_one_update_goes_through_three_files_on_the_server() -> None:
     [steps] = re.findall(r"subgraph after .*?\n(.*?)\n    end", PAGE.read_text("utf-8"), re.DOTALL)
     files = [file for _, file, _ in STEP.findall(steps)]
     assert files == [
@@ -64,7 +64,7 @@ def test_one_update_goes_through_three_files_on_the_server():
     ]
 
 
-def test_a_round_goes_through_every_step(monkeypatch):
+def test_a_round_goes_through_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of a kind of part have what its base says, or do it in a file beside it."""
     called: set[tuple[str, str]] = set()
 
@@ -95,7 +95,7 @@ def test_a_round_goes_through_every_step(monkeypatch):
         assert (str(ROOT / file), function) in called, name
 
 
-def test_every_page_is_listed():
+def test_every_page_is_listed() -> None:
     index = ROOT / "docs" / "README.md"
     text = index.read_text("utf-8")
     for page in (ROOT / "docs").glob("*.md"):

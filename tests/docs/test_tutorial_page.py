@@ -12,19 +12,19 @@ from tutorial_page import BLOCK, PAGE, masked, page_as_run
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_page_shows_what_it_gives(tmp_path):
+def test_the_page_shows_what_it_gives(tmp_path: Path) -> None:
     shown = PAGE.read_text(encoding="utf-8")
     assert masked(page_as_run(shown, tmp_path / "checkout")) == masked(shown)
     assert (tmp_path / "checkout" / "moved" / "best-posterior.npz").exists()
 
 
-def test_every_output_is_shown():
+def test_every_output_is_shown() -> None:
     outputs = [text for kind, text in BLOCK.findall(PAGE.read_text("utf-8")) if kind == "text"]
     assert len(outputs) == 9
     assert all(outputs)
 
 
-def test_another_word_or_whole_number_is_a_difference():
+def test_another_word_or_whole_number_is_a_difference() -> None:
     line = "[  3.1 s] round 1/3  accuracy 0.1450  (2.1 s)"
     assert masked(line) == masked("[ 13.9 s] round 1/3  accuracy 0.2  (0.1 s)")
     assert masked(line) != masked(line.replace("1/3", "2/3"))

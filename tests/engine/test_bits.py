@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def test_the_recorded_digests_are_of_the_runs_that_are_compared():
+def test_the_recorded_digests_are_of_the_runs_that_are_compared() -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "bits.py"))
     recorded = json.loads((ROOT / "docs" / "results" / "bits.json").read_text(encoding="utf-8"))
     assert list(recorded["digests"]) == list(script["RUNS"])

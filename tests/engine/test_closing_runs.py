@@ -64,7 +64,7 @@ def found_names(folder: RunFolder) -> set[str]:
     return set(np.load(folder.path / "predictions.npz").files)
 
 
-def test_a_closed_run_predicts_as_it_was_judged(whole):
+def test_a_closed_run_predicts_as_it_was_judged(whole: RunFolder) -> None:
     result = bfl.load(whole.path)
     images = with_test_examples(cached_dataset("digits", ""), 100).test_images
     predicted, (judged, _) = result.predict(images), whole.predictions()
@@ -78,7 +78,9 @@ def test_a_closed_run_predicts_as_it_was_judged(whole):
     )
 
 
-def test_a_client_that_holds_nothing_back_adds_nothing_to_thresholds(tmp_path, monkeypatch):
+def test_a_client_that_holds_nothing_back_adds_nothing_to_thresholds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Scores of examples that it has trained on would promise more than is true of others."""
     real, totals, held = clients.closing.held_back, [], []
 
@@ -95,7 +97,9 @@ def test_a_client_that_holds_nothing_back_adds_nothing_to_thresholds(tmp_path, m
     assert sorted(held)[0] == 0
 
 
-def test_prediction_sets_are_judged_globally_and_by_client(whole, tmp_path):
+def test_prediction_sets_are_judged_globally_and_by_client(
+    whole: RunFolder, tmp_path: Path
+) -> None:
     shown = {"corruptions": "noise", "ood_dataset": "rotated+npz:" + str(white_images(tmp_path))}
     run = make_run(VALUES, 3, tmp_path / "run", evaluated_by="clients", **shown)
     numbers, (judged, labels) = run.metrics(), run.predictions()
@@ -150,7 +154,7 @@ def assert_shown_images_are_evaluated_by_client(run: RunFolder) -> None:
         assert column.higher_is_better is False
 
 
-def test_corrupted_images_are_judged_with_the_closed_network(whole):
+def test_corrupted_images_are_judged_with_the_closed_network(whole: RunFolder) -> None:
     found, numbers = whole.read_json("corruptions.json"), whole.metrics()
     assert list(found) == ["noise", "rotation"]
     for by_metric in found.values():
@@ -160,12 +164,14 @@ def test_corrupted_images_are_judged_with_the_closed_network(whole):
         assert by_metric["accuracy"][5] < by_metric["accuracy"][0]
 
 
-def test_the_rounds_are_those_of_a_run_without_closing(whole, plain):
+def test_the_rounds_are_those_of_a_run_without_closing(whole: RunFolder, plain: RunFolder) -> None:
     assert digests(plain) == digests(whole)
     assert not plain.holds("closing.npz")
 
 
-def test_masked_sums_are_the_sums_of_what_clients_measured(tmp_path, monkeypatch):
+def test_masked_sums_are_the_sums_of_what_clients_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent, added = [], []
     measured, folded = clients.closing.measured, closing.folded
     monkeypatch.setattr(
@@ -180,7 +186,9 @@ def test_masked_sums_are_the_sums_of_what_clients_measured(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("killed_after", [1, 3])
-def test_a_run_killed_in_its_closing_goes_on_there(whole, tmp_path, monkeypatch, killed_after):
+def test_a_run_killed_in_its_closing_goes_on_there(
+    whole: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_after: int
+) -> None:
     save, asked = Snapshots.save, []
 
     def stop(snapshots: Snapshots, number: int, arrays: Any) -> None:
@@ -203,7 +211,9 @@ def test_a_run_killed_in_its_closing_goes_on_there(whole, tmp_path, monkeypatch,
     assert run.metrics() == whole.metrics()
 
 
-def test_a_run_that_is_over_is_closed_in_another_way(whole, plain, tmp_path):
+def test_a_run_that_is_over_is_closed_in_another_way(
+    whole: RunFolder, plain: RunFolder, tmp_path: Path
+) -> None:
     """Its rounds are not made again."""
     shutil.copytree(plain.path, tmp_path / "run")
     run = make_run(VALUES, 3, tmp_path / "run", resume=True)
@@ -213,7 +223,7 @@ def test_a_run_that_is_over_is_closed_in_another_way(whole, plain, tmp_path):
     assert run.config()["closing"] == VALUES["closing"]
 
 
-def test_the_density_sees_every_stage(tmp_path):
+def test_the_density_sees_every_stage(tmp_path: Path) -> None:
     """Against the network's layers, by a density of all clients' training images."""
     data = with_test_examples(cached_dataset("digits", ""), 100)
     run = make_run(
@@ -251,8 +261,11 @@ def test_the_density_sees_every_stage(tmp_path):
 
 
 def test_a_run_that_is_closed_already_keeps_its_sums_unless_settings_or_code_differ(
-    whole, tmp_path, monkeypatch, capsys
-):
+    whole: RunFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     shutil.copytree(whole.path, tmp_path / "run")
     asked, request = [], closing._request
     monkeypatch.setattr(closing, "_request", lambda *a: asked.append(request(*a)) or asked[-1])
@@ -272,8 +285,8 @@ def test_a_run_that_is_closed_already_keeps_its_sums_unless_settings_or_code_dif
 
 @pytest.mark.parametrize("exchange", ["direct", "masked"])
 def test_a_client_that_claims_examples_in_its_sums_is_refused_by_name(
-    tmp_path, monkeypatch, exchange
-):
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: str
+) -> None:
     """Masked, the run ends instead: nobody can know who it was."""
     asked, measured = iter(range(1000)), clients.closing.measured
 
@@ -296,7 +309,9 @@ def test_a_client_that_claims_examples_in_its_sums_is_refused_by_name(
 
 
 @pytest.mark.parametrize("exchange", ["direct", "masked"])
-def test_a_closing_that_fails_is_not_told_as_a_round(tmp_path, monkeypatch, exchange):
+def test_a_closing_that_fails_is_not_told_as_a_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: str
+) -> None:
     def broken(*_: Any) -> np.ndarray:
         raise RunError("no sums")
 
@@ -306,8 +321,8 @@ def test_a_closing_that_fails_is_not_told_as_a_round(tmp_path, monkeypatch, exch
 
 
 def test_masked_ivon_clients_with_a_variational_last_layer_are_closed(
-    tmp_path, monkeypatch, capsys
-):
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Each says, once, that features of its examples are too long."""
     monkeypatch.setattr(clients.closing, "FEATURE_BOUND", 0.0)
     changes = {"model": "mlp", "inference": "ivon", "strategy": "ivon", "exchange": "masked"}
@@ -335,18 +350,18 @@ def test_masked_ivon_clients_with_a_variational_last_layer_are_closed(
         ("density-features", {"density-features": "all"}),
     ],
 )
-def test_what_does_not_go_together_is_refused(key, changes):
+def test_what_does_not_go_together_is_refused(key: str, changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=key):
         resolve({"dataset": "digits", **VALUES, **changes})
 
 
-def test_what_does_not_fit_the_network_is_refused_before_round_1(tmp_path):
+def test_what_does_not_fit_the_network_is_refused_before_round_1(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="head-curvature"):
         make_run(VALUES, 3, tmp_path / "run", model="mlp", head_curvature="full")
     assert not RunFolder(tmp_path / "run").rounds()
 
 
-def test_an_alpha_below_what_held_back_examples_can_tell_is_refused(tmp_path):
+def test_an_alpha_below_what_held_back_examples_can_tell_is_refused(tmp_path: Path) -> None:
     values = {"dataset": "digits", **VALUES, "output-dir": str(tmp_path)}
     check_before_start(resolve(values), 3)
     with pytest.raises(ConfigurationError, match="conformal-alpha"):

@@ -4,6 +4,7 @@ import threading
 from queue import Queue
 from typing import Any
 
+import pytest
 from flwr.app import Message, RecordDict
 from flwr.server.superlink.fleet.vce import vce_api
 from in_memory_engine import Engine
@@ -11,7 +12,7 @@ from in_memory_engine import Engine
 from bfl.engine.flower import grid, poll_interval
 
 
-def test_each_message_is_handed_out_once_and_in_order():
+def test_each_message_is_handed_out_once_and_in_order() -> None:
     engine = Engine(5)
     nodes = list(engine.nodes)
     assert engine.taken() == []
@@ -24,7 +25,7 @@ def test_each_message_is_handed_out_once_and_in_order():
     assert engine.taken() == []
 
 
-def test_flower_takes_what_is_handed_out_as_delivered_and_the_reply_to_it():
+def test_flower_takes_what_is_handed_out_as_delivered_and_the_reply_to_it() -> None:
     engine = Engine(2)
     first, second = engine.nodes
     ids = engine.push([first, second])
@@ -39,12 +40,12 @@ def test_flower_takes_what_is_handed_out_as_delivered_and_the_reply_to_it():
     assert engine.taken() == [second]  # though the first is still to be answered
 
 
-def test_it_looks_at_new_messages_only(monkeypatch):
+def test_it_looks_at_new_messages_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not, as Flower's own loop, at all that are not answered, for each node."""
     engine = Engine(200)
     engine.push(list(engine.nodes))
     looked = 0
-    real = Message.metadata.fget
+    real = Message.metadata.fget  # type: ignore[attr-defined]
 
     def counted(message: Message) -> Any:
         nonlocal looked
@@ -59,14 +60,14 @@ def test_it_looks_at_new_messages_only(monkeypatch):
     assert looked <= 1
 
 
-def test_the_engine_runs_our_loop_and_gets_its_own_back():
+def test_the_engine_runs_our_loop_and_gets_its_own_back() -> None:
     own = vce_api.add_messages_to_queue
     with grid.handed_out_at_once():
         assert vce_api.add_messages_to_queue is grid.hand_out
     assert vce_api.add_messages_to_queue is own
 
 
-def test_the_loop_fills_the_queue_until_it_is_stopped():
+def test_the_loop_fills_the_queue_until_it_is_stopped() -> None:
     engine = Engine(3)
     queue: Queue[Message] = Queue()
     stop = threading.Event()
@@ -82,6 +83,6 @@ def test_the_loop_fills_the_queue_until_it_is_stopped():
     assert not thread.is_alive()
 
 
-def test_replies_are_looked_for_often_in_this_process_and_not_elsewhere():
+def test_replies_are_looked_for_often_in_this_process_and_not_elsewhere() -> None:
     assert poll_interval(Engine(1).grid) < 0.01
     assert poll_interval(object()) == 0.05

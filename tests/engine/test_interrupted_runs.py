@@ -37,7 +37,7 @@ def digests(folder: Path) -> list[str]:
 
 
 @pytest.mark.long
-def test_ctrl_c_in_a_round_loses_nothing(tmp_path):
+def test_ctrl_c_in_a_round_loses_nothing(tmp_path: Path) -> None:
     terminal = simulation(tmp_path, "--run-config", f'{SETTINGS} name="run"')
     terminal.wait_for("round 1/4")
     assert terminal.end(signal.SIGINT, again=True) == 130
@@ -57,7 +57,7 @@ def test_ctrl_c_in_a_round_loses_nothing(tmp_path):
     assert digests(tmp_path / "runs" / "run") == straight
 
 
-def test_sigterm_before_the_first_round(tmp_path):
+def test_sigterm_before_the_first_round(tmp_path: Path) -> None:
     terminal = simulation(tmp_path, "--run-config", f'{SETTINGS} name="run"')
     terminal.wait_for("digits, iid partition")
     assert terminal.end(signal.SIGTERM) == 143
@@ -67,7 +67,7 @@ def test_sigterm_before_the_first_round(tmp_path):
 
 
 @pytest.mark.long
-def test_ctrl_c_in_a_study(tmp_path):
+def test_ctrl_c_in_a_study(tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(small_study(4), encoding="utf-8")
     terminal = Terminal([executable("bfl"), "study", "study.toml"], tmp_path, {"BFL_CPUS": "1"})
     terminal.wait_for("accuracy")
@@ -79,7 +79,7 @@ def test_ctrl_c_in_a_study(tmp_path):
 
 
 @pytest.mark.long
-def test_a_study_goes_on_when_the_raylet_is_killed(tmp_path):
+def test_a_study_goes_on_when_the_raylet_is_killed(tmp_path: Path) -> None:
     three = small_study(12, seeds=3)
     (tmp_path / "study.toml").write_text(three, encoding="utf-8")
     terminal = Terminal([executable("bfl"), "study", "study.toml"], tmp_path, {"BFL_CPUS": "1"})

@@ -58,7 +58,7 @@ def clients_app(*, keeps_state: bool = True, code: int = RUN_CANNOT_GO_ON) -> Cl
             return Message(Error(code=code, reason=GONE), reply_to=message)
         arrays: Any = message.content["arrays"]
         posterior = posterior_from_arrays(arrays)
-        metrics = MetricRecord({"num-examples": len(task.examples)})
+        metrics = MetricRecord({"num-examples": len(task.examples)})  # type: ignore[arg-type]
         content: Any = {"arrays": posterior_to_arrays(posterior), "metrics": metrics}
         return Message(RecordDict(content), reply_to=message)
 
@@ -93,7 +93,7 @@ def lose(values: dict[str, Any]) -> Path:
     return folder
 
 
-def test_who_does_what_a_lost_state_advises_gets_the_runs_result(values):
+def test_who_does_what_a_lost_state_advises_gets_the_runs_result(values: dict[str, Any]) -> None:
     whole = run({**values, "name": "whole"})
     folder = lose(values)
     for resume in (False, True):  # going on fails as it did before
@@ -112,7 +112,7 @@ def test_who_does_what_a_lost_state_advises_gets_the_runs_result(values):
     assert digests == [digests[0]] * 3
 
 
-def test_a_run_that_fails_and_has_lost_nothing_says_how_to_go_on(values):
+def test_a_run_that_fails_and_has_lost_nothing_says_how_to_go_on(values: dict[str, Any]) -> None:
     folder = lose(values)
     with pytest.raises(RunError, match=f"go on from there with --resume {folder}"):
         run(values, code=2)
@@ -120,7 +120,9 @@ def test_a_run_that_fails_and_has_lost_nothing_says_how_to_go_on(values):
     assert len(run({**values, "resume": True}).rounds()) == 2
 
 
-def test_a_run_whose_states_end_with_it_never_advises_to_go_on(values, monkeypatch):
+def test_a_run_whose_states_end_with_it_never_advises_to_go_on(
+    values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither when it fails, nor when it is interrupted, nor when somebody goes on all the same."""
     advised: list[str] = []
     monkeypatch.setattr(EngineRun, "advise", lambda _, text: advised.append(text))
@@ -134,7 +136,9 @@ def test_a_run_whose_states_end_with_it_never_advises_to_go_on(values, monkeypat
         assert "--resume" not in said
 
 
-def test_more_rounds_that_cannot_be_made_cost_a_finished_run_nothing(values):
+def test_more_rounds_that_cannot_be_made_cost_a_finished_run_nothing(
+    values: dict[str, Any],
+) -> None:
     folder = run(values, keeps_state=False)
     before = folder.metrics(), folder.path.joinpath("config.toml").read_bytes()
     with pytest.raises(ConfigurationError, match="going on would not give its result"):

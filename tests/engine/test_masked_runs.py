@@ -34,7 +34,7 @@ def check_close(masked: RunFolder, direct: RunFolder) -> None:
 
 
 @pytest.mark.slow
-def test_a_masked_run_ends_where_a_direct_one_does(tmp_path):
+def test_a_masked_run_ends_where_a_direct_one_does(tmp_path: Path) -> None:
     """The product's own training; states from round to round are in test_parts_contract.py."""
     direct = run(tmp_path, "direct")
     masked = run(tmp_path, "masked", exchange="masked")
@@ -48,7 +48,9 @@ def test_a_masked_run_ends_where_a_direct_one_does(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_is_masked_is_the_noised_update(tmp_path, monkeypatch):
+def test_what_is_masked_is_the_noised_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Clip, noise, encode, mask: by the ClientApp, with the noise that the seed gives."""
     monkeypatch.setattr("strategies.application.final_evaluation.draw_all", lambda folder: [])
     private = {

@@ -57,7 +57,9 @@ def send(store: ObjectStore, announced: ObjectTree, *contents: bytes) -> None:
     [tree(LEAF, INVENTED), tree(INNER, INVENTED), tree(INNER), tree(INNER, tree(LEAF, INVENTED))],
     ids=["child-of-a-leaf", "another-child", "no-child", "deeper"],
 )
-def test_a_lie_about_an_object_does_not_keep_others_from_sending_it(store, lie, uploaded):
+def test_a_lie_about_an_object_does_not_keep_others_from_sending_it(
+    store: ObjectStore, lie: ObjectTree, uploaded: bool
+) -> None:
     send(store, tree(b"lies", lie), *((INNER, LEAF) if uploaded else ()))
     truth = tree(MESSAGE, TRUE)
     send(store, truth, LEAF, INNER, MESSAGE)
@@ -75,7 +77,7 @@ def test_a_lie_about_an_object_does_not_keep_others_from_sending_it(store, lie, 
     assert len(store) == 0
 
 
-def test_a_message_that_shares_objects_with_others_outlives_them(store):
+def test_a_message_that_shares_objects_with_others_outlives_them(store: ObjectStore) -> None:
     """As in Flower's own store."""
     shared = tree(OTHER, TRUE, tree(LEAF))
     send(store, tree(b"lies", tree(INNER, INVENTED)))
@@ -88,7 +90,7 @@ def test_a_message_that_shares_objects_with_others_outlives_them(store):
     assert get_object_id(INNER) not in store
 
 
-def test_no_announced_tree_grows_by_later_announcements(store):
+def test_no_announced_tree_grows_by_later_announcements(store: ObjectStore) -> None:
     """Else a few short ones would make one of any size, which the SuperLink would have to write."""
     levels = [[f"{level}.{number}".encode() for number in range(3)] for level in range(12)]
     store.preregister(RUN, tree(b"root", *map(tree, levels[0])))

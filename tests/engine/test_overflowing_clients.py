@@ -44,7 +44,9 @@ def run(folder: Path, **changes: Any) -> RunFolder:
     return make_run(VALUES, CLIENTS, folder, **changes)
 
 
-def test_a_pool_that_cannot_be_judged_is_saved_and_gone_on_with(tmp_path, capsys):
+def test_a_pool_that_cannot_be_judged_is_saved_and_gone_on_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Of the pool nobody can learn, so the second round is refused in words; the first is kept."""
     values = {"strategy": "fedavg", "inference": "deterministic", "server_data": "held-back"}
     values["server_examples"] = 40
@@ -57,19 +59,20 @@ def test_a_pool_that_cannot_be_judged_is_saved_and_gone_on_with(tmp_path, capsys
         assert entry["validation-logits-not-finite"] == 400
         assert not {"accuracy", "validation-accuracy"} & entry.keys()
         latest = Checkpoints(folder).latest()
+        assert latest is not None
         assert latest.server_round == 1
     said = capsys.readouterr().out
     assert "500 logits are not finite (logits-not-finite), so there are no metrics of them" in said
 
 
-def test_a_last_pool_that_cannot_be_judged_is_the_result_without_metrics(tmp_path):
+def test_a_last_pool_that_cannot_be_judged_is_the_result_without_metrics(tmp_path: Path) -> None:
     folder = run(tmp_path / "run", strategy="fedavg", inference="deterministic", rounds=1)
     assert folder.metrics() == {"logits-not-finite": 500}
     assert folder.holds("posterior.npz")
     assert not folder.holds("predictions.npz")
 
 
-def test_an_accuracy_by_draws_gives_such_a_client_no_weight(tmp_path):
+def test_an_accuracy_by_draws_gives_such_a_client_no_weight(tmp_path: Path) -> None:
     folder = run(tmp_path / "run", strategy="abavg", accuracy_at="draws", server_examples=40)
     for entry in folder.rounds():
         assert entry["per-client"][0]["weight"] == 0.0
@@ -77,7 +80,7 @@ def test_an_accuracy_by_draws_gives_such_a_client_no_weight(tmp_path):
 
 
 @pytest.mark.parametrize("predictive", ["posterior", "ensemble"])
-def test_an_ensemble_is_judged_without_such_a_client(predictive, tmp_path):
+def test_an_ensemble_is_judged_without_such_a_client(predictive: str, tmp_path: Path) -> None:
     """The pool is healthy, and who watches it changes nothing."""
     changes = {"strategy": "nwa", "weighting": "distance", "predictive": predictive}
     folder = run(tmp_path / "run", **changes, ensemble_samples=2)
@@ -92,7 +95,7 @@ def test_an_ensemble_is_judged_without_such_a_client(predictive, tmp_path):
         assert found["left-out"] == ["sample-0", "sample-1", "client-0"]
 
 
-def test_such_a_client_is_no_teacher(tmp_path):
+def test_such_a_client_is_no_teacher(tmp_path: Path) -> None:
     folder = run(tmp_path / "run", **FEDBE, weighting="distance")
     for entry in folder.rounds():
         assert entry["distillation-left-out"] == 3.0
@@ -102,8 +105,8 @@ def test_such_a_client_is_no_teacher(tmp_path):
 
 @pytest.mark.parametrize("optimizer", ["swa", "sgd"])
 def test_a_student_that_begins_where_such_a_client_took_the_pool_ends_a_run_in_words(
-    optimizer, tmp_path
-):
+    optimizer: str, tmp_path: Path
+) -> None:
     """Its teachers are chosen, its beginning is not: that is the weighting's to keep healthy."""
     where = "refinement 'distillation'" if optimizer == "swa" else "after pooling"
     with pytest.raises(RunError, match=rf"round 1, {where}: .* not finite"):
@@ -111,7 +114,9 @@ def test_a_student_that_begins_where_such_a_client_took_the_pool_ends_a_run_in_w
     assert not list((tmp_path / "run" / "pooled-round").glob("*"))
 
 
-def test_without_a_teacher_a_run_ends_in_words_and_its_clients_can_train_again(tmp_path):
+def test_without_a_teacher_a_run_ends_in_words_and_its_clients_can_train_again(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(RunError, match=r"round 1, refinement 'distillation': .* are not finite"):
         run(tmp_path / "run", **FEDBE, attackers=CLIENTS, weighting="equal")
     assert not list((tmp_path / "run" / "pooled-round").glob("*"))

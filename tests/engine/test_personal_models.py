@@ -117,7 +117,7 @@ def kept(folder: RunFolder, client: int) -> dict[int, dict[str, Any]]:
     return {number: dict(snapshots.at(number) or {}) for number in snapshots.rounds()}
 
 
-def test_clients_send_their_posterior_and_a_closed_set_of_numbers(mixed):
+def test_clients_send_their_posterior_and_a_closed_set_of_numbers(mixed: Any) -> None:
     _, replies, _ = mixed
     assert len(replies) == 2 * ROUNDS
     for content in replies:
@@ -126,7 +126,9 @@ def test_clients_send_their_posterior_and_a_closed_set_of_numbers(mixed):
         assert sorted(content["metrics"]) == sorted(METRICS.split())
 
 
-def test_one_process_serves_all_architectures_with_one_trace_each(mixed, trainers):
+def test_one_process_serves_all_architectures_with_one_trace_each(
+    mixed: Any, trainers: list[tuple[int, LocalTrainer]]
+) -> None:
     assert len(trainers) == 2 * ROUNDS, "all in this process"
     of_clients = {client: {id(t) for c, t in trainers if c == client} for client, _ in trainers}
     assert [len(served) for served in of_clients.values()] == [1] * CLIENTS
@@ -134,7 +136,9 @@ def test_one_process_serves_all_architectures_with_one_trace_each(mixed, trainer
     assert {trainer.traces for _, trainer in trainers} == {1}
 
 
-def test_other_personal_models_change_no_byte_that_is_sent(values, mixed, tmp_path, monkeypatch):
+def test_other_personal_models_change_no_byte_that_is_sent(
+    values: Any, mixed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, before, _ = mixed
     replies: list[RecordDict] = []
     watch(monkeypatch, replies, [])
@@ -154,7 +158,7 @@ def test_other_personal_models_change_no_byte_that_is_sent(values, mixed, tmp_pa
                 assert number == other["metrics"][name]
 
 
-def test_a_client_goes_on_with_the_model_that_it_had_however_long_it_was_away(mixed):
+def test_a_client_goes_on_with_the_model_that_it_had_however_long_it_was_away(mixed: Any) -> None:
     folder, _, tasks = mixed
     sizes, waited = {}, 0
     for number, client, task in tasks:
@@ -177,8 +181,8 @@ def test_a_client_goes_on_with_the_model_that_it_had_however_long_it_was_away(mi
 
 
 def test_interrupted_and_resumed_runs_have_the_same_personal_models(
-    values, mixed, tmp_path, monkeypatch
-):
+    values: Any, mixed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole, _, _ = mixed
     path = tmp_path / "run"
     interrupt(monkeypatch, path, lambda: run(values, path))
@@ -193,7 +197,9 @@ def test_interrupted_and_resumed_runs_have_the_same_personal_models(
             np.testing.assert_array_equal(array, second[last][name])
 
 
-def test_clients_evaluate_both_models_on_test_data_of_their_own(values, tmp_path, monkeypatch):
+def test_clients_evaluate_both_models_on_test_data_of_their_own(
+    values: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After the last round all numbers can be made again from what is on the disk."""
     replies: list[RecordDict] = []
     watch(monkeypatch, replies, [])
@@ -226,7 +232,9 @@ def test_clients_evaluate_both_models_on_test_data_of_their_own(values, tmp_path
     assert means == {n for n in names_of_means() if not any(other in n for other in of_others)}
 
 
-def test_a_run_given_more_rounds_has_the_numbers_of_its_clients_of_the_longer_run(values, tmp_path):
+def test_a_run_given_more_rounds_has_the_numbers_of_its_clients_of_the_longer_run(
+    values: Any, tmp_path: Path
+) -> None:
     """What they measured in the round that was to be the last does not count in the longer run."""
     judged = {"evaluated_by": "clients", "evaluate_every": 2, "sampling": "random"}
     whole = run(values, tmp_path / "whole", **judged)
@@ -252,7 +260,7 @@ def own_positions(folder: RunFolder, data: Any) -> list[Any]:
     return list(positions)
 
 
-def test_a_client_without_test_data_judges_no_personal_model(values):
+def test_a_client_without_test_data_judges_no_personal_model(values: Any) -> None:
     data = cached_dataset(values["dataset"], "")
     labels = data.train_labels
     parts = [np.flatnonzero(labels == 0), np.flatnonzero(labels != 0)]
@@ -262,13 +270,13 @@ def test_a_client_without_test_data_judges_no_personal_model(values):
         own_test_positions(judged, few, parts)
     # Who has no personal model is left out, and so is everybody where the server judges.
     without = judged.replace(personalization="none")
-    assert own_test_positions(without, few, parts)[0].size == 0
+    assert own_test_positions(without, few, parts)[0].size == 0  # type: ignore[index,union-attr]
     assert own_test_positions(resolve(values), few, parts) is None
 
 
 def test_personal_models_without_test_data_are_refused_before_an_engine_is_started(
-    values, tmp_path
-):
+    values: Any, tmp_path: Path
+) -> None:
     """The draw of the split is made for it: the numbers of images alone would not tell."""
     few = {**values, "output-dir": str(tmp_path), "test-examples": 2, "evaluated-by": "clients"}
     with pytest.raises(ConfigurationError, match="test-examples is 2"):

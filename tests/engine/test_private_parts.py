@@ -181,7 +181,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", dict.fromkeys((*TAKES, *HAS, *LOOKS_UP, *IS)))
-def test_each_private_part_is_what_it_was(path):
+def test_each_private_part_is_what_it_was(path: str) -> None:
     found, library = part(path), path.partition(".")[0]
     where = f"{library} {version(library)}: {path}"
     if path in TAKES:
@@ -259,7 +259,7 @@ def private_uses(text: str) -> set[tuple[str, str]]:
         ("from ray._private import worker", {("ray._private", "worker")}),
     ],
 )
-def test_every_way_of_using_a_private_part_is_found(text, found):
+def test_every_way_of_using_a_private_part_is_found(text: str, found: set[tuple[str, str]]) -> None:
     assert private_uses(text) == found
 
 
@@ -268,7 +268,7 @@ def _modules() -> list[Path]:
 
 
 @pytest.mark.slow
-def test_private_parts_are_used_behind_the_door_only():
+def test_private_parts_are_used_behind_the_door_only() -> None:
     found = {
         (where, *use)
         for path in _modules()
@@ -278,7 +278,7 @@ def test_private_parts_are_used_behind_the_door_only():
     assert found == set()
 
 
-def test_all_that_is_used_is_there():
+def test_all_that_is_used_is_there() -> None:
     attributes = set(" ".join(HAS.values()).split())
     for path in (p for p in _modules() if p.relative_to(ROOT).as_posix().startswith("bfl/engine")):
         for module, name in private_uses(path.read_text(encoding="utf-8")):

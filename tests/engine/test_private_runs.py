@@ -67,7 +67,9 @@ def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strategies.application.final_evaluation, "draw_all", lambda folder: [])
 
 
-def test_epsilon_stands_in_the_record_and_the_budget_ends_the_run(tmp_path, capsys, monkeypatch):
+def test_epsilon_stands_in_the_record_and_the_budget_ends_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     budget = gaussian_epsilon(2.0, 2, 1e-5) + 1e-6
     folder = run(tmp_path / "private", **NOISY, epsilon_budget=budget)
     found = [entry["epsilon"] for entry in folder.rounds()]
@@ -100,7 +102,9 @@ def test_epsilon_stands_in_the_record_and_the_budget_ends_the_run(tmp_path, caps
     assert (tmp_path / "anew" / LEDGER).read_text() == "1\n"
 
 
-def test_epsilon_of_examples_stands_in_the_record_and_its_budget_ends_the_run(tmp_path, capsys):
+def test_epsilon_of_examples_stands_in_the_record_and_its_budget_ends_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     examples: dict[str, Any] = {"example_privacy": "dp-sgd", "example_sampling_rate": 0.25}
     budget = sampled_gaussian_epsilon(1.0, 0.25, 8, 1e-5) + 1e-6
     folder = run(tmp_path / "private", **examples, example_epsilon_budget=budget)
@@ -133,7 +137,9 @@ CLOSED: dict[str, Any] = {
 }
 
 
-def test_sums_of_a_closing_have_noise_and_count(tmp_path, monkeypatch):
+def test_sums_of_a_closing_have_noise_and_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own, totals = [], []
     measured, folded = clients.closing.measured, closing.folded
 
@@ -175,7 +181,7 @@ def test_sums_of_a_closing_have_noise_and_count(tmp_path, monkeypatch):
     assert folder.metrics()["example-epsilon"] == after[1]
 
 
-def test_a_round_of_sums_is_counted_before_anybody_is_asked(tmp_path):
+def test_a_round_of_sums_is_counted_before_anybody_is_asked(tmp_path: Path) -> None:
     keys = {"dataset": "digits", **PLAIN, **CLOSED, "example_epsilon_budget": 7.0}
     configuration = resolve({name.replace("_", "-"): value for name, value in keys.items()})
 
@@ -198,7 +204,7 @@ def test_a_round_of_sums_is_counted_before_anybody_is_asked(tmp_path):
         check_privacy(configuration.replace(closing_noise_multiplier=0.1))
 
 
-def test_without_noise_and_below_the_bound_the_bits_are_those_of_any_run(tmp_path):
+def test_without_noise_and_below_the_bound_the_bits_are_those_of_any_run(tmp_path: Path) -> None:
     plain = run(tmp_path / "plain", rounds=1)
     silent = run(
         tmp_path / "silent", rounds=1, outgoing="clip+noise", noise_multiplier=0.0, clip_norm=1e6

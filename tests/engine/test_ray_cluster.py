@@ -116,7 +116,7 @@ def digest(folder: Path) -> str:
     return str(RunFolder(folder).rounds()[-1]["posterior-sha256"])
 
 
-def test_same_posterior_and_the_cluster_stays(cluster, tmp_path):
+def test_same_posterior_and_the_cluster_stays(cluster: dict[str, str], tmp_path: Path) -> None:
     """Each node has room for one of the two actors, so both are needed; the token is enough."""
     here = parse_pairs(f'{SETTINGS} output-dir="{tmp_path}" name="serial"')
     run_serially(FlowerApp.read(ROOT), here, 2, {})
@@ -127,7 +127,7 @@ def test_same_posterior_and_the_cluster_stays(cluster, tmp_path):
     assert nodes(cluster) == 2
 
 
-def test_cluster_has_its_own_resources(cluster, tmp_path):
+def test_cluster_has_its_own_resources(cluster: dict[str, str], tmp_path: Path) -> None:
     refused = simulate(
         tmp_path, "run", cluster, "--backend-config", '{"init_args": {"num_cpus": 1}}'
     )
@@ -136,7 +136,7 @@ def test_cluster_has_its_own_resources(cluster, tmp_path):
 
 
 @pytest.mark.parametrize("wrong", ["address", "token"])
-def test_cluster_that_cannot_be_joined(wrong, cluster, tmp_path):
+def test_cluster_that_cannot_be_joined(wrong: str, cluster: dict[str, str], tmp_path: Path) -> None:
     """The command says so at once, and does not wait for nodes that cannot come."""
     environment = dict(cluster)
     if wrong == "token":

@@ -64,7 +64,7 @@ def test_what_fits_is_not(engine):
 
 
 @pytest.mark.slow
-def test_nobody_else_reaches_it(engine):
+def test_nobody_else_reaches_it(engine: RayEngine) -> None:
     """Neither from another host nor, without the token, from this one."""
     (node,) = ray.nodes()
     context = ray.get_runtime_context()

@@ -41,7 +41,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("before", [None, "/from/the/user"])
-def test_own_ray_inherits_the_path_and_joins_nothing(before, started, monkeypatch):
+def test_own_ray_inherits_the_path_and_joins_nothing(
+    before: str | None, started: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
     if before:
         monkeypatch.setenv("PYTHONPATH", before)
@@ -55,7 +57,9 @@ def test_own_ray_inherits_the_path_and_joins_nothing(before, started, monkeypatc
     assert os.environ.get("PYTHONPATH") == before
 
 
-def test_a_cluster_is_told_the_path(started, monkeypatch):
+def test_a_cluster_is_told_the_path(
+    started: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "elsewhere:6379")
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
     ray_cluster.connect({}, print)
@@ -65,7 +69,9 @@ def test_a_cluster_is_told_the_path(started, monkeypatch):
     assert told["PYTHONPATH"].split(os.pathsep)[0] == "/somewhere/else"
 
 
-def test_a_temporary_folder_too_long_for_sockets_is_refused_by_its_name(tmp_path, monkeypatch):
+def test_a_temporary_folder_too_long_for_sockets_is_refused_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ray itself refuses it, before it starts anything."""
     folder = tmp_path / ("t" * 120)
     folder.mkdir()
@@ -89,7 +95,13 @@ def test_a_temporary_folder_too_long_for_sockets_is_refused_by_its_name(tmp_path
         ({"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "users"}, "disabled"),
     ],
 )
-def test_token(given, mode, address, started, monkeypatch):
+def test_token(
+    given: dict[str, str],
+    mode: str,
+    address: str,
+    started: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A Ray of one's own has a new one unless the user gives one; a cluster has the user's."""
     monkeypatch.setenv("RAY_ADDRESS", address)
     for name, value in given.items():
@@ -107,7 +119,7 @@ def test_token(given, mode, address, started, monkeypatch):
 
 
 @pytest.mark.slow
-def test_keras_3_is_not_imported():
+def test_keras_3_is_not_imported() -> None:
     """It would be imported in every actor, takes long, and nothing uses it."""
     environment = {k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"}
     done = subprocess.run(

@@ -166,7 +166,7 @@ def asked(
     return exchange(grid, messages, silence)
 
 
-def test_a_reply_larger_than_any_is_refused_before_it_is_in_memory():
+def test_a_reply_larger_than_any_is_refused_before_it_is_in_memory() -> None:
     most = ALLOWANCE + TIMES * ARRAYS.count_bytes()
     superlink = SuperLink({1: numbers(2 * SIZE), 2: numbers(2 * most)})
     replies = {reply.metadata.src_node_id: reply for reply in asked(superlink)}
@@ -194,7 +194,7 @@ def repeated(times: int) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
     return spoil
 
 
-def test_an_array_that_repeats_a_piece_is_as_large_as_what_it_makes():
+def test_an_array_that_repeats_a_piece_is_as_large_as_what_it_makes() -> None:
     """Of two arrays as well, each below the bound; zeros are repeated honestly."""
     arrays = {name: Array(np.full(PIECE // 2, i, np.uint8)) for i, name in enumerate("ab")}
     content = RecordDict({"arrays": ArrayRecord(arrays)})
@@ -209,7 +209,9 @@ def test_an_array_that_repeats_a_piece_is_as_large_as_what_it_makes():
 
 
 @pytest.mark.parametrize("every", [1e9, 1.0], ids=["never", "dripped"])
-def test_honest_replies_do_not_wait_for_one_that_is_announced_and_not_uploaded(every, clock):
+def test_honest_replies_do_not_wait_for_one_that_is_announced_and_not_uploaded(
+    every: float, clock: Clock
+) -> None:
     """It is that client's failure when its time is over, and no piece begins it anew."""
     superlink = SuperLink({1: many(200), 2: numbers(SIZE), 3: numbers(SIZE)}, clock)
     superlink.uploads = {1: lambda number: every * (number + 1), 3: lambda number: 20.0}
@@ -222,7 +224,7 @@ def test_honest_replies_do_not_wait_for_one_that_is_announced_and_not_uploaded(e
     assert "node 1" in replies[2][0].error.reason
 
 
-def test_a_reply_in_many_pieces_leaves_the_others_their_time(clock):
+def test_a_reply_in_many_pieces_leaves_the_others_their_time(clock: Clock) -> None:
     superlink = SuperLink({1: many(50), 2: numbers(SIZE)}, clock)
     superlink.took = 1.0
     assert [r.metadata.src_node_id for r in asked(superlink, silence=1e9)] == [2, 1]
@@ -315,7 +317,7 @@ def mutated(content: bytes, pieces: dict[str, bytes], random: Random) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_reply_of_any_bytes_is_read_refused_or_its_nodes_failure(kind):
+def test_a_reply_of_any_bytes_is_read_refused_or_its_nodes_failure(kind: str) -> None:
     said, read, refused = KINDS[kind]
     content = RecordDict({"config": ConfigRecord({"round": 1})})
     message = Message(content, 1, "train")
@@ -345,7 +347,7 @@ def test_a_reply_of_any_bytes_is_read_refused_or_its_nodes_failure(kind):
     assert outcomes["failed"] > outcomes["read"]
 
 
-def test_a_message_that_says_it_answers_another_one_is_not_believed():
+def test_a_message_that_says_it_answers_another_one_is_not_believed() -> None:
     """What the SuperLink has checked is what it was told of the message, and not its bytes."""
     one, other = (Message(RecordDict({"a": MetricRecord({"a": i})}), 1, "train") for i in (1, 2))
     other.metadata.__dict__["_message_id"] = "ab" * 32
@@ -357,7 +359,7 @@ def test_a_message_that_says_it_answers_another_one_is_not_believed():
     assert reply.metadata.reply_to_message_id == one.metadata.message_id
 
 
-def test_the_outlines_that_the_proxy_takes_are_those_of_38_gb():
+def test_the_outlines_that_the_proxy_takes_are_those_of_38_gb() -> None:
     def outline(pieces: int) -> int:
         values = np.frombuffer(np.random.default_rng(0).bytes(pieces * PIECE), np.uint8)
         content = RecordDict({"arrays": ArrayRecord({"a": Array(values)})})

@@ -1,5 +1,7 @@
 """One seed, one result: in one process, and on Ray with any number of actors."""
 
+from pathlib import Path
+
 import pytest
 from test_simulation import ROOT, simulate
 
@@ -26,7 +28,7 @@ DISTILLED = (
 
 
 @pytest.mark.long
-def test_what_the_server_learns_does_not_depend_on_its_cpus(tmp_path):
+def test_what_the_server_learns_does_not_depend_on_its_cpus(tmp_path: Path) -> None:
     """Under Ray its process may use all of the machine's, here as many as the clients."""
     here = parse_pairs(f'{DISTILLED} output-dir="{tmp_path}" name="serial"')
     run_serially(FlowerApp.read(ROOT), here, 2, {})
@@ -60,7 +62,7 @@ def test_what_the_server_learns_does_not_depend_on_its_cpus(tmp_path):
         ),
     ],
 )
-def test_the_number_of_actors_does_not_matter(actors, config, tmp_path):
+def test_the_number_of_actors_does_not_matter(actors: int, config: str, tmp_path: Path) -> None:
     """Ray is told of more CPUs than there are, so that clients finish in any order.
 
     Where the rule is NWA, the command is given FedAvgM without its momentum, which is the same.

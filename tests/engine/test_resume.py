@@ -99,13 +99,19 @@ def interrupt(
 @pytest.mark.parametrize("where", ["record", "checkpoint"])
 @pytest.mark.parametrize("after", [1, 3, ROUNDS])
 def test_an_interrupted_run_ends_as_if_nothing_had_happened(
-    after, where, uninterrupted, tmp_path, monkeypatch
-):
+    after: int,
+    where: str,
+    uninterrupted: RunFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     interrupt(monkeypatch, tmp_path / "run", after, where)
     assert same(run(tmp_path / "run", resume=True), uninterrupted)
 
 
-def test_a_damaged_checkpoint_costs_one_round(uninterrupted, tmp_path, monkeypatch):
+def test_a_damaged_checkpoint_costs_one_round(
+    uninterrupted: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     interrupt(monkeypatch, tmp_path / "run", 3, "checkpoint")
     last = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
     last.write_bytes(last.read_bytes()[:-100])
@@ -114,7 +120,9 @@ def test_a_damaged_checkpoint_costs_one_round(uninterrupted, tmp_path, monkeypat
     assert same(folder, uninterrupted)
 
 
-def test_two_damaged_checkpoints_cost_all_rounds_and_no_more(uninterrupted, tmp_path, monkeypatch):
+def test_two_damaged_checkpoints_cost_all_rounds_and_no_more(
+    uninterrupted: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first checkpoint of the new try is there to go on from, beside the damaged ones."""
     interrupt(monkeypatch, tmp_path / "run", 3, "checkpoint")
     damaged = list((tmp_path / "run" / "checkpoints").iterdir())
@@ -124,11 +132,14 @@ def test_two_damaged_checkpoints_cost_all_rounds_and_no_more(uninterrupted, tmp_
     with pytest.warns(UserWarning, match="is damaged"):
         interrupt(monkeypatch, tmp_path / "run", 1, "checkpoint", resume=True)
     latest = Checkpoints(RunFolder(tmp_path / "run")).latest()
+    assert latest is not None
     assert latest.server_round == 1
     assert same(run(tmp_path / "run", resume=True), uninterrupted)
 
 
-def test_a_second_server_is_refused_while_the_first_one_writes(tmp_path, monkeypatch):
+def test_a_second_server_is_refused_while_the_first_one_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refused = []
     append = round_recorder.RunFolder.append_round
 
@@ -146,7 +157,9 @@ def test_a_second_server_is_refused_while_the_first_one_writes(tmp_path, monkeyp
     assert [entry["round"] for entry in folder.rounds()] == [1, 2]
 
 
-def test_another_configuration_is_refused(tmp_path, monkeypatch, capsys):
+def test_another_configuration_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     interrupt(monkeypatch, tmp_path / "run", 1, "checkpoint")
     with pytest.raises(
         ConfigurationError, match=r"seed was 0 and is 1; alpha was 1\.0 and is 2\.0"
@@ -160,7 +173,9 @@ def test_another_configuration_is_refused(tmp_path, monkeypatch, capsys):
     assert "local-epochs was 1 and is 2" in capsys.readouterr().err
 
 
-def test_the_command_goes_on_with_a_folder(uninterrupted, tmp_path, monkeypatch):
+def test_the_command_goes_on_with_a_folder(
+    uninterrupted: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     interrupt(monkeypatch, tmp_path / "run", 2, "checkpoint")
     arguments = ["--app", str(ROOT), "--backend", "serial", "--resume", str(tmp_path / "run")]
     assert main(arguments) == 0
@@ -169,8 +184,8 @@ def test_the_command_goes_on_with_a_folder(uninterrupted, tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("state", ["reset", "keep"])
 def test_a_finished_run_with_more_rounds_is_the_longer_run(
-    uninterrupted, uninterrupted_with_states, tmp_path, state
-):
+    uninterrupted: RunFolder, uninterrupted_with_states: RunFolder, tmp_path: Path, state: str
+) -> None:
     """Bit for bit; the learning rate's schedule does not know how many rounds there are to be.
 
     ``resume`` begins a run that has not begun, and repeats nothing of one that is over.
@@ -187,7 +202,9 @@ def test_a_finished_run_with_more_rounds_is_the_longer_run(
     assert shorter.rounds() == before  # the seconds, too
 
 
-def test_results_of_fewer_rounds_do_not_stay_beside_more(tmp_path, monkeypatch, capsys):
+def test_results_of_fewer_rounds_do_not_stay_beside_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = run(tmp_path / "run", rounds=1)
     interrupt(monkeypatch, folder.path, 2, "checkpoint", resume=True)
     assert folder.config()["rounds"] == ROUNDS
@@ -199,8 +216,8 @@ def test_results_of_fewer_rounds_do_not_stay_beside_more(tmp_path, monkeypatch, 
 
 
 def test_an_interrupted_run_is_finished_with_the_rounds_that_it_has(
-    uninterrupted, tmp_path, monkeypatch
-):
+    uninterrupted: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And takes the others later, to the same end."""
     folder = RunFolder(tmp_path / "run")
     interrupt(monkeypatch, folder.path, 3, "checkpoint")
@@ -214,7 +231,9 @@ def test_an_interrupted_run_is_finished_with_the_rounds_that_it_has(
     assert same(folder, uninterrupted)
 
 
-def test_a_named_run_is_repeated_under_another_name(uninterrupted, capsys):
+def test_a_named_run_is_repeated_under_another_name(
+    uninterrupted: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = str(uninterrupted.path / "config.toml")
     arguments = ["--app", str(ROOT), "--backend", "serial", "--run-config", config]
     assert main([*arguments, "--name", "again", "--verbose"]) == 0
@@ -226,18 +245,22 @@ def test_a_named_run_is_repeated_under_another_name(uninterrupted, capsys):
     assert "no --name" in capsys.readouterr().err
 
 
-def test_resume_needs_a_name(capsys):
+def test_resume_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--app", str(ROOT), "--resume"]) == 2
     assert "no run is named" in capsys.readouterr().err
 
 
-def test_a_folder_without_a_run_cannot_be_resumed(tmp_path, capsys):
+def test_a_folder_without_a_run_cannot_be_resumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["--app", str(ROOT), "--resume", str(tmp_path / "none")]) == 2
     assert "is not the folder of a run" in capsys.readouterr().err
 
 
 @pytest.mark.long
-def test_a_run_killed_at_any_moment_ends_with_the_same_posterior(uninterrupted, tmp_path):
+def test_a_run_killed_at_any_moment_ends_with_the_same_posterior(
+    uninterrupted: RunFolder, tmp_path: Path
+) -> None:
     """SIGKILL, three times; ``scripts/soak.sh`` does it twenty times, with Ray as well."""
     folder = tmp_path / "run"
     pairs = " ".join(
@@ -262,8 +285,12 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_posterior(uninterrupted, 
 
 @pytest.mark.parametrize("where", ["record", "checkpoint"])
 def test_clients_that_keep_a_state_are_resumed_as_well(
-    where, uninterrupted, uninterrupted_with_states, tmp_path, monkeypatch
-):
+    where: str,
+    uninterrupted: RunFolder,
+    uninterrupted_with_states: RunFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Also when the server falls back by one more round than the clients."""
     kept, whole, reset = {"optimizer-state": "keep"}, uninterrupted_with_states, uninterrupted
     interrupt(monkeypatch, tmp_path / "run", 3, where, **kept)

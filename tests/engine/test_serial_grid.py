@@ -26,7 +26,7 @@ def messages(*nodes: int) -> list[Message]:
     return [Message(RecordDict(), node, "train") for node in nodes]
 
 
-def test_a_message_is_answered_when_its_reply_is_asked_for():
+def test_a_message_is_answered_when_its_reply_is_asked_for() -> None:
     grid, asked = make()
     ids = set(grid.push_messages(messages(2, 1, 4)))
     assert len(ids) == 3
@@ -39,7 +39,7 @@ def test_a_message_is_answered_when_its_reply_is_asked_for():
     assert not list(grid.pull_messages(ids))
 
 
-def test_each_gets_the_replies_to_its_own_messages():
+def test_each_gets_the_replies_to_its_own_messages() -> None:
     grid, asked = make()
     first, second = (list(grid.push_messages(messages(node))) for node in (1, 2))
     assert [reply.metadata.src_node_id for reply in grid.pull_messages(second)] == [2]
@@ -47,7 +47,7 @@ def test_each_gets_the_replies_to_its_own_messages():
     assert asked == [2, 1]
 
 
-def test_send_and_receive_answers_all():
+def test_send_and_receive_answers_all() -> None:
     grid, asked = make()
     replies = list(grid.send_and_receive(messages(1, 2, 3, 4)))
     assert [reply.metadata.src_node_id for reply in replies] == [1, 2, 3, 4]
@@ -56,5 +56,5 @@ def test_send_and_receive_answers_all():
     assert asked == [1, 2, 3, 4]
 
 
-def test_nobody_waits_for_it():
+def test_nobody_waits_for_it() -> None:
     assert poll_interval(make()[0]) == 0.0

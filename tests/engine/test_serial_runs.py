@@ -38,7 +38,9 @@ def run(tmp_path: Path, name: str, clients: int = 3, **changes: Any) -> RunFolde
         ("reparameterization", "aalv"),
     ],
 )
-def test_every_inference_runs(inference, strategy, tmp_path, capsys):
+def test_every_inference_runs(
+    inference: str, strategy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = run(tmp_path, "run", model="resnet8", inference=inference, strategy=strategy)
     metrics = folder.metrics()
     assert 0.0 <= metrics["accuracy"] <= 1.0
@@ -53,7 +55,7 @@ def test_every_inference_runs(inference, strategy, tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_settings_reach_the_clients(tmp_path):
+def test_settings_reach_the_clients(tmp_path: Path) -> None:
     """Each of these changes the result: none is dropped on the way."""
     base = {"partition": "dirichlet", "alpha": 0.5, "strategy": "dwc", "prior": "previous-global"}
     few = {"model": "resnet8", "train-examples": 400, "test-examples": 50}
@@ -78,13 +80,15 @@ def test_settings_reach_the_clients(tmp_path):
     ]
     digests = set()
     for number, change in enumerate(changes):
-        folder = run(tmp_path, str(number), 5, **{**base, **few, **change})
+        folder = run(tmp_path, str(number), 5, **{**base, **few, **change})  # type: ignore[arg-type]
         digests.add(folder.rounds()[-1]["posterior-sha256"])
     assert len(digests) == len(changes)
 
 
 @pytest.mark.slow
-def test_a_run_knows_which_point_parameters_have_a_minimum(tmp_path, capsys, monkeypatch):
+def test_a_run_knows_which_point_parameters_have_a_minimum(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A hostile client knows it too: one that did not would be refused, and prove nothing."""
     hostile: dict[str, Any] = {
         "model": "resnet8",
@@ -108,7 +112,7 @@ def test_a_run_knows_which_point_parameters_have_a_minimum(tmp_path, capsys, mon
 
 
 @pytest.mark.slow
-def test_evaluation_can_wait_for_the_end(tmp_path):
+def test_evaluation_can_wait_for_the_end(tmp_path: Path) -> None:
     folder = run(tmp_path, "end", rounds=3, evaluate_every=0)
     assert not any("accuracy" in entry for entry in folder.rounds())
     every_other = run(tmp_path, "every-other", rounds=3, evaluate_every=2)
@@ -117,7 +121,9 @@ def test_evaluation_can_wait_for_the_end(tmp_path):
 
 
 @pytest.mark.usefixtures("tensorflow")  # which begins with one thread
-def test_a_process_that_computes_with_other_threads_is_warned_of(tmp_path, monkeypatch):
+def test_a_process_that_computes_with_other_threads_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BFL_CPUS", "1")
     app = FlowerApp.read(ROOT)
     few = {"rounds": 0, "output-dir": str(tmp_path)}
@@ -136,7 +142,9 @@ def test_a_process_that_computes_with_other_threads_is_warned_of(tmp_path, monke
 
 
 @pytest.mark.parametrize("before", [None, "7"])
-def test_a_run_leaves_the_environment_as_it_was(before, tmp_path, monkeypatch):
+def test_a_run_leaves_the_environment_as_it_was(
+    before: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever makes it: what the process computes afterwards is not a client's."""
     monkeypatch.delenv("BFL_CPUS")
     if before:
@@ -147,7 +155,7 @@ def test_a_run_leaves_the_environment_as_it_was(before, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_name_is_used_once(tmp_path):
+def test_a_name_is_used_once(tmp_path: Path) -> None:
     run(tmp_path, "taken")
     with pytest.raises(ConfigurationError, match="holds another run"):
         run(tmp_path, "taken")

@@ -59,7 +59,7 @@ def numpy_app(*manifests: Manifest | str) -> ClientApp:
         posterior = posterior_from_arrays(arrays)
         metrics = {"num-examples": len(config["examples"]) // 4, "spread": 1.0}
         content = {"arrays": posterior_to_arrays(posterior), "metrics": MetricRecord(metrics)}
-        return Message(RecordDict(content), reply_to=message)
+        return Message(RecordDict(content), reply_to=message)  # type: ignore[arg-type]
 
     return app
 
@@ -80,7 +80,7 @@ HEAVY = ("tensorflow", "tf_keras", "tensorflow_probability", "keras")
 
 
 @pytest.mark.slow
-def test_its_process_does_without_tensorflow(tmp_path):
+def test_its_process_does_without_tensorflow(tmp_path: Path) -> None:
     """From the configuration to the run's folder, in a process of its own."""
     paths = [str(Path(__file__).parent), str(ROOT)]
     call = f"import sys; sys.path[:0] = {paths}; import {Path(__file__).stem} as t; "
@@ -96,7 +96,7 @@ def test_its_process_does_without_tensorflow(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_posterior_is_that_of_a_server_that_judges(tmp_path):
+def test_the_posterior_is_that_of_a_server_that_judges(tmp_path: Path) -> None:
     digests = []
     for evaluates in (True, False):
         values = {
@@ -129,14 +129,14 @@ def asked(*manifests: Manifest | str, told: list[str] | None = None) -> Manifest
     return manifest_of_clients(configuration, load_dataset("digits"), grid, federation, say)
 
 
-def test_clients_have_to_agree_on_the_parameters():
+def test_clients_have_to_agree_on_the_parameters() -> None:
     own, other = own_parameters(), own_parameters(11)
     assert asked(own, own) == own
     with pytest.raises(ConfigurationError, match=r"not the same for clients \[0, 2\] and .*\[1\]"):
         asked(own, other, own)
 
 
-def test_as_many_have_to_answer_as_a_round_needs():
+def test_as_many_have_to_answer_as_a_round_needs() -> None:
     """One of four would decide the network of all."""
     own = own_parameters()
     told: list[str] = []
@@ -161,7 +161,7 @@ def test_as_many_have_to_answer_as_a_round_needs():
         ({"weighting": "accuracy", "server-data": "held-back"}, "weighting"),
     ],
 )
-def test_what_needs_a_network_is_refused(values, key):
+def test_what_needs_a_network_is_refused(values: dict[str, Any], key: str) -> None:
     """A part that asks the server is named and not its images: to take these away is no way out."""
     with pytest.raises(ConfigurationError) as caught:
         resolve({**BASE, **values, "server-evaluates": False}, check_data=False)
@@ -169,7 +169,7 @@ def test_what_needs_a_network_is_refused(values, key):
     assert text.startswith(f"server-evaluates is false and {key} is ")
 
 
-def test_an_answer_without_parameters_is_a_failure():
+def test_an_answer_without_parameters_is_a_failure() -> None:
     class NoManifest(Manifest):
         def to_json(self) -> str:
             return "[7]"

@@ -62,7 +62,7 @@ def default_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return simulate(tmp_path_factory.mktemp("default"), "run", config=config, figures="png")
 
 
-def test_a_federation_learns_to_read_digits(default_run):
+def test_a_federation_learns_to_read_digits(default_run: RunFolder) -> None:
     metrics = default_run.metrics()
     assert metrics["accuracy"] > 0.9  # chance is 0.1
     assert metrics["negative-log-likelihood"] < 0.5  # log 10 = 2.3 for knowing nothing
@@ -71,7 +71,7 @@ def test_a_federation_learns_to_read_digits(default_run):
         assert metrics[f"retention-area-accuracy-{uncertainty}"] > metrics["accuracy"]
 
 
-def test_the_run_folder_is_complete(default_run):
+def test_the_run_folder_is_complete(default_run: RunFolder) -> None:
     configuration = resolve(default_run.config())
     assert configuration.keys.clients == 10
     assert configuration.inference.name == "flipout"
@@ -93,7 +93,7 @@ def test_the_run_folder_is_complete(default_run):
     }  # of others alone
 
 
-def test_the_metrics_are_those_of_the_predictions(default_run):
+def test_the_metrics_are_those_of_the_predictions(default_run: RunFolder) -> None:
     predictions, labels = default_run.predictions()
     metrics = default_run.metrics()
     assert evaluate(predictions, labels).items() <= metrics.items()
@@ -101,7 +101,7 @@ def test_the_metrics_are_those_of_the_predictions(default_run):
     np.testing.assert_allclose(predictions.aleatoric + predictions.epistemic, total, atol=1e-6)
 
 
-def test_figures_are_drawn_again_without_training(default_run):
+def test_figures_are_drawn_again_without_training(default_run: RunFolder) -> None:
     paths = sorted((default_run.path / "figures").iterdir())
     before = {path: path.read_bytes() for path in paths}
     for path in paths:

@@ -61,7 +61,9 @@ def lasting(folder: RunFolder) -> list[dict[str, Any]]:
     ]
 
 
-def test_rounds_are_validated_and_the_best_posterior_is_kept(tmp_path, better_and_worse, capsys):
+def test_rounds_are_validated_and_the_best_posterior_is_kept(
+    tmp_path: Path, better_and_worse: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = run(tmp_path / "run", evaluate_every=2)
     rounds = folder.rounds()
     assert [entry["validation-accuracy"] for entry in rounds] == list(ACCURACIES.values())
@@ -87,7 +89,9 @@ def test_rounds_are_validated_and_the_best_posterior_is_kept(tmp_path, better_an
         bfl.load(folder.path, posterior="bst")
 
 
-def test_early_stopping_is_exact_under_interruption(tmp_path, better_and_worse, monkeypatch):
+def test_early_stopping_is_exact_under_interruption(
+    tmp_path: Path, better_and_worse: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """RetryPolicy 1 ends the run after round 3; so it does however it was interrupted before."""
     whole = run(tmp_path / "whole", patience=1)
     assert [entry["round"] for entry in whole.rounds()] == [1, 2, 3]
@@ -113,7 +117,9 @@ def test_early_stopping_is_exact_under_interruption(tmp_path, better_and_worse, 
         assert folder.metrics() == whole.metrics()
 
 
-def test_the_best_posterior_is_of_a_round_that_the_run_has(tmp_path, better_and_worse, monkeypatch):
+def test_the_best_posterior_is_of_a_round_that_the_run_has(
+    tmp_path: Path, better_and_worse: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Killed as soon as it was written, and gone on with where what is made again gets worse.
 
     The best round before lies behind the last checkpoint: were it replaced, it would be lost.
@@ -136,12 +142,15 @@ def test_the_best_posterior_is_of_a_round_that_the_run_has(tmp_path, better_and_
     monkeypatch.setattr(Evaluator, "validation_metrics", worse)
     folder = run(tmp_path / "run", resume=True)
     best = best_of(folder.rounds(), "accuracy")
+    assert best is not None
     assert folder.best() == {"metric": best.metric, "round": best.round, "value": best.value}
     digest = folder.posterior(BEST_POSTERIOR)[0].digest()
     assert digest == folder.rounds()[best.round - 1]["posterior-sha256"]
 
 
-def test_without_images_of_its_own_nothing_is_validated(tmp_path, monkeypatch):
+def test_without_images_of_its_own_nothing_is_validated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Evaluator, "validation_metrics", pytest.fail)
     folder = run(tmp_path / "run", rounds=1, server_data="")
     assert not [key for key in folder.rounds()[0] if key.startswith("validation-")]
@@ -151,7 +160,7 @@ def test_without_images_of_its_own_nothing_is_validated(tmp_path, monkeypatch):
         _ = bfl.load(folder.path, posterior="best").posterior
 
 
-def test_a_run_is_logged_and_its_log_does_not_change_it(tmp_path):
+def test_a_run_is_logged_and_its_log_does_not_change_it(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     plain = run(tmp_path / "plain", rounds=2, server_data="")

@@ -88,7 +88,7 @@ def nothing() -> None:
     pass
 
 
-def test_one_process_plays_all_tasks_of_a_bundle(worker, tmp_path):
+def test_one_process_plays_all_tasks_of_a_bundle(worker: WarmWorker, tmp_path: Path) -> None:
     for token in ("a", "b", "c"):
         worker.play(Task(token, "bundle"), nothing)
     tokens, pids, addresses = zip(*played(tmp_path), strict=True)
@@ -97,7 +97,7 @@ def test_one_process_plays_all_tasks_of_a_bundle(worker, tmp_path):
     assert set(addresses) == {"address"}
 
 
-def test_another_bundle_has_another_process(worker, tmp_path):
+def test_another_bundle_has_another_process(worker: WarmWorker, tmp_path: Path) -> None:
     worker.play(Task("a", "bundle"), nothing)
     worker.play(Task("b", "other"), nothing)
     (_, first, _), (_, second, _) = played(tmp_path)
@@ -106,7 +106,9 @@ def test_another_bundle_has_another_process(worker, tmp_path):
 
 
 @pytest.mark.parametrize("when", ["in a task", "between tasks"])
-def test_a_worker_that_has_died_is_replaced(worker, tmp_path, said, when):
+def test_a_worker_that_has_died_is_replaced(
+    worker: WarmWorker, tmp_path: Path, said: list[str], when: str
+) -> None:
     worker.play(Task("a", "bundle"), nothing)
     if when == "in a task":
         worker.play(Task("die", "bundle"), nothing)
@@ -120,7 +122,7 @@ def test_a_worker_that_has_died_is_replaced(worker, tmp_path, said, when):
     assert first != second
 
 
-def test_it_ends_with_its_supernode(worker, tmp_path):
+def test_it_ends_with_its_supernode(worker: WarmWorker, tmp_path: Path) -> None:
     """What looks after the SuperNode raises, also in the middle of a task."""
     worker.play(Task("a", "bundle"), nothing)
 
@@ -133,7 +135,9 @@ def test_it_ends_with_its_supernode(worker, tmp_path):
     assert not lives(int(played(tmp_path)[0][1]))
 
 
-def test_a_task_that_takes_too_long_is_ended(worker, tmp_path, said, monkeypatch):
+def test_a_task_that_takes_too_long_is_ended(
+    worker: WarmWorker, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its worker is killed, and not asked: it would hand in an end without an answer."""
     worker.play(Task("a", "bundle"), nothing)
     with monkeypatch.context() as shorter:
@@ -166,7 +170,9 @@ class NextTasks:
         self.closed.append(task.token)
 
 
-def test_a_task_that_its_supernode_has_given_up_makes_room(worker, tmp_path, said, monkeypatch):
+def test_a_task_that_its_supernode_has_given_up_makes_room(
+    worker: WarmWorker, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The worker would wait for ever for a message whose rest went with the server."""
     monkeypatch.setattr(warm, "GIVEN_UP_PATIENCE", 1.0)
     following = Task("b", "bundle")
@@ -183,7 +189,9 @@ def test_a_task_that_its_supernode_has_given_up_makes_room(worker, tmp_path, sai
     assert [token for token, _, _ in played(tmp_path)] == ["a", "b"]
 
 
-def test_a_worker_that_is_about_to_end_its_task_stays_warm(worker, tmp_path, said):
+def test_a_worker_that_is_about_to_end_its_task_stays_warm(
+    worker: WarmWorker, tmp_path: Path, said: list[str]
+) -> None:
     """The SuperNode has its reply, and so the next message, before the task is over."""
     following = Task("b", "bundle")
     tasks: Any = NextTasks(following)
@@ -195,7 +203,7 @@ def test_a_worker_that_is_about_to_end_its_task_stays_warm(worker, tmp_path, sai
     assert not tasks.closed
 
 
-def test_flowers_end_of_a_task_is_not_the_workers(tmp_path):
+def test_flowers_end_of_a_task_is_not_the_workers(tmp_path: Path) -> None:
     """Each task's output is handed in, what it prints does not count, and bundles stay in place.
 
     Of an exception that the app has not caught, its kind alone is sent.
@@ -260,7 +268,7 @@ def played_with(folder: Path, bundle: str, *approved: str) -> list[str]:
     return done.stderr.splitlines()
 
 
-def test_a_worker_runs_the_bundles_alone_that_its_operator_has_approved(tmp_path):
+def test_a_worker_runs_the_bundles_alone_that_its_operator_has_approved(tmp_path: Path) -> None:
     """By the hash of the bytes that it is given, whatever the server says; and none of before."""
     approved, other = (sha256(name).hexdigest() for name in (b"approved", b"other"))
     taken = ["installed b'approved'", f"loaded {approved}"]
@@ -275,7 +283,9 @@ def test_a_worker_runs_the_bundles_alone_that_its_operator_has_approved(tmp_path
     ]
 
 
-def test_a_worker_is_told_which_bundles_are_approved(tmp_path, monkeypatch):
+def test_a_worker_is_told_which_bundles_are_approved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told = "import sys\nfor _ in sys.stdin: print(*sys.argv[3:], file=open('told', 'w')); print(0)"
     (tmp_path / "stand_in.py").write_text(told.replace("print(0)", "print(0, flush=True)"))
     monkeypatch.setattr(warm, "WORKER", tmp_path / "stand_in.py")
@@ -285,7 +295,7 @@ def test_a_worker_is_told_which_bundles_are_approved(tmp_path, monkeypatch):
     assert (tmp_path / "told").read_text() == "aa bb\n"
 
 
-def test_the_worker_imports_nothing_of_ours(tmp_path):
+def test_the_worker_imports_nothing_of_ours(tmp_path: Path) -> None:
     """A task's bundle brings bfl; what is there first would be played in its place."""
     code = "import runpy, sys; runpy.run_path(sys.argv[1]); print(*sorted(sys.modules))"
     done = subprocess.run(

@@ -1,5 +1,6 @@
 """Weights by accuracy in whole runs with a small real network, in this process."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
 
 
 @pytest.mark.parametrize("inference", ["deterministic", "flipout"])
-def test_a_client_with_shuffled_labels_has_the_least_weight(inference, tmp_path, monkeypatch):
+def test_a_client_with_shuffled_labels_has_the_least_weight(
+    inference: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With one network for all clients and the server's evaluation, traced once."""
     train, logits = LocalTrainer.train, Predictor.logits
     predictors: set[Predictor] = set()

@@ -74,7 +74,7 @@ def run(scripts: Path, folder: Path, name: str, *arguments: str) -> str:
     return done.stdout
 
 
-def test_the_app_is_described_as_in_the_checkout(wheel):
+def test_the_app_is_described_as_in_the_checkout(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packaged = archive.read("bfl/app/pyproject.toml").decode()
         names = {name for name in archive.namelist() if name.startswith("bfl/app/configs/")}
@@ -83,7 +83,7 @@ def test_the_app_is_described_as_in_the_checkout(wheel):
     assert names == {f"bfl/app/{name}" for name in ours}
 
 
-def test_a_simulation_on_ray(scripts, tmp_path):
+def test_a_simulation_on_ray(scripts: Path, tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(small_run(1) + 'name = "run"', encoding="utf-8")
     run(scripts, tmp_path, "flower-simulation", "--run-config", "small.toml")
     assert "accuracy" in RunFolder(tmp_path / "runs" / "run").metrics()
@@ -91,18 +91,20 @@ def test_a_simulation_on_ray(scripts, tmp_path):
     assert "learning-curve.png" in run(scripts, tmp_path, "bfl", "plot", "runs/run")
 
 
-def test_a_study_on_ray(scripts, tmp_path):
+def test_a_study_on_ray(scripts: Path, tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(small_study(1), encoding="utf-8")
     assert "2 of 2 runs are done" in run(scripts, tmp_path, "bfl", "study", "small.toml")
     assert "| NWA |" in run(scripts, tmp_path, "bfl", "table", "small.toml")
 
 
 @pytest.mark.parametrize("name", ["fischer2024/table2", "configs/fischer2024/table2.toml"])
-def test_a_study_of_the_project_is_found_by_its_name(name, scripts, tmp_path):
+def test_a_study_of_the_project_is_found_by_its_name(
+    name: str, scripts: Path, tmp_path: Path
+) -> None:
     printed = run(scripts, tmp_path, "bfl", "study", name, "--dry-run")
     assert "all configurations are sound" in printed
 
 
-def test_the_lists(scripts, tmp_path):
+def test_the_lists(scripts: Path, tmp_path: Path) -> None:
     assert "conflation" in run(scripts, tmp_path, "bfl", "list", "strategy")
     assert "learning-rate" in run(scripts, tmp_path, "bfl", "keys", "--toml")

@@ -22,7 +22,7 @@ SURER = logits(0.95, 0.05, 0.95, 0.05)
 UNSURE = logits(0.55, 0.55, 0.55, 0.55)
 
 
-def test_members_are_evaluated_by_kind():
+def test_members_are_evaluated_by_kind() -> None:
     members = [
         ("sample-0", SURE),
         ("sample-1", UNSURE),
@@ -58,7 +58,7 @@ def by_bin(**counts: float) -> list[float]:
     return [counts.get(f"b{number}", 0.0) for number in range(10)]
 
 
-def test_a_member_whose_logits_are_not_finite_is_left_out_and_counted():
+def test_a_member_whose_logits_are_not_finite_is_left_out_and_counted() -> None:
     members = [("sample-0", SURE), ("average", UNSURE), ("client-0", SURER)]
     sound = evaluate_ensemble(members, LABELS)
     lost = SURE.copy()
@@ -73,7 +73,7 @@ def test_a_member_whose_logits_are_not_finite_is_left_out_and_counted():
     assert "ensemble-left-out" not in numbers
 
 
-def test_an_ensemble_of_which_no_member_is_left_says_so():
+def test_an_ensemble_of_which_no_member_is_left_says_so() -> None:
     lost = np.full((4, 2), np.nan)
     with pytest.raises(NotFiniteError, match="16 of 16 logits are not finite"):
         evaluate_ensemble([("sample-0", lost), ("client-0", lost)], LABELS)
@@ -81,13 +81,13 @@ def test_an_ensemble_of_which_no_member_is_left_says_so():
         evaluate_ensemble([], LABELS)
 
 
-def test_an_ensemble_without_samples_says_nothing_of_them():
+def test_an_ensemble_without_samples_says_nothing_of_them() -> None:
     found = evaluate_ensemble([("average", SURE)], LABELS)
     assert found.confidences() == {}
     assert not [name for name in found.round_metrics({}) if "samples" in name]
 
 
-def test_the_numbers_are_those_that_a_study_may_show():
+def test_the_numbers_are_those_that_a_study_may_show() -> None:
     members = [("sample-0", SURE), ("client-0", SURER)]
     assert evaluate_ensemble(members, LABELS).round_metrics({}).keys() <= set(numbers_of_a_run())
     assert {f"ensemble-{name}" for name in names_of_members()} <= set(numbers_of_a_run())
@@ -106,12 +106,14 @@ def test_the_numbers_are_those_that_a_study_may_show():
         ("accuracy", True),
     ],
 )
-def test_which_way_is_up_for_an_ensemble_is_so_for_a_posterior(metric, higher):
+def test_which_way_is_up_for_an_ensemble_is_so_for_a_posterior(
+    metric: str, higher: bool | None
+) -> None:
     """Without it nothing would be said of the orders of ensembles."""
     if metric in numbers_of_a_run():
         assert Column(metric=metric).higher_is_better is higher
 
 
-def test_numbers_that_are_no_ensembles_keep_their_names():
+def test_numbers_that_are_no_ensembles_keep_their_names() -> None:
     assert of_a_posterior("samples-accuracy") == "samples-accuracy"
     assert of_a_posterior("ensemble-clients-accuracy") == "accuracy"

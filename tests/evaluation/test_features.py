@@ -15,7 +15,7 @@ def two_groups(distance: float, each: int = 20) -> tuple[np.ndarray, np.ndarray]
 
 
 @pytest.mark.slow
-def test_groups_that_are_apart_are_apart_in_the_plane():
+def test_groups_that_are_apart_are_apart_in_the_plane() -> None:
     features, groups = two_groups(50.0)
     places = in_the_plane(features)
     assert places.shape == (40, 2)
@@ -26,12 +26,12 @@ def test_groups_that_are_apart_are_apart_in_the_plane():
     np.testing.assert_array_equal(in_the_plane(features), places)
 
 
-def test_few_images_have_fewer_neighbours():
+def test_few_images_have_fewer_neighbours() -> None:
     assert in_the_plane(np.eye(4)).shape == (4, 2)
 
 
 @pytest.mark.parametrize("shape", [(3, 8), (20, 1)])
-def test_too_little_to_lay_out_is_refused(shape):
+def test_too_little_to_lay_out_is_refused(shape: tuple[int, int]) -> None:
     with pytest.raises(DataError, match=f"^{shape[0]} images of {shape[1]} features"):
         in_the_plane(np.ones(shape))
 
@@ -45,21 +45,21 @@ def test_too_little_to_lay_out_is_refused(shape):
     ],
     ids=["alike", "infinite", "one is not a number"],
 )
-def test_what_the_search_cannot_take_is_refused(wrong, said):
+def test_what_the_search_cannot_take_is_refused(wrong: np.ndarray, said: str) -> None:
     with pytest.raises(DataError, match=said):
         in_the_plane(wrong)
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("unit", [2.0**-100, 2.0**100], ids=["small", "large"])
-def test_places_do_not_depend_on_the_unit_of_the_features(unit):
+def test_places_do_not_depend_on_the_unit_of_the_features(unit: float) -> None:
     """A power of two, by which no digit is rounded."""
     features, _ = two_groups(5.0)
     np.testing.assert_array_equal(in_the_plane(features * unit), in_the_plane(features))
 
 
 @pytest.mark.parametrize("distance", [0.0, 1.0, 5.0])
-def test_silhouette_is_the_one_of_its_definition(distance):
+def test_silhouette_is_the_one_of_its_definition(distance: float) -> None:
     features, groups = two_groups(distance, each=7)
     found = []
     for i in range(len(features)):
@@ -70,7 +70,7 @@ def test_silhouette_is_the_one_of_its_definition(distance):
     assert silhouette(features, groups) == pytest.approx(np.mean(found), abs=1e-12)
 
 
-def test_silhouette_of_one_group_or_of_images_alone_is_not_a_number():
+def test_silhouette_of_one_group_or_of_images_alone_is_not_a_number() -> None:
     features, _ = two_groups(1.0, each=3)
     assert np.isnan(silhouette(features, np.zeros(6, np.int64)))
     assert np.isnan(silhouette(features, np.arange(6)))

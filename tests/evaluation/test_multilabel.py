@@ -23,7 +23,7 @@ def predictions(logits: np.ndarray = LOGITS) -> LabelPredictions:
     return statistics.result()
 
 
-def test_probabilities_and_entropies_are_those_of_scipy():
+def test_probabilities_and_entropies_are_those_of_scipy() -> None:
     found, p = predictions(), expit(LOGITS)
     np.testing.assert_allclose(found.probability, p.mean(axis=0), rtol=1e-12)
     uncertainty = measure_all(found)
@@ -36,7 +36,7 @@ def test_probabilities_and_entropies_are_those_of_scipy():
     np.testing.assert_array_equal(some.probability, found.probability[[3, 1]])
 
 
-def test_metrics_are_those_of_scikit_learn():
+def test_metrics_are_those_of_scikit_learn() -> None:
     found = evaluate(predictions(), TRUE)
     p = expit(LOGITS).mean(axis=0)
     guessed = p > 0.5
@@ -58,7 +58,7 @@ def test_metrics_are_those_of_scikit_learn():
     assert [higher_is_better(n) for n in ("macro-f1", "hamming-loss")] == [True, False]
 
 
-def test_certain_logits_have_a_finite_likelihood():
+def test_certain_logits_have_a_finite_likelihood() -> None:
     found = predictions(np.full((2, 1, 2), -1e4))
     assert evaluate(found, np.array([[1, 0]]))["negative-log-likelihood"] == pytest.approx(1e4)
     assert measure_all(found)["predictive-entropy"] == 0.0
@@ -66,7 +66,7 @@ def test_certain_logits_have_a_finite_likelihood():
         predictions(np.full((1, 1, 2), np.nan))
 
 
-def test_a_label_without_an_example_has_no_average_precision():
+def test_a_label_without_an_example_has_no_average_precision() -> None:
     absent = TRUE * [1, 0, 1, 1]
     p = expit(LOGITS).mean(axis=0)
     expected = average_precision_score(absent[:, [0, 2, 3]], p[:, [0, 2, 3]])

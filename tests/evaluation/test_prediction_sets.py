@@ -15,7 +15,7 @@ HELD = RANDOM.random((50, 4)) < 0.6
 PREDICTIONS = replace(PLAIN, sets={"mine": HELD}, scores={"far": RANDOM.random(50)})
 
 
-def test_numbers_by_loop():
+def test_numbers_by_loop() -> None:
     holding = [label in np.flatnonzero(row) for label, row in zip(LABELS, HELD, strict=True)]
     by_class = [
         np.mean([h for h, y in zip(holding, LABELS, strict=True) if y == c]) for c in (0, 1, 2)
@@ -28,7 +28,7 @@ def test_numbers_by_loop():
     assert set_numbers(PLAIN, LABELS) == {}
 
 
-def test_numbers_of_some_examples():
+def test_numbers_of_some_examples() -> None:
     some = np.array([3, 7, 8])
     taken = PREDICTIONS.take(some)
     np.testing.assert_array_equal(taken.mean_probability, PLAIN.mean_probability[some])
@@ -37,6 +37,6 @@ def test_numbers_of_some_examples():
     assert set_numbers(taken, LABELS[some])["mine-size"] == HELD[some].sum() / 3
 
 
-def test_sets_of_another_shape_are_refused():
+def test_sets_of_another_shape_are_refused() -> None:
     with pytest.raises(ValueError, match="mine"):
         replace(PLAIN, sets={"mine": HELD[:3]})

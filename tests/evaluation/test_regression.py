@@ -32,7 +32,7 @@ def distribution(value: float, example: int) -> float:
     return float(each.mean())
 
 
-def test_metrics_are_those_of_the_mixtures():
+def test_metrics_are_those_of_the_mixtures() -> None:
     found = evaluate(MIXTURES, TARGETS)
     logs = [-np.log(density(y, k)) for k, y in enumerate(TARGETS)]
     np.testing.assert_allclose(found["negative-log-likelihood"], np.mean(logs), rtol=1e-12)
@@ -45,7 +45,7 @@ def test_metrics_are_those_of_the_mixtures():
         np.testing.assert_allclose(scores[example], below + above, rtol=1e-6)
 
 
-def test_variances_are_split_by_the_law_of_total_variance():
+def test_variances_are_split_by_the_law_of_total_variance() -> None:
     def moment(power: int, example: int) -> float:
         return float(integrate.quad(lambda z: z**power * density(z, example), -60, 60)[0])
 
@@ -57,14 +57,14 @@ def test_variances_are_split_by_the_law_of_total_variance():
     assert (same.epistemic == 0).all()
 
 
-def test_intervals_cover_what_they_say():
+def test_intervals_cover_what_they_say() -> None:
     chosen = GENERATOR.integers(0, 5, 20_000)
     drawn = MEANS[chosen, 0] + np.sqrt(VARIANCES[chosen, 0]) * GENERATOR.normal(size=chosen.size)
     many = Mixtures(*(np.repeat(a[:, :1], chosen.size, axis=1) for a in (MEANS, VARIANCES)))
     assert abs(covered(many, drawn).mean() - 0.9) < 0.01
 
 
-def test_outputs_are_means_and_noise_in_the_unit_of_the_target():
+def test_outputs_are_means_and_noise_in_the_unit_of_the_target() -> None:
     statistics = MixtureStatistics(Column("y", mean=100.0, deviation=10.0))
     statistics.add_logits([[0.5, 0.0], [-1.0, 2.0]])
     statistics.add_logits([[0.7, 0.0], [-1.0, 2.0]])
@@ -77,7 +77,7 @@ def test_outputs_are_means_and_noise_in_the_unit_of_the_target():
         statistics.add_logits([[np.inf, 0.0], [0.0, 0.0]])
 
 
-def test_retention_is_by_predictive_variance():
+def test_retention_is_by_predictive_variance() -> None:
     """Errors as large as the variances say: what is kept gets better the less is kept."""
     variances = np.linspace(0.1, 5.0, 200)[np.newaxis]
     targets = np.sqrt(variances[0])

@@ -77,7 +77,9 @@ def table(capsys: Output) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in rows}
 
 
-def test_runs_are_listed_with_state_differences_and_metrics(tmp_path, capsys, monkeypatch):
+def test_runs_are_listed_with_state_differences_and_metrics(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = make_run(tmp_path, "done", seed=1, learning_rate=0.00012)
     make_run(tmp_path / "group", "stopped", rounds=2, finished=False)
     make_run(tmp_path, "begun", rounds=0, finished=False)
@@ -110,7 +112,7 @@ sys.stdin.read()
 """
 
 
-def test_a_run_that_a_server_is_at_is_running(tmp_path):
+def test_a_run_that_a_server_is_at_is_running(tmp_path: Path) -> None:
     folder = make_run(tmp_path, "run", rounds=3, finished=False)
     (run,) = runs_in(tmp_path)
     assert run.state() == "stopped at round 3 of 4"
@@ -128,7 +130,7 @@ def test_a_run_that_a_server_is_at_is_running(tmp_path):
     assert not is_written_to(tmp_path)
 
 
-def test_a_studys_runs_are_listed_begun_or_not(tmp_path, capsys):
+def test_a_studys_runs_are_listed_begun_or_not(tmp_path: Path, capsys: Output) -> None:
     study = make_study(tmp_path)
     make_run(study.runs, "ws", strategy="ws", clients=3)
     study.write("failures/nwa.txt", b"because")
@@ -142,7 +144,7 @@ def test_a_studys_runs_are_listed_begun_or_not(tmp_path, capsys):
     assert table(capsys)["nwa"][0] == "missing"
 
 
-def test_one_corrupt_run_does_not_hide_the_others(tmp_path, capsys):
+def test_one_corrupt_run_does_not_hide_the_others(tmp_path: Path, capsys: Output) -> None:
     make_run(tmp_path, "good")
     (make_run(tmp_path, "bad-metrics").path / METRICS).write_text("{")
     (make_run(tmp_path, "bad-config").path / "config.toml").write_text("= 3")
@@ -157,14 +159,14 @@ def test_one_corrupt_run_does_not_hide_the_others(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("command", ["runs", "compare"])
-def test_a_folder_without_a_run_is_refused(command, tmp_path, capsys):
+def test_a_folder_without_a_run_is_refused(command: str, tmp_path: Path, capsys: Output) -> None:
     assert bfl(command, tmp_path) == 2
     assert "there is no run in" in capsys.readouterr().err
     assert bfl(command, tmp_path / "none") == 2
     assert "there is no folder" in capsys.readouterr().err
 
 
-def test_two_runs_are_compared(tmp_path, capsys):
+def test_two_runs_are_compared(tmp_path: Path, capsys: Output) -> None:
     one = make_run(tmp_path, "one", seed=1)
     make_run(tmp_path, "two", seed=2, rounds=3, finished=False)
     output = tmp_path / "figure.png"
@@ -183,7 +185,9 @@ def test_two_runs_are_compared(tmp_path, capsys):
     assert output.read_bytes() == first
 
 
-def test_the_overlay_has_a_line_for_each_run(tmp_path, monkeypatch):
+def test_the_overlay_has_a_line_for_each_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
 
     drawn: list[Any] = []
     monkeypatch.setattr(comparison, "png", lambda figure: drawn.append(figure) or b"")
@@ -206,7 +210,7 @@ def test_the_overlay_has_a_line_for_each_run(tmp_path, monkeypatch):
     figure.canvas.draw()
 
 
-def test_a_study_is_compared_run_by_run(tmp_path, capsys):
+def test_a_study_is_compared_run_by_run(tmp_path: Path, capsys: Output) -> None:
     study = make_study(tmp_path)
     make_run(study.runs, "ws", strategy="ws", clients=3)
     make_run(study.runs, "nwa", strategy="nwa", clients=3)
@@ -219,7 +223,9 @@ def test_a_study_is_compared_run_by_run(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("with_study", [True, False])
-def test_results_alone_are_compared_as_their_runs_are(with_study, tmp_path, capsys):
+def test_results_alone_are_compared_as_their_runs_are(
+    with_study: bool, tmp_path: Path, capsys: Output
+) -> None:
     """As in docs/results: files, and no folders of runs."""
     study = make_study(tmp_path)
     for name in ("ws", "nwa"):
@@ -256,7 +262,9 @@ def evaluated_by_clients(parent: Path, name: str, accuracy: float) -> RunFolder:
     return folder
 
 
-def test_runs_that_clients_alone_have_judged_are_compared_by_what_there_is(tmp_path, capsys):
+def test_runs_that_clients_alone_have_judged_are_compared_by_what_there_is(
+    tmp_path: Path, capsys: Output
+) -> None:
     one, two = (
         evaluated_by_clients(tmp_path, name, value).path
         for name, value in (("a", 0.25), ("b", 0.75))
@@ -279,7 +287,7 @@ def test_runs_that_clients_alone_have_judged_are_compared_by_what_there_is(tmp_p
     assert figure.is_file()
 
 
-def test_comparisons_that_say_nothing_are_refused(tmp_path, capsys):
+def test_comparisons_that_say_nothing_are_refused(tmp_path: Path, capsys: Output) -> None:
     one, two = (make_run(tmp_path, name, rounds=0, finished=False).path for name in "ab")
     study = make_study(tmp_path)
     cases: list[tuple[tuple[Any, ...], str]] = [
@@ -294,7 +302,7 @@ def test_comparisons_that_say_nothing_are_refused(tmp_path, capsys):
         assert word in capsys.readouterr().err
 
 
-def test_what_differs():
+def test_what_differs() -> None:
     configs = [
         {"seed": 0, "name": "a", "data-dir": "x", "rate": 1.0},
         {"seed": 1, "name": "b", "data-dir": "y", "rate": 1.0, "new": True},

@@ -14,12 +14,12 @@ from bfl.federation.client_metrics import CONTINUED, MOST_CHARACTERS, neutralize
         ("one\n[   1.0 s] round 7/7", "one\n    | [   1.0 s] round 7/7"),
     ],
 )
-def test_text_is_shown_and_not_obeyed(said, shown):
+def test_text_is_shown_and_not_obeyed(said: str, shown: str) -> None:
     assert neutralized(said) == shown
     assert neutralized(shown) == shown
 
 
-def test_it_is_cut():
+def test_it_is_cut() -> None:
     shown = neutralized("\n" * 10 * MOST_CHARACTERS)
     assert len(shown) < MOST_CHARACTERS + 10
     assert neutralized(shown) == shown

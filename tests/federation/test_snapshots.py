@@ -13,6 +13,7 @@ def arrays(number: int) -> dict[str, np.ndarray]:
 
 
 def check(found: tuple[int, dict[str, np.ndarray]] | None, number: int) -> None:
+    assert found is not None
     assert found[0] == number
     for name, array in arrays(number).items():
         assert np.array_equal(found[1][name], array)
@@ -24,7 +25,7 @@ def of_round(snapshots: Snapshots, number: int) -> tuple[int, dict[str, np.ndarr
     return None if found is None else (number, found)
 
 
-def test_those_between_two_rounds_are_dropped(tmp_path):
+def test_those_between_two_rounds_are_dropped(tmp_path: Path) -> None:
     snapshots = Snapshots(tmp_path, kept=9)
     for number in (2, 3, 4, 5, 7):
         snapshots.save(number, arrays(number))
@@ -34,7 +35,7 @@ def test_those_between_two_rounds_are_dropped(tmp_path):
     assert snapshots.rounds() == [2, 5, 7]
 
 
-def test_the_last_ones_are_kept(tmp_path):
+def test_the_last_ones_are_kept(tmp_path: Path) -> None:
     snapshots = Snapshots(tmp_path / "made" / "on demand", kept=3)
     assert snapshots.latest() is None
     for number in range(1, 8):
@@ -45,7 +46,7 @@ def test_the_last_ones_are_kept(tmp_path):
     assert snapshots.at(4) is None
 
 
-def test_a_low_round_is_kept_beside_higher_ones(tmp_path):
+def test_a_low_round_is_kept_beside_higher_ones(tmp_path: Path) -> None:
     """As when an interrupted try has left its last rounds, and another one begins anew."""
     snapshots = Snapshots(tmp_path, kept=3)
     for number in (6, 7, 8):
@@ -60,7 +61,7 @@ def test_a_low_round_is_kept_beside_higher_ones(tmp_path):
     assert snapshots.rounds() == [6, 7, 8]
 
 
-def test_one_is_enough_to_go_on_from(tmp_path):
+def test_one_is_enough_to_go_on_from(tmp_path: Path) -> None:
     snapshots = Snapshots(tmp_path, kept=1)
     for number in (9, 1, 2, 2):
         snapshots.save(number, arrays(number))
@@ -68,7 +69,9 @@ def test_one_is_enough_to_go_on_from(tmp_path):
         check(snapshots.latest(), number)
 
 
-def test_killed_before_the_old_ones_are_dropped(tmp_path, monkeypatch):
+def test_killed_before_the_old_ones_are_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     snapshots = Snapshots(tmp_path)
 
     def killed(self: Path, missing_ok: bool = False) -> None:
@@ -87,7 +90,7 @@ def test_killed_before_the_old_ones_are_dropped(tmp_path, monkeypatch):
     assert snapshots.rounds() == [1, 2]
 
 
-def test_both_damaged_and_begun_anew(tmp_path):
+def test_both_damaged_and_begun_anew(tmp_path: Path) -> None:
     snapshots = Snapshots(tmp_path)
     for number in (7, 8):
         snapshots.save(number, arrays(number))
@@ -102,7 +105,7 @@ def test_both_damaged_and_begun_anew(tmp_path):
     check(of_round(snapshots, 1), 1)
 
 
-def test_files_of_earlier_versions_are_read(tmp_path):
+def test_files_of_earlier_versions_are_read(tmp_path: Path) -> None:
     snapshots = Snapshots(tmp_path)
     for number in (3, 4):
         snapshots.save(number, arrays(number))
@@ -113,14 +116,14 @@ def test_files_of_earlier_versions_are_read(tmp_path):
     assert snapshots.rounds() == [4, 5]
 
 
-def test_a_state_without_arrays_is_a_state(tmp_path):
+def test_a_state_without_arrays_is_a_state(tmp_path: Path) -> None:
     snapshots = Snapshots(tmp_path)
     snapshots.save(1, {})
     assert snapshots.latest() == (1, {})
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "digest", "gone"])
-def test_a_damaged_one_is_passed_over_with_a_warning(tmp_path, damage):
+def test_a_damaged_one_is_passed_over_with_a_warning(tmp_path: Path, damage: str) -> None:
     snapshots = Snapshots(tmp_path)
     snapshots.save(4, arrays(4))
     snapshots.save(5, arrays(5))
@@ -143,7 +146,9 @@ def test_a_damaged_one_is_passed_over_with_a_warning(tmp_path, damage):
     check(snapshots.latest(), 5)
 
 
-def test_a_killed_write_leaves_no_half_snapshot(tmp_path, monkeypatch):
+def test_a_killed_write_leaves_no_half_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     snapshots = Snapshots(tmp_path)
     snapshots.save(1, arrays(1))
 
@@ -157,7 +162,7 @@ def test_a_killed_write_leaves_no_half_snapshot(tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_other_files_do_not_matter(tmp_path):
+def test_other_files_do_not_matter(tmp_path: Path) -> None:
     snapshots = Snapshots(tmp_path)
     snapshots.save(1, arrays(1))
     (tmp_path / ".round-000002.snapshot.99.tmp").write_bytes(b"half")
@@ -165,7 +170,7 @@ def test_other_files_do_not_matter(tmp_path):
     assert snapshots.rounds() == [1]
 
 
-def test_large_arrays_are_not_copied_more_than_once(tmp_path):
+def test_large_arrays_are_not_copied_more_than_once(tmp_path: Path) -> None:
     """Models of many clients fit in memory once or twice, and not four times."""
     snapshots, large = Snapshots(tmp_path), np.zeros(1 << 26, np.uint8)
     tracemalloc.start()
@@ -177,6 +182,7 @@ def test_large_arrays_are_not_copied_more_than_once(tmp_path):
         read = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+    assert found is not None
     assert np.array_equal(found["large"], large)
     assert large.nbytes <= saved < 1.5 * large.nbytes
     assert large.nbytes <= read < 1.5 * large.nbytes

@@ -3,6 +3,7 @@
 import copy
 import pickle
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def posterior(point: list[float], size: int = 6) -> Posterior:
 GOOD = [-1.0, -2.0, 0.0, 1.0, 1e-30, -3.0]
 
 
-def test_only_parameters_with_a_minimum_are_held_to_it():
+def test_only_parameters_with_a_minimum_are_held_to_it() -> None:
     MANIFEST.check(posterior(GOOD))
     with pytest.raises(
         PosteriorError, match=r"'norm/moving_variance' has 2 of 3 values below 0, the least -0\.5"
@@ -41,17 +42,17 @@ def test_only_parameters_with_a_minimum_are_held_to_it():
 
 
 @pytest.mark.parametrize(("point", "size"), [(GOOD[:5], 6), (GOOD, 5)])
-def test_sizes_are_the_networks(point, size):
+def test_sizes_are_the_networks(point: list[float], size: int) -> None:
     with pytest.raises(PosteriorError, match="the network has 6 and 6"):
         MANIFEST.check(posterior(point, size))
 
 
-def test_raised_to_the_minimum():
+def test_raised_to_the_minimum() -> None:
     raised = MANIFEST.raised(posterior([-1.0, -2.0, -0.5, 1.0, -0.25, -3.0]))
     assert raised.point.tolist() == [-1.0, -2.0, 0.0, 1.0, 0.0, -3.0]
 
 
-def test_the_minimum_is_saved_and_older_files_have_none():
+def test_the_minimum_is_saved_and_older_files_have_none() -> None:
     assert Manifest.from_json(MANIFEST.to_json()) == MANIFEST
     older = MANIFEST.to_json().replace(', "minimum": 0.0', "").replace(', "minimum": null', "")
     assert "minimum" not in older
@@ -64,7 +65,7 @@ def read_only(given: Posterior) -> Posterior:
     return given
 
 
-def test_values_that_cannot_change_are_looked_at_once(monkeypatch):
+def test_values_that_cannot_change_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     fixed, changing = read_only(posterior(GOOD)), posterior(GOOD)
     for each in (fixed, changing):
         each.check()
@@ -86,17 +87,18 @@ def test_values_that_cannot_change_are_looked_at_once(monkeypatch):
     assert not looked
 
 
-def test_a_checked_posterior_is_saved_like_any_other(tmp_path):
+def test_a_checked_posterior_is_saved_like_any_other(tmp_path: Path) -> None:
     """A checkpoint has the three vectors, whatever else a posterior knows of itself."""
     fixed = read_only(posterior(GOOD))
     fixed.check()
     checkpoints = Checkpoints(RunFolder.create(tmp_path, "run", {}, {}))
     checkpoints.save(Checkpoint(1, fixed, {}))
     loaded = checkpoints.latest()
+    assert loaded is not None
     assert loaded.posterior.digest() == fixed.digest()
 
 
-def test_a_copy_that_can_change_is_not_known_as_sound():
+def test_a_copy_that_can_change_is_not_known_as_sound() -> None:
     fixed = read_only(posterior(GOOD))
     fixed.check()
     assert fixed.known_sound
@@ -109,7 +111,7 @@ def test_a_copy_that_can_change_is_not_known_as_sound():
             made.check()
 
 
-def test_values_that_are_wrong_are_never_known_as_sound():
+def test_values_that_are_wrong_are_never_known_as_sound() -> None:
     wrong = read_only(posterior([np.inf, *GOOD[1:]]))
     for _ in range(2):
         with pytest.raises(PosteriorError, match="point has 1 of 6 values that are not finite"):

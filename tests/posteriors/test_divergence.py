@@ -36,13 +36,13 @@ def gaussians(seed: int, count: int, size: int) -> tuple[list[Array], list[Array
 
 @given(st.integers(0, 10_000), st.integers(1, 60))
 @settings(max_examples=50)
-def test_agrees_with_the_formula(seed, size):
+def test_agrees_with_the_formula(seed: int, size: int) -> None:
     (qm, pm), (qv, pv) = gaussians(seed, 2, size)
     assert kullback_leibler(qm, qv, pm, pv) == pytest.approx(brute_force(qm, qv, pm, pv))
 
 
 @pytest.mark.parametrize(("mean", "scale"), [(0.3, 0.5), (-2.0, 1.7), (0.0, 1.0)])
-def test_agrees_with_numerical_integration(mean, scale):
+def test_agrees_with_numerical_integration(mean: float, scale: float) -> None:
     q, p = stats.norm(mean, scale), stats.norm(0.4, 1.2)
     expected, _ = integrate.quad(
         lambda x: q.pdf(x) * (q.logpdf(x) - p.logpdf(x)), mean - 12 * scale, mean + 12 * scale
@@ -51,7 +51,7 @@ def test_agrees_with_numerical_integration(mean, scale):
     assert got == pytest.approx(expected, rel=1e-8)
 
 
-def test_agrees_with_scipys_expectation_of_the_log_ratio():
+def test_agrees_with_scipys_expectation_of_the_log_ratio() -> None:
     pairs = [((0.1, 0.2), (0.0, 1.0)), ((-1.0, 3.0), (0.5, 2.0))]
     expected = sum(
         stats.norm(*q).expect(
@@ -63,7 +63,7 @@ def test_agrees_with_scipys_expectation_of_the_log_ratio():
     assert kullback_leibler(qm, qs**2, pm, ps**2) == pytest.approx(expected, rel=1e-8)
 
 
-def test_tiny_differences_do_not_cancel():
+def test_tiny_differences_do_not_cancel() -> None:
     one = np.ones(1)
     got = kullback_leibler(one, 1 + np.full(1, 1e-6), one, one)
     assert got == pytest.approx(1e-12 / 4, rel=1e-4)
@@ -71,7 +71,7 @@ def test_tiny_differences_do_not_cancel():
 
 @given(st.integers(0, 10_000), st.integers(1, 6), st.integers(1, 60))
 @settings(max_examples=50)
-def test_all_pairs_agree_with_each_pair(seed, count, size):
+def test_all_pairs_agree_with_each_pair(seed: int, count: int, size: int) -> None:
     means, variances = gaussians(seed, count, size)
     expected = [
         [brute_force(means[k], variances[k], means[j], variances[j]) for j in range(count)]
@@ -81,7 +81,7 @@ def test_all_pairs_agree_with_each_pair(seed, count, size):
     np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_blocks_add_up_and_float32_is_summed_in_float64(monkeypatch):
+def test_blocks_add_up_and_float32_is_summed_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     means, variances = gaussians(3, 3, 1000)
     whole = pairwise_kullback_leibler(means, variances)
     pair = kullback_leibler(means[0], variances[0], means[1], variances[1])
@@ -96,7 +96,7 @@ def test_blocks_add_up_and_float32_is_summed_in_float64(monkeypatch):
     )
 
 
-def test_identical_gaussians_are_within_the_resolution_and_never_negative():
+def test_identical_gaussians_are_within_the_resolution_and_never_negative() -> None:
     rng = np.random.default_rng(0)
     mean, variance = rng.normal(size=50_000), 10.0 ** rng.uniform(-16, 6, 50_000)
     assert kullback_leibler(mean, variance, mean, variance) == 0
@@ -109,7 +109,9 @@ def test_identical_gaussians_are_within_the_resolution_and_never_negative():
 
 @pytest.mark.parametrize("far", [1e6, 1e9, 1e14, 1e20, 1e30])
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_vector_far_away_leaves_the_divergence_of_two_others_as_it_is(far, place):
+def test_a_vector_far_away_leaves_the_divergence_of_two_others_as_it_is(
+    far: float, place: int
+) -> None:
     rng = np.random.default_rng(0)
     means = [rng.normal(0, 1e-2, 10_000) for _ in range(2)]
     variances = [np.full(10_000, 1e-4) for _ in range(3)]
@@ -127,7 +129,7 @@ def test_a_vector_far_away_leaves_the_divergence_of_two_others_as_it_is(far, pla
 
 
 @pytest.mark.parametrize(("small", "large"), [(1e-16, 1e6), (1e-16, 1e-15), (1e5, 1e6)])
-def test_extreme_variances_are_finite(small, large):
+def test_extreme_variances_are_finite(small: float, large: float) -> None:
     zeros = np.zeros(3)
     for q, p in ((small, large), (large, small)):
         qv, pv = np.full(3, q), np.full(3, p)
@@ -136,7 +138,7 @@ def test_extreme_variances_are_finite(small, large):
         assert np.all(np.isfinite(pairwise_kullback_leibler([zeros, zeros + 1], [qv, pv])))
 
 
-def test_sizes_must_agree():
+def test_sizes_must_agree() -> None:
     a, b = np.ones(3), np.ones(4)
     with pytest.raises(ValueError, match="one size"):
         kullback_leibler(a, a, b, b)
@@ -144,7 +146,7 @@ def test_sizes_must_agree():
         pairwise_kullback_leibler([a, a], [a])
 
 
-def test_all_pairs_take_a_few_blocks_of_memory_and_leave_the_vectors_alone():
+def test_all_pairs_take_a_few_blocks_of_memory_and_leave_the_vectors_alone() -> None:
     rng = np.random.default_rng(0)
     means = [rng.normal(size=100_000).astype(np.float32) for _ in range(40)]
     variances = [rng.uniform(0.5, 2, 100_000).astype(np.float32) for _ in range(40)]

@@ -10,16 +10,16 @@ from bfl.evaluation.predictives import predictives
 from bfl.learning.optimizers import optimizers
 from bfl.learning.personalizations import personalizations
 from bfl.learning.priors import priors
-from bfl.presets import presets
+from bfl.presets import Preset, presets
 
 
 @pytest.mark.parametrize("preset", presets.classes(), ids=lambda preset: preset.name)
-def test_a_preset_is_described_and_sets_something(preset):
+def test_a_preset_is_described_and_sets_something(preset: type[Preset]) -> None:
     assert preset.values
     assert "Source:" in (preset.__doc__ or "")
 
 
-def test_partitioned_variational_inference_begins_with_the_prior_and_networks_as_they_are():
+def test_partitioned_variational_inference_begins_with_the_prior_and_networks_as_they_are() -> None:
     configuration = resolve({"strategy": "pvi"})
     assert configuration.prior == priors.create("cavity", {"prior-scale": 1.0})
     assert configuration.start.name == "initial-network"
@@ -28,7 +28,7 @@ def test_partitioned_variational_inference_begins_with_the_prior_and_networks_as
     assert configuration.pooling == pooling_rules.create("factor-changes", {"damping": 0.0})
 
 
-def test_heterogeneous_bayesian_is_that_of_the_paper():
+def test_heterogeneous_bayesian_is_that_of_the_paper() -> None:
     """Yang et al. (2023), section 5, and Eqs. 3.12, 4.1, 4.2."""
     configuration = resolve({"strategy": "hbfl"})
     assert configuration.pooling.name == "log-linear-pool"
@@ -49,7 +49,7 @@ def test_heterogeneous_bayesian_is_that_of_the_paper():
     assert configuration.schedule.name == "constant"
 
 
-def test_federated_bayesian_ensemble_is_that_of_the_paper():
+def test_federated_bayesian_ensemble_is_that_of_the_paper() -> None:
     """Chen and Chao (2021), Algorithm 1 and section 5.1."""
     configuration = resolve({"strategy": "fedbe"})
     settings = {
@@ -78,7 +78,7 @@ def test_federated_bayesian_ensemble_is_that_of_the_paper():
     assert configuration.weighting.name == "train-size"
 
 
-def test_a_one_round_ensemble_is_that_of_the_paper():
+def test_a_one_round_ensemble_is_that_of_the_paper() -> None:
     """Section 5.1: 200 local epochs, and the clients' models together at the end."""
     configuration = resolve({"strategy": "one-ensemble"})
     clients_alone = {"ensemble-samples": 0, "ensemble-average": False, "ensemble-clients": True}
@@ -89,14 +89,14 @@ def test_a_one_round_ensemble_is_that_of_the_paper():
 
 
 @pytest.mark.parametrize("name", ["hbfl", "fml", "local"])
-def test_a_resolved_preset_of_personal_models_resolves_to_itself(name):
+def test_a_resolved_preset_of_personal_models_resolves_to_itself(name: str) -> None:
     """Clients resolve the values that the server sends them."""
     configuration = resolve({"strategy": name})
     again = resolve(configuration.values)
     assert again == configuration
 
 
-def test_mutual_learning_and_training_alone():
+def test_mutual_learning_and_training_alone() -> None:
     mutual, alone = resolve({"strategy": "fml"}), resolve({"strategy": "local"})
     assert mutual.personalization.name == "mutual-distillation"
     assert mutual.optimizer == mutual.personal_optimizer == alone.personal_optimizer
@@ -104,7 +104,7 @@ def test_mutual_learning_and_training_alone():
     assert alone.personalization.name == "alone"
 
 
-def test_accuracy_based_averaging_and_personalization_layers():
+def test_accuracy_based_averaging_and_personalization_layers() -> None:
     accuracy, layers = resolve({"strategy": "abavg"}), resolve({"strategy": "fedper"})
     assert (accuracy.pooling.name, accuracy.weighting.name) == (
         "naive-weighted-averaging",

@@ -48,7 +48,7 @@ def rounds(keys: dict[str, Any], update: Callable[[int], ClientUpdate], count: i
         state, _ = federated_round(method, state, Sending(update), 0)
 
 
-def test_a_server_step_beyond_all_numbers_ends_the_run():
+def test_a_server_step_beyond_all_numbers_ends_the_run() -> None:
     def update(client: int) -> ClientUpdate:
         return ClientUpdate(client, posterior(0.0 if client else 3.3e38), 10, {}, {})
 
@@ -58,7 +58,7 @@ def test_a_server_step_beyond_all_numbers_ends_the_run():
     rounds({"strategy": "nwa"}, update, 3)
 
 
-def test_a_part_s_state_that_overflows_ends_the_run():
+def test_a_part_s_state_that_overflows_ends_the_run() -> None:
     def update(client: int) -> ClientUpdate:
         sent = np.full(SIZE, 0.0 if client else 3e38, np.float32)
         beside = {"control-change-mean": sent, "control-change-point": np.zeros(0, np.float32)}
@@ -84,7 +84,7 @@ MOMENTUM: dict[str, Any] = {
 }
 
 
-def test_a_server_step_leaves_moving_means_and_variances_as_they_were_pooled():
+def test_a_server_step_leaves_moving_means_and_variances_as_they_were_pooled() -> None:
     """Momentum overshoots weights that stop where the pool is; what was measured it does not."""
 
     def sent(client: int) -> ClientUpdate:
@@ -110,7 +110,9 @@ def test_a_server_step_leaves_moving_means_and_variances_as_they_were_pooled():
         ({"strategy": "nwa"}, None, 3, False),
     ],
 )
-def test_steps_that_may_move_statistics_are_warned_of(keys, manifest, points, warned):
+def test_steps_that_may_move_statistics_are_warned_of(
+    keys: dict[str, Any], manifest: Manifest | None, points: int, warned: bool
+) -> None:
     """Without a manifest nobody knows which point parameters follow the data."""
     told: list[str] = []
     strategy = NaiveWeightedAveraging(

@@ -87,7 +87,7 @@ def states(rounds: list[Round]) -> list[dict[str, bytes]]:
         ("mean", -3e38, "the state 'squares' holds values of 'sum' that are not finite in float32"),
     ],
 )
-def test_a_client_is_left_out_and_the_run_goes_on(case, value, reason):
+def test_a_client_is_left_out_and_the_run_goes_on(case: str, value: float, reason: str) -> None:
     rounds, told = play(*PARTS[case], value)
     assert [done.metrics["refused"] for done in rounds] == [1] * ROUNDS
     assert len(told) == ROUNDS
@@ -98,7 +98,7 @@ def test_a_client_is_left_out_and_the_run_goes_on(case, value, reason):
 
 
 @pytest.mark.parametrize("case", PARTS)
-def test_what_the_bounds_allow_is_pooled(case):
+def test_what_the_bounds_allow_is_pooled(case: str) -> None:
     rounds, told = play(*PARTS[case], GREATEST_BESIDE)
     assert [done.metrics["refused"] for done in rounds] == [0] * ROUNDS
     assert not told
@@ -106,7 +106,7 @@ def test_what_the_bounds_allow_is_pooled(case):
     assert max(np.abs(array).max() for array in part.values() if array.size) > 1e5
 
 
-def test_a_mean_of_nobody_is_refused_and_a_sum_of_nobody_is_zero():
+def test_a_mean_of_nobody_is_refused_and_a_sum_of_nobody_is_zero() -> None:
     summed, mean = DeclaredArray("s", (2,)), DeclaredArray("m", (1,), "mean")
     assert Combination([summed]).combined()["s"].tolist() == [0.0, 0.0]
     combination = Combination([summed, mean])
@@ -129,7 +129,9 @@ class Recording(Momentum):
 
 
 @pytest.mark.parametrize(("case", "value"), [("sum", 1.0), ("mean", 1.0), ("mean", None)])
-def test_a_servers_step_is_told_of_the_cohort_and_what_it_has_sent(case, value):
+def test_a_servers_step_is_told_of_the_cohort_and_what_it_has_sent(
+    case: str, value: float | None
+) -> None:
     Recording.seen.clear()
     rounds, _ = play(*PARTS[case], value, server_optimizer=Recording())
     clients = round(rounds[0].metrics["clients"])

@@ -91,7 +91,9 @@ def play(
         ({"path": np.zeros(3)}, "the array 'path' as float64 (3,)"),
     ],
 )
-def test_a_part_sends_the_arrays_that_it_declares(sent, problem, monkeypatch):
+def test_a_part_sends_the_arrays_that_it_declares(
+    sent: Arrays, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody has trained when it is found out."""
     assert play(Telling())[1:] == ([], 4)
     monkeypatch.setattr(Telling, "told", sent)
@@ -102,7 +104,7 @@ def test_a_part_sends_the_arrays_that_it_declares(sent, problem, monkeypatch):
     assert trained == 0
 
 
-def test_a_part_that_declares_nothing_sends_nothing():
+def test_a_part_that_declares_nothing_sends_nothing() -> None:
     _, told, trained = play(Undeclared())
     assert "part 'undeclared' broadcasts an array 'path'" in told[0]
     assert told[0].endswith("its declared_broadcast has none")
@@ -116,14 +118,16 @@ def test_a_part_that_declares_nothing_sends_nothing():
         (math.inf, "path has 3 of 3 values that are not finite"),
     ],
 )
-def test_what_clients_would_refuse_is_not_sent(value, problem, monkeypatch):
+def test_what_clients_would_refuse_is_not_sent(
+    value: float, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Telling, "told", {"path": np.full(3, value, np.float32)})
     _, told, trained = play(Telling())
     assert told == [f"RunError: part 'telling' broadcasts what clients refuse: {problem}"]
     assert trained == 0
 
 
-def test_no_client_alone_makes_the_next_broadcast_impossible():
+def test_no_client_alone_makes_the_next_broadcast_impossible() -> None:
     """It is refused as any other bad update is, and the run goes on."""
     rounds, told, _ = play(Growing(), rounds=3, hostile=100.0)
     assert [done.metrics["refused"] for done in rounds] == [1, 1, 1]

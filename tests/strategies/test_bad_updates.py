@@ -146,7 +146,9 @@ def fuzzed_updates() -> list[RecordDict]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", ["conflation", "linear-pool", "ws", "dwc"])
-def test_fuzzed_updates_leave_a_sound_posterior(rule, fuzzed_updates):
+def test_fuzzed_updates_leave_a_sound_posterior(
+    rule: str, fuzzed_updates: list[RecordDict]
+) -> None:
     one_round = OneRound(rule)
     without, _ = one_round.pool(None)
     seen = {True: 0, False: 0}
@@ -185,7 +187,7 @@ def test_fuzzed_updates_leave_a_sound_posterior(rule, fuzzed_updates):
         (None, {"other": 1}, "num-examples is None"),
     ],
 )
-def test_the_reason_is_given(arrays_, metrics, reason):
+def test_the_reason_is_given(arrays_: Any, metrics: Any, reason: str) -> None:
     whole = {"mean": SENT.mean, "variance": SENT.variance, "point": SENT.point}
     partial = arrays_ == {} or (arrays_ is not None and metrics == {} and reason.startswith("the"))
     given_arrays = arrays_ if partial else {**whole, **(arrays_ or {})}
@@ -197,7 +199,7 @@ def test_the_reason_is_given(arrays_, metrics, reason):
         read_update(reply, 0, SENT)
 
 
-def test_an_archive_in_the_place_of_an_array_is_refused():
+def test_an_archive_in_the_place_of_an_array_is_refused() -> None:
     """NumPy reads it without an error, and what it gives is no array."""
     archive = BytesIO()
     np.savez(archive, SENT.mean)
@@ -212,7 +214,7 @@ def test_an_archive_in_the_place_of_an_array_is_refused():
     assert pooled.digest() == one_round.pool(None)[0].digest()
 
 
-def test_who_sends_nonsense_takes_nobody_elses_second_try():
+def test_who_sends_nonsense_takes_nobody_elses_second_try() -> None:
     """With what it has sent there would be enough, if it could be pooled."""
     asked: list[int] = []
 
@@ -236,7 +238,7 @@ def test_who_sends_nonsense_takes_nobody_elses_second_try():
 
 @pytest.mark.parametrize("weighting", weightings.names())
 @pytest.mark.parametrize("rule", pooling_rules.names())
-def test_no_number_of_one_client_ends_the_run(rule, weighting):
+def test_no_number_of_one_client_ends_the_run(rule: str, weighting: str) -> None:
     """In float64, where a square or an inverse may overflow, what is pooled is bounded."""
     sent = Posterior(*(getattr(SENT, name).astype(float) for name in ("mean", "variance", "point")))
     extremes = {

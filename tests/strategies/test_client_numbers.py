@@ -27,7 +27,9 @@ from strategies.course import Round
         ("train-steps", 3.0, 0.0),
     ],
 )
-def test_a_number_that_cannot_be_does_not_reach_the_mean(name, honest, lie):
+def test_a_number_that_cannot_be_does_not_reach_the_mean(
+    name: str, honest: float, lie: float
+) -> None:
     """One client could move the others' mean wherever it liked."""
 
     def talking(task: TrainTask, received: Posterior) -> RecordDict:

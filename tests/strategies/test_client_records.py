@@ -50,7 +50,9 @@ def rounds_of(weighting: str, strategy: str, clients: int = 4, **settings: Any) 
 @pytest.mark.parametrize("foreseen", [True, False])
 @pytest.mark.parametrize("strategy", ["nwa", "conflation", "ppa"])
 @pytest.mark.parametrize("weighting", ["train-size", "equal", "max-discrepancy"])
-def test_each_accepted_update_has_an_entry_with_its_weight(weighting, strategy, foreseen):
+def test_each_accepted_update_has_an_entry_with_its_weight(
+    weighting: str, strategy: str, foreseen: bool
+) -> None:
     """The refused client has none, and no client writes what is not its to say.
 
     Where the server has assigned the examples it may know the weights before the replies, of which

@@ -1,6 +1,7 @@
 """Which data a run is made with: those that the server can see, told apart bit for bit."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def changed(array: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ["train_images", "train_labels", "test_images", "test_labels"])
-def test_one_bit_is_another_data_set(name):
+def test_one_bit_is_another_data_set(name: str) -> None:
     begun = dataset()
     other = replace(begun, **{name: changed(getattr(begun, name))})
     differing = {k for k, v in digests(begun).items() if digests(other)[k] != v}
@@ -49,14 +50,14 @@ def test_one_bit_is_another_data_set(name):
     assert digests(begun) == digests(dataset())
 
 
-def test_shapes_and_types_count_as_well():
+def test_shapes_and_types_count_as_well() -> None:
     values = np.arange(6, dtype=np.uint8)
     found = {digest_of(values), digest_of(values.reshape(2, 3)), digest_of(values.view(np.int8))}
     assert len(found) == 3
     assert digest_of(values[::2]) == digest_of(values[::2].copy())
 
 
-def test_only_what_is_used_where_the_server_is():
+def test_only_what_is_used_where_the_server_is() -> None:
     data = dataset()
     assert set(digests(data)) == {"train", "test"}
     assert set(digests(data, examples=3)) == {"test"}  # all nodes have data of their own
@@ -76,7 +77,9 @@ def test_only_what_is_used_where_the_server_is():
 
 
 @pytest.mark.slow
-def test_a_run_is_not_resumed_on_changed_images(tmp_path, monkeypatch):
+def test_a_run_is_not_resumed_on_changed_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The folder is that of a run that was killed before its first round."""
     values = {"model": "mlp", "clients": 3, "output-dir": str(tmp_path), "name": "run"}
     configuration = resolve({**values, "rounds": 1, "test-examples": 20})

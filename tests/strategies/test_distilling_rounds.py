@@ -1,5 +1,6 @@
 """Rounds of FedBE and V-Distillation: killed while distilling, and what is distilled from what."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ class Killed(NumpyServer):
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-def test_a_kill_while_distilling_costs_that_step_and_no_training(lost, tmp_path):
+def test_a_kill_while_distilling_costs_that_step_and_no_training(lost: int, tmp_path: Path) -> None:
     """Nobody trains again in a round that has been pooled, unless its checkpoint is lost too."""
     values = {**CASES["fedbe"], "fraction-train": 0.75}
     whole = federation(tmp_path / "whole", values).run(ROUNDS)
@@ -44,13 +45,13 @@ def test_a_kill_while_distilling_costs_that_step_and_no_training(lost, tmp_path)
     assert (len(trained) == len(set(trained))) == (lost == 0)
 
 
-def test_what_is_distilled_nears_the_ensemble(tmp_path):
+def test_what_is_distilled_nears_the_ensemble(tmp_path: Path) -> None:
     for done in federation(tmp_path, CASES["fedbe"]).run(ROUNDS):
         assert done.metrics["distillation-after"] < done.metrics["distillation-before"]
         assert done.metrics["distillation-models"] > 1
 
 
-def test_v_distillation_is_fedbe_with_clients_alone_and_sgd(tmp_path):
+def test_v_distillation_is_fedbe_with_clients_alone_and_sgd(tmp_path: Path) -> None:
     """Bit for bit."""
     alone = {"ensemble-samples": 0, "ensemble-average": False, "distillation-optimizer": "sgd"}
     fedbe = federation(tmp_path / "fedbe", {"strategy": "fedbe", **alone})
@@ -66,7 +67,7 @@ def test_v_distillation_is_fedbe_with_clients_alone_and_sgd(tmp_path):
     assert {k for k in {**one, **other} if one.get(k) != other.get(k)} == {"strategy"}
 
 
-def test_the_student_begins_at_the_moved_average(tmp_path):
+def test_the_student_begins_at_the_moved_average(tmp_path: Path) -> None:
     """With momentum as well: the paper initialises distillation with FedAvgM's model."""
     server = NumpyServer(D + P)
     values = {**CASES["fedbe + fedavgm, watched"], "distillation-learning-rate": 1e-30}
@@ -79,7 +80,9 @@ def test_the_student_begins_at_the_moved_average(tmp_path):
 
 
 @pytest.mark.parametrize("clamp", [0.0, 0.01])
-def test_models_have_the_variances_that_the_clients_networks_compute_with(clamp, tmp_path):
+def test_models_have_the_variances_that_the_clients_networks_compute_with(
+    clamp: float, tmp_path: Path
+) -> None:
     """What an ensemble draws from; what is sent and pooled has its own variances."""
     values = {
         **CASES["fedbe + fedavgm, watched"],

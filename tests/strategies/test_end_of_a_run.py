@@ -63,11 +63,13 @@ def finish(folder: RunFolder) -> None:
         log=SimpleNamespace(end=lambda *_: None),
         federation=SimpleNamespace(size=2, noise_anew=False),
     )
-    finish_run(server, Posterior(np.zeros(2, np.float32), np.ones(2, np.float32)))
+    finish_run(server, Posterior(np.zeros(2, np.float32), np.ones(2, np.float32)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("file", [*FILES, METRICS])
-def test_a_run_killed_before_a_file_is_there_is_not_finished(file, tmp_path, monkeypatch):
+def test_a_run_killed_before_a_file_is_there_is_not_finished(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = RunFolder.create(tmp_path, "run", {"rounds": 1}, {})
     replace = Path.replace
 

@@ -30,7 +30,7 @@ def queries(grid: DeploymentGrid) -> list[int]:
 # Before the first round -----------------------------------------------------------------------
 
 
-def test_a_slow_node_is_asked_once_and_its_late_answer_counts():
+def test_a_slow_node_is_asked_once_and_its_late_answer_counts() -> None:
     grid = DeploymentGrid(make_app(), range(3), 3)
     grid.slow = {FIRST_ID + 1: 60}
     federation = discover(grid, 3, timeout=20.0, poll=0.001)
@@ -39,7 +39,9 @@ def test_a_slow_node_is_asked_once_and_its_late_answer_counts():
     assert sorted(queries(grid)) == [FIRST_ID, FIRST_ID + 1, FIRST_ID + 2]
 
 
-def test_nodes_that_nobody_simulates_are_not_taken_for_simulated_ones(monkeypatch):
+def test_nodes_that_nobody_simulates_are_not_taken_for_simulated_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Whatever they say: the pool's noise would be that of the seed which they are sent."""
     grid = DeploymentGrid(make_app(noise_anew=False), range(2), 2)
     assert discover(grid, 2, timeout=20.0, poll=0.001).simulated
@@ -47,7 +49,7 @@ def test_nodes_that_nobody_simulates_are_not_taken_for_simulated_ones(monkeypatc
     assert not discover(grid, 2, timeout=20.0, poll=0.001).simulated
 
 
-def test_a_node_that_has_lost_the_question_is_asked_again(monkeypatch):
+def test_a_node_that_has_lost_the_question_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its process has been ended with the question in hand, and Flower hands it out once."""
     monkeypatch.setattr(strategies.descriptions, "AGAIN_AFTER_SILENCE", 0.05)
     grid = DeploymentGrid(make_app(), range(2), 2)
@@ -59,12 +61,12 @@ def test_a_node_that_has_lost_the_question_is_asked_again(monkeypatch):
             del grid._waiting[ids[1]]
         return ids
 
-    grid.push_messages = lose_the_first
+    grid.push_messages = lose_the_first  # type: ignore[method-assign]
     assert discover(grid, 2, timeout=20.0, poll=0.001).size == 2
     assert queries(grid) == [FIRST_ID, FIRST_ID + 1, FIRST_ID + 1]
 
 
-def test_a_silent_node_ends_the_wait_at_the_deadline_and_is_named():
+def test_a_silent_node_ends_the_wait_at_the_deadline_and_is_named() -> None:
     grid = DeploymentGrid(make_app(), [0, 2, 1], 4)
     grid.slow = {FIRST_ID + 1: 10**9}
     began = time.monotonic()
@@ -77,7 +79,7 @@ def test_a_silent_node_ends_the_wait_at_the_deadline_and_is_named():
     assert queries(grid).count(FIRST_ID + 1) == 1
 
 
-def test_a_node_that_claims_many_partitions_does_not_fill_the_memory():
+def test_a_node_that_claims_many_partitions_does_not_fill_the_memory() -> None:
     """The error listed all that were missing: 60 GB for a node that said a billion."""
     grid = DeploymentGrid(make_app(num_partitions=10**5), [0], 1)
     with pytest.raises(RunError, match=r"1 of 100000 nodes .* 99, 100 and others\n") as caught:
@@ -101,38 +103,38 @@ def failing(times: int) -> ClientApp:
     return app
 
 
-def test_a_node_that_fails_is_asked_again(monkeypatch):
+def test_a_node_that_fails_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strategies.descriptions, "AGAIN_AFTER_FAILURE", 0.02)
     grid = DeploymentGrid(failing(2), range(2), 2)
     assert discover(grid, 2, timeout=20.0, poll=0.001).size == 2
     assert queries(grid) == [FIRST_ID, FIRST_ID + 1, FIRST_ID + 1, FIRST_ID + 1]
 
 
-def test_a_node_that_always_fails_is_named_with_its_reason():
+def test_a_node_that_always_fails_is_named_with_its_reason() -> None:
     grid = DeploymentGrid(failing(10**9), range(2), 2)
     with pytest.raises(RunError, match=rf"node {FIRST_ID + 1} cannot say who it is(.|\n)*archive"):
         discover(grid, 2, timeout=0.1, poll=0.01)
     assert queries(grid) == [FIRST_ID, FIRST_ID + 1]
 
 
-def test_a_node_that_flower_answers_for_is_named_by_its_own_id():
+def test_a_node_that_flower_answers_for_is_named_by_its_own_id() -> None:
     grid = DeploymentGrid(make_app(), range(2), 2)
     grid.kill(FIRST_ID, noticed=False)
     with pytest.raises(RunError, match=f"node {FIRST_ID} cannot say who it is: .*Unavailable"):
         discover(grid, 2, timeout=0.1, poll=0.01)
 
 
-def test_a_node_that_does_not_speak_the_wire_format_ends_the_wait_at_once():
+def test_a_node_that_does_not_speak_the_wire_format_ends_the_wait_at_once() -> None:
     grid = DeploymentGrid(make_app(), range(2), 2)
     answer = grid._answer
 
     def of_another_version(message: Message) -> Message:
         reply = answer(message)
         if message.metadata.dst_node_id == FIRST_ID + 1:
-            reply.content["config"]["wire-format"] = 99
+            reply.content["config"]["wire-format"] = 99  # type: ignore[index]
         return reply
 
-    grid._answer = of_another_version
+    grid._answer = of_another_version  # type: ignore[method-assign]
     with pytest.raises(ConfigurationError, match="a node speaks wire-format 99"):
         discover(grid, 2, timeout=100.0, poll=0.01)
 
@@ -149,18 +151,18 @@ class Restarting(DeploymentGrid):
         return super().get_node_ids()
 
 
-def test_a_duplicate_may_be_a_node_that_is_not_known_to_be_gone():
+def test_a_duplicate_may_be_a_node_that_is_not_known_to_be_gone() -> None:
     grid = Restarting(make_app(), [0, 1, 0], 2)
     assert discover(grid, 2, timeout=20.0, poll=0.001).nodes == {0: FIRST_ID + 2, 1: FIRST_ID + 1}
 
 
-def test_a_duplicate_that_stays_is_refused_with_both_nodes():
+def test_a_duplicate_that_stays_is_refused_with_both_nodes() -> None:
     grid = DeploymentGrid(make_app(), [0, 1, 0], 2)
     with pytest.raises(ConfigurationError, match=f"node {FIRST_ID}, node {FIRST_ID + 2} all have"):
         discover(grid, 2, timeout=0.1, poll=0.01)
 
 
-def test_a_partition_beyond_the_last_is_refused():
+def test_a_partition_beyond_the_last_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="is 5; expected 0 to 1"):
         discover(DeploymentGrid(make_app(), [0, 5], 2), 2, timeout=5.0, poll=0.01)
 
@@ -181,13 +183,13 @@ def make(count: int = 3, app: ClientApp | None = None) -> tuple[DeploymentGrid, 
     return grid, federation
 
 
-def test_nobody_is_asked_again_when_nothing_has_changed():
+def test_nobody_is_asked_again_when_nothing_has_changed() -> None:
     grid, federation = make()
     assert refreshed(grid, federation) == (federation, [])
     assert grid.asked == []
 
 
-def test_a_node_that_comes_back_under_its_id_needs_nothing():
+def test_a_node_that_comes_back_under_its_id_needs_nothing() -> None:
     grid, federation = make()
     grid.kill(FIRST_ID)
     assert refreshed(grid, federation)[0].nodes == federation.nodes
@@ -197,7 +199,7 @@ def test_a_node_that_comes_back_under_its_id_needs_nothing():
     assert grid.asked == []
 
 
-def test_a_new_node_takes_the_place_of_one_that_is_gone():
+def test_a_new_node_takes_the_place_of_one_that_is_gone() -> None:
     grid, federation = make()
     grid.kill(FIRST_ID + 1)
     new = grid.start(1)
@@ -209,7 +211,7 @@ def test_a_new_node_takes_the_place_of_one_that_is_gone():
     assert refreshed(grid, after)[1] == []
 
 
-def test_two_live_nodes_of_one_partition_are_not_both_used():
+def test_two_live_nodes_of_one_partition_are_not_both_used() -> None:
     grid, federation = make()
     new = grid.start(1)
     after, said = refreshed(grid, federation)
@@ -220,7 +222,7 @@ def test_two_live_nodes_of_one_partition_are_not_both_used():
     assert refreshed(grid, after)[0].nodes[1] == new
 
 
-def test_two_new_nodes_of_one_partition_are_not_used():
+def test_two_new_nodes_of_one_partition_are_not_used() -> None:
     grid, federation = make()
     grid.kill(FIRST_ID + 1)
     new = [grid.start(1), grid.start(1)]
@@ -238,7 +240,7 @@ def test_two_new_nodes_of_one_partition_are_not_used():
         ({"own_examples": 50}, "data of its own"),
     ],
 )
-def test_a_new_node_that_does_not_fit_is_not_used(described, reason):
+def test_a_new_node_that_does_not_fit_is_not_used(described: Any, reason: str) -> None:
     grid, federation = make()
     grid.kill(FIRST_ID + 1)
     grid._client_app = make_app(**described)
@@ -249,7 +251,7 @@ def test_a_new_node_that_does_not_fit_is_not_used(described, reason):
     assert reason in said[0]
 
 
-def test_a_silent_new_node_delays_one_round_only(monkeypatch):
+def test_a_silent_new_node_delays_one_round_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strategies.federation, "REJOIN_WAIT", 0.3)
     grid, federation = make()
     grid.kill(FIRST_ID + 1)
@@ -267,7 +269,7 @@ def test_a_silent_new_node_delays_one_round_only(monkeypatch):
     assert queries(grid) == [new]
 
 
-def test_a_silent_new_node_delays_nobody_when_no_client_lacks_its_node():
+def test_a_silent_new_node_delays_nobody_when_no_client_lacks_its_node() -> None:
     grid, federation = make()
     new = grid.start(1)
     grid.slow = {new: 10**9}
@@ -277,7 +279,7 @@ def test_a_silent_new_node_delays_nobody_when_no_client_lacks_its_node():
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_what_nodes_say_they_keep_and_play_is_known(keeps):
+def test_what_nodes_say_they_keep_and_play_is_known(keeps: bool) -> None:
     app = make_app(keeps_state=keeps, allows_attack=not keeps)
     federation = discover(DeploymentGrid(app, range(2), 2), 2, timeout=10.0, poll=0.001)
     everyone, nobody = frozenset({0, 1}), frozenset[int]()
@@ -285,7 +287,7 @@ def test_what_nodes_say_they_keep_and_play_is_known(keeps):
     assert federation.attackable == (nobody if keeps else everyone)
 
 
-def test_a_run_goes_on_without_a_lost_node_and_with_the_one_that_comes_back():
+def test_a_run_goes_on_without_a_lost_node_and_with_the_one_that_comes_back() -> None:
     """Killed in round 2, as Flower shows it; the new one is there from round 3."""
     new: list[int] = []
 
@@ -318,7 +320,7 @@ def test_a_run_goes_on_without_a_lost_node_and_with_the_one_that_comes_back():
     ]
 
 
-def test_a_new_node_that_does_not_speak_the_wire_format_does_not_end_the_run():
+def test_a_new_node_that_does_not_speak_the_wire_format_does_not_end_the_run() -> None:
     grid, federation = make()
     grid.kill(FIRST_ID + 1)
     app = ClientApp()

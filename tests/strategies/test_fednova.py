@@ -60,7 +60,7 @@ class EffectiveSteps(ServerOptimizer):
         return state, delta * square / mean**2
 
 
-def test_the_servers_step_is_that_of_fednova():
+def test_the_servers_step_is_that_of_fednova() -> None:
     """x + τ_eff Σ p_k Δ_k / τ_k with τ_eff = Σ p_k τ_k: Wang et al. (2020), "Tackling the objective
     inconsistency problem in heterogeneous federated optimization". A client that says a step which
     it cannot have made would have all the weight: it is refused.

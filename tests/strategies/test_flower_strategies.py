@@ -37,7 +37,7 @@ from bfl.federation.wire import (
     reply_content,
 )
 from bfl.posteriors import Posterior
-from strategies import strategy_classes
+from strategies import PosteriorPooling, strategy_classes
 
 CLIENTS = 4
 START = Posterior(
@@ -54,7 +54,7 @@ OWN = [
 def learn(message: Message, context: Context) -> RecordDict:
     """Learn something of the node's own, without a word of bfl's but for the arrays."""
     client = int(context.node_config["partition-id"])
-    received = posterior_from_arrays(message.content["arrays"])
+    received = posterior_from_arrays(message.content["arrays"])  # type: ignore[arg-type]
     factor = np.float32(1 / (2 + client))
     learnt = Posterior(
         received.mean + factor, received.variance * (1 - factor / 4), received.point + factor
@@ -96,14 +96,16 @@ def digest(result: Result) -> str:
     return posterior_from_arrays(arrays).digest()
 
 
-def test_all_rules_are_here():
+def test_all_rules_are_here() -> None:
     assert len(OWN) >= 12
 
 
 @pytest.mark.parametrize("described", [True, False], ids=["described", "plain"])
 @pytest.mark.parametrize("weighting", ["train-size", "max-discrepancy"])
 @pytest.mark.parametrize("strategy", OWN, ids=lambda strategy: strategy.__name__)
-def test_flowers_start_gives_the_bits_of_ours(strategy, weighting, described):
+def test_flowers_start_gives_the_bits_of_ours(
+    strategy: type[PosteriorPooling], weighting: str, described: bool
+) -> None:
     app = make_training_app(learn) if described else plain_app()
     make = partial(
         strategy, weighting=weighting, seed=3, server_optimizer="momentum", clients=CLIENTS
@@ -114,7 +116,7 @@ def test_flowers_start_gives_the_bits_of_ours(strategy, weighting, described):
     assert dict(ours.train_metrics_clientapp) == dict(theirs.train_metrics_clientapp)
 
 
-def test_a_plain_app_has_the_bits_of_one_that_says_who_it_is():
+def test_a_plain_app_has_the_bits_of_one_that_says_who_it_is() -> None:
     """In the serial engine node ids are in the order of partition ids."""
     plain, described = plain_app(), make_training_app(learn)
     assert digest(run(strategies.Conflation().start, plain)) == digest(
@@ -122,12 +124,12 @@ def test_a_plain_app_has_the_bits_of_one_that_says_who_it_is():
     )
 
 
-def test_a_sample_of_clients_is_flowers_as_well():
+def test_a_sample_of_clients_is_flowers_as_well() -> None:
     make = partial(strategies.LinearPool, sampling="cyclic", seed=1)
     assert digest(run(make().start)) == digest(run(flowers(make())))
 
 
-def test_flowers_start_warns_of_weights_as_ours_does():
+def test_flowers_start_warns_of_weights_as_ours_does() -> None:
     """One of three echoes what it has received, and outweighs the others."""
 
     def echo(message: Message, context: Context) -> RecordDict:
@@ -146,7 +148,7 @@ def test_flowers_start_warns_of_weights_as_ours_does():
     assert told["flowers"] == told["ours"]
 
 
-def test_a_strategy_begins_anew_with_each_start():
+def test_a_strategy_begins_anew_with_each_start() -> None:
     strategy = strategies.Conflation(server_optimizer="adam")
     first = digest(run(flowers(strategy)))
     assert digest(run(flowers(strategy))) == first == digest(run(strategy.start))
@@ -156,7 +158,7 @@ def test_a_strategy_begins_anew_with_each_start():
         assert digest(again) == first
 
 
-def test_a_round_begins_with_the_arrays_that_it_is_given():
+def test_a_round_begins_with_the_arrays_that_it_is_given() -> None:
     """A wrapper adds its noise between the rounds."""
     strategy = strategies.NaiveWeightedAveraging(weighting="equal", clients=CLIENTS)
     grid, other = (
@@ -193,7 +195,9 @@ def wrappers() -> dict[str, tuple[Any, dict[str, Any], list[Any]]]:
 
 @pytest.mark.parametrize("wrapper", wrappers())
 @pytest.mark.parametrize("strategy", OWN, ids=lambda strategy: strategy.__name__)
-def test_flowers_wrappers_wrap_every_strategy(strategy, wrapper):
+def test_flowers_wrappers_wrap_every_strategy(
+    strategy: type[PosteriorPooling], wrapper: str
+) -> None:
     """Where they neither clip nor noise, they change the last digits alone."""
     wraps, settings, mods = wrappers()[wrapper]
     wrapped = run(
@@ -206,7 +210,7 @@ def test_flowers_wrappers_wrap_every_strategy(strategy, wrapper):
         np.testing.assert_allclose(getattr(found, name), vector, rtol=2e-4, atol=1e-5)
 
 
-def test_a_wrapper_that_clips_holds_updates_back():
+def test_a_wrapper_that_clips_holds_updates_back() -> None:
     settings = {"noise_multiplier": 0.0, "num_sampled_clients": CLIENTS}
     moved = []
     for norm in (1e3, 1e-3):
@@ -218,14 +222,14 @@ def test_a_wrapper_that_clips_holds_updates_back():
     assert moved[1] < 1e-3 < 0.1 < moved[0]
 
 
-def test_noise_that_makes_variances_negative_ends_the_run_with_a_reason():
+def test_noise_that_makes_variances_negative_ends_the_run_with_a_reason() -> None:
     settings = {"noise_multiplier": 10.0, "clipping_norm": 1.0, "num_sampled_clients": CLIENTS}
     wrapped = DifferentialPrivacyServerSideFixedClipping(strategies.Conflation(), **settings)
     with pytest.raises(ConfigurationError, match="variance"):
         run(wrapped.start, rounds=50)
 
 
-def test_a_round_that_a_wrapper_leaves_out_is_gone_on_from():
+def test_a_round_that_a_wrapper_leaves_out_is_gone_on_from() -> None:
     """Flower's wrappers aggregate nothing when a client has failed."""
     failed: list[int] = []
 
@@ -250,12 +254,12 @@ def test_a_round_that_a_wrapper_leaves_out_is_gone_on_from():
     [arrays_size_mod, message_size_mod, LocalDpMod(1e3, 1e-9, 1.0, 0.1)],
     ids=["arrays-size", "message-size", "local-dp"],
 )
-def test_flowers_mods_are_on_every_message(mod):
+def test_flowers_mods_are_on_every_message(mod: Any) -> None:
     found = run(strategies.WeightedSumOfNormals().start, plain_app([mod]))
     assert found.train_metrics_clientapp[3]["clients"] == CLIENTS
 
 
-def test_clients_that_fail_are_left_out_of_flowers_start_too():
+def test_clients_that_fail_are_left_out_of_flowers_start_too() -> None:
     def reply(task: TrainTask, received: Posterior) -> RecordDict:
         if task.partition_id == 1:
             raise RuntimeError("down")
@@ -271,7 +275,7 @@ def test_clients_that_fail_are_left_out_of_flowers_start_too():
         run(flowers(strategies.Conflation(min_clients=4)), make_app(reply), rounds=1)
 
 
-def test_clients_evaluate_if_they_are_asked():
+def test_clients_evaluate_if_they_are_asked() -> None:
     strategy = strategies.Conflation(fraction_evaluate=1.0)
     expected = sum((1 + client) * 0.25 * client for client in range(CLIENTS)) / 10
     for start in (strategy.start, flowers(strategy)):
@@ -290,7 +294,7 @@ def test_clients_evaluate_if_they_are_asked():
     assert not none.evaluate_metrics_clientapp
 
 
-def test_the_first_arrays_are_evaluated_on_the_server_as_flower_does():
+def test_the_first_arrays_are_evaluated_on_the_server_as_flower_does() -> None:
     seen: list[int] = []
 
     def judge(number: int, arrays: ArrayRecord) -> MetricRecord | None:
@@ -304,24 +308,24 @@ def test_the_first_arrays_are_evaluated_on_the_server_as_flower_does():
     assert seen == [0, 1, 2] * 2
 
 
-def test_several_messages_a_round_are_not_flowers():
+def test_several_messages_a_round_are_not_flowers() -> None:
     with pytest.raises(ConfigurationError, match="call this Strategy's start"):
         run(flowers(strategies.Conflation(exchange="masked")), make_app())
 
 
-def test_pooling_without_a_round_is_refused():
+def test_pooling_without_a_round_is_refused() -> None:
     with pytest.raises(RunError, match="configure_train comes first"):
         strategies.Conflation().aggregate_train(1, [])
 
 
 @pytest.mark.parametrize("clients", [3, 5])
-def test_a_wrong_number_of_plain_clients_is_refused(clients):
+def test_a_wrong_number_of_plain_clients_is_refused(clients: int) -> None:
     strategy = strategies.Conflation(clients=clients, node_timeout=0.2)
     with pytest.raises((ConfigurationError, RunError), match=f"{CLIENTS}.*{clients}|{clients}.*"):
         run(strategy.start)
 
 
-def test_plain_clients_cannot_be_assigned_examples():
+def test_plain_clients_cannot_be_assigned_examples() -> None:
     strategy = strategies.Conflation(partition=[np.arange(3)] * CLIENTS, node_timeout=0.2)
     with pytest.raises(RunError, match="cannot say who it is"):
         run(strategy.start)
@@ -341,7 +345,7 @@ def module(text: str, **names: Any) -> dict[str, Any]:
     return found
 
 
-def test_the_pages_numpy_client_takes_part(capsys):
+def test_the_pages_numpy_client_takes_part(capsys: pytest.CaptureFixture[str]) -> None:
     client, server = module(NUMPY), module(SERVER)
     context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={})
     server["server"](make_grid(client["app"], CLIENTS), context)
@@ -354,7 +358,7 @@ def test_the_pages_numpy_client_takes_part(capsys):
     np.testing.assert_allclose(mean, [1, -2], atol=0.5)
 
 
-def test_a_client_in_pytorch_and_one_in_numpy_make_one_posterior():
+def test_a_client_in_pytorch_and_one_in_numpy_make_one_posterior() -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed, and bfl does not need it")
     numpy, torch = module(NUMPY)["app"], module(TORCH)["app"]
     both = ClientApp()

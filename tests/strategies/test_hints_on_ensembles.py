@@ -28,23 +28,25 @@ FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
         ({"sampler": "normalized-differences"}, False),
     ],
 )
-def test_samples_that_are_not_drawn_around_the_pool_are_told(values, said):
+def test_samples_that_are_not_drawn_around_the_pool_are_told(
+    values: dict[str, Any], said: bool
+) -> None:
     found = samples_around_no_pool(resolve({**FEDBE, **values}))
     assert len(found) == said
     assert all("not sampled around the pooled one" in text for text in found)
 
 
-def test_a_sampler_of_ones_own_may_weight_clients_in_another_way():
+def test_a_sampler_of_ones_own_may_weight_clients_in_another_way() -> None:
     configuration = resolve({**FEDBE, "weighting": "equal"})
 
     class ByOrder(GaussianSampler):
-        sample_weights: Literal["size", "equal", "order"] = "order"
+        sample_weights: Literal["size", "equal", "order"] = "order"  # type: ignore[assignment]
 
     assert samples_around_no_pool(configuration)
     assert not samples_around_no_pool(replace(configuration, sampler=ByOrder()))
 
 
-def test_a_student_that_comes_away_from_its_targets_is_told_once():
+def test_a_student_that_comes_away_from_its_targets_is_told_once() -> None:
     said: list[str] = []
     warnings = Warnings(said.append)
     warnings.of_numbers(1, {"distillation-before": 1.5, "distillation-after": 1.25})

@@ -54,7 +54,7 @@ class NoiseOnPools(Outgoing):
         return bool(np.linalg.norm(difference) <= 1)
 
 
-def test_an_idle_defence_waits_for_no_other_update():
+def test_an_idle_defence_waits_for_no_other_update() -> None:
     defence = Watching()
     assert not defence.has()
     pending: list[int] = []
@@ -79,7 +79,7 @@ def test_an_idle_defence_waits_for_no_other_update():
     assert not pending
 
 
-def test_with_an_idle_attack_nobody_is_hostile():
+def test_with_an_idle_attack_nobody_is_hostile() -> None:
     hostile = resolve({"attack": "sign-flip", "attackers": 1})
     assert hostile.attacks(0)
     honest = replace(hostile, attack=Honest())
@@ -87,7 +87,7 @@ def test_with_an_idle_attack_nobody_is_hostile():
     assert not honest.attack.has()
 
 
-def test_noise_of_the_servers_hides_differences_as_its_chain_holds_them():
+def test_noise_of_the_servers_hides_differences_as_its_chain_holds_them() -> None:
     """Whichever part adds it: a longer one is refused."""
     noise = PoolNoise((NoiseOnPools(),), 0, anew=False)
     far = Posterior(np.full(3, 2, np.float32), np.ones(3, np.float32))

@@ -18,7 +18,9 @@ from strategies.application.preflight import check_before_start
     ],
     ids=["of the federation", "of a client"],
 )
-def test_the_refusal_names_the_model_the_data_set_and_both_sizes(values, word):
+def test_the_refusal_names_the_model_the_data_set_and_both_sizes(
+    values: dict[str, str], word: str
+) -> None:
     with pytest.raises(ConfigurationError) as told:
         check_before_start(resolve({"dataset": "digits", **values}), 2)
     assert str(told.value) == (

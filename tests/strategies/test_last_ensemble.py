@@ -1,5 +1,6 @@
 """The ensemble that is judged at the end of a run is that of the posterior which is judged."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,9 @@ def posterior(value: float) -> Posterior:
 
 
 @pytest.mark.parametrize(("rounds", "judged"), [([1, 2], True), ([1], False)])
-def test_models_of_an_older_round_are_not_judged(rounds, judged, tmp_path, monkeypatch):
+def test_models_of_an_older_round_are_not_judged(
+    rounds: list[int], judged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As if the last checkpoint had been damaged: the one before it is found."""
     folder = RunFolder(tmp_path)
     for number in rounds:

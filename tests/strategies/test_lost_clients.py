@@ -66,7 +66,12 @@ def ended_by(codes: dict[int, int], **settings: Any) -> type[BaseException] | No
         ({0: RUN_CANNOT_GO_ON, 1: RUN_CANNOT_GO_ON, 2: 2}, 3.0, LostStateError),
     ],
 )
-def test_a_run_that_cannot_do_without_what_is_lost_says_so(codes, min_clients, ended, monkeypatch):
+def test_a_run_that_cannot_do_without_what_is_lost_says_so(
+    codes: dict[int, int],
+    min_clients: float,
+    ended: type[BaseException] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # Of a simulation one is enough to end it.
     monkeypatch.setattr(strategies.messaging, "is_simulation", lambda grid: False)
     assert ended_by(codes, min_clients=min_clients) is ended

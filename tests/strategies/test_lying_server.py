@@ -81,7 +81,7 @@ def run(lie: Lie, warnings: list[str]) -> Any:
 @pytest.mark.parametrize(
     "lie", [another_posterior, another_grid, another_configuration, another_total]
 )
-def test_a_client_that_is_told_something_else_stays_masked_and_says_so(lie):
+def test_a_client_that_is_told_something_else_stays_masked_and_says_so(lie: Lie) -> None:
     """The others are told alike, and are enough: what they take off leaves its masks in the sum."""
     warnings: list[str] = []
     with pytest.raises(RunError, match="only the sum of the clients' statistics is known"):
@@ -92,7 +92,7 @@ def test_a_client_that_is_told_something_else_stays_masked_and_says_so(lie):
     )
 
 
-def test_a_client_that_is_given_another_weight_sends_nothing():
+def test_a_client_that_is_given_another_weight_sends_nothing() -> None:
     warnings: list[str] = []
     run(another_weight, warnings).check()
     said = "the server gives this client the weight 0.999, which by weighting 'train-size' is not"
@@ -117,7 +117,7 @@ class Lowered(MaskedNodes):
 
 
 @pytest.mark.parametrize("kind", [SHARE_KEYS, CONFIRM, UNMASK])
-def test_a_threshold_that_is_not_that_of_the_task_is_refused(kind):
+def test_a_threshold_that_is_not_that_of_the_task_is_refused(kind: str) -> None:
     """Masks hold what the task says; the other four messages say it anew."""
     warnings: list[str] = []
     given = {"exchange": "masked", "masked-threshold": 1.0}
@@ -139,7 +139,7 @@ def test_a_threshold_that_is_not_that_of_the_task_is_refused(kind):
         assert f"told masked-neighbours=30, masked-threshold={told}; it sends nothing" in text
 
 
-def test_without_a_lie_the_round_ends():
+def test_without_a_lie_the_round_ends() -> None:
     warnings: list[str] = []
     run(lambda content: None, warnings).check()
     assert not warnings

@@ -77,14 +77,14 @@ def ask(
     return outcome(counted(replies, usable, use)), reported
 
 
-def test_replies_are_handed_on_before_the_next_client_is_asked():
+def test_replies_are_handed_on_before_the_next_client_is_asked() -> None:
     clients = Clients()
     for number, reply in enumerate(exchange(make_grid(clients.app, 5), messages(5), 10.0), 1):
         assert reply.metadata.src_node_id == number
         assert clients.asked == list(range(1, number + 1))
 
 
-def test_those_that_fail_are_asked_again_and_nobody_else():
+def test_those_that_fail_are_asked_again_and_nobody_else() -> None:
     clients = Clients({2: 1, 3: 2})
     replies, reported = ask(clients)
     assert replies == [(1, True), (4, True), (2, True), (3, True)]
@@ -93,7 +93,7 @@ def test_those_that_fail_are_asked_again_and_nobody_else():
     assert "node 3 is out of memory" in reported[1][1]
 
 
-def test_the_last_failure_is_handed_on_and_not_reported():
+def test_the_last_failure_is_handed_on_and_not_reported() -> None:
     clients = Clients({2: 9})
     replies, reported = ask(clients, retries=1)
     assert replies == [(1, True), (3, True), (4, True), (2, False)]
@@ -101,7 +101,7 @@ def test_the_last_failure_is_handed_on_and_not_reported():
     assert clients.asked.count(2) == 2
 
 
-def test_a_failure_is_handed_on_as_soon_as_there_are_enough():
+def test_a_failure_is_handed_on_as_soon_as_there_are_enough() -> None:
     """So that those that wait for it, in the order of partitions, need not wait for the end."""
     clients = Clients({1: 9, 4: 9})
     replies, reported = ask(clients, 5, needed=2)
@@ -110,14 +110,14 @@ def test_a_failure_is_handed_on_as_soon_as_there_are_enough():
     assert clients.asked == [1, 2, 3, 4, 5]
 
 
-def test_what_is_enough_in_the_second_attempt_counts_the_first():
+def test_what_is_enough_in_the_second_attempt_counts_the_first() -> None:
     clients = Clients({1: 1, 2: 9, 3: 9})
     replies, _ = ask(clients, 4, needed=2)
     assert replies == [(4, True), (1, True), (2, False), (3, False)]
     assert clients.asked == [1, 2, 3, 4, 1, 2, 3]
 
 
-def test_a_reply_that_is_of_no_use_is_none_of_those_that_are_enough():
+def test_a_reply_that_is_of_no_use_is_none_of_those_that_are_enough() -> None:
     clients = Clients({3: 1, 4: 1})
     replies, reported = ask(clients, 4, needed=2, use=lambda reply: reply.metadata.src_node_id > 1)
     assert replies == [(1, True), (2, True), (3, True), (4, True)]
@@ -125,7 +125,7 @@ def test_a_reply_that_is_of_no_use_is_none_of_those_that_are_enough():
     assert clients.asked == [1, 2, 3, 4, 3, 4]  # and the useless one, who would say it again, once
 
 
-def test_nobody_is_asked_twice_when_all_reply():
+def test_nobody_is_asked_twice_when_all_reply() -> None:
     clients = Clients()
     assert ask(clients)[0] == [(node, True) for node in (1, 2, 3, 4)]
     assert clients.asked == [1, 2, 3, 4]
@@ -143,14 +143,14 @@ class Deaf(SerialGrid):
         return [reply for reply in replies if reply.metadata.src_node_id != 2]
 
 
-def test_a_client_that_is_silent_is_given_up_and_handed_on_as_a_failure():
+def test_a_client_that_is_silent_is_given_up_and_handed_on_as_a_failure() -> None:
     clients = Clients()
     replies, reported = ask(clients, 3, retries=1, cls=Deaf, silence=0.05)
     assert replies == [(1, True), (3, True), (2, False)]
     assert reported == [(2, "no reply for 0.05 s (client-timeout)")]
 
 
-def test_one_that_is_asked_again_gets_a_message_of_its_own():
+def test_one_that_is_asked_again_gets_a_message_of_its_own() -> None:
     """Flower gives a message its id and its life once: one sent again would be one that is over."""
     sent: list[Message] = []
 
@@ -185,7 +185,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_the_silence_begins_anew_with_every_reply(clock):
+def test_the_silence_begins_anew_with_every_reply(clock: Clock) -> None:
     """Where few processes play many clients, the last one replies long after it was asked."""
 
     class OneByOne(SerialGrid):
@@ -211,7 +211,7 @@ def test_the_silence_begins_anew_with_every_reply(clock):
     assert clock.now > 3.0  # and never more than 1 s without a reply
 
 
-def test_waiting_takes_little_of_the_time(clock):
+def test_waiting_takes_little_of_the_time(clock: Clock) -> None:
     """Looking is made rarer when it is slow: with many messages, looking itself is the work."""
 
     class Slow(Deaf):
@@ -227,7 +227,7 @@ def test_waiting_takes_little_of_the_time(clock):
     assert Slow.pulls > 1 / strategies.messaging.LONGEST_PAUSE / 2
 
 
-def test_who_takes_long_is_looked_for_rarely(monkeypatch, clock):
+def test_who_takes_long_is_looked_for_rarely(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
     """Two hundred looks a second would take a share of the processors that clients train on."""
 
     class Busy(Deaf):
@@ -239,7 +239,7 @@ def test_who_takes_long_is_looked_for_rarely(monkeypatch, clock):
     assert 20 < Busy.pulls < 300
 
 
-def test_a_dead_engine_ends_the_wait():
+def test_a_dead_engine_ends_the_wait() -> None:
     grid = make_grid(Clients().app, 2, Deaf)
     waiting = exchange(grid, messages(2), 60.0)
     assert next(waiting).metadata.src_node_id == 1
@@ -261,7 +261,7 @@ def deployed(count: int) -> tuple[DeploymentGrid, Clients, list[Message]]:
     return grid, clients, [Message(RecordDict(), node, "train") for node in grid.get_node_ids()]
 
 
-def test_a_reply_that_flower_makes_is_the_failure_of_the_node_that_was_asked():
+def test_a_reply_that_flower_makes_is_the_failure_of_the_node_that_was_asked() -> None:
     """Its source is the SuperLink, node 1."""
     grid, _, sent = deployed(3)
     grid.kill(FIRST_ID + 1)
@@ -271,7 +271,7 @@ def test_a_reply_that_flower_makes_is_the_failure_of_the_node_that_was_asked():
     assert replies[1].error.code == 5
 
 
-def test_what_a_failed_client_says_is_for_no_terminal():
+def test_what_a_failed_client_says_is_for_no_terminal() -> None:
     """It may hold what clears the screen, or a line that looks like the server's own."""
     app = ClientApp()
 
@@ -287,26 +287,26 @@ def test_what_a_failed_client_says_is_for_no_terminal():
 
 
 @pytest.mark.parametrize("returned", ["", None])
-def test_a_message_that_is_not_taken_is_a_failure_at_once(returned):
+def test_a_message_that_is_not_taken_is_a_failure_at_once(returned: str | None) -> None:
     """The HTTP grid returns an empty id for it, the one in memory leaves the id out."""
     grid, _, sent = deployed(3)
     grid.unregistered = {FIRST_ID + 2}
     if returned is None:
         push = grid.push_messages
-        grid.push_messages = lambda m: [i for i in push(m) if i]
+        grid.push_messages = lambda m: [i for i in push(m) if i]  # type: ignore[method-assign]
     replies = list(exchange(grid, sent, 3600.0))  # who waited for it would wait for an hour
     assert outcome(replies) == [(FIRST_ID + 2, False), (FIRST_ID, True), (FIRST_ID + 1, True)]
     assert "Flower has not taken the message" in str(replies[0].error.reason)
 
 
-def test_nothing_is_taken():
+def test_nothing_is_taken() -> None:
     """As when the messages together are too large for Flower."""
     grid, _, sent = deployed(2)
-    grid.push_messages = lambda m: []
+    grid.push_messages = lambda m: []  # type: ignore[method-assign]
     assert [good for _, good in outcome(exchange(grid, sent, 10.0))] == [False, False]
 
 
-def test_a_node_that_is_gone_is_asked_again_and_told_by_its_own_id():
+def test_a_node_that_is_gone_is_asked_again_and_told_by_its_own_id() -> None:
     grid, clients, sent = deployed(3)
     grid.kill(FIRST_ID)
     reported: list[int] = []
@@ -325,14 +325,14 @@ def test_a_node_that_is_gone_is_asked_again_and_told_by_its_own_id():
     assert clients.asked == [FIRST_ID + 1, FIRST_ID + 2]
 
 
-def test_a_second_answer_to_one_message_does_not_count():
+def test_a_second_answer_to_one_message_does_not_count() -> None:
     grid, _, sent = deployed(2)
     pull = grid.pull_messages
-    grid.pull_messages = lambda ids: [r for r in pull(ids) for _ in (1, 2)]
+    grid.pull_messages = lambda ids: [r for r in pull(ids) for _ in (1, 2)]  # type: ignore[method-assign]
     assert outcome(exchange(grid, sent, 10.0)) == [(FIRST_ID, True), (FIRST_ID + 1, True)]
 
 
-def test_a_node_that_answers_in_the_place_of_another_is_not_believed():
+def test_a_node_that_answers_in_the_place_of_another_is_not_believed() -> None:
     grid, _, sent = deployed(2)
     answer = grid._answer
 
@@ -341,12 +341,14 @@ def test_a_node_that_answers_in_the_place_of_another_is_not_believed():
         reply.metadata.__dict__["_src_node_id"] = FIRST_ID
         return reply
 
-    grid._answer = as_another
+    grid._answer = as_another  # type: ignore[method-assign]
     assert outcome(exchange(grid, sent, 10.0)) == [(FIRST_ID, True), (FIRST_ID + 1, False)]
 
 
 @pytest.mark.parametrize("simulated", [True, False])
-def test_only_a_simulated_client_can_end_the_run(simulated, monkeypatch):
+def test_only_a_simulated_client_can_end_the_run(
+    simulated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app = ClientApp()
 
     @app.train()

@@ -30,7 +30,7 @@ OTHERS = {
 ANY = {"weighting": "equal", "defence": "none", "sampling": "random", "server_optimizer": "none"}
 
 
-def test_what_is_picked_is_every_field_that_is_a_kind_of_part():
+def test_what_is_picked_is_every_field_that_is_a_kind_of_part() -> None:
     configuration = resolve(OTHERS, check_parts=False)
     kinds = {kind.attribute for kind in SLOTS if not kind.chain}
     picked = Method.of(configuration).picked()
@@ -39,7 +39,7 @@ def test_what_is_picked_is_every_field_that_is_a_kind_of_part():
     assert picked == {name: getattr(configuration, name) for name in picked}
 
 
-def test_a_strategy_takes_every_part_of_a_method():
+def test_a_strategy_takes_every_part_of_a_method() -> None:
     """As configured, or each by itself: one that a Strategy does not know would have its default
     there.
     """
@@ -51,7 +51,7 @@ def test_a_strategy_takes_every_part_of_a_method():
     assert by_itself.method == NaiveWeightedAveraging(**others).method == method
 
 
-def test_a_strategy_s_arguments_are_named_and_typed():
+def test_a_strategy_s_arguments_are_named_and_typed() -> None:
     for strategy in strategy_classes().values():
         arguments = inspect.signature(strategy).parameters
         assert {"weighting", "defence", "server_optimizer"} <= arguments.keys()
@@ -59,12 +59,13 @@ def test_a_strategy_s_arguments_are_named_and_typed():
             each.kind is each.KEYWORD_ONLY and each.annotation for each in arguments.values()
         )
         rule = strategy.rule_class
+        assert rule is not None
         for name, setting in rule.model_fields.items():
             assert arguments[name].default == setting.default, f"{strategy.__name__}: {name}"
         assert "=" in (strategy.__doc__ or ""), f"{strategy.__name__} has no formula"
 
 
-def test_a_strategy_takes_no_other_rule_and_no_unknown_part():
+def test_a_strategy_takes_no_other_rule_and_no_unknown_part() -> None:
     with pytest.raises(TypeError, match="Conflation is given rule NaiveWeightedAveragingRule"):
         Conflation(rule=Method.of_parts(**ANY, pooling="nwa").pooling)
     with pytest.raises(TypeError, match="needs a rule"):

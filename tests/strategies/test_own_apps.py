@@ -51,7 +51,7 @@ def prior(points: int = 0) -> Posterior:
     return Posterior(size, size + 100, np.ones(points, np.float32))
 
 
-def test_the_page_says_which_version_it_is_and_names_what_a_masked_task_has():
+def test_the_page_says_which_version_it_is_and_names_what_a_masked_task_has() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert re.findall(r"^# The wire format, version (\d+)$", text, re.MULTILINE) == [
         f"{WIRE_FORMAT}"
@@ -63,7 +63,7 @@ def test_the_page_says_which_version_it_is_and_names_what_a_masked_task_has():
     assert own <= set(re.findall(r"`(.*?)`", named))
 
 
-def test_the_client_knows_only_numpy_and_flower():
+def test_the_client_knows_only_numpy_and_flower() -> None:
     imported = {
         (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name)
         for node in ast.walk(ast.parse(CLIENT))
@@ -72,7 +72,7 @@ def test_the_client_knows_only_numpy_and_flower():
     assert imported == {"numpy", "flwr.app", "flwr.clientapp"}
 
 
-def test_the_page_gives_the_posterior_of_all_data(capsys):
+def test_the_page_gives_the_posterior_of_all_data(capsys: pytest.CaptureFixture[str]) -> None:
     grid = make_grid(client_module()["app"], CLIENTS)
     module: dict[str, Any] = {"__name__": "own_server"}
     exec(compile(SERVER, "own_server.py", "exec"), module)
@@ -83,7 +83,7 @@ def test_the_page_gives_the_posterior_of_all_data(capsys):
     np.testing.assert_allclose(np.array(variance.split(), float), exact().variance, rtol=1e-5)
 
 
-def test_strategies_are_started_as_they_look():
+def test_strategies_are_started_as_they_look() -> None:
     grid: SerialGrid = make_grid(client_module()["app"], CLIENTS)
     strategy = strategies.Conflation(weighting="distance")
     result = strategy.start(grid, posterior_to_arrays(prior(points=3)))
@@ -96,7 +96,7 @@ def test_strategies_are_started_as_they_look():
     assert 0 < metrics["client/spread"] < 3
 
 
-def test_a_client_that_claims_more_than_it_has_declared_is_refused():
+def test_a_client_that_claims_more_than_it_has_declared_is_refused() -> None:
     text = CLIENT.replace('"num-examples": len(data)', '"num-examples": len(data) + 1')
     assert text != CLIENT
     module: dict[str, Any] = {"__name__": "numpy_client"}
@@ -118,7 +118,7 @@ def test_a_client_that_claims_more_than_it_has_declared_is_refused():
         (('{"config": config}', "{}"), "describes itself without a record 'config'"),
     ],
 )
-def test_nodes_that_speak_otherwise_are_refused(change, words):
+def test_nodes_that_speak_otherwise_are_refused(change: tuple[str, str], words: str) -> None:
     text = CLIENT.replace(*change)
     assert text != CLIENT
     module: dict[str, Any] = {"__name__": "numpy_client"}
@@ -129,7 +129,7 @@ def test_nodes_that_speak_otherwise_are_refused(change, words):
         )
 
 
-def test_a_task_of_another_version_is_refused():
+def test_a_task_of_another_version_is_refused() -> None:
     record = TrainTask(1, 0, "{}", 10, None).to_config()
     TrainTask.from_config(record)
     record["wire-format"] = 99
@@ -137,7 +137,7 @@ def test_a_task_of_another_version_is_refused():
         TrainTask.from_config(record)
 
 
-def test_train_config_reaches_the_clients():
+def test_train_config_reaches_the_clients() -> None:
     from flwr.app import ConfigRecord
 
     seen: list[float] = []
@@ -165,7 +165,7 @@ def test_train_config_reaches_the_clients():
         )
 
 
-def test_this_packages_clients_need_examples():
+def test_this_packages_clients_need_examples() -> None:
     """Without a partition each once trained on all of the data."""
     from clients.client_app import app
 

@@ -235,7 +235,7 @@ def check_contract(folder: Path, values: Values, **more: Any) -> list[Round]:
     return rounds
 
 
-def test_all_kinds_of_parts_of_a_round_are_here():
+def test_all_kinds_of_parts_of_a_round_are_here() -> None:
     keys = {kind.key for kind in PARTS_OF_A_ROUND}
     assert keys >= {"sampling", "pooling", "weighting", "defence", "server-optimizer"}
     assert keys >= {"prior", "start", "objective", "correction"}
@@ -244,12 +244,16 @@ def test_all_kinds_of_parts_of_a_round_are_here():
 
 
 @pytest.mark.parametrize("values", CASES.values(), ids=CASES)
-def test_the_same_bits_whatever_happens_to_replies_and_to_the_server(values, tmp_path):
+def test_the_same_bits_whatever_happens_to_replies_and_to_the_server(
+    values: Values, tmp_path: Path
+) -> None:
     check_contract(tmp_path, values)
 
 
 @pytest.mark.parametrize("values", [{"strategy": "pvi"}, {"strategy": "fedavgm"}])
-def test_states_are_those_of_a_direct_run_where_sums_alone_are_known(values, tmp_path):
+def test_states_are_those_of_a_direct_run_where_sums_alone_are_known(
+    values: Values, tmp_path: Path
+) -> None:
     """With a client whose update is lost after it has kept its state, and a kill."""
 
     def one_is_lost(server_round: int, partition_id: int) -> Fault:
@@ -269,7 +273,7 @@ def test_states_are_those_of_a_direct_run_where_sums_alone_are_known(values, tmp
     np.testing.assert_allclose(mine.point, its.point, rtol=1e-5)
 
 
-def test_control_variates_sum_to_the_servers_whatever_is_lost(tmp_path):
+def test_control_variates_sum_to_the_servers_whatever_is_lost(tmp_path: Path) -> None:
     """Of the updates that were pooled, and of no others; with momentum on the server as well."""
     from bfl.federation.state import Snapshots
 
@@ -279,6 +283,7 @@ def test_control_variates_sum_to_the_servers_whatever_is_lost(tmp_path):
     for k, last in enumerate(done.state.last_pooled):
         if last:
             kept = Snapshots(tmp_path / "clients" / f"client-{k:06d}", kept=3).at(int(last))
+            assert kept is not None
             total += kept["part.scaffold.control-mean"]
     server = done.state.parts["scaffold"]["control-mean"]
     assert np.abs(server).max() > 0.01
@@ -293,7 +298,7 @@ LIES: dict[str, Values] = {
 
 
 @pytest.mark.parametrize("values", LIES.values(), ids=LIES)
-def test_what_is_done_to_updates_is_done_by_these_clients(values, tmp_path):
+def test_what_is_done_to_updates_is_done_by_these_clients(values: Values, tmp_path: Path) -> None:
     """In the contract's cases, which would otherwise show nothing of these kinds."""
     [done] = federation(tmp_path / "changed", values).run(1)
     without = {**values, "attack": "none", "outgoing": "none"}
@@ -346,7 +351,9 @@ class Sound(Forgetful):
 
 
 @pytest.mark.parametrize(("part", "sound"), [(Sound(), True), (Forgetful(), False)])
-def test_a_part_that_keeps_something_elsewhere_breaks_it(part, sound, tmp_path):
+def test_a_part_that_keeps_something_elsewhere_breaks_it(
+    part: Correction, sound: bool, tmp_path: Path
+) -> None:
     from dataclasses import replace
 
     configuration = replace(resolve({**BASE, "strategy": "fedavg"}), correction=part)

@@ -15,7 +15,7 @@ FEDERATION = Federation(nodes={0: 10, 1: 11, 2: 12}, own_examples={0: 0, 1: 0, 2
 
 
 @pytest.mark.parametrize("partition", ["iid", "shards", "dirichlet"])
-def test_clients_share_the_part_and_nothing_else(partition):
+def test_clients_share_the_part_and_nothing_else(partition: str) -> None:
     dataset = load_dataset("digits")
     configuration = resolve({"train-examples": 0.2, "partition": partition, "shards-per-client": 4})
     parts = split(configuration, dataset, FEDERATION)
@@ -23,13 +23,13 @@ def test_clients_share_the_part_and_nothing_else(partition):
     np.testing.assert_array_equal(np.sort(held), train_positions(dataset, 0.2))
     # Another seed shares out the same images otherwise.
     others = split(configuration.replace(seed=1), dataset, FEDERATION)
-    assert not np.array_equal(parts[0], others[0])
+    assert not np.array_equal(parts[0], others[0])  # type: ignore[arg-type]
     np.testing.assert_array_equal(
         np.sort(held), np.sort(np.concatenate([part for part in others if part is not None]))
     )
 
 
-def test_nodes_with_data_of_their_own_keep_all_of_it():
+def test_nodes_with_data_of_their_own_keep_all_of_it() -> None:
     federation = Federation(nodes={0: 10, 1: 11}, own_examples={0: 0, 1: 50})
     parts = split(resolve({"train-examples": 100.0}), load_dataset("digits"), federation)
     assert parts[1] is None
@@ -43,6 +43,8 @@ def test_nodes_with_data_of_their_own_keep_all_of_it():
         ({"train-examples": 5.0}, "only 5 training examples"),
     ],
 )
-def test_too_many_and_too_few_are_refused_before_the_start(values, word):
+def test_too_many_and_too_few_are_refused_before_the_start(
+    values: dict[str, float], word: str
+) -> None:
     with pytest.raises(ConfigurationError, match=word):
         check_before_start(resolve(values), 10)

@@ -126,18 +126,22 @@ def recorded() -> Mapping[str, Any]:
 
 
 @pytest.mark.of_bfls_own
-def test_no_rounds_case_is_missing():
+def test_no_rounds_case_is_missing() -> None:
     assert sorted(DIGESTS["rounds"]) == sorted(CASES)
     assert sorted(DIGESTS["pools"]) == sorted(pooling_rules.names())
 
 
 @pytest.mark.parametrize("case", DIGESTS["rounds"])
-def test_rounds_end_with_the_recorded_bits(case, recorded, tmp_path):
+def test_rounds_end_with_the_recorded_bits(
+    case: str, recorded: Mapping[str, Any], tmp_path: Path
+) -> None:
     assert posterior_of(case, tmp_path) == recorded["rounds"][case]
 
 
 @pytest.mark.parametrize("rule", DIGESTS["pools"])
-def test_pools_of_many_parameters_have_the_recorded_bits(rule, recorded):
+def test_pools_of_many_parameters_have_the_recorded_bits(
+    rule: str, recorded: Mapping[str, Any]
+) -> None:
     assert pool_of(rule) == recorded["pools"][rule]
 
 

@@ -96,7 +96,7 @@ def came(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("weighting", BY_COUNTS)
 @pytest.mark.parametrize("rule", pooling_rules.names())
-def test_the_bits_are_those_of_pooling_together(rule, weighting, came):
+def test_the_bits_are_those_of_pooling_together(rule: str, weighting: str, came: list[str]) -> None:
     got = run(make(rule, weighting))
     assert len(came) == (0 if pooling_rules.get(rule).weights_are_fractions else 1)
     assert got.digest() == together(rule, weighting, list(range(K)), COUNTS).digest()
@@ -104,7 +104,9 @@ def test_the_bits_are_those_of_pooling_together(rule, weighting, came):
 
 @pytest.mark.parametrize("weighting", BY_COUNTS)
 @pytest.mark.parametrize("rule", pooling_rules.names())
-def test_those_that_fail_are_as_if_they_had_not_been_asked(rule, weighting, came):
+def test_those_that_fail_are_as_if_they_had_not_been_asked(
+    rule: str, weighting: str, came: list[str]
+) -> None:
     def faulty(task: TrainTask, received: Posterior) -> RecordDict:
         if task.partition_id in (0, 4):
             raise RuntimeError("no")
@@ -121,7 +123,7 @@ def test_those_that_fail_are_as_if_they_had_not_been_asked(rule, weighting, came
 
 @pytest.mark.parametrize("weighting", ["train-size", "equal", "distance"])
 @pytest.mark.parametrize("lie", [2**53, 1, COUNTS[2] + 1, 1e6])
-def test_a_client_does_not_choose_its_own_weight(weighting, lie):
+def test_a_client_does_not_choose_its_own_weight(weighting: str, lie: float) -> None:
     """One of four that claimed 2^53 examples once owned the posterior."""
 
     def lying(task: TrainTask, received: Posterior) -> RecordDict:
@@ -145,7 +147,7 @@ def test_a_client_does_not_choose_its_own_weight(weighting, lie):
     )
 
 
-def test_equal_weights_and_shares_of_the_examples_are_foreseen():
+def test_equal_weights_and_shares_of_the_examples_are_foreseen() -> None:
     assert {"equal", "train-size"} <= set(BY_COUNTS)
 
 
@@ -158,7 +160,9 @@ def test_equal_weights_and_shares_of_the_examples_are_foreseen():
         ("train-size", {"defence": "variance-floor"}),
     ],
 )
-def test_what_needs_all_updates_gets_them(weighting, settings, came):
+def test_what_needs_all_updates_gets_them(
+    weighting: str, settings: dict[str, str], came: list[str]
+) -> None:
     from bfl.aggregation.defences import defences
 
     made = {name: defences.create(value) for name, value in settings.items()}
@@ -166,14 +170,14 @@ def test_what_needs_all_updates_gets_them(weighting, settings, came):
     assert not came
 
 
-def test_numbers_of_examples_that_are_not_known_are_waited_for(came):
+def test_numbers_of_examples_that_are_not_known_are_waited_for(came: list[str]) -> None:
     strategy = make("ws", "train-size")
     strategy.partition = [None] * K
     assert run(strategy).digest() == together("ws", "train-size", list(range(K)), COUNTS).digest()
     assert not came
 
 
-def test_examples_of_a_nodes_own_are_known(came):
+def test_examples_of_a_nodes_own_are_known(came: list[str]) -> None:
     strategy = make("ws", "train-size")
     strategy.partition = [None] * K
 
@@ -186,7 +190,7 @@ def test_examples_of_a_nodes_own_are_known(came):
 
 
 @pytest.mark.usefixtures("quick_collections")
-def test_few_updates_are_held_at_a_time(monkeypatch):
+def test_few_updates_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     alive: list[weakref.ref[Posterior]] = []
     most = 0
     real = updates.read_update
@@ -214,7 +218,7 @@ def test_few_updates_are_held_at_a_time(monkeypatch):
 
 
 @pytest.mark.parametrize("name", BY_COUNTS)
-def test_foreseen_weights_are_those_of_the_weighting(name):
+def test_foreseen_weights_are_those_of_the_weighting(name: str) -> None:
     scheme: Weighting = weightings.create(name)
     counts = {4: 10, 7: 30, 9: 60}
     foreseen = foreseen_weights(scheme, counts)
@@ -224,7 +228,9 @@ def test_foreseen_weights_are_those_of_the_weighting(name):
 
 
 @pytest.mark.parametrize("weighting", ["train-size", "distance"])
-def test_an_update_is_looked_at_once_when_it_comes_and_not_by_the_pool(weighting, monkeypatch):
+def test_an_update_is_looked_at_once_when_it_comes_and_not_by_the_pool(
+    weighting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looked, pooled = [], []
     check = Posterior.check
 

@@ -51,7 +51,7 @@ def run(grid: SerialGrid, strategy: PosteriorPooling, rounds: int = 1) -> Poster
 
 @pytest.mark.parametrize("rule", pooling_rules.classes(), ids=lambda rule: rule.name)
 @pytest.mark.parametrize("weighting", weightings.names())
-def test_every_rule_has_a_strategy_that_pools_with_it(rule, weighting):
+def test_every_rule_has_a_strategy_that_pools_with_it(rule: Any, weighting: str) -> None:
     cls = getattr(strategies, rule.__name__.removesuffix("Rule"))
     assert issubclass(cls, Strategy)
     assert cls is strategy_class(rule)
@@ -67,7 +67,7 @@ def test_every_rule_has_a_strategy_that_pools_with_it(rule, weighting):
 
     def reply(task: TrainTask, received: Posterior) -> RecordDict:
         sent = shifted(task, received)
-        sent[METRICS].update(reports[task.partition_id])
+        sent[METRICS].update(reports[task.partition_id])  # type: ignore[union-attr]
         return sent
 
     pooled = run(make_grid(make_app(reply)), strategy)
@@ -84,10 +84,10 @@ def test_every_rule_has_a_strategy_that_pools_with_it(rule, weighting):
     assert pooled.digest() == expected.posterior.digest()
 
 
-def test_a_strategy_takes_its_rules_settings():
+def test_a_strategy_takes_its_rules_settings() -> None:
     equal = weightings.create("equal")
     strategy = strategies.PopulationPooling(weighting=equal, population_size=12)
-    assert strategy.method.pooling.population_size == 12
+    assert strategy.method.pooling.population_size == 12  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="needs a rule"):
         PosteriorPooling(weighting=equal)
     with pytest.raises(AttributeError, match="NoSuchRule"):
@@ -132,7 +132,7 @@ def test_a_strategy_takes_its_rules_settings():
     ],
     ids=str,
 )
-def test_an_own_server_is_held_to_what_parts_declare(given, words):
+def test_an_own_server_is_held_to_what_parts_declare(given: Any, words: list[str]) -> None:
     """As through configuration: before anybody is asked to train."""
     parts = tuple(corrections.create(name) for name in given.get("parts", ()))
     strategy = PosteriorPooling(**{**given, "parts": parts})
@@ -146,7 +146,7 @@ def test_an_own_server_is_held_to_what_parts_declare(given, words):
         assert word in str(refused.value)
 
 
-def test_an_own_server_of_which_nothing_is_known_on_the_clients_is_not_refused():
+def test_an_own_server_of_which_nothing_is_known_on_the_clients_is_not_refused() -> None:
     """Clients of another framework may take plain steps without a configuration that says so."""
     scaffold = Method(
         **{
@@ -160,7 +160,7 @@ def test_an_own_server_of_which_nothing_is_known_on_the_clients_is_not_refused()
 @pytest.mark.parametrize(
     ("weighting", "as_they_come"), [("train-size", True), ("train-size", False), ("distance", True)]
 )
-def test_replies_are_pooled_in_the_order_of_partitions(weighting, as_they_come):
+def test_replies_are_pooled_in_the_order_of_partitions(weighting: str, as_they_come: bool) -> None:
     """Sums are rounded, so another order gives other bits: arrival and node ids must not matter."""
 
     def noisy(task: TrainTask, received: Posterior) -> RecordDict:
@@ -184,7 +184,7 @@ def test_replies_are_pooled_in_the_order_of_partitions(weighting, as_they_come):
     assert digest(make_grid(app, 8)) == digest(make_grid(app, 8, Reversed))
 
 
-def test_only_the_sampled_clients_train():
+def test_only_the_sampled_clients_train() -> None:
     asked: list[tuple[int, int]] = []
 
     def remember(task: TrainTask, received: Posterior) -> RecordDict:
@@ -197,7 +197,7 @@ def test_only_the_sampled_clients_train():
     assert asked == [(r, p) for r in range(1, 5) for p in half.sample(3, r, 6)]
 
 
-def test_clients_are_sent_their_examples_and_the_configuration():
+def test_clients_are_sent_their_examples_and_the_configuration() -> None:
     tasks: dict[int, TrainTask] = {}
 
     def remember(task: TrainTask, received: Posterior) -> RecordDict:
@@ -220,7 +220,7 @@ def test_clients_are_sent_their_examples_and_the_configuration():
     assert tasks[2].num_classes == 7
 
 
-def test_rounds_are_reported():
+def test_rounds_are_reported() -> None:
     rounds: list[Round] = []
     strategy = strategies.Conflation(
         weighting=weightings.create("train-size"), on_round=rounds.append
@@ -259,7 +259,7 @@ def bad_replies() -> dict[str, Callable[[Posterior], RecordDict]]:
 
 
 @pytest.mark.parametrize("fault", bad_replies())
-def test_an_unusable_reply_is_left_out_and_counted(fault):
+def test_an_unusable_reply_is_left_out_and_counted(fault: str) -> None:
     def sometimes(task: TrainTask, received: Posterior) -> RecordDict:
         if task.partition_id == 2:
             return bad_replies()[fault](received)
@@ -282,7 +282,7 @@ def test_an_unusable_reply_is_left_out_and_counted(fault):
     np.testing.assert_allclose(pooled.mean, expected, rtol=1e-6)
 
 
-def test_a_round_without_any_update_stops_the_run():
+def test_a_round_without_any_update_stops_the_run() -> None:
     def raises(task: TrainTask, received: Posterior) -> RecordDict:
         raise RuntimeError("no")
 
@@ -304,14 +304,14 @@ class Late(SerialGrid):
         return list(super().get_node_ids())[: self.looks // 2]
 
 
-def test_the_first_round_waits_for_all_nodes():
+def test_the_first_round_waits_for_all_nodes() -> None:
     """Flower samples the nodes registered so far: 94 of 100 seen."""
     federation = discover(make_grid(make_app(), 5, Late), clients=0, timeout=30.0, poll=0.001)
     assert list(federation.nodes) == [0, 1, 2, 3, 4]
     assert [federation.partition_of(node) for node in federation.nodes.values()] == [0, 1, 2, 3, 4]
 
 
-def test_missing_nodes_end_the_wait():
+def test_missing_nodes_end_the_wait() -> None:
     class Short(SerialGrid):
         def get_node_ids(self) -> Any:
             return list(super().get_node_ids())[:3]
@@ -328,12 +328,12 @@ def test_missing_nodes_end_the_wait():
         (make_app(partition_id=1), 0, "all have partition-id 1"),
     ],
 )
-def test_nodes_that_do_not_fit_are_refused(app, clients, message):
+def test_nodes_that_do_not_fit_are_refused(app: Any, clients: int, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         discover(make_grid(app, 4), clients=clients, timeout=0.2)
 
 
-def test_a_runs_settings_reach_its_strategy():
+def test_a_runs_settings_reach_its_strategy() -> None:
     values = {
         "clients": 3,
         "max-examples": 77,

@@ -1,6 +1,7 @@
 """What a private run refuses, and how its ε and its budget are reckoned."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ BY_SERVER: dict[str, Any] = {**PRIVATE, "noise-at": "server", "strategy": "aalv"
 MEANS: dict[str, Any] = {"broadcast": "mean", "start": "mean"}
 
 
-def test_what_goes_with_noise_is_taken():
+def test_what_goes_with_noise_is_taken() -> None:
     assert [part.name for part in resolve(PRIVATE).outgoing] == ["clip", "noise"]
     resolve({**PRIVATE, "outgoing": " Clip + noise"})
     # What is made of noised updates is no release more, whatever it is.
@@ -79,12 +80,12 @@ def test_what_goes_with_noise_is_taken():
         ({**PRIVATE, "noise-at": "nodes"}, "noise-at is 'nodes'"),
     ],
 )
-def test_what_would_break_the_guarantee_is_refused(values, said):
+def test_what_would_break_the_guarantee_is_refused(values: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(said)):
         resolve(values)
 
 
-def test_a_plugins_network_with_statistics_of_its_data_is_refused():
+def test_a_plugins_network_with_statistics_of_its_data_is_refused() -> None:
     trained = Parameter("dense/bias", (3,), False, "zeros")
     moving = Parameter("norm/moving_mean", (3,), False, "zeros", trainable=False)
     check_no_moving_statistics(resolve(PRIVATE), Manifest((trained,)))
@@ -95,7 +96,7 @@ def test_a_plugins_network_with_statistics_of_its_data_is_refused():
         check_no_moving_statistics(resolve(EXAMPLES), Manifest((trained, moving)))
 
 
-def test_a_budget_that_no_round_keeps_is_refused_with_what_would_do():
+def test_a_budget_that_no_round_keeps_is_refused_with_what_would_do() -> None:
     values = {**PRIVATE, "epsilon-budget": 2.0, "noise-multiplier": 1.0, "rounds": 4}
     with pytest.raises(ConfigurationError, match="epsilon-budget is 2, and one round") as refused:
         check_privacy(resolve(values))
@@ -106,7 +107,7 @@ def test_a_budget_that_no_round_keeps_is_refused_with_what_would_do():
         check_privacy(resolve({**values, "noise-multiplier": needed * 1.0001}))
 
 
-def test_an_absent_accountant_is_told(monkeypatch):
+def test_an_absent_accountant_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     check_privacy(resolve({"model": "mlp"}))
     with pytest.raises(ConfigurationError, match=r"install bfl\[privacy\]"):
@@ -127,7 +128,7 @@ def account_of(part: Any, asked: Any, ledger: Ledger, epochs: int = 1) -> Privac
     )
 
 
-def test_a_round_counts_for_those_whom_it_asks():
+def test_a_round_counts_for_those_whom_it_asks() -> None:
     """2 of 8 clients a round: who is asked most often decides, and nothing is amplified."""
     sampling = samplings.create("random", {"fraction-train": 0.25})
     asked = [i for number in range(1, 21) for i in sampling.sample(3, number, 8)]
@@ -147,7 +148,7 @@ def test_a_round_counts_for_those_whom_it_asks():
     assert reckoned.told(21) == ""
 
 
-def test_the_budget_ends_a_run_before_the_round_that_would_exceed_it():
+def test_the_budget_ends_a_run_before_the_round_that_would_exceed_it() -> None:
     budget = gaussian_epsilon(2.0, 3, 1e-5) + 1e-9
     reckoned = account(Ledger(None), budget, fraction=1.0)
     assert [reckoned.begin(number) for number in (1, 2, 3, 4)] == [True, True, True, False]
@@ -157,12 +158,15 @@ def test_the_budget_ends_a_run_before_the_round_that_would_exceed_it():
 
 
 @pytest.mark.parametrize(("anew", "releases"), [(False, 3), (True, 4)])
-def test_a_round_that_is_made_again_counts_where_its_noise_is_another(tmp_path, anew, releases):
+def test_a_round_that_is_made_again_counts_where_its_noise_is_another(
+    tmp_path: Path, anew: bool, releases: int
+) -> None:
     """Killed in round 3, after two are over: a seed gives round 3 the noise that it had."""
     configuration = resolve({**PRIVATE, "rounds": 9})
 
     def begun(finished: int) -> PrivacyAccount:
         found = privacy_account(configuration, 4, tmp_path, finished, anew=anew)
+        assert found is not None
         assert found.begin(finished + 1)
         return found
 
@@ -177,7 +181,7 @@ def dp_sgd(**values: Any) -> DifferentiallyPrivateSgd:
     return DifferentiallyPrivateSgd(**values)
 
 
-def test_each_step_of_the_client_that_makes_most_counts():
+def test_each_step_of_the_client_that_makes_most_counts() -> None:
     """A round of 3 epochs at q = 0.2 has 15 steps; client 1 is asked in every other round."""
     part = dp_sgd(example_sampling_rate=0.2, example_noise_multiplier=1.5)
     reckoned = account_of(part, lambda n: [0, 1] if n % 2 else [0], Ledger(None), epochs=3)
@@ -186,7 +190,7 @@ def test_each_step_of_the_client_that_makes_most_counts():
     assert reckoned.epsilons() == {"example-epsilon": sampled_gaussian_epsilon(1.5, 0.2, 45, 1e-5)}
 
 
-def test_epochs_are_those_of_the_workload_and_both_units_have_an_account(tmp_path):
+def test_epochs_are_those_of_the_workload_and_both_units_have_an_account(tmp_path: Path) -> None:
     configuration = resolve(
         {
             **PRIVATE,
@@ -205,13 +209,14 @@ def test_epochs_are_those_of_the_workload_and_both_units_have_an_account(tmp_pat
     steps = max(2 * sum(of_client) for of_client in epochs)
     assert len({tuple(of_client) for of_client in epochs}) > 1
     found = privacy_account(configuration, 4, tmp_path, 2, anew=False)
+    assert found is not None
     assert found.epsilons() == {
         "epsilon": gaussian_epsilon(1.5, 2, 1e-5),
         "example-epsilon": sampled_gaussian_epsilon(1.0, 0.5, steps, 1e-5),
     }
 
 
-def test_the_budget_of_examples_ends_a_run_as_well():
+def test_the_budget_of_examples_ends_a_run_as_well() -> None:
     budget = sampled_gaussian_epsilon(1.0, 0.1, 30, 1e-5) + 1e-9
     part = dp_sgd(example_epsilon_budget=budget)
     reckoned = account_of(part, lambda number: [0], Ledger(None))
@@ -221,7 +226,7 @@ def test_the_budget_of_examples_ends_a_run_as_well():
     with pytest.raises(ConfigurationError, match="example-epsilon-budget is 1, and one") as refused:
         check_privacy(resolve({**values, "example-noise-multiplier": 0.7}))
     for rounds in (1, 3):
-        needed = dp_sgd().mechanism().multiplier_for(1.0, 20 * rounds)
+        needed = dp_sgd().mechanism().multiplier_for(1.0, 20 * rounds)  # type: ignore[union-attr]
         assert f"{needed:.4g}" in str(refused.value)
         check_privacy(resolve({**values, "example-noise-multiplier": needed * 1.0001}))
 
@@ -249,12 +254,12 @@ def test_the_budget_of_examples_ends_a_run_as_well():
         ({"example-epsilon-budget": 0.0}, "example-epsilon-budget is 0.0"),
     ],
 )
-def test_what_would_tell_of_single_examples_is_refused(values, said):
+def test_what_would_tell_of_single_examples_is_refused(values: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(said)):
         resolve({**EXAMPLES, **values})
 
 
-def test_a_gradient_over_all_examples_is_excluded_also_where_nothing_is_sent():
+def test_a_gradient_over_all_examples_is_excluded_also_where_nothing_is_sent() -> None:
     """A correction that keeps such a gradient would move the next round's weights by it."""
 
     class Kept(NoCorrection):
@@ -269,7 +274,7 @@ def test_a_gradient_over_all_examples_is_excluded_also_where_nothing_is_sent():
     assert "full-gradient" not in corrections.create("none").has()
 
 
-def test_what_goes_with_private_examples_is_taken():
+def test_what_goes_with_private_examples_is_taken() -> None:
     """All inferences by gradients, all rules, any weighting, and what only post-processes."""
     for inference in set(inferences.names()) - {"ivon"}:
         resolve({**EXAMPLES, "inference": inference, "strategy": "nwa"})
@@ -288,7 +293,7 @@ def federation(private: bool, *configs: dict[str, Any]) -> Federation:
     return discover(grid, 0, timeout=10.0, poll=0.001, private=private)
 
 
-def test_nodes_with_data_of_their_own_do_not_say_how_much():
+def test_nodes_with_data_of_their_own_do_not_say_how_much() -> None:
     own: dict[str, Any] = {"dataset": "digits"}
     assert set(federation(False, own, own).own_examples.values()) == {1437}
     assert set(federation(True, own, own).own_examples.values()) == {1}
@@ -296,7 +301,7 @@ def test_nodes_with_data_of_their_own_do_not_say_how_much():
     assert set(federation(True, {}, {}).own_examples.values()) == {0}
 
 
-def test_whose_noise_is_drawn_anew_is_known():
+def test_whose_noise_is_drawn_anew_is_known() -> None:
     simulated = {"simulation": True}
     assert federation(True, {}, {}).noise_anew
     assert federation(True, simulated, {}).noise_anew

@@ -1,5 +1,6 @@
 """What a run refuses once it knows its nodes, before the first round."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def federation(*configs: dict[str, Any]) -> Federation:
 ALLOWS: dict[str, Any] = {"allow-attack": True}
 
 
-def test_hostile_clients_need_nodes_that_allow_them():
+def test_hostile_clients_need_nodes_that_allow_them() -> None:
     nodes = federation(ALLOWS, {}, {})
     with pytest.raises(
         ConfigurationError, match=rf"which partition 1 \(node {FIRST_ID + 1}\) will"
@@ -48,7 +49,7 @@ def test_hostile_clients_need_nodes_that_allow_them():
     refuse_attackers(resolve(HOSTILE), federation({"simulation": True}, {"simulation": True}))
 
 
-def test_a_refused_run_leaves_nothing(tmp_path, tensorflow):
+def test_a_refused_run_leaves_nothing(tmp_path: Path, tensorflow: Any) -> None:
     grid = DeploymentGrid(app, range(2), 2)
     values = {**HOSTILE, "model": "mlp", "output-dir": str(tmp_path), "name": "run"}
     with pytest.raises(ConfigurationError, match="attack is 'noise' with attackers = 2"):
@@ -67,7 +68,9 @@ def test_a_refused_run_leaves_nothing(tmp_path, tensorflow):
         ({}, ""),
     ],
 )
-def test_personal_models_that_nobody_judges_are_said_first(changes, said, monkeypatch):
+def test_personal_models_that_nobody_judges_are_said_first(
+    changes: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines: list[str] = []
 
     def enough(*_: Any) -> None:
@@ -85,7 +88,7 @@ def test_personal_models_that_nobody_judges_are_said_first(changes, said, monkey
 
 
 @pytest.mark.slow
-def test_a_run_holds_its_clients_to_the_networks_minima(tmp_path, tensorflow):
+def test_a_run_holds_its_clients_to_the_networks_minima(tmp_path: Path, tensorflow: Any) -> None:
     def reply(task: TrainTask, received: Posterior) -> RecordDict:
         point = -received.point if task.partition_id == 1 else received.point
         sent = Posterior(received.mean, received.variance, point)
@@ -112,7 +115,7 @@ def test_a_run_holds_its_clients_to_the_networks_minima(tmp_path, tensorflow):
 AGAIN = "begin it again"
 
 
-def test_states_that_end_with_flowers_run():
+def test_states_that_end_with_flowers_run() -> None:
     keep, reset = resolve({"optimizer-state": "keep"}), resolve({})
     with_states = federation({"state-dir": "/a"}, {"simulation": True})
     without = federation({"state-dir": "/a"}, {})
@@ -131,7 +134,12 @@ def test_states_that_end_with_flowers_run():
 
 
 @pytest.mark.parametrize("missing", ["the run's", "its own"])
-def test_a_node_without_the_data_is_refused_at_once(missing, tmp_path, monkeypatch, capsys):
+def test_a_node_without_the_data_is_refused_at_once(
+    missing: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """By its partition, before it fails in each round; the other has them, in its own folder."""
     monkeypatch.setattr("bfl.data.datasets.named.library_installed", lambda: False)
     monkeypatch.setattr("bfl.data.datasets.named.load_from_hub", without_network)
@@ -164,7 +172,9 @@ def without_network(*_: object) -> None:
 
 
 @pytest.mark.parametrize("simulated", [True, False])
-def test_a_node_whose_labels_are_none_of_the_runs_is_refused_at_once(simulated, tmp_path, capsys):
+def test_a_node_whose_labels_are_none_of_the_runs_is_refused_at_once(
+    simulated: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Before anything is trained, and whatever a step would have drawn."""
     labels, words = np.arange(40) % 10, []
     for name in ("sound", "wrong"):
@@ -190,7 +200,9 @@ def test_a_node_whose_labels_are_none_of_the_runs_is_refused_at_once(simulated, 
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_run_is_not_gone_on_with_by_another_partition(tmp_path, monkeypatch):
+def test_a_run_is_not_gone_on_with_by_another_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As of a version that divides the images in another way; the folder stays as it was."""
     manifest = Manifest((Parameter("dense/kernel", (2,), True, "he-normal"),))
     posterior = Posterior(np.zeros(2), np.ones(2), np.zeros(0))

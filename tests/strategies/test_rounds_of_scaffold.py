@@ -65,7 +65,9 @@ def distances(rounds: list[Round]) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("faults", "option"), [(no_faults, "I"), (one_is_lost, "II")])
-def test_it_reaches_the_exact_optimum_with_half_of_the_clients(faults, option, tmp_path):
+def test_it_reaches_the_exact_optimum_with_half_of_the_clients(
+    faults: Faults, option: str, tmp_path: Path
+) -> None:
     rounds = run(tmp_path, ROUNDS, faults, strategy="scaffold", scaffold_option=option)
     asked = 2 * ROUNDS
     pooled = sum(len(done.clients) for done in rounds)
@@ -75,6 +77,6 @@ def test_it_reaches_the_exact_optimum_with_half_of_the_clients(faults, option, t
         np.testing.assert_allclose(server, 0.0, atol=1e-4)  # the gradients there sum to 0
 
 
-def test_averaging_does_not(tmp_path):
+def test_averaging_does_not(tmp_path: Path) -> None:
     """Nor does it come to rest: its fixed point depends on who takes part."""
     assert distances(run(tmp_path, ROUNDS // 2, strategy="fedavg"))[-20:].min() > 0.1

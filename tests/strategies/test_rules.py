@@ -19,7 +19,7 @@ WRITTEN = [
 
 
 @pytest.mark.parametrize("written", WRITTEN, ids=lambda cls: cls.__name__)
-def test_a_written_class_is_that_of_a_registered_rule(written):
+def test_a_written_class_is_that_of_a_registered_rule(written: type[PosteriorPooling]) -> None:
     rule = written.rule_class
     assert rule in pooling_rules.classes()
     assert f"{written.__name__}Rule" == rule.__name__
@@ -29,15 +29,15 @@ def test_a_written_class_is_that_of_a_registered_rule(written):
 
 
 @pytest.mark.of_bfls_own
-def test_every_rule_of_bfls_own_has_a_written_class():
+def test_every_rule_of_bfls_own_has_a_written_class() -> None:
     """Rules from elsewhere get theirs when they are asked for."""
     own = {rule for rule in pooling_rules.classes() if rule.__module__.startswith(f"{OWN}.")}
     written = {cls.rule_class for cls in WRITTEN}
     assert written == own, "strategies/rules.py has a class for each rule of bfl's own"
 
 
-def test_a_rule_from_elsewhere_has_a_class_as_well():
-    class Elsewhere(pooling_rules.get("conflation")):
+def test_a_rule_from_elsewhere_has_a_class_as_well() -> None:
+    class Elsewhere(pooling_rules.get("conflation")):  # type: ignore[misc]
         """Of the user's own."""
 
     made = strategies.strategy_class(Elsewhere)

@@ -43,7 +43,7 @@ def rounds_of(rule: Any, rounds: int = ROUNDS, **settings: Any) -> list[Round]:
     return seen
 
 
-def test_variance_that_is_divided_in_every_round_ends_at_the_floor():
+def test_variance_that_is_divided_in_every_round_ends_at_the_floor() -> None:
     """The weighted sum divides by 4: from 1 to under ε² in 24 rounds, and on."""
     rounds = rounds_of(strategies.WeightedSumOfNormals.rule_class)
     fractions = [finished.metrics[FRACTION_AT_FLOOR] for finished in rounds]
@@ -62,7 +62,7 @@ def test_variance_that_is_divided_in_every_round_ends_at_the_floor():
 
 
 @pytest.mark.parametrize("rule", GAUSSIAN_RULES, ids=lambda rule: rule.name)
-def test_the_next_round_takes_the_floored_posterior_for_the_previous_one(rule):
+def test_the_next_round_takes_the_floored_posterior_for_the_previous_one(rule: Any) -> None:
     """What a rule compares clients with is what they have received: each round is one of its own.
 
     Distributed weight consolidation takes the previous precision off K − 1 times; had it the one
@@ -81,7 +81,7 @@ def test_the_next_round_takes_the_floored_posterior_for_the_previous_one(rule):
         posterior = finished.posterior
 
 
-def test_consolidation_of_what_nobody_has_changed_stays_at_the_floor():
+def test_consolidation_of_what_nobody_has_changed_stays_at_the_floor() -> None:
     cls = strategies.DistributedWeightConsolidation
     rounds = rounds_of(cls.rule_class, rounds=3, scale_floor=0.05)
     for finished in rounds:
@@ -91,7 +91,7 @@ def test_consolidation_of_what_nobody_has_changed_stays_at_the_floor():
         assert finished.metrics["negative-precision-fraction"] == 0
 
 
-def test_points_have_no_fraction():
+def test_points_have_no_fraction() -> None:
     points = Posterior(np.zeros(0, np.float32), np.zeros(0, np.float32), np.ones(3, np.float32))
     seen: list[Round] = []
     strategy = strategies.NaiveWeightedAveraging(
@@ -103,7 +103,9 @@ def test_points_have_no_fraction():
 
 
 @pytest.mark.slow
-def test_a_run_that_has_collapsed_says_so_once_and_keeps_it(tmp_path, capsys):
+def test_a_run_that_has_collapsed_says_so_once_and_keeps_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """From σ = 1e-5 the weighted sum falls below the floor at once; a wide one does not."""
     from bfl.engine.flower import FlowerApp, run_serially
 

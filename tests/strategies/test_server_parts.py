@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,13 +13,13 @@ from small_federation import make_app, make_grid
 import strategies.options
 import strategies.preflight
 from bfl.aggregation.client_models import ClientModels
-from bfl.aggregation.refinements import refinements
+from bfl.aggregation.refinements import Refinement, refinements
 from bfl.aggregation.samplers import GaussianSampler, samplers
 from bfl.aggregation.server import RoundContext, UsesServer
 from bfl.configuration import resolve
 from bfl.data.datasets.server_data import ServerData
 from bfl.errors import ConfigurationError, RunError
-from bfl.evaluation.predictives import predictives
+from bfl.evaluation.predictives import Predictive, predictives
 from bfl.federation.wire import posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies import NaiveWeightedAveraging
@@ -47,7 +48,9 @@ def round_context(server_round: int = 1, seed: int = 0) -> RoundContext:
 
 
 @pytest.mark.parametrize("refinement", refinements.classes(), ids=lambda cls: cls.name)
-def test_a_refinement_gives_the_same_posterior_for_the_same_round(refinement):
+def test_a_refinement_gives_the_same_posterior_for_the_same_round(
+    refinement: type[Refinement],
+) -> None:
     first, second = (refinement().refine(round_context()) for _ in range(2))
     assert first.posterior.digest() == second.posterior.digest()
     assert first.metrics == second.metrics
@@ -59,7 +62,7 @@ def test_a_refinement_gives_the_same_posterior_for_the_same_round(refinement):
 
 
 @pytest.mark.parametrize("refinement", refinements.classes(), ids=lambda cls: cls.name)
-def test_a_refinement_declares_what_it_moves_and_needs(refinement):
+def test_a_refinement_declares_what_it_moves_and_needs(refinement: type[Refinement]) -> None:
     made, context = refinement(), round_context()
     before = copy.deepcopy((context.pooled, context.previous))
     moved = made.refine(context).posterior.digest() != context.pooled.digest()
@@ -74,7 +77,7 @@ def test_a_refinement_declares_what_it_moves_and_needs(refinement):
 
 
 @pytest.mark.parametrize("predictive", predictives.classes(), ids=lambda cls: cls.name)
-def test_a_predictive_has_the_same_models_from_what_it_keeps(predictive):
+def test_a_predictive_has_the_same_models_from_what_it_keeps(predictive: type[Predictive]) -> None:
     made = predictive()
     context = round_context()
     kept = made.keep(context if made.needs_models else replace(context, clients=None))
@@ -91,7 +94,7 @@ def test_a_predictive_has_the_same_models_from_what_it_keeps(predictive):
 
 
 @pytest.mark.parametrize("predictive", predictives.classes(), ids=lambda cls: cls.name)
-def test_a_predictives_models_have_the_networks_sizes(predictive):
+def test_a_predictives_models_have_the_networks_sizes(predictive: type[Predictive]) -> None:
     made, context = predictive(), round_context()
     found = made.models(
         made.keep(context), sampler=context.sampler, manifest=None, seed=0, server_round=1
@@ -101,7 +104,7 @@ def test_a_predictives_models_have_the_networks_sizes(predictive):
         assert np.isfinite(member.values).all()
 
 
-def test_models_that_nobody_has_asked_for_are_not_there():
+def test_models_that_nobody_has_asked_for_are_not_there() -> None:
     with pytest.raises(RunError, match="has to need them"):
         _ = replace(round_context(), clients=None).models
 
@@ -111,12 +114,12 @@ def start(**given: Any) -> None:
     strategy.start(make_grid(make_app()), posterior_to_arrays(posterior(0)), num_rounds=1)
 
 
-def test_a_strategy_without_a_server_refuses_to_distil():
+def test_a_strategy_without_a_server_refuses_to_distil() -> None:
     with pytest.raises(ConfigurationError, match="images and a network of the server's own"):
         start(refinement="distillation")
 
 
-def test_a_strategy_without_a_server_refuses_to_weigh_by_accuracy():
+def test_a_strategy_without_a_server_refuses_to_weigh_by_accuracy() -> None:
     with pytest.raises(ConfigurationError, match="weighting 'accuracy' needs images and a network"):
         start(weighting="abavg")
     start(weighting="abavg", server=NumpyServer(D + P))
@@ -132,7 +135,7 @@ class Asking(GaussianSampler, UsesServer):
         raise ConfigurationError("these data do not serve")
 
 
-def test_a_part_of_any_kind_that_asks_the_server_is_held_to_it():
+def test_a_part_of_any_kind_that_asks_the_server_is_held_to_it() -> None:
     method = replace(Method.of(resolve({})), sampler=Asking())
     with pytest.raises(ConfigurationError, match="sampler 'asking' needs images and a network of"):
         strategies.preflight.check_server_side(method, None)
@@ -143,7 +146,9 @@ def test_a_part_of_any_kind_that_asks_the_server_is_held_to_it():
 @pytest.mark.parametrize(
     ("kind", "name", "copies"), [("refinement", "distillation", 1), ("predictive", "ensemble", 3)]
 )
-def test_models_that_do_not_fit_in_memory_are_refused(kind, name, copies, monkeypatch):
+def test_models_that_do_not_fit_in_memory_are_refused(
+    kind: str, name: str, copies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """4 clients of 10 values of 4 bytes, and 8 vectors of 6 values of 8 bytes beside them.
 
     What is kept of a round for its ensemble to be judged is a copy of all models, and that of the
@@ -161,8 +166,8 @@ def test_models_that_do_not_fit_in_memory_are_refused(kind, name, copies, monkey
 
 @pytest.mark.parametrize(("predictive", "copies"), [("posterior", 3), ("ensemble", 5)])
 def test_models_that_do_not_fit_while_a_round_is_kept_are_refused(
-    predictive, copies, monkeypatch, tmp_path
-):
+    predictive: str, copies: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Beside what was sent, in arrays and in a file; the latter with those of the round before."""
     given: dict[str, Any] = {"refinement": "distillation", "predictive": predictive}
     given |= {"server": NumpyServer(D + P), "run": RunSupport(folder=str(tmp_path))}
@@ -174,7 +179,7 @@ def test_models_that_do_not_fit_while_a_round_is_kept_are_refused(
     start(**given)
 
 
-def test_the_memory_that_is_free_is_known_here():
+def test_the_memory_that_is_free_is_known_here() -> None:
     from bfl.engine.resources import available_memory
 
     assert 1e6 < available_memory() < 1e15

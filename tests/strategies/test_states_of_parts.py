@@ -46,7 +46,7 @@ def method(*parts: TwoSidedPart) -> Method:
     return replace(Method.of(resolve({"strategy": "nwa"}, check_data=False)), parts=parts)
 
 
-def test_a_state_that_begins_empty_is_folded_in_every_round():
+def test_a_state_that_begins_empty_is_folded_in_every_round() -> None:
     made = method(Counter(), Nothing())
     state = ServerState.first(BEGUN, 4, made.begin(BEGUN, 4))
     assert not state.parts
@@ -60,7 +60,7 @@ def test_a_state_that_begins_empty_is_folded_in_every_round():
 
 
 @pytest.mark.parametrize("given", ["a.b", "a b", "a/b", "."])
-def test_a_state_has_a_name_that_can_be_told_from_its_arrays(given):
+def test_a_state_has_a_name_that_can_be_told_from_its_arrays(given: str) -> None:
     """'a.b' with the array 'c' would be 'a' with the array 'b.c' after a resume."""
     with pytest.raises(ValueError, match=r"state_name of Dotted is .* for instance '(a-b|state)'"):
 
@@ -68,6 +68,6 @@ def test_a_state_has_a_name_that_can_be_told_from_its_arrays(given):
             state_name: ClassVar[str] = given
 
 
-def test_a_state_without_a_name_is_refused():
+def test_a_state_without_a_name_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="part 'nameless' keeps sum on the server and has"):
         method(Nameless()).begin(BEGUN, 4)

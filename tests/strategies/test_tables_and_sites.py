@@ -31,7 +31,7 @@ def values(tmp_path: Path) -> dict[str, Any]:
     }
 
 
-def test_clients_have_their_sites_rows_to_train_and_to_test(values):
+def test_clients_have_their_sites_rows_to_train_and_to_test(values: dict[str, Any]) -> None:
     configuration = resolve(values)
     check_before_start(configuration, 3)
     dataset = cached_dataset(values["dataset"], "", configuration.keys.reading)
@@ -59,7 +59,9 @@ def test_clients_have_their_sites_rows_to_train_and_to_test(values):
         ({"target": "lable"}, "did you mean 'label'"),
     ],
 )
-def test_what_does_not_go_with_a_table_is_refused(values, changes, said):
+def test_what_does_not_go_with_a_table_is_refused(
+    values: dict[str, Any], changes: dict[str, Any], said: str
+) -> None:
     keys = {**values, **changes}
     with pytest.raises(BflError, match=said) as error:
         check_before_start(resolve(keys), keys.get("clients", 3))

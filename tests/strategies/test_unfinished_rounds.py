@@ -76,7 +76,7 @@ LABELS: dict[str, Any] = {"refinement": Distillation(distillation_targets="label
     [RUN, {**RUN, "run_key": ""}, {**RUN, **LABELS}],
     ids=["a run", "an app of one's own", "no models to keep"],
 )
-def test_the_run_that_was_killed_goes_on_with_it(run, tmp_path):
+def test_the_run_that_was_killed_goes_on_with_it(run: dict[str, Any], tmp_path: Path) -> None:
     _, expected = play(tmp_path / "whole", **run)
     with pytest.raises(KilledError):
         play(tmp_path / "killed", Killed(), **run)
@@ -96,7 +96,7 @@ def test_the_run_that_was_killed_goes_on_with_it(run, tmp_path):
     ],
     ids=["key", "configuration", "seed", "method", "posterior"],
 )
-def test_another_run_does_not(other, tmp_path):
+def test_another_run_does_not(other: dict[str, Any], tmp_path: Path) -> None:
     left = {**RUN, **({"run_key": ""} if "configuration" in other else {})}
     with pytest.raises(KilledError):
         play(tmp_path / "run", Killed(), **left)
@@ -106,7 +106,7 @@ def test_another_run_does_not(other, tmp_path):
     assert posterior.digest() == play(tmp_path / "whole", **{**left, **other})[1].digest()
 
 
-def test_nothing_of_it_stays_when_the_run_is_over(tmp_path):
+def test_nothing_of_it_stays_when_the_run_is_over(tmp_path: Path) -> None:
     """Each client's posterior of the last round is nobody's business afterwards."""
     play(tmp_path, **RUN)
     assert not (tmp_path / UNFINISHED).exists()

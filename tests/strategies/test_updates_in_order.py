@@ -36,13 +36,13 @@ def out(partition_ids: list[int], replies: Iterable[Message]) -> Iterator[Client
     return in_order(replies, partition_ids, lambda node: node - 100, checked)
 
 
-def test_any_order_of_arrival_gives_the_order_of_partitions():
+def test_any_order_of_arrival_gives_the_order_of_partitions() -> None:
     for order in permutations([1, 3, 4, 7]):
         found = out([1, 3, 4, 7], (reply(100 + p) for p in order))
         assert [u.partition_id for u in found] == [1, 3, 4, 7]
 
 
-def test_updates_come_out_as_soon_as_their_turn_comes():
+def test_updates_come_out_as_soon_as_their_turn_comes() -> None:
     heard: list[int] = []
 
     def replies() -> Iterator[Message]:
@@ -54,7 +54,7 @@ def test_updates_come_out_as_soon_as_their_turn_comes():
     assert found == [(0, 3), (1, 3), (2, 3), (3, 4), (4, 6), (5, 6)]
 
 
-def test_clients_without_an_update_hold_nobody_up():
+def test_clients_without_an_update_hold_nobody_up() -> None:
     heard: list[int] = []
 
     def replies() -> Iterator[Message]:
@@ -66,13 +66,13 @@ def test_clients_without_an_update_hold_nobody_up():
     assert found == [(1, 2), (3, 4)]
 
 
-def test_those_that_are_never_heard_of_are_left_out():
+def test_those_that_are_never_heard_of_are_left_out() -> None:
     found = out([0, 1, 2, 3], [reply(103), reply(101)])
     assert [u.partition_id for u in found] == [1, 3]
 
 
 @pytest.mark.usefixtures("quick_collections")
-def test_whoever_takes_an_update_is_the_only_one_to_hold_it():
+def test_whoever_takes_an_update_is_the_only_one_to_hold_it() -> None:
     alive: list[weakref.ref[Any]] = []
 
     def replies() -> Iterator[Message]:

@@ -71,14 +71,16 @@ def validations(monkeypatch: pytest.MonkeyPatch, folder: Path, **more: Any) -> V
     process._resolved.cache_clear()
     values = {**GIVEN, "output-dir": str(folder), **more}
     run = new_run(values)
-    grid = SerialGrid(on_client, CLIENTS, run, values)
+    grid = SerialGrid(on_client, CLIENTS, run, values)  # type: ignore[arg-type]
     server_app.app(grid=grid, context=new_context(run.run_id, values))
     assert len(RunFolder(folder / "run").rounds()) == ROUNDS
     return found
 
 
 @pytest.mark.parametrize("exchange", ["direct", "masked"])
-def test_each_side_validates_the_configuration_once(exchange, monkeypatch, tmp_path):
+def test_each_side_validates_the_configuration_once(
+    exchange: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Nobody does so in each round or for each client, of whom one process plays all here."""
     found = validations(monkeypatch, tmp_path, exchange=exchange, **{"fraction-train": 1.0})
     assert found.keys == {"server": 1, "clients": 1}

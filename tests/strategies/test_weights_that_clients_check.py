@@ -51,7 +51,7 @@ def start(nodes: MaskedNodes, weighting: Any, configuration: str) -> None:
     strategy.start(grid, posterior_to_arrays(START), num_rounds=1, timeout=1.0)
 
 
-def test_clients_are_sent_the_weighting_that_their_weights_are_made_by():
+def test_clients_are_sent_the_weighting_that_their_weights_are_made_by() -> None:
     nodes = MaskedNodes()
     with pytest.raises(ConfigurationError) as caught:
         start(nodes, "equal", values(exchange="masked"))
@@ -62,7 +62,7 @@ def test_clients_are_sent_the_weighting_that_their_weights_are_made_by():
     assert [kind for kind, _ in nodes.stages].count("train") == len(SIZES)
 
 
-def test_a_client_must_find_its_weight_without_the_others_numbers():
+def test_a_client_must_find_its_weight_without_the_others_numbers() -> None:
     nodes = MaskedNodes()
     with pytest.raises(ConfigurationError) as caught:
         start(nodes, Shares(), "{}")
@@ -70,7 +70,7 @@ def test_a_client_must_find_its_weight_without_the_others_numbers():
     assert not nodes.stages
 
 
-def test_a_client_refuses_a_wrong_weight_before_it_trains():
+def test_a_client_refuses_a_wrong_weight_before_it_trains() -> None:
     """It has not even looked for the posterior, of which there is none here."""
     given = json.dumps({"dataset": "digits", "exchange": "masked"})
     config = TrainTask(1, 1, given, 10, np.arange(10)).to_config()
@@ -91,7 +91,7 @@ def test_a_client_refuses_a_wrong_weight_before_it_trains():
 
 
 @pytest.mark.parametrize("bound", [None, 0.5, 1.0])
-def test_a_client_whose_update_would_be_nearly_the_whole_sum_sends_nothing(bound):
+def test_a_client_whose_update_would_be_nearly_the_whole_sum_sends_nothing(bound: Any) -> None:
     """Where its node bounds its weight: nothing lies here, the clients are that unequal."""
     sizes, warnings, rounds = (5, 8, 6, 3000), list[str](), list[Round]()
     grid = make_grid(MaskedNodes(sizes=sizes).app(), len(sizes))
@@ -115,14 +115,14 @@ def test_a_client_whose_update_would_be_nearly_the_whole_sum_sends_nothing(bound
 
 
 @pytest.mark.parametrize("bound", [0, 1.5, True, "0.5", float("nan")])
-def test_a_node_says_what_its_greatest_weight_may_be(bound):
+def test_a_node_says_what_its_greatest_weight_may_be(bound: Any) -> None:
     config = {"partition-id": 0, "num-partitions": 3, "greatest-weight": bound}
     context = Context(run_id=1, node_id=1, node_config=config, state=RecordDict(), run_config={})
     with pytest.raises(ConfigurationError, match=r"greatest-weight is .*; allowed: "):
         Node.of(context)
 
 
-def test_whoever_adds_up_checks_weights():
+def test_whoever_adds_up_checks_weights() -> None:
     class Added(Exchange):
         """Sums that are not those of ``masked``."""
 

@@ -1,5 +1,6 @@
 """What of a run's configuration and files the server tells its clients."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from strategies.application.run_context import make_strategy
 from strategies.course import RunSupport
 
 
-def test_no_file_of_the_server_is_named_in_a_task(tmp_path):
+def test_no_file_of_the_server_is_named_in_a_task(tmp_path: Path) -> None:
     """Nor, to nodes that nobody simulates, the run's folder."""
     sent = []
 
@@ -53,8 +54,8 @@ def test_no_file_of_the_server_is_named_in_a_task(tmp_path):
 
 @pytest.mark.parametrize("exchange", ["direct", "masked"])
 def test_where_the_runs_data_lie_is_told_to_nodes_alone_that_look_there(
-    exchange, tmp_path, monkeypatch
-):
+    exchange: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither before the first round nor in it, nor to a node with data of its own."""
     server = tmp_path / "secret-folder"
     server.mkdir()
@@ -77,7 +78,7 @@ def test_where_the_runs_data_lie_is_told_to_nodes_alone_that_look_there(
         """Make a run; return which nodes are told where the server's files are."""
         sent.clear()
         asked.clear()
-        grid = DeploymentGrid(on_client, [], len(nodes))
+        grid = DeploymentGrid(on_client, [], len(nodes))  # type: ignore[arg-type]
         for partition_id, config in enumerate(nodes):
             grid.start(partition_id, **config)
         values = {
@@ -104,7 +105,7 @@ def test_where_the_runs_data_lie_is_told_to_nodes_alone_that_look_there(
     assert told(has_own, has_own, looks, both) == [False, False, True, False]
 
 
-def test_runs_that_differ_in_what_tempers_an_objective_begin_alike():
+def test_runs_that_differ_in_what_tempers_an_objective_begin_alike() -> None:
     plain, tempered = (
         configuration_of_pretraining(resolve(given, check_data=False))
         for given in ({}, {"temperature": 0.1, "local-lr-decay": 0.5})

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ def negative(task: TrainTask, received: Posterior) -> RecordDict:
     return reply_content(posterior, {"num-examples": 5})
 
 
-def test_a_negative_moving_variance_is_refused_with_its_name():
+def test_a_negative_moving_variance_is_refused_with_its_name() -> None:
     pooled, rounds, told = play(negative, manifest=MANIFEST, rounds=2)
     assert [r.metrics["refused"] for r in rounds] == [1, 1]
     assert told[0] == (
@@ -70,7 +71,9 @@ def test_a_negative_moving_variance_is_refused_with_its_name():
     assert pooled.point.tolist() == [-1.0, 1.0, 0.0]  # 0, where a channel is silent, is sound
 
 
-def test_what_pooling_makes_of_point_parameters_is_checked_too(monkeypatch):
+def test_what_pooling_makes_of_point_parameters_is_checked_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def careless(*given: Any, **named: Any) -> Any:
         pooled = pool_updates(*given, **named)
         pooled.posterior.point[1] = -1.0
@@ -82,7 +85,7 @@ def test_what_pooling_makes_of_point_parameters_is_checked_too(monkeypatch):
         strategy.start(make_grid(make_app()), posterior_to_arrays(START), num_rounds=1)
 
 
-def test_a_run_does_not_begin_with_a_negative_one():
+def test_a_run_does_not_begin_with_a_negative_one() -> None:
     strategy = strategies.Conflation(manifest=MANIFEST)
     wrong = posterior_to_arrays(Posterior(START.mean, START.variance, -START.point))
     with pytest.raises(ConfigurationError, match=r"initial_arrays: .*moving_variance"):
@@ -92,8 +95,8 @@ def test_a_run_does_not_begin_with_a_negative_one():
 # A rule's wrong numbers ----------------------------------------------------------------------
 
 
-def test_a_rule_that_gives_no_posterior_ends_the_run():
-    class Wrong(pooling_rules.get("nwa")):
+def test_a_rule_that_gives_no_posterior_ends_the_run() -> None:
+    class Wrong(pooling_rules.get("nwa")):  # type: ignore[misc]
         name = "wrong-rule"
 
         def decode(self, *given: Any) -> Any:
@@ -113,7 +116,7 @@ SERVERS = (
 )
 
 
-def test_a_client_overwrites_nothing(tmp_path):
+def test_a_client_overwrites_nothing(tmp_path: Path) -> None:
     """One that sent ``round``, ``clients``, ``seconds`` and ``accuracy`` had them recorded."""
     from strategies.application.round_recorder import RoundRecorder
 
@@ -137,7 +140,7 @@ def test_a_client_overwrites_nothing(tmp_path):
         def round(self, *given: Any) -> None: ...
 
     folder = RunFolder.create(tmp_path, "run", {}, {})
-    RoundRecorder(folder, Quiet()).record(lied)
+    RoundRecorder(folder, Quiet()).record(lied)  # type: ignore[arg-type]
     [entry] = folder.rounds()
     assert (entry["round"], entry["clients"], entry["client/round"]) == (1, 4, 1e6)
     assert entry["seconds"] < 100
@@ -156,7 +159,7 @@ def test_a_client_overwrites_nothing(tmp_path):
     ],
     ids=["space", "slash", "empty", "long", "many"],
 )
-def test_names_and_numbers_of_metrics_are_limited(metrics, reason):
+def test_names_and_numbers_of_metrics_are_limited(metrics: dict[str, float], reason: str) -> None:
     def talking(task: TrainTask, received: Posterior) -> RecordDict:
         more = metrics if task.partition_id == 1 else {}
         return reply_content(received, {"num-examples": 5, **more})
@@ -166,7 +169,7 @@ def test_names_and_numbers_of_metrics_are_limited(metrics, reason):
     assert f"round 1, client 1: update refused: {reason}" in told[0]
 
 
-def test_what_clients_measure_is_averaged_with_their_examples():
+def test_what_clients_measure_is_averaged_with_their_examples() -> None:
     """Over those that have sent it, whatever the pool's own weights are."""
 
     def measuring(task: TrainTask, received: Posterior) -> RecordDict:
@@ -181,7 +184,7 @@ def test_what_clients_measure_is_averaged_with_their_examples():
 
 
 @pytest.mark.parametrize("absurd", [1.7e308, float("nan")])
-def test_absurd_metrics_are_left_out(absurd, tmp_path):
+def test_absurd_metrics_are_left_out(absurd: float, tmp_path: Path) -> None:
     """Their mean would overflow, and the run's last act, the figures, would fail."""
     from bfl.experiments.results.figures import draw_all
 
@@ -208,7 +211,7 @@ def claims(**said: int) -> Reply:
     return reply
 
 
-def test_what_a_node_has_declared_stays():
+def test_what_a_node_has_declared_stays() -> None:
     _, rounds, told = play(
         claims(client_2=8), weighting="train-size", described={"own_examples": 7}
     )
@@ -217,7 +220,7 @@ def test_what_a_node_has_declared_stays():
     assert "num-examples is 8; this client holds 7" in told[0]
 
 
-def test_a_node_that_takes_anothers_place_is_held_to_its_number():
+def test_a_node_that_takes_anothers_place_is_held_to_its_number() -> None:
     said = {"client_2": 7}
     told: list[str] = []
 
@@ -240,7 +243,7 @@ def test_a_node_that_takes_anothers_place_is_held_to_its_number():
     assert "this client holds 7" in told[0]
 
 
-def test_what_is_not_known_has_a_cap():
+def test_what_is_not_known_has_a_cap() -> None:
     _, rounds, told = play(claims(client_2=101), max_examples=100)
     assert rounds[0].metrics["refused"] == 1
     assert "num-examples is 101; expected 1 to 100, the most that is believed" in told[0]
@@ -248,19 +251,19 @@ def test_what_is_not_known_has_a_cap():
     assert rounds[0].metrics["refused"] == 0
 
 
-def test_what_a_node_declares_has_the_same_cap():
+def test_what_a_node_declares_has_the_same_cap() -> None:
     with pytest.raises(
         ConfigurationError, match=r"partition 0 declares 101 .*at most max-examples, 100"
     ):
         play(described={"own_examples": 101}, max_examples=100)
 
 
-def test_a_part_for_every_client():
+def test_a_part_for_every_client() -> None:
     with pytest.raises(ConfigurationError, match="3 parts and the federation 4 clients"):
         play(partition=[np.arange(5)] * 3)
 
 
-def test_a_client_without_an_example_is_not_one_of_unknown_size():
+def test_a_client_without_an_example_is_not_one_of_unknown_size() -> None:
     """It was believed to hold what it claimed."""
     told: list[int] = []
 
@@ -278,7 +281,7 @@ def test_a_client_without_an_example_is_not_one_of_unknown_size():
 # Weights -------------------------------------------------------------------------------------
 
 
-def test_the_weights_of_a_round_are_described():
+def test_the_weights_of_a_round_are_described() -> None:
     parts = [np.arange(n) for n in (10, 20, 30, 40)]
     for weighting, largest in (("train-size", 0.4), ("equal", 0.25)):
         for rule in ("ws", "ppa"):  # foreseen, and together
@@ -296,7 +299,7 @@ def echoing(task: TrainTask, received: Posterior) -> RecordDict:
     return shifted(task, received)
 
 
-def test_an_echo_under_distance_is_told_once_and_recorded_always():
+def test_an_echo_under_distance_is_told_once_and_recorded_always() -> None:
     pooled, rounds, told = play(echoing, weighting="distance", rounds=3)
     assert [r.metrics["largest-weight"] for r in rounds] == pytest.approx([1.0] * 3)
     assert [r.metrics["effective-clients"] for r in rounds] == pytest.approx([1.0] * 3)
@@ -306,7 +309,7 @@ def test_an_echo_under_distance_is_told_once_and_recorded_always():
     assert "distance" in warning
 
 
-def test_two_that_send_the_same_are_told_of():
+def test_two_that_send_the_same_are_told_of() -> None:
     def twins(task: TrainTask, received: Posterior) -> RecordDict:
         reply = echoing if task.partition_id < 2 else shifted
         return reply(replace(task, partition_id=max(task.partition_id - 1, 0)), received)
@@ -317,7 +320,7 @@ def test_two_that_send_the_same_are_told_of():
 
 
 @pytest.mark.parametrize(("clients", "told_of"), [(2, 0), (3, 1)])
-def test_fewer_than_three_clients_are_no_news(clients, told_of):
+def test_fewer_than_three_clients_are_no_news(clients: int, told_of: int) -> None:
     _, rounds, told = play(echoing, clients=clients, weighting="distance")
     assert rounds[0].metrics["effective-clients"] == pytest.approx(1.0)
     assert len(told) == told_of
@@ -326,7 +329,7 @@ def test_fewer_than_three_clients_are_no_news(clients, told_of):
 # A Strategy of one's own ---------------------------------------------------------------------
 
 
-def test_parts_by_word_or_by_themselves():
+def test_parts_by_word_or_by_themselves() -> None:
     from bfl.aggregation.defences import defences
     from bfl.aggregation.weightings import weightings
 
@@ -356,7 +359,9 @@ def test_parts_by_word_or_by_themselves():
         (["point"], {"empty": True, "rule": "client-gaussian"}, "strategy 'client-gaussian'"),
     ],
 )
-def test_what_does_not_go_together_is_refused_before_anybody_trains(arrays, settings, words):
+def test_what_does_not_go_together_is_refused_before_anybody_trains(
+    arrays: list[str], settings: dict[str, Any], words: str
+) -> None:
     def trains(task: TrainTask, received: Posterior) -> RecordDict:
         raise AssertionError("nobody is asked")
 
@@ -372,7 +377,7 @@ def test_what_does_not_go_together_is_refused_before_anybody_trains(arrays, sett
         strategy.start(make_grid(make_app(trains)), record)
 
 
-def test_a_reply_that_is_wrong_in_two_ways_names_the_first():
+def test_a_reply_that_is_wrong_in_two_ways_names_the_first() -> None:
     def wrong(task: TrainTask, received: Posterior) -> RecordDict:
         if task.partition_id:
             return shifted(task, received)

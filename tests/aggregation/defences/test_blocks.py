@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from bfl.aggregation.defences import by_blocks, defences
+from bfl.aggregation.defences import Defence, by_blocks, defences
 from bfl.posteriors import Posterior
 
 CHANGING = pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def clients(count: int, size: int) -> list[Posterior]:
 
 @CHANGING
 @pytest.mark.parametrize("count", [4, 5])
-def test_blocks_do_not_show(defence, count, monkeypatch):
+def test_blocks_do_not_show(defence: Defence, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     posteriors = clients(count, 101)
     whole = [p.digest() for p in defence.protect(posteriors)]
     monkeypatch.setattr("bfl.aggregation.defences.ENTRIES", 16 * count)
@@ -34,7 +34,7 @@ def test_blocks_do_not_show(defence, count, monkeypatch):
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8])
-def test_the_variance_floor_is_a_share_of_the_median(count):
+def test_the_variance_floor_is_a_share_of_the_median(count: int) -> None:
     posteriors = clients(count, 101)
     protected = defences.create("variance-floor", {"variance-floor": 0.5}).protect(posteriors)
     variances = np.stack([p.variance for p in posteriors])
@@ -43,7 +43,7 @@ def test_the_variance_floor_is_a_share_of_the_median(count):
 
 
 @CHANGING
-def test_memory_is_that_of_the_result(defence):
+def test_memory_is_that_of_the_result(defence: Defence) -> None:
     posteriors = clients(20, 400_000)
     tracemalloc.start()
     protected = defence.protect(posteriors)
@@ -54,7 +54,7 @@ def test_memory_is_that_of_the_result(defence):
     assert peak < sum(size for key, size in new.items() if key not in old) + 6e6
 
 
-def test_every_coordinate_is_given_once():
+def test_every_coordinate_is_given_once() -> None:
     vectors = [np.arange(700_000, dtype=np.float64) + k for k in range(3)]
     seen: list[float] = []
 

@@ -24,7 +24,7 @@ def clients(count: int, size: int = 50, seed: int = 0) -> list[Posterior]:
 
 @pytest.mark.parametrize("name", defences.names())
 @pytest.mark.parametrize("count", [1, 2, 3, 10])
-def test_the_contract_of_every_defence(name, count):
+def test_the_contract_of_every_defence(name: str, count: int) -> None:
     defence = defences.create(name)
     given_ = clients(count)
     copies = [Posterior(p.mean.copy(), p.variance.copy(), p.point.copy()) for p in given_]
@@ -41,7 +41,7 @@ def test_the_contract_of_every_defence(name, count):
 
 
 @pytest.mark.parametrize("name", defences.names())
-def test_networks_of_points_are_taken(name):
+def test_networks_of_points_are_taken(name: str) -> None:
     points = [
         Posterior(np.zeros(0, np.float32), np.zeros(0, np.float32), p.point) for p in clients(5)
     ]
@@ -50,7 +50,9 @@ def test_networks_of_points_are_taken(name):
 
 
 @given(st.integers(3, 11), st.floats(0.0, 0.5), st.integers(0, 5))
-def test_winsorization_keeps_every_value_within_the_honest_range(count, fraction, seed):
+def test_winsorization_keeps_every_value_within_the_honest_range(
+    count: int, fraction: float, seed: int
+) -> None:
     """Whatever up to t of the K clients send."""
     honest = clients(count, size=20, seed=seed)
     tolerated = min(int(np.ceil(fraction * count - 1e-9)), (count - 1) // 2)
@@ -70,7 +72,7 @@ def test_winsorization_keeps_every_value_within_the_honest_range(count, fraction
             assert np.all((getattr(posterior, name) >= low) & (getattr(posterior, name) <= high))
 
 
-def test_winsorization_against_scipy():
+def test_winsorization_against_scipy() -> None:
     from scipy.stats.mstats import winsorize
 
     given_ = clients(10)
@@ -79,21 +81,21 @@ def test_winsorization_against_scipy():
     assert np.array_equal(np.stack([p.mean for p in protected]), np.asarray(expected))
 
 
-def test_at_half_the_clients_winsorization_is_the_median():
+def test_at_half_the_clients_winsorization_is_the_median() -> None:
     given_ = clients(5)
     protected = Winsorization(hostile_fraction=0.5).protect(given_)
     median = np.median(np.stack([p.mean for p in given_]), axis=0)
     assert all(np.array_equal(p.mean, median.astype(np.float32)) for p in protected)
 
 
-def test_without_hostile_clients_nothing_is_moved():
+def test_without_hostile_clients_nothing_is_moved() -> None:
     given_ = clients(5)
     assert [p.digest() for p in Winsorization(hostile_fraction=0.0).protect(given_)] == [
         p.digest() for p in given_
     ]
 
 
-def test_a_client_that_claims_certainty_no_longer_captures_conflation():
+def test_a_client_that_claims_certainty_no_longer_captures_conflation() -> None:
     honest = [Posterior(np.full(3, 1.0), np.ones(3)) for _ in range(8)]
     liars = [Posterior(np.full(3, -50.0), np.full(3, 1e-12)) for _ in range(2)]
     conflation = pooling_rules.create("conflation")
@@ -107,7 +109,7 @@ def test_a_client_that_claims_certainty_no_longer_captures_conflation():
     assert mean(Winsorization(hostile_fraction=0.2).protect(honest + liars)) == pytest.approx(1.0)
 
 
-def test_variances_are_clamped_and_all_else_is_as_sent():
+def test_variances_are_clamped_and_all_else_is_as_sent() -> None:
     sent = Posterior(
         np.arange(4, dtype=np.float32),
         np.exp(np.array([-9.0, -7.9, 7.9, 9.0])).astype(np.float32),

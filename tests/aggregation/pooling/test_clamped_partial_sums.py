@@ -35,7 +35,7 @@ def one_by_one(alphas, weights, power):
 
 @EVERY
 @pytest.mark.parametrize("weights", [[0.25] * 4, [0.55, 0.2, 0.2, 0.05]])
-def test_it_is_the_mean_over_all_orders_of_the_sum_one_by_one(name, weights):
+def test_it_is_the_mean_over_all_orders_of_the_sum_one_by_one(name, weights) -> None:
     rng = np.random.default_rng(1)
     alphas = np.concatenate([rng.uniform(-12, 2, (4, 30)), np.full((4, 3), -9.0)], axis=1)
     power = RULES[name][1]
@@ -48,7 +48,7 @@ def test_it_is_the_mean_over_all_orders_of_the_sum_one_by_one(name, weights):
 
 
 @EVERY
-def test_means_and_points_and_large_variances_are_those_of_the_rule_without(name):
+def test_means_and_points_and_large_variances_are_those_of_the_rule_without(name) -> None:
     rng = np.random.default_rng(2)
     given = clients(rng.uniform(-2, 2, (3, 20)))
     weights = [0.5, 0.3, 0.2]
@@ -58,7 +58,7 @@ def test_means_and_points_and_large_variances_are_those_of_the_rule_without(name
         np.testing.assert_allclose(getattr(got, vector), getattr(plain, vector), rtol=1e-12)
 
 
-def test_the_weighted_sum_does_not_vanish_round_after_round():
+def test_the_weighted_sum_does_not_vanish_round_after_round() -> None:
     rule = pooling_rules.create("clamped-weighted-sum-of-normals")
     posterior = clients([[-9.0, -1.0]])[0]
     for _ in range(30):
@@ -66,7 +66,7 @@ def test_the_weighted_sum_does_not_vanish_round_after_round():
     np.testing.assert_allclose(posterior.variance, FLOOR * 100 / 91, rtol=1e-9)
 
 
-def test_averaging_grows_until_a_share_is_the_clamp():
+def test_averaging_grows_until_a_share_is_the_clamp() -> None:
     rule = pooling_rules.create("clamped-naive-weighted-averaging")
     posterior, before = clients([[-9.0]])[0], 0.0
     for _ in range(200):

@@ -32,7 +32,7 @@ def below_the_limit(ulps: int, dtype: type = np.float32) -> tuple[list[Posterior
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_clients_one_ulp_below_the_limit(dtype):
+def test_clients_one_ulp_below_the_limit(dtype: type) -> None:
     """They once gave a mean of −838,860 and a variance of 1.7e7, with a fraction of 0."""
     clients, previous = below_the_limit(1, dtype)
     pooled = consolidate(clients, previous)
@@ -43,7 +43,7 @@ def test_clients_one_ulp_below_the_limit(dtype):
 
 
 @pytest.mark.parametrize(("apart", "usable"), [(2.0, False), (7.0, False), (9.0, True)])
-def test_rounding_grows_with_the_clients(apart, usable):
+def test_rounding_grows_with_the_clients(apart: float, usable: bool) -> None:
     """Of K clients, a difference of up to K ε of the precision has no sign."""
     count, epsilon = 8, float(np.finfo(np.float32).eps)
     clients = [Posterior(np.zeros(1, np.float32), np.ones(1, np.float32))] * count
@@ -53,7 +53,7 @@ def test_rounding_grows_with_the_clients(apart, usable):
     assert consolidate(clients, previous).diagnostics[NEGATIVE] == (0.0 if usable else 1.0)
 
 
-def test_the_precision_is_that_of_what_has_arrived():
+def test_the_precision_is_that_of_what_has_arrived() -> None:
     """One float32 among float64, client or previous, is as uncertain as all in float32."""
     wide, previous = below_the_limit(1)
     exact = [exactly(client) for client in wide]
@@ -68,7 +68,9 @@ def test_the_precision_is_that_of_what_has_arrived():
     beyond=st.floats(0.0, 1e-6),
 )
 @settings(max_examples=300, deadline=None)
-def test_rounding_to_float32_never_makes_a_gaussian(old, shares, beyond):
+def test_rounding_to_float32_never_makes_a_gaussian(
+    old: float, shares: list[float], beyond: float
+) -> None:
     """Precisions that sum to (K−1)/σ_o² or less still do after they were sent in float32."""
     count = len(shares)
     total = (count - 1) / old * (1 - beyond)
@@ -82,7 +84,7 @@ def test_rounding_to_float32_never_makes_a_gaussian(old, shares, beyond):
 
 @given(st.integers(0, 10_000), st.integers(2, 12))
 @settings(max_examples=50, deadline=None)
-def test_updates_in_float32_that_have_learned_are_not_touched(seed, count):
+def test_updates_in_float32_that_have_learned_are_not_touched(seed: int, count: int) -> None:
     """The guard must not reach honest clients, each somewhat more certain than its prior."""
     rng = np.random.default_rng(seed)
     previous = Posterior(np.zeros(50, np.float32), rng.uniform(1e-4, 1, 50).astype(np.float32))
@@ -97,7 +99,7 @@ def test_updates_in_float32_that_have_learned_are_not_touched(seed, count):
     assert pooled.diagnostics[NEGATIVE] == pooled.diagnostics[WIDER] == 0.0
 
 
-def test_what_is_wider_than_the_previous_posterior_is_reported():
+def test_what_is_wider_than_the_previous_posterior_is_reported() -> None:
     previous = Posterior(np.zeros(4, np.float32), np.ones(4, np.float32))
     variances = np.array([0.5, 1.0, 1.5, 1.9], np.float32)  # pooled: 1/3, 1, 3, 19
     clients = [Posterior(np.zeros(4, np.float32), variances)] * 2

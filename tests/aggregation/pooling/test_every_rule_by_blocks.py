@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from every_rule import EVERY, assert_identical, generators, pool_all
+from every_rule import EVERY, MakeClients, assert_identical, generators, pool_all
 
-from bfl.aggregation.pooling import pool
+from bfl.aggregation.pooling import PoolingRule, pool
 from bfl.errors import PosteriorError
 from bfl.posteriors import Posterior
 
@@ -14,7 +14,9 @@ NAN, INF = float("nan"), float("inf")
 
 
 @EVERY
-def test_blocks_do_not_show(rule, make_clients, monkeypatch):
+def test_blocks_do_not_show(
+    rule: PoolingRule, make_clients: MakeClients, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if rule.stochastic:
         pytest.skip("declared: draws are made block by block")
     previous, *clients = make_clients(6, 4, size=101)
@@ -28,7 +30,13 @@ def test_blocks_do_not_show(rule, make_clients, monkeypatch):
 @EVERY
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("with_previous", [False, True])
-def test_the_bits_do_not_depend_on_groups(rule, make_clients, monkeypatch, dtype, with_previous):
+def test_the_bits_do_not_depend_on_groups(
+    rule: PoolingRule,
+    make_clients: MakeClients,
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: type,
+    with_previous: bool,
+) -> None:
     made, *clients = make_clients(8, 8, size=1003, dtype=dtype)
     previous = made if with_previous else None
     # Binary fractions that sum to 1, so that normalising them leaves them as they are.
@@ -49,8 +57,12 @@ def test_the_bits_do_not_depend_on_groups(rule, make_clients, monkeypatch, dtype
     + [("variance", 0.0), ("variance", -1.0)],
 )
 def test_one_value_that_is_not_valid_is_refused_wherever_it_is(
-    rule, make_clients, monkeypatch, vector, value
-):
+    rule: PoolingRule,
+    make_clients: MakeClients,
+    monkeypatch: pytest.MonkeyPatch,
+    vector: str,
+    value: float,
+) -> None:
     monkeypatch.setattr("bfl.aggregation.pooling.core.BLOCK", 16)
     clients = make_clients(9, 3, size=101)
     reason = "not positive" if np.isfinite(value) else "not finite|not positive"
@@ -66,7 +78,7 @@ def test_one_value_that_is_not_valid_is_refused_wherever_it_is(
 
 
 @EVERY
-def test_what_cannot_be_pooled_is_refused(rule, make_clients):
+def test_what_cannot_be_pooled_is_refused(rule: PoolingRule, make_clients: MakeClients) -> None:
     first, second = make_clients(7, 2)
     other = make_clients(7, 1, size=3)[0]
     negative = Posterior(first.mean, -first.variance, first.point)

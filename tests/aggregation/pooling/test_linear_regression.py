@@ -27,7 +27,7 @@ def shard(rng: np.random.Generator, coefficients: Array) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 12])
-def test_consolidation_of_disjoint_data_is_the_posterior_of_all_the_data(count):
+def test_consolidation_of_disjoint_data_is_the_posterior_of_all_the_data(count: int) -> None:
     rng = np.random.default_rng(count)
     prior = Posterior(rng.normal(size=SIZE), rng.uniform(0.2, 3.0, SIZE))
     coefficients = rng.normal(size=SIZE)

@@ -17,7 +17,7 @@ MakeClients = Callable[..., list[Posterior]]
 
 
 @pytest.mark.usefixtures("quick_collections")
-def test_streamed_posteriors_are_let_go_by_groups(make_clients):
+def test_streamed_posteriors_are_let_go_by_groups(make_clients: MakeClients) -> None:
     alive: list[weakref.ref[Posterior]] = []
     most = 0
 
@@ -39,7 +39,7 @@ def test_streamed_posteriors_are_let_go_by_groups(make_clients):
     assert got.posterior.digest() == expected.posterior.digest()
 
 
-def test_each_value_of_a_list_of_clients_is_read_by_one_block_only():
+def test_each_value_of_a_list_of_clients_is_read_by_one_block_only() -> None:
     """Read once: blocks neither overlap nor leave anything out."""
     seen: list[tuple[int, int]] = []
 
@@ -59,7 +59,7 @@ def test_each_value_of_a_list_of_clients_is_read_by_one_block_only():
     assert len(seen) == 3 * len(parts)
 
 
-def test_numbers_of_clients_must_agree(make_clients):
+def test_numbers_of_clients_must_agree(make_clients: MakeClients) -> None:
     rule, clients = pooling_rules.create("nwa"), make_clients(0, 3)
     with pytest.raises(ValueError, match="argument"):
         pool(rule, clients, np.ones(4))
@@ -70,25 +70,25 @@ def test_numbers_of_clients_must_agree(make_clients):
 
 
 @pytest.mark.parametrize("weights", [[], [0.0, 0.0]])
-def test_nothing_to_pool_is_said(make_clients, weights):
+def test_nothing_to_pool_is_said(make_clients: MakeClients, weights: list[float]) -> None:
     with pytest.raises(PosteriorError, match="nothing to pool"):
         pool(pooling_rules.create("nwa"), make_clients(0, len(weights)), weights)
 
 
 @pytest.mark.parametrize("bad", [-0.1, np.nan, np.inf])
-def test_weights_are_checked(make_clients, bad):
+def test_weights_are_checked(make_clients: MakeClients, bad: float) -> None:
     with pytest.raises(ValueError, match="a weight is"):
         pool(pooling_rules.create("conflation"), make_clients(0, 2), [1.0, bad])
 
 
-def test_extreme_weights_are_normalised(make_clients):
+def test_extreme_weights_are_normalised(make_clients: MakeClients) -> None:
     clients, rule = make_clients(0, 2), pooling_rules.create("nwa")
     expected = pool(rule, clients, [1, 1]).posterior.digest()
     for weight in (1e308, 5e-324):
         assert pool(rule, clients, [weight, weight]).posterior.digest() == expected
 
 
-def test_the_first_block_in_error_is_the_one_that_is_told():
+def test_the_first_block_in_error_is_the_one_that_is_told() -> None:
     size = 6 * BLOCK
     previous = Posterior(np.zeros(size), np.full(size, 3.0))
     everyone = [Posterior(np.zeros(size), np.ones(size)) for _ in range(2)]
@@ -99,7 +99,7 @@ def test_the_first_block_in_error_is_the_one_that_is_told():
         pool(rule, everyone, [1, 1], previous=previous)
 
 
-def test_settings_come_from_the_flat_configuration():
+def test_settings_come_from_the_flat_configuration() -> None:
     settings = {"population-size": 7, "negative-precision": "error", "dispersion-floor": 0.5}
     made = [pooling_rules.create(n, settings) for n in ("ppa", "dwc", "client-gaussian", "lp")]
     assert [rule.model_dump() for rule in made] == [
@@ -110,7 +110,7 @@ def test_settings_come_from_the_flat_configuration():
     ]
 
 
-def test_sums_are_taken_in_float64():
+def test_sums_are_taken_in_float64() -> None:
     # In float32 the many small contributions beside the large one would vanish.
     like = Posterior(np.zeros(1, np.float32), np.ones(1, np.float32))
     many = [Posterior(np.ones(1, np.float32), like.variance)] * 1000

@@ -23,7 +23,7 @@ def generators(count: int) -> list[np.random.Generator]:
 
 @EVERY
 @pytest.mark.parametrize("count", [1, GROUP - 1, GROUP, GROUP + 1, 2 * GROUP])
-def test_it_gives_the_bits_of_pool(rule, count, make_clients):
+def test_it_gives_the_bits_of_pool(rule: Any, count: int, make_clients: MakeClients) -> None:
     everyone = make_clients(0, count)
     weights = normalised([1.0 + k for k in range(count)])
     coming = zip(everyone, weights, generators(count), strict=True)
@@ -34,7 +34,9 @@ def test_it_gives_the_bits_of_pool(rule, count, make_clients):
 
 
 @EVERY
-def test_only_proportions_matter_unless_weights_are_fractions(rule, make_clients):
+def test_only_proportions_matter_unless_weights_are_fractions(
+    rule: Any, make_clients: MakeClients
+) -> None:
     if rule.weights_are_fractions:
         pytest.skip("declared")
     everyone = make_clients(0, 5)
@@ -49,7 +51,7 @@ def test_only_proportions_matter_unless_weights_are_fractions(rule, make_clients
     np.testing.assert_allclose(got.point, scaled.point, rtol=1e-5, atol=1e-6)
 
 
-def test_a_client_of_weight_zero_is_not_looked_at(make_clients):
+def test_a_client_of_weight_zero_is_not_looked_at(make_clients: MakeClients) -> None:
     rule = pooling_rules.create("ws")
     everyone = make_clients(0, 3)
     broken: Any = object()
@@ -59,12 +61,12 @@ def test_a_client_of_weight_zero_is_not_looked_at(make_clients):
     assert got.posterior.digest() == pool(rule, everyone, [1, 1, 1]).posterior.digest()
 
 
-def test_without_clients_there_is_nothing_to_pool():
+def test_without_clients_there_is_nothing_to_pool() -> None:
     with pytest.raises(PosteriorError, match="nothing to pool"):
         pool_weighted(pooling_rules.create("ws"), [])
 
 
 @pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
-def test_weights_are_checked(bad, make_clients):
+def test_weights_are_checked(bad: float, make_clients: MakeClients) -> None:
     with pytest.raises(ValueError, match="a weight is"):
         pool_weighted(pooling_rules.create("ws"), [(make_clients(0, 1)[0], bad, None)])

@@ -8,6 +8,7 @@ import pytest
 from every_rule import (
     EVERY,
     SEEDS,
+    MakeClients,
     assert_identical,
     assert_same,
     draw_weights,
@@ -42,19 +43,21 @@ NAMES = {
 }
 
 
-def test_the_papers_names_and_aliases_are_found():
+def test_the_papers_names_and_aliases_are_found() -> None:
     assert set(NAMES) <= set(pooling_rules.names())
     assert all(pooling_rules.get(a).name == name for name, more in NAMES.items() for a in more)
 
 
 @EVERY
-def test_the_docstring_names_a_source_and_settings_are_described(rule):
+def test_the_docstring_names_a_source_and_settings_are_described(rule: PoolingRule) -> None:
     assert re.search(r"Source: \S", type(rule).__doc__ or "")
     assert all(info.description for info in type(rule).model_fields.values())
 
 
 @EVERY
-def test_means_are_averaged_as_the_rule_declares(rule, make_clients):
+def test_means_are_averaged_as_the_rule_declares(
+    rule: PoolingRule, make_clients: MakeClients
+) -> None:
     clients, weights = make_clients(3, 4), draw_weights(3, 4)
     previous = make_clients(4, 1)[0]
     average = np.average([client.mean for client in clients], axis=0, weights=weights)
@@ -69,7 +72,9 @@ def test_means_are_averaged_as_the_rule_declares(rule, make_clients):
 @EVERY
 @given(seed=SEEDS, count=st.integers(1, 6), with_previous=st.booleans())
 @settings(max_examples=20)
-def test_the_order_of_the_clients_does_not_matter(rule, make_clients, seed, count, with_previous):
+def test_the_order_of_the_clients_does_not_matter(
+    rule: PoolingRule, make_clients: MakeClients, seed: int, count: int, with_previous: bool
+) -> None:
     previous, *clients = make_clients(seed, count + 1)
     given_previous = previous if with_previous else None
     weights, order = draw_weights(seed, count), np.random.default_rng(seed).permutation(count)
@@ -103,7 +108,9 @@ def expected_variance(
 @pytest.mark.of_bfls_own
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
-def test_identical_posteriors_give_the_declared_variance(rule, make_clients, count, offset):
+def test_identical_posteriors_give_the_declared_variance(
+    rule: PoolingRule, make_clients: MakeClients, count: int, offset: float
+) -> None:
     one = make_clients(count, 1, size=3000)[0]
     one = Posterior(one.mean + offset, one.variance, one.point)
     got = pool_all(rule, [one] * count, np.ones(count)).posterior
@@ -118,7 +125,7 @@ def test_identical_posteriors_give_the_declared_variance(rule, make_clients, cou
 
 
 @EVERY
-def test_one_client_gives_itself_back(rule, make_clients):
+def test_one_client_gives_itself_back(rule: PoolingRule, make_clients: MakeClients) -> None:
     if rule.stochastic or rule.damped or hasattr(rule, "dispersion_floor"):
         pytest.skip("declared: the rule does not give one client back")
     one, previous = make_clients(5, 2, dtype=np.float32)
@@ -133,8 +140,13 @@ def test_one_client_gives_itself_back(rule, make_clients):
 @given(seed=SEEDS, count=st.integers(1, 6), with_previous=st.booleans())
 @settings(max_examples=20)
 def test_results_are_valid_of_the_given_type_and_size(
-    rule, make_clients, dtype, seed, count, with_previous
-):
+    rule: PoolingRule,
+    make_clients: MakeClients,
+    dtype: type,
+    seed: int,
+    count: int,
+    with_previous: bool,
+) -> None:
     previous, *clients = make_clients(seed, count + 1, dtype=dtype)
     weights = draw_weights(seed, count)
     pooled = pool_all(rule, clients, weights, previous if with_previous else None)
@@ -148,7 +160,7 @@ def test_results_are_valid_of_the_given_type_and_size(
 
 @EVERY
 @pytest.mark.parametrize("extreme", ["tiny", "max"])
-def test_a_variance_that_float32_cannot_hold_is_clipped(rule, extreme):
+def test_a_variance_that_float32_cannot_hold_is_clipped(rule: PoolingRule, extreme: str) -> None:
     limit = np.finfo(np.float32)
     value = np.full(4, getattr(limit, extreme), np.float32)
     clients = [Posterior(np.full(4, m, np.float32), value) for m in (-1e19, 1e19, 1e19)]
@@ -161,7 +173,9 @@ def test_a_variance_that_float32_cannot_hold_is_clipped(rule, extreme):
 @EVERY
 @given(seed=SEEDS, count=st.integers(1, 5), factor=st.floats(1e-6, 1e6))
 @settings(max_examples=20)
-def test_the_scale_of_the_weights_does_not_matter(rule, make_clients, seed, count, factor):
+def test_the_scale_of_the_weights_does_not_matter(
+    rule: PoolingRule, make_clients: MakeClients, seed: int, count: int, factor: float
+) -> None:
     clients, weights = make_clients(seed, count), draw_weights(seed, count)
     expected = pool_all(rule, clients, weights)
     assert_same(pool_all(rule, clients, factor * weights), expected)
@@ -172,7 +186,9 @@ def test_the_scale_of_the_weights_does_not_matter(rule, make_clients, seed, coun
 
 @EVERY
 @pytest.mark.parametrize("place", [0, 1, 3])
-def test_a_client_of_weight_zero_is_absent(rule, make_clients, place):
+def test_a_client_of_weight_zero_is_absent(
+    rule: PoolingRule, make_clients: MakeClients, place: int
+) -> None:
     previous, *clients = make_clients(2, 4)
     weights, drawers = [0.5, 0.2, 0.3], generators(3)
     expected = pool(rule, clients, weights, previous=previous, generators=drawers)
@@ -186,7 +202,9 @@ def test_a_client_of_weight_zero_is_absent(rule, make_clients, place):
 
 
 @EVERY
-def test_declared_inputs_are_the_ones_that_matter(rule, make_clients):
+def test_declared_inputs_are_the_ones_that_matter(
+    rule: PoolingRule, make_clients: MakeClients
+) -> None:
     previous, *clients = make_clients(4, 4, scales=(0.1, 1.0))
     wide = Posterior(previous.mean, np.full(37, 1e2), previous.point)
     equal = pool_all(rule, clients, np.ones(3), wide).posterior
@@ -200,7 +218,9 @@ def test_declared_inputs_are_the_ones_that_matter(rule, make_clients):
 
 
 @EVERY
-def test_generators_are_needed_by_stochastic_rules_only(rule, make_clients):
+def test_generators_are_needed_by_stochastic_rules_only(
+    rule: PoolingRule, make_clients: MakeClients
+) -> None:
     clients = make_clients(4, 2)
     if rule.stochastic:
         with pytest.raises(ValueError, match="one generator per client"):
@@ -210,7 +230,7 @@ def test_generators_are_needed_by_stochastic_rules_only(rule, make_clients):
 
 
 @EVERY
-def test_points_are_averaged_with_the_weights(rule):
+def test_points_are_averaged_with_the_weights(rule: PoolingRule) -> None:
     none = np.zeros(0, np.float32)
     clients = [Posterior(none, none, np.array(p, np.float32)) for p in ([1, 2], [3, 6], [9, 9])]
     got = pool_all(rule, clients, [3, 1, 0]).posterior

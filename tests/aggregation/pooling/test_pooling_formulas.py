@@ -63,21 +63,21 @@ def integrated(posteriors: Sequence[Posterior], combine: Callable[[Array], Array
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_conflation_is_the_normalised_product_of_the_densities(seed):
+def test_conflation_is_the_normalised_product_of_the_densities(seed: int) -> None:
     everyone = clients(seed)
     expected = integrated(everyone, lambda log: log.sum(axis=0))
     assert_close(run("conflation", everyone, WEIGHTS).posterior, expected, 1e-9)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_log_linear_pool_is_the_weighted_geometric_mean_of_the_densities(seed):
+def test_log_linear_pool_is_the_weighted_geometric_mean_of_the_densities(seed: int) -> None:
     everyone = clients(seed)
     expected = integrated(everyone, lambda log: np.tensordot(WEIGHTS, log, axes=1))
     assert_close(run("log-linear-pool", everyone, WEIGHTS).posterior, expected, 1e-9)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_weighted_conflation_is_the_product_of_powers(seed):
+def test_weighted_conflation_is_the_product_of_powers(seed: int) -> None:
     everyone = clients(seed)
     powers = WEIGHTS / WEIGHTS.max()
     expected = integrated(everyone, lambda log: np.tensordot(powers, log, axes=1))
@@ -85,7 +85,7 @@ def test_weighted_conflation_is_the_product_of_powers(seed):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_linear_pool_has_the_moments_of_the_mixture(seed):
+def test_linear_pool_has_the_moments_of_the_mixture(seed: int) -> None:
     everyone = clients(seed)
     expected = integrated(
         everyone, lambda log: np.log(np.tensordot(WEIGHTS, np.exp(log), axes=1) + 1e-300)
@@ -96,7 +96,7 @@ def test_linear_pool_has_the_moments_of_the_mixture(seed):
 
 @given(SEEDS)
 @settings(max_examples=20)
-def test_linear_pool_obeys_the_law_of_total_variance(seed):
+def test_linear_pool_obeys_the_law_of_total_variance(seed: int) -> None:
     everyone = clients(seed)
     mean, variance = stacked(everyone)
     disagreement = WEIGHTS @ (mean - WEIGHTS @ mean) ** 2
@@ -109,7 +109,7 @@ def test_linear_pool_obeys_the_law_of_total_variance(seed):
 
 
 @pytest.mark.parametrize("offset", [0.0, 1.0, 1e4])
-def test_linear_pool_keeps_a_tiny_variance_beside_a_large_mean(offset):
+def test_linear_pool_keeps_a_tiny_variance_beside_a_large_mean(offset: float) -> None:
     mean = np.random.default_rng(0).normal(size=2000)
     everyone = [Posterior(mean, np.full(2000, 1e-16))] * 7
     previous = Posterior(mean - offset, np.ones(2000))
@@ -122,7 +122,9 @@ def test_linear_pool_keeps_a_tiny_variance_beside_a_large_mean(offset):
 
 @pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-6, 1e-8, 1e-10])
 @pytest.mark.parametrize("distance", [0.0, 1.0, 100.0])
-def test_a_small_disagreement_is_off_by_rounding_around_the_reference(gap, distance):
+def test_a_small_disagreement_is_off_by_rounding_around_the_reference(
+    gap: float, distance: float
+) -> None:
     centre = np.random.default_rng(0).uniform(-1, 1, 500)
     everyone = [Posterior(centre + side * gap, np.full(500, 1e-30)) for side in (-1, 1)]
     previous = Posterior(centre + distance, np.ones(500))
@@ -132,14 +134,14 @@ def test_a_small_disagreement_is_off_by_rounding_around_the_reference(gap, dista
     assert np.all(np.abs(error) <= 32 * np.finfo(float).eps * ((distance + gap) ** 2 + gap**2))
 
 
-def test_linear_pool_keeps_a_disagreement_that_float32_would_lose():
+def test_linear_pool_keeps_a_disagreement_that_float32_would_lose() -> None:
     everyone = [Posterior(np.full(1, 1 + d), np.full(1, 1e-8)) for d in (-1e-4, 1e-4)]
     assert run("linear-pool", everyone).posterior.variance[0] == pytest.approx(2e-8, rel=1e-9)
 
 
 @given(SEEDS)
 @settings(max_examples=20)
-def test_naive_weighted_averaging_is_the_average(seed):
+def test_naive_weighted_averaging_is_the_average(seed: int) -> None:
     everyone = clients(seed)
     mean, variance = stacked(everyone)
     got = run("naive-weighted-averaging", everyone, WEIGHTS).posterior
@@ -148,7 +150,7 @@ def test_naive_weighted_averaging_is_the_average(seed):
 
 @given(SEEDS)
 @settings(max_examples=20)
-def test_log_variance_averaging_is_the_geometric_mean_of_the_variances(seed):
+def test_log_variance_averaging_is_the_geometric_mean_of_the_variances(seed: int) -> None:
     everyone = clients(seed)
     mean, variance = stacked(everyone)
     got = run("log-variance-averaging", everyone, WEIGHTS).posterior
@@ -158,7 +160,7 @@ def test_log_variance_averaging_is_the_geometric_mean_of_the_variances(seed):
     assert np.all(got.variance <= naive.variance * (1 + 1e-12))
 
 
-def test_weighted_sum_of_normals_is_the_distribution_of_the_weighted_sum():
+def test_weighted_sum_of_normals_is_the_distribution_of_the_weighted_sum() -> None:
     everyone = clients(0)
     mean, variance = stacked(everyone)
     got = run("weighted-sum-of-normals", everyone, 10 * WEIGHTS).posterior
@@ -171,7 +173,7 @@ def test_weighted_sum_of_normals_is_the_distribution_of_the_weighted_sum():
 
 @given(SEEDS)
 @settings(max_examples=20)
-def test_weighted_conflation_has_its_known_properties(seed):
+def test_weighted_conflation_has_its_known_properties(seed: int) -> None:
     everyone = clients(seed)
     mean, variance = stacked(everyone)
     weighted = run("weighted-conflation", everyone, WEIGHTS).posterior
@@ -189,7 +191,7 @@ def test_weighted_conflation_has_its_known_properties(seed):
 
 @given(SEEDS)
 @settings(max_examples=20)
-def test_conflation_commutes_and_associates(seed):
+def test_conflation_commutes_and_associates(seed: int) -> None:
     a, b, c = clients(seed)
 
     def conflate(*posteriors: Posterior) -> Posterior:
@@ -201,7 +203,7 @@ def test_conflation_commutes_and_associates(seed):
     assert_close(conflate(a, conflate(b, c)), expected)
 
 
-def test_conflation_is_weighted_least_squares():
+def test_conflation_is_weighted_least_squares() -> None:
     everyone = clients(4, count=5)
     got = run("conflation", everyone).posterior
     mean, variance = stacked(everyone)
@@ -214,7 +216,7 @@ def test_conflation_is_weighted_least_squares():
 
 @given(SEEDS)
 @settings(max_examples=20)
-def test_consolidation_with_a_flat_or_no_previous_is_conflation(seed):
+def test_consolidation_with_a_flat_or_no_previous_is_conflation(seed: int) -> None:
     everyone = clients(seed)
     expected = run("conflation", everyone).posterior
     flat = Posterior(np.zeros(6), np.full(6, FLAT))
@@ -226,7 +228,7 @@ def test_consolidation_with_a_flat_or_no_previous_is_conflation(seed):
 
 @given(SEEDS)
 @settings(max_examples=20)
-def test_consolidation_is_the_formula(seed):
+def test_consolidation_is_the_formula(seed: int) -> None:
     everyone = clients(seed)
     previous = Posterior(np.random.default_rng(seed).normal(size=6), np.full(6, 5.0))
     mean, variance = stacked(everyone)
@@ -239,7 +241,7 @@ def test_consolidation_is_the_formula(seed):
     assert_close(more, got)
 
 
-def test_consolidation_falls_back_where_the_precision_is_not_positive():
+def test_consolidation_falls_back_where_the_precision_is_not_positive() -> None:
     # Precisions 1 + 1 against 1/σ_o²: positive, exactly 0, 0 but for rounding, negative.
     ones = np.ones(4)
     previous = Posterior(np.full(4, 0.5), 1 / np.array([1.0, 2.0, 2.0 * (1 - 1e-16), 4.0]))
@@ -255,7 +257,7 @@ def test_consolidation_falls_back_where_the_precision_is_not_positive():
         run("dwc", everyone, None, previous, negative_precision="error")
 
 
-def test_client_gaussian_has_a_floor():
+def test_client_gaussian_has_a_floor() -> None:
     one = clients(0)[0]
     agreeing = run("client-gaussian", [one] * 3).posterior
     np.testing.assert_allclose(agreeing.variance, 1e-12)

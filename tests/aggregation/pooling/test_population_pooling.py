@@ -49,7 +49,9 @@ def pooled(population_size: int, weights: list[float], seed: int) -> tuple[Array
         (10, [0.899, 0.1, 0.001], [9, 1, 1]),
     ],
 )
-def test_the_distribution_is_the_literal_samplers(population_size, weights, counts):
+def test_the_distribution_is_the_literal_samplers(
+    population_size: int, weights: list[float], counts: list[int]
+) -> None:
     got = pooled(population_size, weights, seed=1)
     expected = sampled(counts, seed=2)
     # The ratio is there for the dependence of the two.
@@ -57,7 +59,7 @@ def test_the_distribution_is_the_literal_samplers(population_size, weights, coun
         assert stats.ks_2samp(statistic(*got), statistic(*expected)).pvalue > 1e-3
 
 
-def test_the_expectation_is_the_linear_pools_but_for_one_over_n():
+def test_the_expectation_is_the_linear_pools_but_for_one_over_n() -> None:
     weights = np.array([0.5, 0.3, 0.2])
     mean, variance = pooled(20, list(weights), seed=3)
     within = weights @ SCALES**2
@@ -68,7 +70,7 @@ def test_the_expectation_is_the_linear_pools_but_for_one_over_n():
     assert variance.mean() == pytest.approx(expected, abs=error * variance.std())
 
 
-def test_large_populations_tend_to_the_linear_pool():
+def test_large_populations_tend_to_the_linear_pool() -> None:
     weights = [0.5, 0.3, 0.2]
     mean, variance = pooled(100_000_000, weights, seed=4)
     posteriors = [
@@ -79,7 +81,7 @@ def test_large_populations_tend_to_the_linear_pool():
     np.testing.assert_allclose(variance, expected.variance[0], rtol=1e-3)
 
 
-def test_sample_counts_round_halves_up_and_are_at_least_one():
+def test_sample_counts_round_halves_up_and_are_at_least_one() -> None:
     rule = pooling_rules.create("ppa", {"population-size": 1000})
     assert [rule.mass(w) for w in (1e-9, 0.0014, 0.0625, 1 / 16 - 1e-16, 0.333, 1.0)] == [
         1,
@@ -91,7 +93,7 @@ def test_sample_counts_round_halves_up_and_are_at_least_one():
     ]
 
 
-def test_draws_are_the_clients_own_and_repeat():
+def test_draws_are_the_clients_own_and_repeat() -> None:
     size = 2 * BLOCK + 7_000
     rng = np.random.default_rng(0)
     posteriors = [Posterior(rng.normal(size=size), np.ones(size)) for _ in range(3)]
@@ -108,7 +110,7 @@ def test_draws_are_the_clients_own_and_repeat():
     assert digest([0, 1, 2]) != digest([0, 1, 1])
 
 
-def test_blocks_get_draws_of_their_own():
+def test_blocks_get_draws_of_their_own() -> None:
     one = Posterior(np.zeros(2 * BLOCK), np.ones(2 * BLOCK))
     rule = pooling_rules.create("ppa")
     result = pool(rule, [one], [1.0], generators=[np.random.default_rng(5)]).posterior

@@ -61,7 +61,7 @@ def with_variance(value: float, count: int = 7) -> Change:
 
 
 @pytest.mark.parametrize("value", [-1.0, -1e-300, 0.0, math.nan, math.inf, -math.inf])
-def test_variances_that_are_none_are_refused(value, monkeypatch):
+def test_variances_that_are_none_are_refused(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """As 74,762 negative variances once were not: they became 1.2e-38, with status 0."""
     monkeypatch.setattr("bfl.aggregation.pooling.core.BLOCK", 16)
     with pytest.raises(PosteriorError) as caught:
@@ -73,7 +73,7 @@ def test_variances_that_are_none_are_refused(value, monkeypatch):
     assert " 7 " in words
 
 
-def test_the_first_wrong_block_is_named(monkeypatch):
+def test_the_first_wrong_block_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bfl.aggregation.pooling.core.BLOCK", 16)
 
     def change(decoded: Decoded) -> Decoded:
@@ -94,7 +94,7 @@ def test_the_first_wrong_block_is_named(monkeypatch):
     ],
     ids=["one mean", "two dimensions", "a number"],
 )
-def test_wrong_shapes_are_refused(change):
+def test_wrong_shapes_are_refused(change: Change) -> None:
     with pytest.raises(PosteriorError, match=r"wrong-rule.*shape.*expected \(100,\)"):
         pool(rule_that(change), clients(), np.ones(3))
 
@@ -109,7 +109,7 @@ def test_wrong_shapes_are_refused(change):
     ],
     ids=["one more", "one fewer", "one value", "a number"],
 )
-def test_statistics_are_as_declared(change, words):
+def test_statistics_are_as_declared(change: Any, words: str) -> None:
     for pooled in (
         lambda rule: pool(rule, clients(), np.ones(3)),
         lambda rule: client_statistics(rule, clients()[0], 1.0, clients()[0]),
@@ -121,21 +121,21 @@ def test_statistics_are_as_declared(change, words):
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
-        (rule_that(lambda d: Decoded(d.mean + 1j, d.variance)), "mean of type complex128"),
-        (rule_that(lambda d: Decoded(d.mean, d.variance + 1j)), "variance of type complex128"),
-        (rule_that(lambda d: Decoded(d.mean, d.variance > 0)), "variance of type bool"),
+        (rule_that(lambda d: Decoded(d.mean + 1j, d.variance)), "mean of type complex128"),  # type: ignore[arg-type]
+        (rule_that(lambda d: Decoded(d.mean, d.variance + 1j)), "variance of type complex128"),  # type: ignore[arg-type]
+        (rule_that(lambda d: Decoded(d.mean, d.variance > 0)), "variance of type bool"),  # type: ignore[arg-type]
         (encoding(lambda e: (e[0], e[1] > 0)), "statistic 2 of type bool"),
         (encoding(lambda e: (e[0] + 1j, e[1])), "statistic 1 of type complex128"),
     ],
 )
-def test_numbers_are_real(rule, words):
+def test_numbers_are_real(rule: PoolingRule, words: str) -> None:
     """NumPy would drop imaginary parts, and take a mask for 0 and 1."""
     with pytest.raises(PosteriorError, match=f"wrong-rule gives a {words}; expected real numbers"):
         pool(rule, clients(), np.ones(3))
 
 
 @pytest.mark.parametrize("known", ["reference", "previous_mean", "previous_variance"])
-def test_what_is_known_is_not_overwritten(known):
+def test_what_is_known_is_not_overwritten(known: str) -> None:
     """One that used it for room of its own gave the next clients another reference."""
 
     class Careless(NaiveWeightedAveragingRule):
@@ -161,7 +161,7 @@ def test_what_is_known_is_not_overwritten(known):
     ],
     ids=["not declared", "more than there are", "no mask"],
 )
-def test_marks_are_declared_masks(fractions, mark, words):
+def test_marks_are_declared_masks(fractions: tuple[str, ...], mark: Any, words: str) -> None:
     """A mark that was not declared was lost, and a larger one gave a fraction of 7."""
     rule = rule_that(lambda d: Decoded(d.mean, d.variance, {"odd": mark}))
     type(rule).fractions = fractions
@@ -169,7 +169,7 @@ def test_marks_are_declared_masks(fractions, mark, words):
         pool(rule, clients(), np.ones(3))
 
 
-def test_what_float32_cannot_hold_is_clipped_and_counted(monkeypatch):
+def test_what_float32_cannot_hold_is_clipped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bfl.aggregation.pooling.core.BLOCK", 16)
     limit = np.finfo(np.float32)
 
@@ -190,7 +190,7 @@ def test_what_float32_cannot_hold_is_clipped_and_counted(monkeypatch):
     }
 
 
-def test_samples_that_coincide_to_rounding_are_no_error():
+def test_samples_that_coincide_to_rounding_are_no_error() -> None:
     """Two samples in all, of clients far from the reference: their variance may round to 0."""
     from bfl.aggregation.pooling import pooling_rules
 

@@ -22,7 +22,7 @@ def own(images: int, labelled: bool = True) -> ServerData:
     return ServerData(pixels, labels if labelled else None, labels[:0])
 
 
-def test_the_papers_distillation_has_53_models_and_its_codes_43():
+def test_the_papers_distillation_has_53_models_and_its_codes_43() -> None:
     """10,000 images, batches of 128, 20 epochs; the notes count both."""
     steps = steps_of(10_000, 128, 20)
     assert steps == 1580
@@ -34,7 +34,7 @@ def test_the_papers_distillation_has_53_models_and_its_codes_43():
     assert plan.rates.size == steps
 
 
-def test_who_learns_labels_looks_at_no_single_model():
+def test_who_learns_labels_looks_at_no_single_model() -> None:
     """So nothing is refused that would hide the models, and none is held in memory."""
     from_ensemble, from_labels = Distillation(), Distillation(distillation_targets="labels")
     assert from_ensemble.needs_models
@@ -44,7 +44,7 @@ def test_who_learns_labels_looks_at_no_single_model():
     assert from_labels.keeps_pooled_round
 
 
-def test_the_rate_falls_in_each_cycle_and_ends_at_the_lowest():
+def test_the_rate_falls_in_each_cycle_and_ends_at_the_lowest() -> None:
     rates = cyclical_rates(60, 1e-3, 4e-4, 25)
     np.testing.assert_allclose(rates[[24, 49]], 4e-4, rtol=1e-6)
     np.testing.assert_allclose(rates[:25], rates[25:50])
@@ -54,13 +54,13 @@ def test_the_rate_falls_in_each_cycle_and_ends_at_the_lowest():
     np.testing.assert_allclose(cyclical_rates(9, 1e-3, 1e-3, 4), 1e-3, rtol=1e-6)
 
 
-def test_the_start_scales_with_the_steps():
+def test_the_start_scales_with_the_steps() -> None:
     assert np.flatnonzero(collected_steps(640, 0.1582, 25))[0] == 124
     assert np.flatnonzero(collected_steps(640, 100, 25))[0] == 124
     assert collected_steps(640, 640, 25).sum() == 0
 
 
-def test_segments_end_where_models_are_collected():
+def test_segments_end_where_models_are_collected() -> None:
     collected = np.array([False, True, False, False, True, False])
     plan = DistillationPlan(2, 1, np.ones(6, np.float32), collected, 0.9, 0.0)
     assert plan.segments() == [(slice(0, 2), True), (slice(2, 5), True), (slice(5, 6), False)]
@@ -68,14 +68,14 @@ def test_segments_end_where_models_are_collected():
     assert whole.segments() == [(slice(0, 6), False)]
 
 
-def test_swa_that_collects_nothing_is_refused():
+def test_swa_that_collects_nothing_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="no model would be collected"):
         Distillation().check(own(100))
     Distillation(distillation_optimizer="sgd").check(own(100))
     Distillation(swa_cycle=5).check(own(100))
 
 
-def test_data_that_do_not_serve_are_refused():
+def test_data_that_do_not_serve_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="set server-data"):
         Distillation().check(None)
     labels = Distillation(distillation_targets="labels")
@@ -84,7 +84,7 @@ def test_data_that_do_not_serve_are_refused():
     labels.check(own(10_000))
 
 
-def test_sharpening_is_the_papers_square():
+def test_sharpening_is_the_papers_square() -> None:
     probability = np.random.default_rng(0).dirichlet(np.ones(5), 20)
     squares = probability**2 / (probability**2).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(sharpened(probability, 2.0), squares, rtol=1e-12)
@@ -93,7 +93,7 @@ def test_sharpening_is_the_papers_square():
     np.testing.assert_allclose(sharpened(tiny, 2.0), [[0.1, 0.9, 0.0]])
 
 
-def test_the_codes_loss_is_a_mean_over_classes_too():
+def test_the_codes_loss_is_a_mean_over_classes_too() -> None:
     made = refinements.create("distillation", {"distillation-loss": "image-and-class"})
     assert isinstance(made, Distillation)
     assert made.plan(10_000, 10).loss_scale == 0.1

@@ -41,12 +41,12 @@ FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
     ],
     ids=str,
 )
-def test_what_cannot_be_distilled_is_refused(given, said):
+def test_what_cannot_be_distilled_is_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         resolve({**FEDBE, **given})
 
 
-def test_what_is_refused_there_is_not_the_rest():
+def test_what_is_refused_there_is_not_the_rest() -> None:
     assert resolve(FEDBE).values["refinement"] == "distillation"
     labels = {**FEDBE, "server-labels": True, "distillation-targets": "labels"}
     resolve(labels)

@@ -23,7 +23,7 @@ def same(one: Member, other: Member) -> bool:
     return np.array_equal(one.values, other.values) and np.array_equal(one.point, other.point)
 
 
-def test_each_kind_of_member_is_switchable():
+def test_each_kind_of_member_is_switchable() -> None:
     names = {
         (): ["sample-0", "sample-1", "average", "client-0", "client-1", "client-2"],
         ("ensemble_average",): ["sample-0", "sample-1", "client-0", "client-1", "client-2"],
@@ -36,12 +36,12 @@ def test_each_kind_of_member_is_switchable():
     assert len(members()) == 10 + 1 + 3
 
 
-def test_an_ensemble_without_a_member_is_refused():
+def test_an_ensemble_without_a_member_is_refused() -> None:
     with pytest.raises(ValidationError, match="no member"):
         EnsembleMembers(ensemble_samples=0, ensemble_average=False, ensemble_clients=False)
 
 
-def test_a_sample_is_drawn_by_seed_round_and_number():
+def test_a_sample_is_drawn_by_seed_round_and_number() -> None:
     two, five = members(ensemble_samples=2), members(ensemble_samples=5)
     assert all(same(a, b) for a, b in zip(two[:2], five[:2], strict=True))
     made, sampler = EnsembleMembers(ensemble_samples=1), samplers.create("gaussian")
@@ -52,7 +52,7 @@ def test_a_sample_is_drawn_by_seed_round_and_number():
     assert not same(two[0], two[1])
 
 
-def test_a_draw_of_a_client_is_made_by_seed_round_client_and_number():
+def test_a_draw_of_a_client_is_made_by_seed_round_client_and_number() -> None:
     """And by nothing else, as which others reply: the clients here have all the same posterior."""
     made = EnsembleMembers(ensemble_samples=0, ensemble_average=False, client_draws=2)
     models = client_models()
@@ -73,7 +73,7 @@ def test_a_draw_of_a_client_is_made_by_seed_round_client_and_number():
     assert of_one == {name: base[name] for name in ("client-1-draw-0", "client-1-draw-1")}
 
 
-def test_clients_are_their_means_or_draws_of_their_own():
+def test_clients_are_their_means_or_draws_of_their_own() -> None:
     models = client_models()
     means = members(ensemble_samples=0, ensemble_average=False)
     for member, posterior in zip(means, models.posteriors, strict=True):
@@ -85,7 +85,7 @@ def test_clients_are_their_means_or_draws_of_their_own():
     np.testing.assert_allclose(values.std(axis=0), 0.3, rtol=0.08)
 
 
-def test_draws_have_the_variances_that_the_network_computes_with():
+def test_draws_have_the_variances_that_the_network_computes_with() -> None:
     """From a client's own posterior and from the pool; nothing else of the models changes."""
     models = client_models().computing_with(lambda variance: np.full_like(variance, 4.0))
     made = EnsembleMembers(ensemble_samples=2_000, ensemble_average=False, client_draws=2_000)
@@ -105,7 +105,7 @@ class Wild(Sampler):
         return lambda generator: np.full(7, -5.0)
 
 
-def test_sampled_moving_variances_stay_positive():
+def test_sampled_moving_variances_stay_positive() -> None:
     made, models = EnsembleMembers(ensemble_samples=1), client_models()
     member = next(made.members(models, Wild(), 0, 1))
     least = np.min([p.point[2:] for p in models.posteriors], axis=0)
@@ -114,7 +114,7 @@ def test_sampled_moving_variances_stay_positive():
     np.testing.assert_array_equal(member.point[:2], -5.0)
 
 
-def test_no_client_alone_takes_sampled_moving_variances_to_nothing():
+def test_no_client_alone_takes_sampled_moving_variances_to_nothing() -> None:
     made, models = EnsembleMembers(ensemble_samples=1), client_models()
     silent = replace(models.posteriors[0], point=np.zeros_like(models.posteriors[0].point))
     of_all = replace(models, posteriors=[silent, *models.posteriors[1:]])
@@ -124,7 +124,7 @@ def test_no_client_alone_takes_sampled_moving_variances_to_nothing():
     np.testing.assert_array_equal(member.point[2:], least)
 
 
-def test_moving_statistics_are_sampled_averaged_or_recomputed():
+def test_moving_statistics_are_sampled_averaged_or_recomputed() -> None:
     models = client_models()
     # A manifest in which the bounded ones are not trained, as moving variances are not.
     assert MANIFEST.bounded.tolist() == [False, False, True, True]
@@ -135,7 +135,7 @@ def test_moving_statistics_are_sampled_averaged_or_recomputed():
     models = replace(models, manifest=untrained)
     found = {
         how: next(
-            EnsembleMembers(ensemble_samples=1, member_statistics=how).members(
+            EnsembleMembers(ensemble_samples=1, member_statistics=how).members(  # type: ignore[arg-type]
                 models, samplers.create("gaussian"), 0, 1
             )
         )

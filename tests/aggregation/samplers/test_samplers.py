@@ -53,7 +53,7 @@ def moments_of_equation_5(models: ClientModels, weights: Any) -> tuple[Any, Any]
 
 
 @pytest.mark.parametrize("sampler", samplers.classes(), ids=lambda cls: cls.name)
-def test_a_draw_depends_on_its_generator_alone(sampler):
+def test_a_draw_depends_on_its_generator_alone(sampler: type[Sampler]) -> None:
     models = client_models()
     draw = sampler().fit(models)
     first, second = (draw(np.random.default_rng(seed)) for seed in (1, 2))
@@ -65,12 +65,12 @@ def test_a_draw_depends_on_its_generator_alone(sampler):
 
 
 @pytest.mark.parametrize("weights", ["size", "equal"])
-def test_the_gaussian_has_the_moments_of_equation_5(weights):
+def test_the_gaussian_has_the_moments_of_equation_5(weights: Any) -> None:
     models = client_models()
     shares = np.array(SIZES) / sum(SIZES) if weights == "size" else np.full(3, 1 / 3)
     mean, variance = moments_of_equation_5(models, shares)
     sampler = samplers.create("gaussian", {"sample-weights": weights, "sample-scale": 0.5})
-    found_mean, found_variance = sampler.moments(models)
+    found_mean, found_variance = sampler.moments(models)  # type: ignore[attr-defined]
     np.testing.assert_allclose(found_mean, mean, rtol=1e-12)
     np.testing.assert_allclose(found_variance, variance, rtol=1e-12)
     samples = drawn(sampler, models, 20_000)
@@ -84,7 +84,7 @@ def test_the_gaussian_has_the_moments_of_equation_5(weights):
     assert np.abs(correlation - np.eye(D + P)).max() < 0.05
 
 
-def test_clients_that_agree_are_what_is_sampled():
+def test_clients_that_agree_are_what_is_sampled() -> None:
     one = posterior(0)
     models = ClientModels([one] * 3, range(3), SIZES, posterior(8), one, MANIFEST)
     for name in ("gaussian", "dirichlet"):
@@ -93,7 +93,7 @@ def test_clients_that_agree_are_what_is_sampled():
 
 
 @pytest.mark.parametrize("alpha", [0.5, 2.0])
-def test_the_dirichlet_has_its_known_mean_and_covariance(alpha):
+def test_the_dirichlet_has_its_known_mean_and_covariance(alpha: float) -> None:
     """With equal weights: of γ, 1/K and (δ_ij / K − 1/K²) / (K α + 1)."""
     models = client_models()
     sampler = samplers.create("dirichlet", {"sample-alpha": alpha, "sample-weights": "equal"})
@@ -105,28 +105,28 @@ def test_the_dirichlet_has_its_known_mean_and_covariance(alpha):
     assert np.abs(np.cov(samples.T) - expected).max() < 0.05 * np.abs(expected).max()
 
 
-def test_the_dirichlet_multiplies_by_sizes():
+def test_the_dirichlet_multiplies_by_sizes() -> None:
     """Equation 7, from the same γ."""
     models = client_models()
     by_size, equal = (
         samplers.create("dirichlet", {"sample-weights": weights}) for weights in ("size", "equal")
     )
     for seed in range(5):
-        gamma = equal.shares(models, np.random.default_rng(seed))
-        found = by_size.shares(models, np.random.default_rng(seed))
+        gamma = equal.shares(models, np.random.default_rng(seed))  # type: ignore[attr-defined]
+        found = by_size.shares(models, np.random.default_rng(seed))  # type: ignore[attr-defined]
         products = gamma * np.array(SIZES)
         np.testing.assert_allclose(found, products / products.sum(), rtol=1e-12)
         np.testing.assert_allclose(found.sum(), 1.0, rtol=1e-12)
 
 
-def test_a_tiny_alpha_gives_one_client_at_a_time():
+def test_a_tiny_alpha_gives_one_client_at_a_time() -> None:
     sampler = samplers.create("dirichlet", {"sample-alpha": 1e-6})
     clients = np.stack([joined(p) for p in client_models().posteriors])
     for sample in drawn(sampler, client_models(), 20):
         assert np.abs(clients - sample).max(axis=1).min() < 1e-6
 
 
-def test_normalized_differences_are_those_of_the_published_code():
+def test_normalized_differences_are_those_of_the_published_code() -> None:
     """Its loop over tensors and clients, written out."""
     models = client_models()
     samples = drawn(samplers.create("normalized-differences"), models, 20_000)
@@ -148,14 +148,14 @@ def test_normalized_differences_are_those_of_the_published_code():
         )
 
 
-def test_a_tensor_that_nobody_has_moved_stays_where_it_is():
+def test_a_tensor_that_nobody_has_moved_stays_where_it_is() -> None:
     one = posterior(0)
     models = ClientModels([one, one], range(2), SIZES[:2], one, one, MANIFEST)
     sample = drawn(samplers.create("normalized-differences"), models, 1)[0]
     np.testing.assert_array_equal(sample, joined(one))
 
 
-def test_the_pooled_posterior_is_sampled_with_its_own_spread():
+def test_the_pooled_posterior_is_sampled_with_its_own_spread() -> None:
     models = client_models()
     samples = drawn(samplers.create("pooled-posterior", {"sample-scale": 2.0}), models, 20_000)
     np.testing.assert_allclose(samples[:, :D].mean(axis=0), models.average.mean, atol=0.03)
@@ -163,7 +163,7 @@ def test_the_pooled_posterior_is_sampled_with_its_own_spread():
     np.testing.assert_array_equal(samples[0, D:], models.average.point)
 
 
-def test_arrays_hold_all_of_the_models():
+def test_arrays_hold_all_of_the_models() -> None:
     models = client_models()
     again = ClientModels.from_arrays(models.to_arrays(), MANIFEST)
     assert [p.digest() for p in again.posteriors] == [p.digest() for p in models.posteriors]

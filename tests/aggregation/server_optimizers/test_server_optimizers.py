@@ -34,7 +34,7 @@ def run(optimizer: ServerOptimizer, pools: list[Posterior]) -> list[Posterior]:
 
 
 @pytest.mark.parametrize("optimizer", ALL, ids=lambda optimizer: optimizer.name)
-def test_variances_and_points_that_must_stay_are_the_pools(optimizer):
+def test_variances_and_points_that_must_stay_are_the_pools(optimizer: ServerOptimizer) -> None:
     previous, pooled = posteriors(1, dtype=np.float32)
     moves = np.array([True, False, True])
     _, following = optimizer.apply({}, previous, pooled, StepContext(1), moves_point=moves)
@@ -48,7 +48,7 @@ def test_variances_and_points_that_must_stay_are_the_pools(optimizer):
 
 
 @pytest.mark.parametrize("optimizer", ALL, ids=lambda optimizer: optimizer.name)
-def test_a_state_taken_up_again_goes_on_with_the_same_bits(optimizer):
+def test_a_state_taken_up_again_goes_on_with_the_same_bits(optimizer: ServerOptimizer) -> None:
     pools = list(posteriors(3))
     whole = run(optimizer, pools)
     state: State = {}
@@ -61,7 +61,7 @@ def test_a_state_taken_up_again_goes_on_with_the_same_bits(optimizer):
 
 
 @pytest.mark.parametrize("optimizer", ALL, ids=lambda optimizer: optimizer.name)
-def test_arguments_are_left_as_they_are(optimizer):
+def test_arguments_are_left_as_they_are(optimizer: ServerOptimizer) -> None:
     previous, pooled, after = posteriors(2)
     state, following = optimizer.apply({}, previous, pooled, StepContext(1))
     kept = [np.array(v) for v in (previous.mean, pooled.mean, pooled.point, *state.values())]
@@ -72,7 +72,7 @@ def test_arguments_are_left_as_they_are(optimizer):
         np.testing.assert_array_equal(was, now)
 
 
-def test_a_velocity_may_be_a_running_average():
+def test_a_velocity_may_be_a_running_average() -> None:
     """As FedBE's code has it: two rounds of averaging, then v ← 0.9 v + 0.1 Δ and θ ← θ + v."""
     settings = {"server-momentum": 0.9, "server-velocity": "average"}
     pools = list(posteriors(4))
@@ -87,7 +87,7 @@ def test_a_velocity_may_be_a_running_average():
     assert not np.allclose(found[2].mean, plain[2].mean)
 
 
-def test_momentum_of_0_at_rate_1_takes_the_pool_bit_for_bit():
+def test_momentum_of_0_at_rate_1_takes_the_pool_bit_for_bit() -> None:
     previous, pooled = posteriors(1, dtype=np.float32)
     optimizer = server_optimizers.create("momentum", {"server-momentum": 0.0})
     state, following = optimizer.apply({}, previous, pooled, StepContext(1))
@@ -120,7 +120,7 @@ def _flower(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", ["momentum", "adagrad", "adam", "yogi"])
-def test_five_rounds_are_flowers(name):
+def test_five_rounds_are_flowers(name: str) -> None:
     from flwr.app import Array, ArrayRecord
 
     from bfl.engine.flower import new_run

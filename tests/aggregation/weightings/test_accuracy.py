@@ -56,7 +56,7 @@ ALL, HALF, ONE, NONE = (
 
 
 @pytest.mark.parametrize("gaussian", [True, False], ids=["gaussians", "points"])
-def test_weights_are_shares_of_the_accuracies(gaussian):
+def test_weights_are_shares_of_the_accuracies(gaussian: bool) -> None:
     """1, 1/2, 1/4 and 0 of the images: 4/7, 2/7, 1/7 and nothing, whatever the sizes."""
     server = FourImages()
     everyone = [client(*right, gaussian=gaussian) for right in (ALL, HALF, ONE, NONE)]
@@ -67,7 +67,7 @@ def test_weights_are_shares_of_the_accuracies(gaussian):
     assert server.asked == [], "at the mean nothing is drawn"
 
 
-def test_clients_that_are_all_wrong_weigh_the_same():
+def test_clients_that_are_all_wrong_weigh_the_same() -> None:
     weights = weightings.create("accuracy").weigh(
         [client(*NONE)] * 3, [1, 2, 3], None, ServerRound(FourImages(), 1)
     )
@@ -76,7 +76,7 @@ def test_clients_that_are_all_wrong_weigh_the_same():
 
 @pytest.mark.parametrize("at", ["mean", "draws"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_logits_that_are_not_finite_are_not_right(at, value):
+def test_logits_that_are_not_finite_are_not_right(at: str, value: float) -> None:
     """Where argmax takes the first number that is none for the greatest."""
     lost = client(*ALL)
     lost.mean[:] = value
@@ -86,14 +86,14 @@ def test_logits_that_are_not_finite_are_not_right(at, value):
     assert weights.tolist() == [0.0, 1.0]
 
 
-def test_draws_are_what_the_server_predicts_with_a_posterior():
+def test_draws_are_what_the_server_predicts_with_a_posterior() -> None:
     scheme, server = weightings.create("accuracy", {"accuracy-at": "draws"}), FourImages()
     weights = scheme.weigh([client(*ONE), client(*HALF)], [1, 1], None, ServerRound(server, 3))
     np.testing.assert_allclose(weights, np.array([3, 2]) / 5)
     assert server.asked == [("weighting", 3)] * 2, "the same draws for all"
 
 
-def test_without_labelled_images_of_the_servers_own_nothing_begins():
+def test_without_labelled_images_of_the_servers_own_nothing_begins() -> None:
     scheme = weightings.create("accuracy")
     with pytest.raises(ValueError, match="labelled images of the server's own"):
         scheme.weigh([client(*ALL)], [1])
@@ -110,7 +110,7 @@ def test_without_labelled_images_of_the_servers_own_nothing_begins():
     assert resolve({"strategy": "abavg"}).weighting.name == "accuracy"
 
 
-def test_at_the_mean_a_claimed_variance_changes_no_weight():
+def test_at_the_mean_a_claimed_variance_changes_no_weight() -> None:
     """So such weights are no defence of rules by precision, as docs/trust.md says."""
     honest, liar = client(*HALF), client(*HALF)
     liar.variance[:] = 1e-30

@@ -11,7 +11,7 @@ from bfl.posteriors import Posterior
 
 
 @pytest.mark.parametrize("fairness", [0.0, 0.5, 1.0, 3.0])
-def test_averaged_steps_go_down_the_fair_objective(fairness):
+def test_averaged_steps_go_down_the_fair_objective(fairness: float) -> None:
     """Clients with quadratic losses; the objective's gradient is taken by differences."""
     generator = np.random.default_rng(0)
     targets, curvatures = generator.normal(size=(4, 3)), generator.uniform(0.5, 2.0, (4, 3))
@@ -36,7 +36,7 @@ def test_averaged_steps_go_down_the_fair_objective(fairness):
     assert cosine == pytest.approx(-1.0, abs=1e-9)
 
 
-def test_clients_that_say_no_loss_are_refused():
+def test_clients_that_say_no_loss_are_refused() -> None:
     scheme = weightings.create("q-fair")
     assert scheme.unreported({TRAIN_LIKELIHOOD: 0.0}) is None
     for report in ({}, {TRAIN_LIKELIHOOD: -0.1}, {TRAIN_LIKELIHOOD: float("nan")}):

@@ -44,7 +44,7 @@ def kl(q: Posterior, p: Posterior) -> float:
     return float(0.5 * np.sum(terms + (q.mean - p.mean) ** 2 / p.variance))
 
 
-def test_the_papers_spellings_are_found():
+def test_the_papers_spellings_are_found() -> None:
     spellings = ("maximum-discrepancy", "max-disc", "distance-to-fixed-point", "fedavg")
     assert [weightings.get(s).name for s in spellings] == [
         "max-discrepancy",
@@ -55,14 +55,16 @@ def test_the_papers_spellings_are_found():
 
 
 @EVERY
-def test_the_docstring_names_a_source(scheme):
+def test_the_docstring_names_a_source(scheme: Weighting) -> None:
     assert re.search(r"Source: \S", type(scheme).__doc__ or "")
 
 
 @EVERY
 @given(seed=st.integers(0, 10_000), count=st.integers(1, 6))
 @settings(max_examples=20)
-def test_weights_are_a_distribution_and_follow_their_clients(scheme, seed, count):
+def test_weights_are_a_distribution_and_follow_their_clients(
+    scheme: Weighting, seed: int, count: int
+) -> None:
     rng = np.random.default_rng(seed)
     everyone, previous = clients(seed, count), clients(seed + 1, 1)[0]
     examples = [int(n) for n in rng.integers(1, 100, count)]
@@ -79,7 +81,9 @@ def test_weights_are_a_distribution_and_follow_their_clients(scheme, seed, count
 @EVERY
 @given(seed=st.integers(0, 10_000), count=st.integers(1, 6))
 @settings(max_examples=20)
-def test_weights_by_counts_only_are_known_without_posteriors(scheme, seed, count):
+def test_weights_by_counts_only_are_known_without_posteriors(
+    scheme: Weighting, seed: int, count: int
+) -> None:
     """Bit for bit; and a client's γ does not depend on the others."""
     rng = np.random.default_rng(seed)
     examples = [int(n) for n in rng.integers(1, 100, count)]
@@ -95,7 +99,7 @@ def test_weights_by_counts_only_are_known_without_posteriors(scheme, seed, count
 
 @EVERY
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_identical_clients_have_equal_weights(scheme, count):
+def test_identical_clients_have_equal_weights(scheme: Weighting, count: int) -> None:
     one, previous = clients(0, 2, size=5000)
     weights = weigh(scheme, [one] * count, [7] * count, previous)
     np.testing.assert_allclose(weights, 1 / count, rtol=1e-9)
@@ -104,7 +108,7 @@ def test_identical_clients_have_equal_weights(scheme, count):
 
 
 @EVERY
-def test_extreme_scales_give_finite_weights(scheme):
+def test_extreme_scales_give_finite_weights(scheme: Weighting) -> None:
     rng = np.random.default_rng(0)
     everyone = [
         Posterior(
@@ -120,7 +124,7 @@ def test_extreme_scales_give_finite_weights(scheme):
 
 
 @EVERY
-def test_what_is_missing_is_said(scheme):
+def test_what_is_missing_is_said(scheme: Weighting) -> None:
     everyone = clients(0, 2)
     with pytest.raises(ValueError, match="at least one"):
         scheme.weigh([], [], everyone[0])
@@ -139,7 +143,7 @@ def test_what_is_missing_is_said(scheme):
         assert weigh(scheme, points, [1, 1], points[0]).tolist() == [0.5, 0.5]
 
 
-def test_train_size_is_the_share_of_the_examples():
+def test_train_size_is_the_share_of_the_examples() -> None:
     scheme = weightings.create("train-size")
     np.testing.assert_allclose(scheme.weigh(clients(0, 3), [30, 0, 70]), [0.3, 0, 0.7])
     with pytest.raises(ValueError, match="normalised"):
@@ -150,7 +154,7 @@ def test_train_size_is_the_share_of_the_examples():
 
 @given(st.integers(0, 10_000), st.integers(2, 6))
 @settings(max_examples=30)
-def test_maximum_discrepancy_is_the_brute_force(seed, count):
+def test_maximum_discrepancy_is_the_brute_force(seed: int, count: int) -> None:
     everyone = clients(seed, count)
     gamma = np.array([max(1 / kl(q, p) for p in everyone if p is not q) for q in everyone])
     weights = weightings.create("max-discrepancy").weigh(everyone, [1] * count)
@@ -159,14 +163,14 @@ def test_maximum_discrepancy_is_the_brute_force(seed, count):
 
 @given(st.integers(0, 10_000), st.integers(1, 6))
 @settings(max_examples=30)
-def test_distance_is_the_brute_force(seed, count):
+def test_distance_is_the_brute_force(seed: int, count: int) -> None:
     previous, *everyone = clients(seed, count + 1)
     gamma = np.array([1 / kl(previous, client) for client in everyone])
     weights = weightings.create("distance").weigh(everyone, [1] * count, previous)
     np.testing.assert_allclose(weights, gamma / gamma.sum(), rtol=1e-9)
 
 
-def test_an_extreme_client_counts_least():
+def test_an_extreme_client_counts_least() -> None:
     rng = np.random.default_rng(1)
     base = clients(0, 1)[0]
     near = [Posterior(base.mean + rng.normal(0, 0.01, 20), base.variance) for _ in range(4)]
@@ -178,7 +182,7 @@ def test_an_extreme_client_counts_least():
 
 
 @pytest.mark.parametrize("name", ["max-discrepancy", "distance"])
-def test_what_one_client_adds_to_the_mean_falls_with_its_distance(name):
+def test_what_one_client_adds_to_the_mean_falls_with_its_distance(name: str) -> None:
     """One coordinate alone is far away; else it would capture the pool by going further."""
     rng = np.random.default_rng(0)
     near = [Posterior(rng.normal(0, 0.01, 1000), np.full(1000, 1e-4)) for _ in range(9)]
@@ -196,7 +200,7 @@ def test_what_one_client_adds_to_the_mean_falls_with_its_distance(name):
     assert added[0] < 1.0
 
 
-def test_two_clients_that_coincide_take_the_weight_from_the_others_alike():
+def test_two_clients_that_coincide_take_the_weight_from_the_others_alike() -> None:
     twin, other, third = clients(0, 3)
     weights = weightings.create("max-discrepancy").weigh([twin, other, twin, third], [1] * 4)
     assert weights[0] == pytest.approx(weights[2], rel=1e-9)
@@ -204,7 +208,7 @@ def test_two_clients_that_coincide_take_the_weight_from_the_others_alike():
     assert np.all(weights[[1, 3]] > 0)
 
 
-def test_clients_that_differ_by_less_than_rounding_have_equal_weights():
+def test_clients_that_differ_by_less_than_rounding_have_equal_weights() -> None:
     # The matrix products leave noise of both signs where the divergence is 0.
     rng = np.random.default_rng(0)
     mean, variance = rng.normal(size=20_000), rng.uniform(1e-4, 1e-2, 20_000)

@@ -30,7 +30,7 @@ def load(tmp_path: Path, **changes: Any):
     return load_dataset(f"npz:{path}")
 
 
-def test_uint8_archives_come_back_as_they_are(tmp_path):
+def test_uint8_archives_come_back_as_they_are(tmp_path: Path) -> None:
     dataset = load(tmp_path)
     assert np.array_equal(dataset.train_images, IMAGES[:4])
     assert np.array_equal(dataset.test_images, IMAGES[4:])
@@ -40,7 +40,7 @@ def test_uint8_archives_come_back_as_they_are(tmp_path):
     assert dataset.name == f"npz:{tmp_path / 'some.npz'}"
 
 
-def test_grey_images_and_column_labels(tmp_path):
+def test_grey_images_and_column_labels(tmp_path: Path) -> None:
     grey = IMAGES[..., 0]
     dataset = load(
         tmp_path,
@@ -55,7 +55,7 @@ def test_grey_images_and_column_labels(tmp_path):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("divisor", [1, 255])
-def test_floats_are_scaled_by_one_rule(tmp_path, dtype, divisor):
+def test_floats_are_scaled_by_one_rule(tmp_path: Path, dtype, divisor: int) -> None:
     images = IMAGES.copy()
     images[0, 0, 0, 0] = 255
     scaled = (images / divisor).astype(dtype)
@@ -64,7 +64,7 @@ def test_floats_are_scaled_by_one_rule(tmp_path, dtype, divisor):
     assert np.array_equal(dataset.test_images, images[4:])
 
 
-def test_what_256_levels_do_not_hold_is_kept_as_floats(tmp_path):
+def test_what_256_levels_do_not_hold_is_kept_as_floats(tmp_path: Path) -> None:
     for value in (0.999 * 255, 76.6):
         given = value / 255 if value > 100 else value
         dataset = load(tmp_path, x_train=np.full((4, 5, 4, 3), given), x_test=IMAGES[4:] * 0.0)
@@ -76,19 +76,19 @@ def test_what_256_levels_do_not_hold_is_kept_as_floats(tmp_path):
     np.testing.assert_allclose(dataset.train_images, deep[:4] / 65_535 * 255, rtol=1e-6)
 
 
-def test_dark_test_images_are_scaled_as_the_train_images(tmp_path):
+def test_dark_test_images_are_scaled_as_the_train_images(tmp_path: Path) -> None:
     dark = np.ones((2, 5, 4, 3), np.float32)
     dataset = load(tmp_path, x_train=IMAGES[:4].astype(np.float32), x_test=dark)
     assert np.unique(dataset.test_images).tolist() == [1]
 
 
-def test_wide_integers_within_range_are_pixels(tmp_path):
+def test_wide_integers_within_range_are_pixels(tmp_path: Path) -> None:
     dataset = load(tmp_path, x_train=IMAGES[:4].astype(np.int64))
     assert dataset.train_images.dtype == np.uint8
     assert np.array_equal(dataset.train_images, IMAGES[:4])
 
 
-def test_class_names_may_count_classes_without_examples(tmp_path):
+def test_class_names_may_count_classes_without_examples(tmp_path: Path) -> None:
     dataset = load(tmp_path, class_names=np.array(["a", "b", "c", "d"]))
     assert dataset.class_names == ("a", "b", "c", "d")
 
@@ -99,7 +99,9 @@ UNIT_TEST = {"x_test": IMAGES[4:] / 255}
 
 
 @pytest.mark.parametrize("hair", [np.spacing(np.float32(1)), 0.0015])
-def test_floats_a_hair_beyond_0_and_1_are_not_those_of_0_to_255(tmp_path, hair):
+def test_floats_a_hair_beyond_0_and_1_are_not_those_of_0_to_255(
+    tmp_path: Path, hair: float
+) -> None:
     """As resizing leaves them; in one split or in the other."""
     unit = (BRIGHT / 255).astype(np.float32)
     unit[0, 0, 0, 0] += hair
@@ -123,7 +125,9 @@ LABELS: dict[str, tuple[Any, Any, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("train", "test", "names"), LABELS.values(), ids=LABELS.keys())
-def test_labels_are_taken_where_they_are_clear(tmp_path, train, test, names):
+def test_labels_are_taken_where_they_are_clear(
+    tmp_path: Path, train: Any, test: Any, names: tuple[str, ...]
+) -> None:
     dataset = load(tmp_path, y_train=np.array(train), y_test=np.array(test))
     assert dataset.train_labels.tolist() == [2, 0, 1, 0]
     assert dataset.test_labels.tolist() == [1, 2]
@@ -131,7 +135,7 @@ def test_labels_are_taken_where_they_are_clear(tmp_path, train, test, names):
     assert dataset.train_labels.dtype == np.int64
 
 
-def test_names_say_which_label_is_which(tmp_path):
+def test_names_say_which_label_is_which(tmp_path: Path) -> None:
     names = np.array(["bee", "cat", "ant"])
     words = {"y_train": names[[2, 0, 1, 0]], "y_test": names[[1, 2]]}
     numbers = {"y_train": np.array([3, 1, 2, 1]), "y_test": np.array([2, 3])}
@@ -145,7 +149,7 @@ def test_names_say_which_label_is_which(tmp_path):
 
 
 @pytest.mark.parametrize("greatest", [0, 1, 16, 100])
-def test_dark_and_constant_images_are_told_of(tmp_path, greatest):
+def test_dark_and_constant_images_are_told_of(tmp_path: Path, greatest: int) -> None:
     for images in (IMAGES, IMAGES // 2):
         said = said_of(load(tmp_path, x_train=images[:4], x_test=images[4:]))
         assert not [line for line in said if "pixels" in line]
@@ -276,25 +280,25 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("changes", "said"), BAD.values(), ids=BAD.keys())
-def test_bad_archives_are_refused(tmp_path, changes, said):
+def test_bad_archives_are_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(DataError, match=rf"some\.npz: .*{said}"):
         load(tmp_path, **changes)
 
 
-def test_an_array_file_is_not_an_archive(tmp_path):
+def test_an_array_file_is_not_an_archive(tmp_path: Path) -> None:
     np.save(tmp_path / "some.npy", IMAGES)
     with pytest.raises(DataError, match=r"some\.npy: not a NumPy archive"):
         load_dataset(f"npz:{tmp_path / 'some.npy'}")
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 cut short"])
-def test_other_files_are_not_archives(tmp_path, content):
+def test_other_files_are_not_archives(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "some.npz").write_bytes(content)
     with pytest.raises(DataError, match=r"some\.npz: not a NumPy archive"):
         load_dataset(f"npz:{tmp_path / 'some.npz'}")
 
 
-def test_a_damaged_member_is_named(tmp_path):
+def test_a_damaged_member_is_named(tmp_path: Path) -> None:
     path = tmp_path / "some.npz"
     np.savez(path, **arrays())
     content = bytearray(path.read_bytes())
@@ -305,7 +309,7 @@ def test_a_damaged_member_is_named(tmp_path):
         load_dataset(f"npz:{path}")
 
 
-def test_a_member_that_is_no_array_is_named(tmp_path):
+def test_a_member_that_is_no_array_is_named(tmp_path: Path) -> None:
     path = tmp_path / "some.npz"
     with zipfile.ZipFile(path, "w") as archive:
         for name in arrays():

@@ -24,7 +24,9 @@ def write(path: Path, pixel: int, examples: int = 6) -> None:
         ("tasks:npz:{folder}/b.npz:1,npz:{folder}/a.npz", ""),
     ],
 )
-def test_an_archive_that_was_overwritten_is_read_again(word, data_dir, tmp_path):
+def test_an_archive_that_was_overwritten_is_read_again(
+    word: str, data_dir: str, tmp_path: Path
+) -> None:
     given = (word.format(folder=tmp_path), data_dir.format(folder=tmp_path))
 
     def brightest() -> tuple[Any, int]:

@@ -32,7 +32,7 @@ def no_hub_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flwr_datasets", None)
 
 
-def test_every_promised_source_is_registered():
+def test_every_promised_source_is_registered() -> None:
     assert {"digits", "npz", "hf"} <= set(dataset_sources.names())
     assert {"mnist", "fashion-mnist", "cifar10", "cifar100", "svhn"} <= set(NAMED)
 
@@ -50,28 +50,28 @@ def test_every_promised_source_is_registered():
     ],
 )
 @pytest.mark.parametrize("call", [validate_dataset, load_dataset])
-def test_a_wrong_word_is_refused(call, word, said):
+def test_a_wrong_word_is_refused(call, word, said) -> None:
     with pytest.raises(ConfigurationError) as error:
         call(word)
     assert said in str(error.value)
 
 
 @pytest.mark.parametrize("call", [validate_dataset, load_dataset])
-def test_a_missing_archive_is_named_with_its_keys(call, tmp_path):
+def test_a_missing_archive_is_named_with_its_keys(call, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as error:
         call("npz:nowhere.npz", tmp_path)
     for said in (str(tmp_path / "nowhere.npz"), "'dataset'", "'data-dir'"):
         assert said in str(error.value)
 
 
-def test_validation_does_not_read_the_archive(tmp_path):
+def test_validation_does_not_read_the_archive(tmp_path: Path) -> None:
     (tmp_path / "broken.npz").write_text("no archive")
     validate_dataset(f"npz:{tmp_path / 'broken.npz'}")
     with pytest.raises(DataError, match="not a zip"):
         load_dataset(f"npz:{tmp_path / 'broken.npz'}")
 
 
-def test_validation_does_not_import_the_hub_library(tmp_path, monkeypatch):
+def test_validation_does_not_import_the_hub_library(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.delitem(sys.modules, "flwr_datasets", raising=False)
     validate_dataset("mnist", tmp_path)
     validate_dataset("hf:owner/name")
@@ -92,19 +92,19 @@ def test_validation_does_not_import_the_hub_library(tmp_path, monkeypatch):
         ("tasks:hf:../b:3,digits", True),
     ],
 )
-def test_which_words_name_a_path(word, reads):
+def test_which_words_name_a_path(word, reads) -> None:
     assert dataset_reads_path(word) == reads
 
 
 @pytest.mark.parametrize(
     "word", ["cifar11", "padded:32:digits", "tasks:digits:1,cifar11", "tasks:digits"]
 )
-def test_a_word_that_names_nothing_names_no_path_either(word):
+def test_a_word_that_names_nothing_names_no_path_either(word) -> None:
     with pytest.raises(ConfigurationError):
         dataset_reads_path(word)
 
 
-def test_a_source_of_ones_own_reads_a_path_unless_it_says_otherwise():
+def test_a_source_of_ones_own_reads_a_path_unless_it_says_otherwise() -> None:
     @dataset_sources.register("of-ones-own")
     class OfOnesOwn(DatasetSource):
         """A source that says nothing of paths."""
@@ -122,7 +122,7 @@ def test_a_source_of_ones_own_reads_a_path_unless_it_says_otherwise():
         dataset_sources.withdraw(lambda source: source is OfOnesOwn)
 
 
-def test_relative_archives_are_found_in_the_data_dir(tmp_path):
+def test_relative_archives_are_found_in_the_data_dir(tmp_path: Path) -> None:
     save_archive(tmp_path / "mine.npz")
     validate_dataset("npz:mine.npz", str(tmp_path))
     dataset = load_dataset("npz:mine.npz", str(tmp_path))
@@ -133,7 +133,7 @@ def test_relative_archives_are_found_in_the_data_dir(tmp_path):
     )
 
 
-def test_the_current_folder_comes_before_the_data_dir(tmp_path, monkeypatch):
+def test_the_current_folder_comes_before_the_data_dir(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "data").mkdir()
     save_archive(tmp_path / "mine.npz", labels=4)
     save_archive(tmp_path / "data" / "mine.npz", labels=3)
@@ -143,7 +143,7 @@ def test_the_current_folder_comes_before_the_data_dir(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("spelling", ["fashion-mnist", "fashion_mnist"])
 @pytest.mark.parametrize("word", ["fashion-mnist", "Fashion_MNIST"])
-def test_named_sets_come_from_either_spelling_of_the_archive(tmp_path, spelling, word):
+def test_named_sets_come_from_either_spelling_of_the_archive(tmp_path, spelling, word) -> None:
     save_archive(tmp_path / f"{spelling}.npz")
     validate_dataset(word, tmp_path)
     dataset = load_dataset(word, tmp_path)
@@ -154,7 +154,7 @@ def test_named_sets_come_from_either_spelling_of_the_archive(tmp_path, spelling,
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_named_sets_know_their_classes(name, tmp_path):
+def test_named_sets_know_their_classes(name: str, tmp_path: Path) -> None:
     save_archive(tmp_path / f"{name}.npz")
     classes = {"cifar100": 100, "tiny-imagenet": 200, "tiny-imagenet200-subset": 200}
     assert load_dataset(name, tmp_path).num_classes == classes.get(name, 10)
@@ -163,14 +163,14 @@ def test_named_sets_know_their_classes(name, tmp_path):
         load_dataset(name, tmp_path)
 
 
-def test_a_missing_data_dir_is_refused(tmp_path):
+def test_a_missing_data_dir_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"no folder .*gone.*'data-dir'"):
         validate_dataset("mnist", tmp_path / "gone")
 
 
 @pytest.mark.usefixtures("no_hub_library")
 @pytest.mark.parametrize("name", NAMED)
-def test_without_archive_and_library_both_are_named(name, tmp_path):
+def test_without_archive_and_library_both_are_named(name: str, tmp_path: Path) -> None:
     assert importlib.util.find_spec("flwr_datasets") is None
     for call, kind in ((validate_dataset, ConfigurationError), (load_dataset, DataError)):
         with pytest.raises(kind) as error:
@@ -183,14 +183,14 @@ def test_without_archive_and_library_both_are_named(name, tmp_path):
 
 
 @pytest.mark.usefixtures("no_hub_library")
-def test_the_hub_needs_its_library():
+def test_the_hub_needs_its_library() -> None:
     with pytest.raises(ConfigurationError, match="flwr-datasets"):
         validate_dataset("hf:owner/name")
     with pytest.raises(DataError, match="flwr-datasets"):
         load_dataset("hf:owner/name")
 
 
-def test_digits_are_fixed_stratified_and_scaled():
+def test_digits_are_fixed_stratified_and_scaled() -> None:
     validate_dataset("digits")
     digits = load_dataset("digits")
     np.random.seed(7)  # noqa: NPY002 - the split must not listen to the global generator
@@ -205,7 +205,7 @@ def test_digits_are_fixed_stratified_and_scaled():
     assert np.abs(test - 0.2 * (train + test)).max() <= 1
 
 
-def test_digits_hold_every_image_once():
+def test_digits_hold_every_image_once() -> None:
     from sklearn.datasets import load_digits
 
     digits = load_dataset("digits")
@@ -238,7 +238,7 @@ def good() -> dict[str, object]:
         ({"test_images": np.zeros((2, 5, 4, 3), np.uint8)}, r"test_images are \(5, 4, 3\)"),
     ],
 )
-def test_the_check_names_what_is_wrong(change, said):
+def test_the_check_names_what_is_wrong(change, said) -> None:
     Dataset(**good()).check()
     with pytest.raises(DataError, match=f"^x: .*{said}"):
         Dataset(**{**good(), **change}).check()

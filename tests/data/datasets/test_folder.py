@@ -27,7 +27,7 @@ def fill(root: Path, each: int = 5) -> None:
         write(root / "bee" / f"{number}.png", grey(100 + number))
 
 
-def test_train_and_test_folders_are_read_as_they_are(tmp_path):
+def test_train_and_test_folders_are_read_as_they_are(tmp_path: Path) -> None:
     fill(tmp_path / "train", 3)
     fill(tmp_path / "test", 2)
     dataset = load_dataset(f"folder:{tmp_path}")
@@ -46,7 +46,7 @@ def test_train_and_test_folders_are_read_as_they_are(tmp_path):
     assert (ordered.class_names, ordered.numbered_here) == (("bee", "wasp", "ant"), "")
 
 
-def test_a_share_of_each_class_is_for_testing(tmp_path):
+def test_a_share_of_each_class_is_for_testing(tmp_path: Path) -> None:
     fill(tmp_path, 10)
     dataset = load_dataset(f"folder:{tmp_path}", "", Reading(test_share=0.3))
     assert np.bincount(dataset.test_labels).tolist() == [3, 3]
@@ -56,7 +56,7 @@ def test_a_share_of_each_class_is_for_testing(tmp_path):
     assert again.test_digest == dataset.test_digest
 
 
-def test_folders_above_the_classes_are_sites(tmp_path):
+def test_folders_above_the_classes_are_sites(tmp_path: Path) -> None:
     fill(tmp_path / "train" / "north", 2)
     fill(tmp_path / "train" / "south", 1)
     fill(tmp_path / "test" / "south", 1)
@@ -66,7 +66,7 @@ def test_folders_above_the_classes_are_sites(tmp_path):
     assert dataset.class_names == ("ant", "bee")
 
 
-def test_images_of_several_sizes_kinds_and_depths_become_one_array(tmp_path):
+def test_images_of_several_sizes_kinds_and_depths_become_one_array(tmp_path: Path) -> None:
     fill(tmp_path / "test", 1)
     fill(tmp_path / "train", 1)
     colour = np.zeros((8, 8, 4), np.uint8)
@@ -95,7 +95,7 @@ bee/1.png,bee,1,1,north
 """
 
 
-def test_a_file_says_the_answers_of_images_and_their_sites(tmp_path):
+def test_a_file_says_the_answers_of_images_and_their_sites(tmp_path: Path) -> None:
     """Of a class as of several labels, and of parts for training and testing."""
     fill(tmp_path / "train", 2)
     (tmp_path / "train" / "labels.csv").write_text(LINES)
@@ -151,7 +151,9 @@ def test_a_file_says_the_answers_of_images_and_their_sites(tmp_path):
         (LINES.replace("1,0", "1,no"), Reading(task="multi-label"), "row 3 .*label_sting.*'no'"),
     ],
 )
-def test_lines_that_do_not_go_with_the_images_are_refused(tmp_path, text, reading, said):
+def test_lines_that_do_not_go_with_the_images_are_refused(
+    tmp_path: Path, text: str, reading: Reading, said: str
+) -> None:
     fill(tmp_path, 2)
     (tmp_path / "labels.csv").write_text(text)
     with pytest.raises(BflError, match=said) as error:
@@ -191,13 +193,13 @@ def bad(root: Path, name: str) -> None:
         ("class of a file", "'bee'.*did you mean 'bees'"),
     ],
 )
-def test_bad_folders_are_refused_in_one_line(tmp_path, name, said):
+def test_bad_folders_are_refused_in_one_line(tmp_path: Path, name: str, said: str) -> None:
     bad(tmp_path, name)
     with pytest.raises(BflError, match=said) as error:
         load_dataset(f"folder:{tmp_path}")
     assert "\n" not in str(error.value)
 
 
-def test_a_folder_that_is_not_there_is_refused_before_it_is_read(tmp_path):
+def test_a_folder_that_is_not_there_is_refused_before_it_is_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no folder"):
         validate_dataset(f"folder:{tmp_path / 'none'}")

@@ -1,5 +1,6 @@
 """Data sets in the hub's format, made in memory; only the download itself is replaced."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ def hub(monkeypatch: pytest.MonkeyPatch):
         ("hf:owner/set:part", ("owner/set", "part"), (7, 9, 3)),
     ],
 )
-def test_sets_with_one_label(hub, word, asked, shape):
+def test_sets_with_one_label(hub, word, asked, shape) -> None:
     train, test = pictures(5, *shape), pictures(2, *shape)
     log = hub(train=mnist_split(train, LABELS), test=mnist_split(test, [2, 2]))
     dataset = load_dataset(word)
@@ -94,7 +95,7 @@ def test_sets_with_one_label(hub, word, asked, shape):
     assert dataset.class_names == tuple(str(i) for i in range(10))
 
 
-def test_cifar100_takes_the_fine_labels(hub):
+def test_cifar100_takes_the_fine_labels(hub) -> None:
     images = pictures(3, 32, 32, 3)
     part = cifar100_split(images, [99, 0, 50], [1, 2, 3])
     hub(train=part, test=part)
@@ -105,7 +106,7 @@ def test_cifar100_takes_the_fine_labels(hub):
 
 
 @pytest.mark.parametrize("word", ["cifar100", "hf:uoft-cs/cifar100"])
-def test_cifar100_of_the_hub_is_split_over_clients_by_steps(hub, word):
+def test_cifar100_of_the_hub_is_split_over_clients_by_steps(hub, word) -> None:
     """FedBE's 5 · 61 + 95 · 1 at a tenth of its size, of data that the hub has sorted by class."""
     from bfl.data.partitions import describe, partitions
     from bfl.randomness import generator
@@ -122,7 +123,7 @@ def test_cifar100_of_the_hub_is_split_over_clients_by_steps(hub, word):
     assert all(np.count_nonzero(np.diff(dataset.train_labels[p]) < 0) > 50 for p in parts)
 
 
-def test_tiny_imagenet_is_tested_on_its_validation_images(hub):
+def test_tiny_imagenet_is_tested_on_its_validation_images(hub) -> None:
     names = datasets.ClassLabel(names=[f"n{i:08d}" for i in range(200)])
 
     def part(images, labels):
@@ -140,7 +141,7 @@ def test_tiny_imagenet_is_tested_on_its_validation_images(hub):
     assert (dataset.train_images[2] == grey[0][..., None]).all()  # a few of them are grey
 
 
-def test_validation_stands_in_for_test(hub):
+def test_validation_stands_in_for_test(hub) -> None:
     train, other = mnist_split(pictures(2, 4, 4), [0, 1]), mnist_split(pictures(1, 4, 4), [7])
     hub(train=train, validation=other)
     assert load_dataset("hf:a/b").test_labels.tolist() == [7]
@@ -148,7 +149,7 @@ def test_validation_stands_in_for_test(hub):
     assert load_dataset("hf:a/b").test_labels.tolist() == [7]
 
 
-def test_missing_splits_are_named(hub):
+def test_missing_splits_are_named(hub) -> None:
     part = mnist_split(pictures(1, 4, 4), [0])
     hub(train=part)
     with pytest.raises(DataError, match="a/b has no split to test on; tried test, validation"):
@@ -158,7 +159,7 @@ def test_missing_splits_are_named(hub):
         load_dataset("hf:a/b:c")
 
 
-def test_an_unreachable_hub_tells_what_was_tried(monkeypatch, tmp_path):
+def test_an_unreachable_hub_tells_what_was_tried(monkeypatch, tmp_path) -> None:
     def unreachable(**_: Any) -> None:
         raise ConnectionError("Couldn't reach the hub")
 
@@ -169,7 +170,7 @@ def test_an_unreachable_hub_tells_what_was_tried(monkeypatch, tmp_path):
         assert said in str(error.value)
 
 
-def test_splits_that_do_not_go_together_are_refused(hub):
+def test_splits_that_do_not_go_together_are_refused(hub) -> None:
     train = mnist_split(pictures(2, 4, 4), [0, 1])
     hub(train=train, test=mnist_split(pictures(1, 5, 4), [0]))
     with pytest.raises(DataError, match=r"test_images are \(5, 4, 1\)"):
@@ -181,7 +182,7 @@ def test_splits_that_do_not_go_together_are_refused(hub):
         load_dataset("hf:a/b")
 
 
-def test_unlabelled_examples_are_refused(hub):
+def test_unlabelled_examples_are_refused(hub) -> None:
     train = mnist_split(pictures(2, 4, 4), [0, 1])
     hub(train=train, test=mnist_split(pictures(1, 4, 4), [-1]))
     with pytest.raises(DataError, match="test_labels holds the label -1"):
@@ -191,7 +192,7 @@ def test_unlabelled_examples_are_refused(hub):
 
 
 @pytest.mark.parametrize("kind", ["int64", "uint8", "string", "bool", "float32"])
-def test_labels_without_classes_are_taken(hub, kind):
+def test_labels_without_classes_are_taken(hub, kind) -> None:
     given = {"string": ["ant", "bee", "ant"], "bool": [False, True, False]}.get(kind, [0, 1, 0])
     part = split(
         {"image": pictures(3, 4, 4), "label": given, "id": [7, 8, 9]},
@@ -205,13 +206,13 @@ def test_labels_without_classes_are_taken(hub, kind):
     assert dataset.class_names == (("ant", "bee") if kind == "string" else ("0", "1"))
 
 
-def test_a_test_split_with_hidden_labels_is_passed_over(hub):
+def test_a_test_split_with_hidden_labels_is_passed_over(hub) -> None:
     train, hidden = mnist_split(pictures(2, 4, 4), [0, 1]), mnist_split(pictures(1, 4, 4), [-1])
     hub(train=train, test=hidden, validation=mnist_split(pictures(1, 4, 4), [7]))
     assert load_dataset("hf:a/b").test_labels.tolist() == [7]
 
 
-def test_grey_images_of_a_colour_set_get_three_channels_in_either_split(hub):
+def test_grey_images_of_a_colour_set_get_three_channels_in_either_split(hub) -> None:
     colour, grey = pictures(2, 4, 4, 3), pictures(2, 4, 4)
     for train, test in ((colour, grey), (grey, colour)):
         hub(train=mnist_split(train, [0, 1]), test=mnist_split(test, [0, 1]))
@@ -221,7 +222,7 @@ def test_grey_images_of_a_colour_set_get_three_channels_in_either_split(hub):
             assert np.array_equal(images, np.broadcast_to(np.stack(given).reshape(2, 4, 4, -1), images.shape))  # fmt: skip # noqa: E501
 
 
-def test_an_image_that_is_none_is_named(hub):
+def test_an_image_that_is_none_is_named(hub) -> None:
     part = mnist_split(pictures(2, 4, 4), [0, 1])
     content = part.cast_column("image", datasets.Image(decode=False))[1]["image"]["bytes"]
     for damaged in (b"no image", content[:40]):
@@ -238,27 +239,27 @@ def test_an_image_that_is_none_is_named(hub):
             load_dataset("hf:a/b")
 
 
-def test_mixed_sizes_are_refused():
+def test_mixed_sizes_are_refused() -> None:
     part = mnist_split([*pictures(1, 4, 4), *pictures(1, 4, 6)], [0, 1])
     with pytest.raises(DataError, match=r"here, image 1 is 4 x 6 .*image 0 4 x 4 .*image-size"):
         to_arrays(part, "here")
     assert to_arrays(part, "here", Reading(size=5)).images.shape == (2, 5, 5, 1)
 
 
-def test_empty_splits_and_missing_images_are_refused():
+def test_empty_splits_and_missing_images_are_refused() -> None:
     with pytest.raises(DataError, match="here: no images"):
         to_arrays(mnist_split([], []), "here")
     with pytest.raises(DataError, match="image 1: there is no image"):
         to_arrays(mnist_split([*pictures(1, 4, 4), None], [0, 1]), "here")
 
 
-def test_deep_images_are_kept_as_floats():
+def test_deep_images_are_kept_as_floats() -> None:
     deep = [np.full((4, 4), 1000, np.uint16)]
     images = to_arrays(mnist_split(deep, [0]), "here").images
     np.testing.assert_allclose(images, 1000 / 257, rtol=1e-6)
 
 
-def test_a_saved_folder_is_read_as_the_hub_is(tmp_path):
+def test_a_saved_folder_is_read_as_the_hub_is(tmp_path: Path) -> None:
     part = mnist_split(pictures(5, 4, 4), LABELS)
     datasets.DatasetDict(train=part, validation=part).save_to_disk(tmp_path / "saved")
     dataset = load_dataset(f"disk:{tmp_path / 'saved'}")
@@ -271,19 +272,19 @@ def test_a_saved_folder_is_read_as_the_hub_is(tmp_path):
             load_dataset(f"disk:{tmp_path / name}")
 
 
-def test_a_grey_image_among_coloured_ones_gets_three_channels():
+def test_a_grey_image_among_coloured_ones_gets_three_channels() -> None:
     grey, coloured = pictures(1, 4, 4)[0], pictures(1, 4, 4, 3)[0]
     images, _, _ = to_arrays(mnist_split([grey, coloured], [0, 1]), "here")
     assert np.array_equal(images[0], np.repeat(grey[..., None], 3, axis=2))
     assert np.array_equal(images[1], coloured)
 
 
-def test_transparency_is_dropped():
+def test_transparency_is_dropped() -> None:
     part = mnist_split(pictures(1, 4, 4, 4), [0])
     assert to_arrays(part, "here")[0].shape == (1, 4, 4, 3)
 
 
-def test_columns_are_found_or_listed():
+def test_columns_are_found_or_listed() -> None:
     image, label = datasets.Image(), digit_names()
     number = datasets.Value("int64")
     pics = pictures(1, 4, 4)

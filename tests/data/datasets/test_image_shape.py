@@ -1,5 +1,6 @@
 """Images that a run brings into another size, or other channels, by keys of its own."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from bfl.errors import ConfigurationError, DataError
         ({"image-size": 12, "image-fit": "pad"}, (12, 12, 1)),
     ],
 )
-def test_images_have_the_shape_and_labels_stay(keys, shape):
+def test_images_have_the_shape_and_labels_stay(keys: dict[str, Any], shape: tuple[int]) -> None:
     wanted = resolve(keys).keys.reading
     assert Reading.of(wanted.values()) == wanted
     digits, other = load_dataset("digits"), load_dataset("digits", "", wanted)
@@ -35,7 +36,7 @@ def test_images_have_the_shape_and_labels_stay(keys, shape):
     assert np.corrcoef(*means)[0, 1] > 0.7
 
 
-def test_padding_repeats_edges_and_smaller_pixels_are_means():
+def test_padding_repeats_edges_and_smaller_pixels_are_means() -> None:
     digits = load_dataset("digits")
     wide = load_dataset("digits", "", Reading(12, fit="pad"))
     np.testing.assert_array_equal(wide.train_images[:, 2:-2, 2:-2], digits.train_images)
@@ -45,7 +46,7 @@ def test_padding_repeats_edges_and_smaller_pixels_are_means():
     assert np.abs(half.train_images - means).max() <= 0.5
 
 
-def test_another_domain_serves_as_the_servers_own_images(tmp_path):
+def test_another_domain_serves_as_the_servers_own_images(tmp_path: Path) -> None:
     """Colours of 64 by 64 pixels for a run on grey images of 8 by 8, or on larger ones."""
     images = np.random.default_rng(0).integers(0, 256, (40, 64, 64, 3), dtype=np.uint8)
     labels = np.arange(40) % 10
@@ -54,6 +55,7 @@ def test_another_domain_serves_as_the_servers_own_images(tmp_path):
     for shape in (Reading(), Reading(12, 3)):
         run = load_dataset("digits", "", shape)
         own = load_server_data("npz:far.npz", run, data_dir=str(tmp_path), reading=shape, **given)
+        assert own is not None
         assert own.images.shape == (40, *run.image_shape)
 
 
@@ -67,7 +69,7 @@ def test_another_domain_serves_as_the_servers_own_images(tmp_path):
         ({"image-fit": "padd"}, "image-fit is 'padd'; allowed: 'resize' or 'pad'"),
     ],
 )
-def test_other_sizes_are_refused(keys, said):
+def test_other_sizes_are_refused(keys: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         resolve(keys)
 
@@ -80,7 +82,7 @@ def test_other_sizes_are_refused(keys, said):
         ("tasks:digits:1,padded:8:digits:2", 'dataset="digits" image-size=8 image-fit="pad"'),
     ],
 )
-def test_a_word_that_says_the_size_is_refused_with_the_keys_for_it(word, said):
+def test_a_word_that_says_the_size_is_refused_with_the_keys_for_it(word: str, said: str) -> None:
     for key in ("dataset", "server-data", "ood-dataset"):
         with pytest.raises(ConfigurationError, match=said):
             resolve({key: word})
@@ -96,14 +98,16 @@ def test_a_word_that_says_the_size_is_refused_with_the_keys_for_it(word, said):
         ("npz:two.npz", Reading(channels=3), "images of 2 channels"),
     ],
 )
-def test_images_that_cannot_be_made_are_refused(word, reading, said, tmp_path):
+def test_images_that_cannot_be_made_are_refused(
+    word: str, reading: Reading, said: str, tmp_path: Path
+) -> None:
     images, labels = np.zeros((2, 4, 4, 2), np.uint8), np.arange(2)
     np.savez(tmp_path / "two.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
     with pytest.raises(DataError, match=said):
         load_dataset(word, tmp_path, reading)
 
 
-def test_how_images_fit_a_size_is_read_where_there_is_one():
+def test_how_images_fit_a_size_is_read_where_there_is_one() -> None:
     for size, unread in ((0, 1), (8, 0)):
         keys = {"image-fit": "pad", "image-size": size}
         assert len(unread_settings(resolve(keys), ["image-fit"])) == unread

@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_process_holds_the_images_that_it_takes(folder):
+def test_a_process_holds_the_images_that_it_takes(folder: Path) -> None:
     tracemalloc.start()
     try:
         dataset = load_dataset(f"mapped:{folder}")
@@ -39,7 +39,7 @@ def test_a_process_holds_the_images_that_it_takes(folder):
     assert (dataset.train_images[7] == 200).all()
 
 
-def test_what_would_be_copied_is_refused(folder):
+def test_what_would_be_copied_is_refused(folder: Path) -> None:
     with pytest.raises(BflError, match="image-size"):
         load_dataset(f"mapped:{folder}", "", Reading(size=8))
     np.save(folder / "x_train.npy", np.zeros((IMAGES, 2, 2, 1), np.float32))

@@ -40,11 +40,11 @@ def archive(tmp_path: Path) -> Any:
     return write
 
 
-def test_there_are_none_unless_asked_for():
+def test_there_are_none_unless_asked_for() -> None:
     assert server_data(resolve({}), load_dataset("digits"), 3, FEDERATION) is None
 
 
-def test_another_data_set_numbers_its_classes_as_the_run_does(archive):
+def test_another_data_set_numbers_its_classes_as_the_run_does(archive: Any) -> None:
     word = archive("far.npz")
     assert own_images(server_data=word).labels is not None
     path = word.removeprefix("npz:")
@@ -54,7 +54,7 @@ def test_another_data_set_numbers_its_classes_as_the_run_does(archive):
         own_images(server_data=word)
 
 
-def test_they_have_the_mixture_of_classes_and_the_seed_picks_them():
+def test_they_have_the_mixture_of_classes_and_the_seed_picks_them() -> None:
     labels = load_dataset("digits").train_labels
     own = own_images(server_examples=200.0)
     assert own.images.shape == (200, 8, 8, 1)
@@ -68,12 +68,15 @@ def test_they_have_the_mixture_of_classes_and_the_seed_picks_them():
 
 @pytest.mark.parametrize("partition", ["iid", "shards", "dirichlet"])
 @pytest.mark.parametrize("train_examples", [0.0, 400.0])
-def test_clients_and_server_share_the_images_and_no_image_is_with_both(partition, train_examples):
+def test_clients_and_server_share_the_images_and_no_image_is_with_both(
+    partition: str, train_examples: float
+) -> None:
     values = {"partition": partition, "train-examples": train_examples, "shards-per-client": 4}
     dataset = load_dataset("digits")
     before = split(resolve(values), dataset, FEDERATION)
     configuration = resolve({**HELD_BACK, **values, "server-examples": 0.25})
     own = server_data(configuration, dataset, 3, FEDERATION)
+    assert own is not None
     after = split(configuration, dataset, FEDERATION, own)
     clients = np.concatenate([part for part in after if part is not None])
     assert not set(clients) & set(own.held_back)
@@ -84,12 +87,13 @@ def test_clients_and_server_share_the_images_and_no_image_is_with_both(partition
 
 
 @pytest.mark.parametrize("train_examples", [0.0, 400.0, 0.5])
-def test_every_share_is_of_the_images_that_are_used(train_examples):
+def test_every_share_is_of_the_images_that_are_used(train_examples: float) -> None:
     dataset = load_dataset("digits")
     values = {"train-examples": train_examples, "server-examples": 0.25, "unused-examples": 0.25}
     configuration = resolve({**HELD_BACK, **values})
     used = train_positions(dataset, train_examples)
     own = server_data(configuration, dataset, 3, FEDERATION)
+    assert own is not None
     clients = clients_positions(configuration, dataset, own, 3)
     train, validation = split_off(dataset, 0.2, 0.25, clients)
     assert own.held_back.size == round(0.25 * used.size)
@@ -102,7 +106,7 @@ def test_every_share_is_of_the_images_that_are_used(train_examples):
     assert not {*own.held_back, *own.unused} & set(clients)
 
 
-def test_another_data_set_leaves_the_clients_all_of_theirs(archive):
+def test_another_data_set_leaves_the_clients_all_of_theirs(archive: Any) -> None:
     own = own_images(server_data=archive("own.npz"), server_examples=20.0)
     assert own.images.shape == (20, 8, 8, 1)
     assert own.held_back.size == 0
@@ -117,7 +121,9 @@ def test_another_data_set_leaves_the_clients_all_of_theirs(archive):
 
 
 @pytest.mark.parametrize("values", [{}, {"strategy": "abavg"}, {"strategy": "v-distillation"}])
-def test_images_that_the_run_is_judged_on_are_refused(values, tmp_path):
+def test_images_that_the_run_is_judged_on_are_refused(
+    values: dict[str, Any], tmp_path: Path
+) -> None:
     """Whoever learns from them, weighs by them, or picks a round by them; one is enough."""
     dataset, labels = load_dataset("digits"), np.arange(10)
     others = np.random.default_rng(0).integers(0, 17, (10, 8, 8, 1), dtype=np.uint8)
@@ -136,7 +142,7 @@ def test_images_that_the_run_is_judged_on_are_refused(values, tmp_path):
             check_own_images(configuration, dataset, own, 3)
 
 
-def test_what_does_not_go_with_the_data_set_is_refused(archive):
+def test_what_does_not_go_with_the_data_set_is_refused(archive: Any) -> None:
     with pytest.raises(ConfigurationError, match="has the label 11, and dataset digits has 10"):
         own_images(server_data=archive("many.npz", highest=11))
 
@@ -159,14 +165,16 @@ def test_what_does_not_go_with_the_data_set_is_refused(archive):
         ),
     ],
 )
-def test_wrong_words_are_refused(values, said):
+def test_wrong_words_are_refused(values: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         resolve(values)
     assert said in str(refused.value)
 
 
 @pytest.mark.parametrize("judged", [{"evaluated-by": "clients"}, {"evaluate-every": 0}])
-def test_patience_goes_with_rounds_that_are_all_judged_or_that_the_server_judges(judged):
+def test_patience_goes_with_rounds_that_are_all_judged_or_that_the_server_judges(
+    judged: dict[str, Any],
+) -> None:
     assert resolve({**HELD_BACK, "patience": 3, **judged}).keys.patience == 3
 
 
@@ -179,24 +187,26 @@ def test_patience_goes_with_rounds_that_are_all_judged_or_that_the_server_judges
         ({"server-examples": 1430.0}, "only 7 training examples"),
     ],
 )
-def test_too_many_are_refused_before_the_start(values, said):
+def test_too_many_are_refused_before_the_start(values: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         check_before_start(resolve({**HELD_BACK, **values}), 10)
 
 
-def test_nothing_can_be_held_back_from_nodes_with_data_of_their_own():
+def test_nothing_can_be_held_back_from_nodes_with_data_of_their_own() -> None:
     federation = Federation(nodes={0: 10, 1: 11}, own_examples={0: 0, 1: 50})
     with pytest.raises(ConfigurationError, match="partitions 1 have data of their own"):
         server_data(resolve(HELD_BACK), load_dataset("digits"), 3, federation)
 
 
-def test_settings_without_images_of_the_server_are_warned_of():
+def test_settings_without_images_of_the_server_are_warned_of() -> None:
     given = {"server-examples": 0.2, "best-metric": "accuracy"}
     assert len(unread_settings(resolve(given), given)) == 2
     assert not unread_settings(resolve({**HELD_BACK, **given}), given)
 
 
-def test_clients_have_the_same_images_whether_the_server_has_the_others_or_nobody(archive):
+def test_clients_have_the_same_images_whether_the_server_has_the_others_or_nobody(
+    archive: Any,
+) -> None:
     """So a run with another data set on the server is paired with one that holds images back."""
     other = archive("other.npz")
     values = {"partition": "dirichlet", "train-examples": 800.0}
@@ -221,7 +231,7 @@ def test_clients_have_the_same_images_whether_the_server_has_the_others_or_nobod
 
 
 @pytest.mark.parametrize(("examples", "unused"), [(200.0, 0.0), (120.0, 80.0), (0.05, 160.0)])
-def test_the_server_has_a_part_of_what_clients_do_without(examples, unused):
+def test_the_server_has_a_part_of_what_clients_do_without(examples: float, unused: float) -> None:
     """So runs whose server has more images are paired with those whose server has fewer."""
     dataset = load_dataset("digits")
     values = {**HELD_BACK, "train-examples": 800.0, "partition": "dirichlet"}
@@ -242,13 +252,13 @@ def test_the_server_has_a_part_of_what_clients_do_without(examples, unused):
     np.testing.assert_array_equal(part.without_clients, whole.held_back)
 
 
-def test_images_that_nobody_has_go_with_images_of_the_servers():
+def test_images_that_nobody_has_go_with_images_of_the_servers() -> None:
     configuration = resolve({"unused-examples": 40.0})
     with pytest.raises(ConfigurationError, match=r"unused-examples is 40 and server-data is ''"):
         server_data(configuration, load_dataset("digits"), 3, FEDERATION)
 
 
-def test_images_held_back_and_unused_leave_some_to_the_clients():
+def test_images_held_back_and_unused_leave_some_to_the_clients() -> None:
     asked = {**HELD_BACK, "server-examples": 1000.0, "unused-examples": 437.0}
     with pytest.raises(ConfigurationError, match=r"unused-examples .*server-examples is 1437"):
         server_data(resolve(asked), load_dataset("digits"), 3, FEDERATION)
@@ -258,7 +268,9 @@ def test_images_held_back_and_unused_leave_some_to_the_clients():
     ("unused", "said"),
     [(1437.0, "unused-examples is 1437: all 1437 training images"), (2000.0, "unused-examples")],
 )
-def test_too_many_images_that_nobody_has_are_refused(unused, said, archive):
+def test_too_many_images_that_nobody_has_are_refused(
+    unused: float, said: str, archive: Any
+) -> None:
     configuration = resolve({"server-data": archive("other.npz"), "unused-examples": unused})
     with pytest.raises(ConfigurationError, match=said):
         server_data(configuration, load_dataset("digits"), 3, FEDERATION)

@@ -17,7 +17,7 @@ from bfl.errors import ConfigurationError
     share=st.floats(0.01, 0.99),
     seed=st.integers(0, 5),
 )
-def test_every_class_has_its_share(sizes, share, seed):
+def test_every_class_has_its_share(sizes: list[int], share: float, seed: int) -> None:
     labels = np.repeat(np.arange(len(sizes)), sizes)
     labels = np.random.default_rng(seed).permutation(labels).astype(np.int64)
     kept = stratified_positions(labels, share, "train-examples")
@@ -31,14 +31,14 @@ def test_every_class_has_its_share(sizes, share, seed):
     assert least <= most + 1e-12
 
 
-def test_a_smaller_part_lies_in_a_larger_one():
+def test_a_smaller_part_lies_in_a_larger_one() -> None:
     labels = np.random.default_rng(0).integers(0, 10, 500)
     parts = [set(stratified_positions(labels, n, "x").tolist()) for n in (1, 7, 0.1, 0.5, 499)]
     for smaller, larger in pairwise(parts):
         assert smaller < larger
 
 
-def test_all_is_all_and_a_number_is_a_number():
+def test_all_is_all_and_a_number_is_a_number() -> None:
     labels = np.random.default_rng(0).integers(0, 3, 50)
     for amount in (0.0, 50.0):
         np.testing.assert_array_equal(
@@ -47,7 +47,7 @@ def test_all_is_all_and_a_number_is_a_number():
     assert stratified_positions(labels, 12.0, "x").size == 12
 
 
-def test_chance_decides_within_a_class():
+def test_chance_decides_within_a_class() -> None:
     kept = stratified_positions(np.zeros(1000, np.int64), 0.5, "x")
     assert 200 < (kept < 500).sum() < 300
     other = stratified_positions(np.zeros(1000, np.int64), 0.5, "y")
@@ -55,12 +55,12 @@ def test_chance_decides_within_a_class():
 
 
 @pytest.mark.parametrize("amount", [2.5, 51.0, 1e9])
-def test_what_is_not_there_is_refused(amount):
+def test_what_is_not_there_is_refused(amount: float) -> None:
     with pytest.raises(ConfigurationError, match=r"test-examples is .* up to 50"):
         stratified_positions(np.zeros(50, np.int64), amount, "test-examples")
 
 
-def test_a_data_set_keeps_its_training_part():
+def test_a_data_set_keeps_its_training_part() -> None:
     images = np.arange(40, dtype=np.uint8).reshape(40, 1, 1, 1)
     labels = np.arange(40) % 4
     dataset = Dataset("d", images, labels, images, labels, tuple("abcd"))

@@ -37,7 +37,9 @@ READING = Reading(target="outcome", left_out="site", test_share=0.25)
 
 
 @pytest.mark.parametrize("name", ["some.csv", "some.parquet"])
-def test_numbers_are_standardised_by_training_rows_and_categories_are_one_hot(tmp_path, name):
+def test_numbers_are_standardised_by_training_rows_and_categories_are_one_hot(
+    tmp_path: Path, name: str
+) -> None:
     frame = rows()
     dataset = load_dataset(save(tmp_path, frame, name), "", READING)
     assert dataset.class_names == ("ill", "well")
@@ -61,7 +63,7 @@ def test_numbers_are_standardised_by_training_rows_and_categories_are_one_hot(tm
     assert dataset.train_columns["site"].tolist() == train["site"].tolist()
 
 
-def test_sums_over_clients_give_the_same_encoding(tmp_path):
+def test_sums_over_clients_give_the_same_encoding(tmp_path: Path) -> None:
     """Counts, sums and sums of squares of the parts alone."""
     frame = rows().drop(columns=["outcome", "site", "stage"])
     parts = [frame.iloc[:7], frame.iloc[7:30], frame.iloc[30:]]
@@ -73,7 +75,7 @@ def test_sums_over_clients_give_the_same_encoding(tmp_path):
     np.testing.assert_allclose(column.deviation, np.sqrt(square - mean**2), rtol=1e-10)
 
 
-def test_an_encoding_is_the_same_after_it_was_stored(tmp_path):
+def test_an_encoding_is_the_same_after_it_was_stored(tmp_path: Path) -> None:
     frame = rows().drop(columns=["outcome"])
     encoding = Encoding.of(frame, "rows")
     again = Encoding.from_list(encoding.to_list())
@@ -99,7 +101,9 @@ def test_an_encoding_is_the_same_after_it_was_stored(tmp_path):
         ({"age": np.repeat([1e308, -1e308], 20)}, READING, "'age'.*1e\\+308"),
     ],
 )
-def test_bad_tables_are_refused_in_one_line(tmp_path, changes, reading, said):
+def test_bad_tables_are_refused_in_one_line(
+    tmp_path: Path, changes: dict[str, Any], reading: Reading, said: str
+) -> None:
     word = save(tmp_path, rows(**changes))
     with pytest.raises(BflError, match=said) as error:
         load_dataset(word, "", reading)
@@ -124,7 +128,7 @@ SOUND = "age,outcome\n" + "1,ill\n2,well\n" * 5
         ("row.csv", "age,outcome\n1,ill\n", "1 rows.*test-share"),
     ],
 )
-def test_what_is_no_table_is_refused(tmp_path, name, text, said):
+def test_what_is_no_table_is_refused(tmp_path: Path, name: str, text: str, said: str) -> None:
     (tmp_path / "sound.csv").write_text(SOUND)
     reading = Reading(target="outcome")
     assert load_dataset(f"table:{tmp_path / 'sound.csv'}", "", reading).class_names
@@ -133,7 +137,7 @@ def test_what_is_no_table_is_refused(tmp_path, name, text, said):
         load_dataset(f"table:{tmp_path / name}", "", reading)
 
 
-def test_whole_numbers_are_classes_in_their_order(tmp_path):
+def test_whole_numbers_are_classes_in_their_order(tmp_path: Path) -> None:
     """Wherever they begin, also where a node has seen some of them only."""
     grades = np.tile([10, 2, 30, 2], 10)
     dataset = load_dataset(save(tmp_path, rows(outcome=grades)), "", READING)
@@ -156,7 +160,7 @@ def test_whole_numbers_are_classes_in_their_order(tmp_path):
         load_dataset(save(tmp_path, pd.DataFrame({"x": range(202), "target": range(202)}), "n.csv"))
 
 
-def test_a_file_beside_it_says_what_columns_become(tmp_path):
+def test_a_file_beside_it_says_what_columns_become(tmp_path: Path) -> None:
     """A node's few rows are encoded as all are, with the classes of all."""
     whole = load_dataset(save(tmp_path, rows()), "", READING)
     assert whole.encoding

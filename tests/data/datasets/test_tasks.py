@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 WORD = "tasks:npz:a.npz:2,npz:b.npz:3"
 
 
-def test_labels_follow_each_other_and_images_get_one_shape(folder):
+def test_labels_follow_each_other_and_images_get_one_shape(folder: Path) -> None:
     joined, first, second = (load_dataset(word) for word in (WORD, "npz:a.npz", "npz:b.npz"))
     joined.check()
     assert joined.num_classes == 5
@@ -62,7 +62,7 @@ def test_labels_follow_each_other_and_images_get_one_shape(folder):
     np.testing.assert_array_equal(joined.test_labels[15:], second.test_labels + 3)
 
 
-def test_words_are_absolute_and_portable(folder):
+def test_words_are_absolute_and_portable(folder: Path) -> None:
     word, _ = absolute_dataset("tasks:npz:a.npz:2, npz:b.npz")
     assert word == f"tasks:npz:{folder / 'a.npz'}:2,npz:{folder / 'b.npz'}"
     assert absolute_dataset(word)[0] == word
@@ -81,12 +81,12 @@ def test_words_are_absolute_and_portable(folder):
         ("tasks:digits:2,npz:none.npz:1", "none.npz"),
     ],
 )
-def test_what_is_no_list_of_tasks_is_refused(word, said):
+def test_what_is_no_list_of_tasks_is_refused(word: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         validate_dataset(word)
 
 
-def test_a_client_has_images_of_its_own_task_alone(folder):
+def test_a_client_has_images_of_its_own_task_alone(folder: Path) -> None:
     """Each with one client, to train and to test; the last task is for all that are left."""
     values = {"strategy": "fedper", "dataset": WORD.removesuffix(":3"), "partition": "dirichlet"}
     configuration = resolve({**values, "min-partition-size": 1})
@@ -103,7 +103,9 @@ def test_a_client_has_images_of_its_own_task_alone(folder):
 
 
 @pytest.mark.parametrize(("amount", "sizes"), [(10, [2] * 5), (0.4, [3, 3, 2, 1, 1]), (12, None)])
-def test_a_number_of_training_images_is_the_same_for_clients_of_every_task(amount, sizes, folder):
+def test_a_number_of_training_images_is_the_same_for_clients_of_every_task(
+    amount: float, sizes: list[int] | None, folder: Path
+) -> None:
     """However many classes a task has; a share is one of every class of them all."""
     configuration = resolve({"strategy": "fedper", "dataset": WORD, "train-examples": amount})
     dataset = cached_dataset(configuration.keys.dataset, "")
@@ -117,7 +119,7 @@ def test_a_number_of_training_images_is_the_same_for_clients_of_every_task(amoun
         assert set(labels < 3) == {client < 2}
 
 
-def test_images_are_held_back_from_those_that_the_clients_of_every_task_have(folder):
+def test_images_are_held_back_from_those_that_the_clients_of_every_task_have(folder: Path) -> None:
     """By classes alone 6 of 10 images would be the first task's, and 4 are its two clients'."""
     values = {"strategy": "fedavg", "dataset": WORD, "train-examples": 10}
     held = resolve({**values, "server-data": "held-back", "server-examples": 0.5})
@@ -126,6 +128,7 @@ def test_images_are_held_back_from_those_that_the_clients_of_every_task_have(fol
     parts = split(resolve(values), dataset, nodes)
     before = np.concatenate([part for part in parts if part is not None])
     for own in (server_data(held, dataset, 5, nodes), server_data(held, dataset, 5)):
+        assert own is not None
         assert own.held_back.size == 5
         assert set(own.held_back) < set(before)
         used = clients_positions(held, dataset, own, 5)
@@ -133,7 +136,7 @@ def test_images_are_held_back_from_those_that_the_clients_of_every_task_have(fol
         assert used.size == 5
 
 
-def test_images_of_the_clients_of_any_task_are_not_the_servers(folder):
+def test_images_of_the_clients_of_any_task_are_not_the_servers(folder: Path) -> None:
     """The second task's six images; by classes alone only four are asked for."""
     values = {"strategy": "fedavg", "dataset": WORD, "train-examples": 10}
     dataset = cached_dataset(resolve(values).keys.dataset, "")
@@ -150,7 +153,7 @@ def test_images_of_the_clients_of_any_task_are_not_the_servers(folder):
         check_own_images(configuration, dataset, own, 5)
 
 
-def test_more_training_images_than_a_task_has_are_refused(folder):
+def test_more_training_images_than_a_task_has_are_refused(folder: Path) -> None:
     configuration = resolve({"strategy": "fedper", "dataset": WORD, "train-examples": 20})
     with pytest.raises(ConfigurationError, match=r"12 are for the 3 clients .*b.npz.* at most 16"):
         check_before_start(configuration, 5)
@@ -170,7 +173,9 @@ def test_more_training_images_than_a_task_has_are_refused(folder):
         ({"partition": "shards", "shards-per-client": 20}, 5, "shards"),
     ],
 )
-def test_tasks_that_do_not_fit_are_refused_before_the_first_round(changes, clients, said, folder):
+def test_tasks_that_do_not_fit_are_refused_before_the_first_round(
+    changes: dict[str, str], clients: int, said: str, folder: Path
+) -> None:
     values = {"strategy": "fedper", "dataset": WORD, "model": "mlp", "output-dir": str(folder)}
     check_before_start(resolve({**values, "name": "sound"}), 5)
     with pytest.raises(ConfigurationError, match=said):
@@ -193,6 +198,8 @@ def test_tasks_that_do_not_fit_are_refused_before_the_first_round(changes, clien
         ({"strategy": "pvi", "shared": "body", "evaluated-by": "clients"}, "'cavity' keeps"),
     ],
 )
-def test_what_needs_a_whole_network_on_the_server_is_refused(changes, said):
+def test_what_needs_a_whole_network_on_the_server_is_refused(
+    changes: dict[str, str], said: str
+) -> None:
     with pytest.raises(ConfigurationError, match=said):
         resolve({"strategy": "fedper", **changes})

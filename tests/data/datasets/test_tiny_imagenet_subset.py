@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_it_is_an_archive_of_images_of_64_pixels(folder):
+def test_it_is_an_archive_of_images_of_64_pixels(folder: Path) -> None:
     dataset = load_dataset("tiny-imagenet200-subset", folder)
     assert dataset.image_shape == (64, 64, 3)
     assert dataset.num_classes == CLASSES
@@ -37,7 +37,7 @@ def test_it_is_an_archive_of_images_of_64_pixels(folder):
     assert np.abs(small.test_images - means).max() <= 0.5
 
 
-def test_it_is_not_on_the_hub(tmp_path):
+def test_it_is_not_on_the_hub(tmp_path: Path) -> None:
     for given in ({}, {"data-dir": str(tmp_path)}):
         with pytest.raises(ConfigurationError) as error:
             resolve({"dataset": "tiny-imagenet200-subset", **given})

@@ -1,5 +1,6 @@
 """Natural partitions, by a column of the data, and what a partition of one's own sees."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ LABELS = np.array([0, 1, 0, 1, 1, 0])
 SITES = {"site": np.array(["south", "north", "south", "east", "north", "south"])}
 
 
-def test_each_value_is_a_client_in_the_order_of_the_values():
+def test_each_value_is_a_client_in_the_order_of_the_values() -> None:
     column = partitions.create("column:site")
     parts = column.split(LABELS, 3, generator(0), SITES)
     assert [sorted(part.tolist()) for part in parts] == [[3], [1, 4], [0, 2, 5]]
@@ -27,7 +28,7 @@ def test_each_value_is_a_client_in_the_order_of_the_values():
     assert column.assign_tests(SITES, {}) is None
 
 
-def test_the_word_with_a_colon_is_two_keys():
+def test_the_word_with_a_colon_is_two_keys() -> None:
     short = resolve({"partition": "column:site"}, check_data=False)
     long = resolve({"partition": "column", "site-column": "site"}, check_data=False)
     assert short == long
@@ -42,18 +43,18 @@ def test_the_word_with_a_colon_is_two_keys():
         (3, {}, "has no columns"),
     ],
 )
-def test_what_does_not_fit_is_refused(clients, columns, said):
+def test_what_does_not_fit_is_refused(clients: int, columns: Any, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said) as error:
         partitions.create("column:site").split(LABELS, clients, generator(0), columns)
     assert "\n" not in str(error.value)
 
 
-def test_a_colon_behind_another_partition_is_refused():
+def test_a_colon_behind_another_partition_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="unknown partition 'iid:site'"):
         partitions.create("iid:site")
 
 
-def test_a_partition_of_ones_own_sees_labels_and_columns():
+def test_a_partition_of_ones_own_sees_labels_and_columns() -> None:
     class ByYear(Partition):
         def assign(self, labels: Any, clients: int, generator: Any) -> Any:
             raise AssertionError("it goes by columns")
@@ -66,7 +67,7 @@ def test_a_partition_of_ones_own_sees_labels_and_columns():
     assert [sorted(part.tolist()) for part in parts] == [[0, 1, 2], [3, 4, 5]]
 
 
-def test_arrays_of_an_archive_are_columns(tmp_path):
+def test_arrays_of_an_archive_are_columns(tmp_path: Path) -> None:
     images = np.arange(6 * 4, dtype=np.uint8).reshape(6, 2, 2)
     arrays = {"x_train": images, "y_train": LABELS, "x_test": images[:2], "y_test": LABELS[:2]}
     sites = {"site_train": SITES["site"], "site_test": SITES["site"][:2]}

@@ -45,7 +45,7 @@ def labelled(draw: st.DrawFn) -> tuple[np.ndarray, int]:
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(case=labelled(), seed=st.integers(0, 2**32))
-def test_parts_are_disjoint_complete_and_not_empty(name, case, seed):
+def test_parts_are_disjoint_complete_and_not_empty(name: str, case, seed: int) -> None:
     labels, clients = case
     try:
         parts = partitions.create(name).split(labels, clients, generator(seed))
@@ -56,7 +56,7 @@ def test_parts_are_disjoint_complete_and_not_empty(name, case, seed):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("arrange", [np.sort, np.random.Generator(np.random.Philox(0)).permutation])
-def test_the_seed_decides(name, arrange):
+def test_the_seed_decides(name: str, arrange) -> None:
     labels, partition = arrange(PAPER_LABELS), partitions.create(name)
     first, again, other = (
         partition.split(labels, 10, generator(seed, "partition")) for seed in (1, 1, 2)
@@ -67,7 +67,7 @@ def test_the_seed_decides(name, arrange):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_global_generator_is_neither_heard_nor_touched(name):
+def test_the_global_generator_is_neither_heard_nor_touched(name: str) -> None:
     results = []
     for global_seed in (1, 2):
         np.random.seed(global_seed)  # noqa: NPY002
@@ -78,7 +78,7 @@ def test_the_global_generator_is_neither_heard_nor_touched(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_which_examples_and_in_which_order_is_random(name):
+def test_which_examples_and_in_which_order_is_random(name: str) -> None:
     """Sorted data must give clients neither runs of neighbours nor runs of one class."""
     labels = np.repeat(np.arange(2), 500)
     for part in partitions.create(name).split(labels, 2, generator(3)):
@@ -93,7 +93,7 @@ def test_which_examples_and_in_which_order_is_random(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_numbers_of_clients_that_cannot_be_are_refused(name):
+def test_numbers_of_clients_that_cannot_be_are_refused(name: str) -> None:
     for clients in (0, -2):
         with pytest.raises(ConfigurationError, match=f"clients is {clients}; allowed: at least 1"):
             partitions.create(name).check(100, 10, clients)
@@ -103,7 +103,7 @@ def test_numbers_of_clients_that_cannot_be_are_refused(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_labels_that_are_none_are_refused(name):
+def test_labels_that_are_none_are_refused(name: str) -> None:
     for labels in (np.zeros((4, 1), int), np.zeros(4), np.array([0, -1]), np.zeros(0, int)):
         with pytest.raises(DataError, match="cannot be split"):
             partitions.create(name).split(labels, 1, generator(0))
@@ -116,7 +116,7 @@ def test_labels_that_are_none_are_refused(name):
         *((False, flaw) for flaw in ([[0, 1], [1]], [[0, 1, 2], []], [[0, 1], [1, 3]])),
     ],
 )
-def test_an_unsound_partition_is_caught(once, flaw):
+def test_an_unsound_partition_is_caught(once: bool, flaw: list[list[int]]) -> None:
     """Also where examples may stand twice: none may be missing."""
 
     class Flawed(Partition):
@@ -131,7 +131,7 @@ def test_an_unsound_partition_is_caught(once, flaw):
         Flawed().split(np.zeros(3, int), 2, generator(0))
 
 
-def test_grouping_keeps_classes_together_in_random_order():
+def test_grouping_keeps_classes_together_in_random_order() -> None:
     labels = np.array([1, 0, 1, 0, 2] * 10)
     grouped = grouped_by_class(labels, generator(0))
     assert np.array_equal(labels[grouped], np.sort(labels))

@@ -32,7 +32,7 @@ def table(labels, parts, num_classes: int = 10) -> np.ndarray:
     clients=st.integers(1, 9),
     seed=st.integers(0, 1000),
 )
-def test_iid_clients_differ_by_one_example_at_most(sizes, clients, seed):
+def test_iid_clients_differ_by_one_example_at_most(sizes, clients: int, seed: int) -> None:
     labels = generator(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
     assume(labels.size >= clients)
     counts = table(labels, partitions.create("iid").split(labels, clients, generator(seed)), 6)
@@ -40,12 +40,12 @@ def test_iid_clients_differ_by_one_example_at_most(sizes, clients, seed):
     assert np.ptp(counts.sum(axis=1)) <= 1
 
 
-def test_iid_is_uniform_in_the_papers_setting():
+def test_iid_is_uniform_in_the_papers_setting() -> None:
     counts = table(PAPER_LABELS, partitions.create("iid").split(PAPER_LABELS, 10, generator(0)))
     assert np.all(counts == 500)
 
 
-def test_iid_left_over_examples_go_to_no_fixed_client():
+def test_iid_left_over_examples_go_to_no_fixed_client() -> None:
     labels = np.zeros(7, int)
     larger = Counter(
         int(np.argmax([len(p) for p in partitions.create("iid").split(labels, 3, generator(s))]))
@@ -59,7 +59,7 @@ def test_iid_left_over_examples_go_to_no_fixed_client():
 
 @pytest.mark.parametrize("spelling", ["shards", "quantity-based-label-imbalance", "2-class"])
 @pytest.mark.parametrize("order", ["sorted", "unsorted"])
-def test_shards_in_the_papers_setting(spelling, order):
+def test_shards_in_the_papers_setting(spelling: str, order: str) -> None:
     labels = PAPER_LABELS if order == "sorted" else generator(9).permutation(PAPER_LABELS)
     for seed in range(10):
         counts = table(labels, partitions.create(spelling).split(labels, 10, generator(seed)))
@@ -76,8 +76,8 @@ def test_shards_in_the_papers_setting(spelling, order):
     seed=st.integers(0, 1000),
 )
 def test_shards_give_each_client_its_number_of_different_classes(
-    sizes, clients, shards_per_client, seed
-):
+    sizes, clients: int, shards_per_client: int, seed: int
+) -> None:
     labels = generator(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
     shards = clients * shards_per_client
     possible = shards_per_client <= len(sizes) <= shards <= sum(min(s, clients) for s in sizes)
@@ -94,7 +94,7 @@ def test_shards_give_each_client_its_number_of_different_classes(
 
 @settings(max_examples=60, deadline=None)
 @given(sizes=st.lists(st.integers(1, 12), min_size=1, max_size=4), data=st.data())
-def test_no_allotment_makes_the_largest_shard_smaller(sizes, data):
+def test_no_allotment_makes_the_largest_shard_smaller(sizes, data) -> None:
     clients = data.draw(st.integers(1, 5))
     limits = [min(size, clients) for size in sizes]
     shards = data.draw(st.integers(len(sizes), max(len(sizes), sum(limits))))
@@ -110,7 +110,7 @@ def test_no_allotment_makes_the_largest_shard_smaller(sizes, data):
     assert max(size / count for size, count in zip(sizes, counts, strict=True)) == best
 
 
-def test_equal_classes_share_left_over_shards_by_chance():
+def test_equal_classes_share_left_over_shards_by_chance() -> None:
     sizes, gainers = np.full(3, 50), Counter()
     for seed in range(150):
         counts = allot_shards(sizes, 4, 4, generator(seed))
@@ -119,7 +119,7 @@ def test_equal_classes_share_left_over_shards_by_chance():
     assert min(gainers[c] for c in range(3)) > 25
 
 
-def test_shards_are_dealt_uniformly_over_all_allowed_deals():
+def test_shards_are_dealt_uniformly_over_all_allowed_deals() -> None:
     """4 clients, 2 of 4 classes each: there are 90 tables; chi-square over 9,000 deals."""
     seen: Counter[tuple] = Counter()
     for seed in range(9000):
@@ -131,7 +131,7 @@ def test_shards_are_dealt_uniformly_over_all_allowed_deals():
     assert chi_square < 140  # 89 degrees of freedom: exceeded once in 2,000 times
 
 
-def test_shards_with_classes_of_different_sizes():
+def test_shards_with_classes_of_different_sizes() -> None:
     labels = np.repeat([0, 1, 2], [600, 300, 100])
     counts = table(labels, partitions.create("shards").split(labels, 5, generator(0)), 3)
     assert [sorted(set(column) - {0}) for column in counts.T.tolist()] == [[120], [75], [100]]
@@ -145,7 +145,7 @@ def test_shards_with_classes_of_different_sizes():
         (5, 30, 10, 7, ["clients = 7", "35 shards of 30", "at most 30"]),
     ],
 )
-def test_shards_that_cannot_be_cut_are_refused(setting, examples, classes, clients, said):
+def test_shards_that_cannot_be_cut_are_refused(setting, examples, classes, clients, said) -> None:
     partition = partitions.create("shards", {"shards-per-client": setting})
     with pytest.raises(ConfigurationError) as error:
         partition.check(examples, classes, clients)
@@ -153,7 +153,7 @@ def test_shards_that_cannot_be_cut_are_refused(setting, examples, classes, clien
         assert words in str(error.value)
 
 
-def test_a_class_too_small_for_its_shards_is_refused():
+def test_a_class_too_small_for_its_shards_is_refused() -> None:
     labels = np.repeat([0, 1], [100, 1])
     with pytest.raises(ConfigurationError, match="the smallest class has 1 examples"):
         partitions.create("shards").split(labels, 3, generator(0))
@@ -163,7 +163,7 @@ def test_a_class_too_small_for_its_shards_is_refused():
 
 
 @pytest.mark.slow
-def test_dirichlet_proportions_have_the_mean_and_variance_of_the_law():
+def test_dirichlet_proportions_have_the_mean_and_variance_of_the_law() -> None:
     pytest.importorskip("flwr_datasets")
     clients, classes, alpha = 5, 10, 0.5
     labels = np.repeat(np.arange(classes), 400)
@@ -183,7 +183,7 @@ def test_dirichlet_proportions_have_the_mean_and_variance_of_the_law():
     assert abs(off_diagonal.mean() + 1 / (clients - 1)) < 0.02
 
 
-def test_a_large_alpha_is_nearly_iid_and_a_small_one_is_not():
+def test_a_large_alpha_is_nearly_iid_and_a_small_one_is_not() -> None:
     pytest.importorskip("flwr_datasets")
     labels = np.repeat(np.arange(10), 500)
 
@@ -195,7 +195,7 @@ def test_a_large_alpha_is_nearly_iid_and_a_small_one_is_not():
     assert 1 < spread(5.0) < spread(0.5) < spread(0.05)
 
 
-def test_dirichlet_keeps_the_least_size_and_tries_further_seeds():
+def test_dirichlet_keeps_the_least_size_and_tries_further_seeds() -> None:
     pytest.importorskip("flwr_datasets")
     labels = np.repeat(np.arange(3), 40)
     # About one draw in thirteen serves: eleven of one seed fail in 4 cases of 10.
@@ -204,7 +204,7 @@ def test_dirichlet_keeps_the_least_size_and_tries_further_seeds():
         assert min(map(len, partition.split(labels, 5, generator(seed)))) >= 15
 
 
-def test_dirichlet_gives_up_with_advice():
+def test_dirichlet_gives_up_with_advice() -> None:
     pytest.importorskip("flwr_datasets")
     labels = np.repeat(np.arange(2), 50)
     with pytest.raises(ConfigurationError) as error:
@@ -213,7 +213,7 @@ def test_dirichlet_gives_up_with_advice():
         assert said in str(error.value)
 
 
-def test_dirichlet_is_silent(capfd):
+def test_dirichlet_is_silent(capfd) -> None:
     pytest.importorskip("flwr_datasets")
     partition = partitions.create("dirichlet", {"min-partition-size": 15})
     labels = np.repeat(np.arange(3), 40)
@@ -223,7 +223,7 @@ def test_dirichlet_is_silent(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_dirichlet_refuses_before_anything_starts(monkeypatch):
+def test_dirichlet_refuses_before_anything_starts(monkeypatch) -> None:
     pytest.importorskip("flwr_datasets")
     partition = partitions.create("dirichlet", {"min-partition-size": 20})
     with pytest.raises(ConfigurationError, match=r"min-partition-size = 20 need 200 .*from 1 to 9"):
@@ -234,7 +234,7 @@ def test_dirichlet_refuses_before_anything_starts(monkeypatch):
 
 
 @pytest.mark.parametrize("alpha", [0, -1.0, float("nan"), float("inf"), "much"])
-def test_alpha_is_positive_and_finite(alpha):
+def test_alpha_is_positive_and_finite(alpha) -> None:
     with pytest.raises(pydantic.ValidationError):
         partitions.create("dirichlet", {"alpha": alpha})
 
@@ -249,7 +249,7 @@ def given_although_full(counts: np.ndarray) -> int:
 
 
 @pytest.mark.parametrize("balancing", [True, False])
-def test_balanced_clients_get_nothing_once_they_have_more_than_their_share(balancing):
+def test_balanced_clients_get_nothing_once_they_have_more_than_their_share(balancing) -> None:
     pytest.importorskip("flwr_datasets")
     labels = np.repeat(np.arange(10), 100)
     partition = partitions.create("dirichlet", {"alpha": 0.5, "self-balancing": balancing})
@@ -271,13 +271,13 @@ def largest_share(balancing: bool, rng: np.random.Generator) -> float:
 
 
 @pytest.mark.parametrize(("balancing", "expected"), [(True, 0.140), (False, 0.172)])
-def test_balancing_decides_how_large_the_largest_client_is(balancing, expected):
+def test_balancing_decides_how_large_the_largest_client_is(balancing, expected) -> None:
     rng = np.random.Generator(np.random.Philox(0))
     shares = [largest_share(balancing, rng) for _ in range(3000)]
     assert np.mean(shares) == pytest.approx(expected, abs=0.003)
 
 
-def test_without_the_key_nothing_is_balanced():
+def test_without_the_key_nothing_is_balanced() -> None:
     pytest.importorskip("flwr_datasets")
     left_out, said = ({"alpha": 0.5}, {"alpha": 0.5, "self-balancing": False})
     labels = np.repeat(np.arange(10), 40)

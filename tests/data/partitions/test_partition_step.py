@@ -30,7 +30,7 @@ def table(labels, clients, seed=0, **given):
         (10, 1000, 10, 2, {488: 2, 3: 8}),  # a quarter of the first
     ],
 )
-def test_numbers_of_the_papers(order, classes, each, clients, majors, expected):
+def test_numbers_of_the_papers(order, classes, each, clients, majors, expected) -> None:
     labels = np.repeat(np.arange(classes), each)
     if order == "unsorted":
         labels = generator(9).permutation(labels)
@@ -46,7 +46,7 @@ def test_numbers_of_the_papers(order, classes, each, clients, majors, expected):
     minor=st.sampled_from([0.05, 1.0, 2.0]),
     seed=st.integers(0, 1000),
 )
-def test_every_client_has_its_classes(sizes, clients, majors, minor, seed):
+def test_every_client_has_its_classes(sizes, clients, majors, minor, seed) -> None:
     labels = generator(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
     chosen = {"major_classes": majors, "minor_examples": minor}
     if majors > len(sizes) or clients * majors < len(sizes):
@@ -64,7 +64,7 @@ def test_every_client_has_its_classes(sizes, clients, majors, minor, seed):
         assert many.size == 0 or np.ptp(many) <= 1
 
 
-def test_which_classes_are_whose_and_which_examples_is_random():
+def test_which_classes_are_whose_and_which_examples_is_random() -> None:
     labels = np.repeat(np.arange(4), 100)
     pairs, holders = Counter(), Counter()
     partition = partitions.create("step")
@@ -94,7 +94,7 @@ def test_which_classes_are_whose_and_which_examples_is_random():
         (np.repeat(np.arange(5), 10), 10, {"major_classes": 1}, r"class \d has only 10 examples"),
     ],
 )
-def test_what_cannot_be_is_refused(labels, clients, given, message):
+def test_what_cannot_be_is_refused(labels, clients, given, message) -> None:
     with pytest.raises(ConfigurationError) as error:
         table(labels, clients, **given)
     assert re.search(message, str(error.value))

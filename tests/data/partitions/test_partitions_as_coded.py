@@ -17,7 +17,7 @@ def table(parts, labels=CIFAR):
     return np.array(describe(labels, parts, int(labels.max()) + 1)["class_counts"])
 
 
-def test_a_client_has_two_shards_and_a_few_of_every_class():
+def test_a_client_has_two_shards_and_a_few_of_every_class() -> None:
     """The code's 2 x 2,000 and 10 x 10 at a tenth: shards of 200, and 1 image of each class."""
     partition = partitions.create("step-overlapping")
     shared = 0
@@ -34,7 +34,7 @@ def test_a_client_has_two_shards_and_a_few_of_every_class():
     assert abs(shared / 400 - 1 / 19) < 0.03
 
 
-def test_minor_images_stand_twice_and_no_two_clients_share_one_as_minor():
+def test_minor_images_stand_twice_and_no_two_clients_share_one_as_minor() -> None:
     parts = partitions.create("step-overlapping", {"minor-examples": 3.0}).split(
         CIFAR, 10, generator(1)
     )
@@ -44,7 +44,7 @@ def test_minor_images_stand_twice_and_no_two_clients_share_one_as_minor():
     assert any(np.unique(part).size < part.size for part in parts)
 
 
-def test_a_class_that_is_too_small_is_refused():
+def test_a_class_that_is_too_small_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=re.escape("class 0 has only 400 examples")):
         partitions.create("step-overlapping", {"minor-examples": 50.0}).split(
             CIFAR, 10, generator(0)
@@ -53,7 +53,7 @@ def test_a_class_that_is_too_small_is_refused():
         partitions.create("step-overlapping").check(15, 3, 10)
 
 
-def test_every_client_of_the_dirichlet_gets_what_is_guaranteed():
+def test_every_client_of_the_dirichlet_gets_what_is_guaranteed() -> None:
     pytest.importorskip("flwr_datasets")
     settings = {"alpha": 0.1, "self-balancing": True, "min-partition-size": 10}
     given = partitions.create("dirichlet", {**settings, "guaranteed-examples": 2})
@@ -77,7 +77,7 @@ def test_every_client_of_the_dirichlet_gets_what_is_guaranteed():
         (np.repeat([0, 1], [5000, 300]), "class 1 has only 300 .* from 0 to 30"),
     ],
 )
-def test_guarantees_that_cannot_be_kept_are_refused(labels, message):
+def test_guarantees_that_cannot_be_kept_are_refused(labels, message) -> None:
     pytest.importorskip("flwr_datasets")
     with pytest.raises(ConfigurationError) as error:
         partitions.create("dirichlet", {"guaranteed-examples": 50}).split(labels, 10, generator(0))

@@ -145,8 +145,8 @@ def test_model_uncertainty_of_identical_samples_is_exactly_zero(name, count):
 
 
 @pytest.mark.parametrize("registry", [metrics, uncertainties], ids=lambda registry: registry.kind)
-def test_a_measure_that_raises_is_refused_by_name(registry):
-    class Broken(registry.get(registry.names()[0])):
+def test_a_measure_that_raises_is_refused_by_name(registry: Any) -> None:
+    class Broken(registry.get(registry.names()[0])):  # type: ignore[misc]
         def compute(self, *_: Any) -> float:
             raise KeyError("no such thing")
 

@@ -30,7 +30,7 @@ def rounds(*values: float | None, metric: str = "accuracy") -> list[dict[str, An
     ]
 
 
-def test_the_metric_says_which_way_is_up():
+def test_the_metric_says_which_way_is_up() -> None:
     values = (0.2, 0.9, 0.1)
     assert best_of(rounds(*values), ACCURACY) == Best("validation-accuracy", 2, 0.9)
     likelihood = "negative-log-likelihood"
@@ -39,8 +39,9 @@ def test_the_metric_says_which_way_is_up():
     )
 
 
-def test_of_equals_the_first_is_best_and_what_is_not_finite_never_is():
+def test_of_equals_the_first_is_best_and_what_is_not_finite_never_is() -> None:
     best = best_of(rounds(None, 0.5, 0.5, math.nan, math.inf), ACCURACY)
+    assert best is not None
     assert best.round == 2
     assert best_of(rounds(None, math.nan), ACCURACY) is None
 
@@ -58,11 +59,13 @@ def test_of_equals_the_first_is_best_and_what_is_not_finite_never_is():
         ((0.3, 0.1, 0.1, 0.1, 0.1), 0, False),
     ],
 )
-def test_stops_after_rounds_without_a_better_one(values, patience, stops):
+def test_stops_after_rounds_without_a_better_one(
+    values: tuple[float, ...], patience: int, stops: bool
+) -> None:
     assert out_of_patience(rounds(*values), ACCURACY, patience) is stops
 
 
-def test_the_best_posterior_stays_beside_later_ones(tmp_path):
+def test_the_best_posterior_stays_beside_later_ones(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     manifest = Manifest(())
     kept = BestPosterior(folder, manifest, ACCURACY, patience=2, rounds=5)
@@ -110,9 +113,12 @@ def gone_on_with(path: Path, written: tuple[int, float] | None, *left: float) ->
         ((2, 0.9), (0.1, 0.7)),  # as it was before the round was made again
     ],
 )
-def test_a_resume_finds_the_best_posterior_of_the_rounds_that_are_left(written, left, tmp_path):
+def test_a_resume_finds_the_best_posterior_of_the_rounds_that_are_left(
+    written: tuple[int, float] | None, left: tuple[float, ...], tmp_path: Path
+) -> None:
     kept = gone_on_with(tmp_path, written, *left)
     best = best_of(kept.folder.rounds(), ACCURACY)
+    assert best is not None
     assert Best(**kept.folder.best()) == best
     with kept.folder.reading_arrays(BEST_POSTERIOR) as arrays:
         assert arrays["point"] == [best.round]
@@ -120,7 +126,9 @@ def test_a_resume_finds_the_best_posterior_of_the_rounds_that_are_left(written, 
 
 
 @pytest.mark.parametrize("written", [(3, 0.9), (1, 0.8)])
-def test_the_best_posterior_of_a_dropped_round_goes_and_a_lost_one_is_told(written, tmp_path):
+def test_the_best_posterior_of_a_dropped_round_goes_and_a_lost_one_is_told(
+    written: tuple[int, float], tmp_path: Path
+) -> None:
     kept = gone_on_with(tmp_path, written, 0.7, 0.1)
     assert not kept.folder.holds(BEST_POSTERIOR)
     assert kept.told().endswith("1 (0.7000), of which there is no best-posterior.npz any more")
@@ -130,11 +138,11 @@ def test_the_best_posterior_of_a_dropped_round_goes_and_a_lost_one_is_told(writt
     assert kept.told() == "best round by validation-accuracy: 3 (0.9000)"
 
 
-def test_a_run_that_begins_anew_has_no_best_posterior(tmp_path):
+def test_a_run_that_begins_anew_has_no_best_posterior(tmp_path: Path) -> None:
     assert not gone_on_with(tmp_path, (2, 0.9)).folder.holds(BEST_POSTERIOR)
 
 
-def test_a_best_posterior_that_cannot_be_read_is_made_again_or_dropped(tmp_path):
+def test_a_best_posterior_that_cannot_be_read_is_made_again_or_dropped(tmp_path: Path) -> None:
     for name, values in (("made", (0.1, 0.7)), ("dropped", (0.7, math.nan))):
         (tmp_path / name).mkdir()
         (tmp_path / name / BEST_POSTERIOR).write_bytes(b"damaged")

@@ -34,7 +34,7 @@ HONEST = {
 }
 
 
-def test_what_is_unknown_is_passed_over():
+def test_what_is_unknown_is_passed_over() -> None:
     table = table_of(
         {"client": 0, "meme-accuracy": 0.5, "test-examples": 7.0},
         {"client": 0, "personal-any-accuracy": 9.0, "test-examples": -7.5},
@@ -62,7 +62,7 @@ def test_what_is_unknown_is_passed_over():
         ("test-examples", math.nan),
     ],
 )
-def test_who_says_what_cannot_be_is_left_out_and_named(name, value):
+def test_who_says_what_cannot_be_is_left_out_and_named(name: str, value: float) -> None:
     honest = {**HONEST, "client": 2}
     alone = means_over_clients(table_of(honest))
     better = {"meme-accuracy": 1.0, "better-accuracy": 1.0}
@@ -79,7 +79,7 @@ def test_who_says_what_cannot_be_is_left_out_and_named(name, value):
     assert "left out" not in told(table_of(honest))
 
 
-def test_a_number_of_test_examples_that_cannot_be_is_nowhere_kept():
+def test_a_number_of_test_examples_that_cannot_be_is_nowhere_kept() -> None:
     rounds = [{"round": 1, "per-client": [{**HONEST, "test-examples": -7.0}]}]
     assert evaluated_clients(rounds, None, None, due=bool, models=BOTH) == {
         "0": {"impossible-test-examples": -7.0}
@@ -90,7 +90,7 @@ TWO = {"client": 0, "meme-accuracy": 0.2, "personal-accuracy": 0.3, "better-accu
 
 
 @pytest.mark.parametrize("better", [1.0, 0.2, 0.31])
-def test_the_better_accuracy_is_the_greater_of_both(better):
+def test_the_better_accuracy_is_the_greater_of_both(better: float) -> None:
     assert table_of(TWO)["0"]["best-better-accuracy"] == 0.3
     row = table_of({**TWO, "better-accuracy": better})["0"]
     assert row == {"test-examples": 2, "global-accuracy": 0.0, "impossible-better-accuracy": better}
@@ -98,7 +98,7 @@ def test_the_better_accuracy_is_the_greater_of_both(better):
     assert "best-better-accuracy" not in table_of(alone)["0"]
 
 
-def test_what_a_client_says_of_a_round_in_which_none_is_due_is_passed_over():
+def test_what_a_client_says_of_a_round_in_which_none_is_due_is_passed_over() -> None:
     boast = {"client": 0, "meme-accuracy": 1.0, "personal-accuracy": 1.0, "better-accuracy": 1.0}
     table = table_of(boast, TWO, due=lambda number: number == 2)
     assert table["0"] == table_of(TWO)["0"]
@@ -108,7 +108,7 @@ def test_what_a_client_says_of_a_round_in_which_none_is_due_is_passed_over():
     }
 
 
-def test_what_a_client_says_of_a_model_that_the_run_does_not_have_is_passed_over():
+def test_what_a_client_says_of_a_model_that_the_run_does_not_have_is_passed_over() -> None:
     said = means_over_clients(table_of({**TWO, "better-accuracy": 1.0}, models=(MEME,)))
     assert said == {
         "clients-global-accuracy": 0.0,
@@ -120,7 +120,7 @@ def test_what_a_client_says_of_a_model_that_the_run_does_not_have_is_passed_over
     assert alone["clients-best-better-accuracy"] == 0.3
 
 
-def test_rounding_makes_nobody_a_liar():
+def test_rounding_makes_nobody_a_liar() -> None:
     said = {"meme-expected-calibration-error": 1.0 + 1e-15, "meme-negative-log-likelihood": -1e-17}
     table = table_of({**HONEST, **said})
     assert table["0"]["last-meme-negative-log-likelihood"] == -1e-17

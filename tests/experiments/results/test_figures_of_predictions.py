@@ -41,11 +41,12 @@ def folder(tmp_path: Path) -> RunFolder:
 
 def draw(name: str, folder: RunFolder) -> Any:
     figure = figures.create(name).draw(folder)
+    assert figure is not None
     figure.canvas.draw()  # text that cannot be set in type fails here
     return figure
 
 
-def test_the_confusion_matrix_counts_examples(folder):
+def test_the_confusion_matrix_counts_examples(folder: RunFolder) -> None:
     predictions, labels, _ = evaluated(folder)
     true = np.asarray(labels)[:, None] == range(3)
     expected = true.T.astype(int) @ (predictions.predicted[:, None] == range(3))
@@ -68,7 +69,9 @@ ODD_NAMES = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("names", ODD_NAMES, ids=["mathematics", "other scripts", "marks", "long"])
-def test_class_names_of_any_script_and_length_are_drawn_and_told_apart(folder, names):
+def test_class_names_of_any_script_and_length_are_drawn_and_told_apart(
+    folder: RunFolder, names: list[str]
+) -> None:
     evaluated(folder)
     folder.write_json("network.json", {"class-names": names})
     with warnings.catch_warnings():
@@ -84,14 +87,16 @@ def test_class_names_of_any_script_and_length_are_drawn_and_told_apart(folder, n
     assert drawable("é μ²") == "é μ²"
 
 
-def test_a_confusion_matrix_without_names_and_of_a_class_without_examples(folder):
+def test_a_confusion_matrix_without_names_and_of_a_class_without_examples(
+    folder: RunFolder,
+) -> None:
     predictions = PredictionStatistics.of([[[0.9, 0.1, 0.0], [0.2, 0.8, 0.0]]]).result()
     write_evaluation(folder, predictions, [0, 1])
     axes, _ = draw("confusion-matrix", folder).axes
     assert axes.images[0].get_array()[2].tolist() == [0, 0, 0]
 
 
-def test_right_and_wrong_predictions_are_told_apart(folder):
+def test_right_and_wrong_predictions_are_told_apart(folder: RunFolder) -> None:
     predictions, labels, _ = evaluated(folder)
     wrong = predictions.predicted != labels
     figure = draw("uncertainty-of-errors", folder)
@@ -107,13 +112,15 @@ def test_right_and_wrong_predictions_are_told_apart(folder):
 
 
 @pytest.mark.parametrize(("labels", "said"), [([0, 1], "no errors"), ([1, 0], "only errors")])
-def test_nothing_but_right_or_wrong_predictions(labels, said, folder):
+def test_nothing_but_right_or_wrong_predictions(
+    labels: list[int], said: str, folder: RunFolder
+) -> None:
     predictions = PredictionStatistics.of([[[1.0, 0.0], [0.0, 1.0]]]).result()
     write_evaluation(folder, predictions, labels)
     assert draw("uncertainty-of-errors", folder).axes[0].get_title("right") == said
 
 
-def test_examples_are_the_most_and_the_least_certain(folder):
+def test_examples_are_the_most_and_the_least_certain(folder: RunFolder) -> None:
     predictions, labels, images = evaluated(folder)
     order = np.argsort(uncertainties.create(BY).measure(predictions), kind="stable")
     certain, uncertain = read_examples(folder)
@@ -138,7 +145,7 @@ def test_examples_are_the_most_and_the_least_certain(folder):
 
 
 @pytest.mark.parametrize(("examples", "of_each"), [(1, 0), (2, 1), (3, 1), (15, 7)])
-def test_few_test_images(examples, of_each, folder):
+def test_few_test_images(examples: int, of_each: int, folder: RunFolder) -> None:
     evaluated(folder, examples)
     certain, uncertain = read_examples(folder)
     assert len(certain.positions) == len(uncertain.positions) == of_each
@@ -146,7 +153,7 @@ def test_few_test_images(examples, of_each, folder):
     assert (figures.create("certain-images").draw(folder) is None) == (of_each == 0)
 
 
-def test_corrupt_examples_are_named(folder):
+def test_corrupt_examples_are_named(folder: RunFolder) -> None:
     evaluated(folder)
     folder.write_arrays("examples.npz", {"positions": np.arange(3)})
     with pytest.raises(DataError, match=r"examples\.npz is corrupt"):
@@ -160,7 +167,7 @@ def clients(count: int, number: int, **more: float) -> list[dict[str, Any]]:
     ]
 
 
-def test_client_curves_have_a_line_for_each_client(folder):
+def test_client_curves_have_a_line_for_each_client(folder: RunFolder) -> None:
     """Also where clients are sampled, and where a value is missing or not finite."""
     folder.append_round({"round": 1, "per-client": clients(3, 1)})
     folder.append_round({"round": 2, "per-client": clients(3, 2)[1:]})
@@ -178,7 +185,7 @@ def test_client_curves_have_a_line_for_each_client(folder):
     assert list(lines[0].get_xdata()) == [1, 3]
 
 
-def test_many_clients_are_a_median_and_bands(folder):
+def test_many_clients_are_a_median_and_bands(folder: RunFolder) -> None:
     for number in (1, 2):
         folder.append_round({"round": number, "per-client": clients(31, number)})
     _, axes = draw("client-curves", folder).axes
@@ -187,7 +194,7 @@ def test_many_clients_are_a_median_and_bands(folder):
     assert len(axes.collections) == 2
 
 
-def test_both_models_of_clients_that_judge_have_a_panel_each(folder):
+def test_both_models_of_clients_that_judge_have_a_panel_each(folder: RunFolder) -> None:
     """Yang et al. (2023), Figs. 5 to 7; only rounds in which clients have judged have points."""
     for number in (1, 2, 3):
         judged = {"personal-accuracy": 0.1 * number, "meme-accuracy": 0.2} if number != 2 else {}
@@ -202,7 +209,7 @@ def test_both_models_of_clients_that_judge_have_a_panel_each(folder):
             assert list(line.get_ydata()) == pytest.approx(values)
 
 
-def test_rounds_of_older_runs_and_corrupt_ones(folder):
+def test_rounds_of_older_runs_and_corrupt_ones(folder: RunFolder) -> None:
     folder.append_round({"round": 1})
     assert figures.create("client-curves").draw(folder) is None
     folder.append_round({"round": 2, "per-client": [{"weight": 1.0}]})

@@ -1,6 +1,7 @@
 """Numbers of foreign images: of every uncertainty, with and without the closing round."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ def predictions(sharpness: float, scores: dict[str, np.ndarray] | None = None) -
     return replace(PredictionStatistics.of(draws).result(), scores=scores or {})
 
 
-def test_a_run_keeps_every_uncertainty_before_and_after_its_closing(tmp_path):
+def test_a_run_keeps_every_uncertainty_before_and_after_its_closing(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, "run", {"rounds": 1}, {})
     density = {"feature-density": np.arange(50.0)}, {"feature-density": np.arange(25.0, 75.0)}
     test = {"": predictions(2.0, density[0]), BEFORE_CLOSING: predictions(9.0)}
@@ -58,5 +59,5 @@ def test_a_run_keeps_every_uncertainty_before_and_after_its_closing(tmp_path):
         ("before-closing-negative-log-likelihood", False),
     ],
 )
-def test_numbers_of_closings_have_a_better_side(metric, up):
+def test_numbers_of_closings_have_a_better_side(metric: str, up: bool) -> None:
     assert Column(metric=metric).higher_is_better is up

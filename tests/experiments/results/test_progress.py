@@ -21,7 +21,7 @@ def printed(*rounds: dict[str, Any], terminal: bool = False) -> list[str]:
     return stream.getvalue().splitlines()
 
 
-def test_a_round_is_a_line_of_what_it_has():
+def test_a_round_is_a_line_of_what_it_has() -> None:
     begins, first, second = printed(
         {"accuracy": 0.0, "expected-calibration-error": 0.0, "failures": 0, "other": 1.0},
         {"accuracy": None, "failures": 2},
@@ -31,7 +31,7 @@ def test_a_round_is_a_line_of_what_it_has():
     assert second.endswith("round 2/2  failures 2  (2.5 s)")
 
 
-def test_likelihood_and_divergence_of_training_are_shown_apart():
+def test_likelihood_and_divergence_of_training_are_shown_apart() -> None:
     """Their sum would hide the likelihood: here it rises while the training gets better."""
     _, first, second = printed(
         *(
@@ -48,7 +48,7 @@ def test_likelihood_and_divergence_of_training_are_shown_apart():
     assert "27900.5" not in second
 
 
-def test_a_terminal_gets_a_bar_with_a_curve(monkeypatch):
+def test_a_terminal_gets_a_bar_with_a_curve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     hidden = {"client/train-negative-log-likelihood": "hidden"}
     rounds = [{"accuracy": a, "clients": 3, "refused": 1} for a in (0.5, 1.0)]
@@ -60,7 +60,9 @@ def test_a_terminal_gets_a_bar_with_a_curve(monkeypatch):
     assert sparkline([math.nan, 2.0]) == "▁"
 
 
-def test_a_terminal_shows_who_has_replied_in_the_round_under_way(monkeypatch):
+def test_a_terminal_shows_who_has_replied_in_the_round_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Beside a long curve, within 80 columns."""
     monkeypatch.setenv("TERM", "xterm")
     stream = io.StringIO()
@@ -72,7 +74,7 @@ def test_a_terminal_shows_who_has_replied_in_the_round_under_way(monkeypatch):
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_a_follower_hears_of_its_run_unless_it_has_a_console_of_its_own(own):
+def test_a_follower_hears_of_its_run_unless_it_has_a_console_of_its_own(own: bool) -> None:
     rounds: list[Any] = []
     theirs, mine = io.StringIO(), io.StringIO()
     follower = Follower(Console(file=theirs), lambda *heard: rounds.append(heard))

@@ -312,7 +312,7 @@ def test_a_run_killed_while_it_is_given_more_rounds_does_not_pass_for_finished(
         ),
     ],
 )
-def test_rounds_and_seconds_that_are_no_number_are_corrupt(file, text, tmp_path):
+def test_rounds_and_seconds_that_are_no_number_are_corrupt(file: str, text: str, tmp_path: Path):
     folder = RunFolder.create(tmp_path, "run", {"rounds": 2}, {})
     (folder.path / file).write_text(text)
     with pytest.raises(DataError, match=file):

@@ -61,8 +61,8 @@ UNJUDGED = {"per-client": [{"client": 0, "num-examples": 7, "weight": 1.0}]}
     ("every", "rounds", "due"), [(2, 3, [2, 3]), (2, 4, [2]), (0, 4, []), (1, 4, [1, 2, 3])]
 )
 def test_what_clients_measured_as_in_a_last_round_goes_when_it_is_not_the_last(
-    every, rounds, due, killed, tmp_path
-):
+    every: int, rounds: int, due: list[int], killed: bool, tmp_path: Path
+) -> None:
     """Also where the run is killed as soon as it has been given the rounds."""
     changes: dict[str, Any] = {"evaluated-by": "clients", "evaluate-every": every}
     with open_run(configured(tmp_path, **changes), "run", {}) as (folder, _):
@@ -104,7 +104,9 @@ def damage(folder: RunFolder) -> None:
     ("left", "lose", "rounds"),
     [("all", remove, ROUNDS), ("all", damage, ROUNDS + 2), (POSTERIOR, remove, ROUNDS + 2)],
 )
-def test_a_finished_run_without_checkpoints_keeps_its_results(left, lose, rounds, tmp_path):
+def test_a_finished_run_without_checkpoints_keeps_its_results(
+    left: str, lose: Any, rounds: int, tmp_path: Path
+) -> None:
     """Whole, or what of it has been kept; a run killed at its end is one of those."""
     folder = finished_run(tmp_path)
     before = content(folder)
@@ -126,7 +128,7 @@ def test_a_finished_run_without_checkpoints_keeps_its_results(left, lose, rounds
     assert content(folder) == before
 
 
-def test_an_interrupted_run_without_checkpoints_begins_anew_and_says_so(tmp_path):
+def test_an_interrupted_run_without_checkpoints_begins_anew_and_says_so(tmp_path: Path) -> None:
     folder = interrupted_run(tmp_path)
     remove(folder)
     wanted = configured(tmp_path, resume=True)
@@ -138,7 +140,9 @@ def test_an_interrupted_run_without_checkpoints_begins_anew_and_says_so(tmp_path
     assert folder.rounds() == []
 
 
-def test_a_finished_run_that_goes_back_a_round_is_not_finished(tmp_path, monkeypatch):
+def test_a_finished_run_that_goes_back_a_round_is_not_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also when it is killed before it has dropped the round."""
     folder = finished_run(tmp_path)
     sorted((folder.path / "checkpoints").iterdir())[-1].write_bytes(b"damaged")
@@ -165,7 +169,7 @@ def test_a_finished_run_that_goes_back_a_round_is_not_finished(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("lost", [1, 2, ROUNDS])
-def test_a_run_whose_record_is_lost_is_not_gone_on_with(lost, tmp_path):
+def test_a_run_whose_record_is_lost_is_not_gone_on_with(lost: int, tmp_path: Path) -> None:
     folder = interrupted_run(tmp_path)
     path = folder.path / "rounds.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)

@@ -68,7 +68,7 @@ def claimed(folder: Path, *args: Any) -> Any:
         (BETTER[:1], WORSE[:1], "open"),
     ],
 )
-def test_verdicts(ws, nwa, verdict, tmp_path):
+def test_verdicts(ws: list[float], nwa: list[float], verdict: str, tmp_path: Path) -> None:
     accuracy, likelihood = claimed(tmp_path, ws, nwa).itertuples()
     assert accuracy.verdict == verdict
     assert accuracy.seeds == len(ws)
@@ -79,7 +79,7 @@ def test_verdicts(ws, nwa, verdict, tmp_path):
     assert not {"found", "contradicted"} & set(found.verdict)
 
 
-def test_the_interval_is_students(tmp_path):
+def test_the_interval_is_students(tmp_path: Path) -> None:
     row = claimed(tmp_path, BETTER, WORSE).iloc[0]
     differences = 100 * (np.array(BETTER) - np.array(WORSE))
     half = stats.t.ppf(0.975, 5) * differences.std(ddof=1) / np.sqrt(6)
@@ -88,14 +88,14 @@ def test_the_interval_is_students(tmp_path):
     )
 
 
-def test_all_runs_of_a_table_tell_the_number_of_images(tmp_path):
+def test_all_runs_of_a_table_tell_the_number_of_images(tmp_path: Path) -> None:
     row = claimed(tmp_path, [0.9, 0.9], [0.501, 0.5]).iloc[0]
     by_line = [share * (1 - share) / 1000 for share in (0.9, 0.5005)]
     assert row.images == pytest.approx(100 * sum(by_line) ** 0.5)
 
 
 @pytest.mark.parametrize("family", [1, 28])
-def test_runs_without_a_number_count_against_their_line(family):
+def test_runs_without_a_number_count_against_their_line(family: int) -> None:
     """Those that have got through are not compared alone."""
     numbers = np.array([[5.0] * 8, [6.0, 7.0, *[-np.inf] * 6]])
     assert p_value(numbers[::-1], family) > 0.5
@@ -108,7 +108,7 @@ def test_runs_without_a_number_count_against_their_line(family):
 
 
 @pytest.mark.parametrize(("family", "p"), [(1, 1 / 64), (3, 1 / 64), (4, 1 / 924), (28, 1 / 924)])
-def test_a_larger_family_has_a_test_of_a_smaller_p_value(family, p):
+def test_a_larger_family_has_a_test_of_a_smaller_p_value(family: int, p: float) -> None:
     """2^-6 outlives the correction of three claims; then Student's test has to agree."""
     sides = np.array([[7.0, 8, 9, 10, 11, 12], [1, 2, 3, 4, 6, 5]])
     assert p_value(sides, family) == p
@@ -140,7 +140,7 @@ def one_run_in_ten_collapses(runs: Any, draw: Any) -> Any:
 @pytest.mark.parametrize(
     "equal", [as_they_are, of_unequal_spreads, of_opposed_seeds, one_run_in_ten_collapses]
 )
-def test_at_most_one_page_in_twenty_finds_what_is_not(equal, family):
+def test_at_most_one_page_in_twenty_finds_what_is_not(equal: Any, family: int) -> None:
     """Two lines of six seeds for each claim of a page, neither of which is better."""
     draw, pages, found = np.random.default_rng(5), 40, 0
     for _ in range(pages):
@@ -149,12 +149,12 @@ def test_at_most_one_page_in_twenty_finds_what_is_not(equal, family):
     assert found <= pages * LEVEL + 2 * (pages * LEVEL) ** 0.5
 
 
-def test_holm_by_hand():
+def test_holm_by_hand() -> None:
     assert holm([0.04, 0.01, 0.02, 0.5]) == pytest.approx([0.08, 0.04, 0.06, 0.5])
     assert holm([]).size == 0
 
 
-def test_claims_are_corrected_over_all_studies_of_a_page(tmp_path):
+def test_claims_are_corrected_over_all_studies_of_a_page(tmp_path: Path) -> None:
     """A claim of six seeds that is found alone is not found beside so many; a clear one is."""
     table = made(tmp_path, [*BETTER[:5], 0.99], [*WORSE[:5], 0.94])
     assert set(claims({"": table}).verdict) == {"found"}
@@ -163,7 +163,7 @@ def test_claims_are_corrected_over_all_studies_of_a_page(tmp_path):
     assert set(claims(dict.fromkeys("abc", clear)).verdict) == {"found"}
 
 
-def test_other_partitions_are_no_pairs(tmp_path):
+def test_other_partitions_are_no_pairs(tmp_path: Path) -> None:
     table = made(tmp_path, BETTER, WORSE)
     for run, result in table.runs:
         other = run.labels["rule"] == "WS" and run.labels["seed"] in "01"
@@ -171,7 +171,7 @@ def test_other_partitions_are_no_pairs(tmp_path):
     assert list(claims({"": table}).seeds) == [4, 4]
 
 
-def test_a_list_of_names_stands_for_an_order_of_each(tmp_path):
+def test_a_list_of_names_stands_for_an_order_of_each(tmp_path: Path) -> None:
     one = '{ partition = ["iid", "Dirichlet 0.5"], rule = "WS" }'
     each = f'[[orders]]\nmetric = "accuracy"\nbetter = {one}\nworse = {{ rule = ["NWA"] }}\n'
     each += "published = [1.5, 2.5]\n"
@@ -184,7 +184,7 @@ def test_a_list_of_names_stands_for_an_order_of_each(tmp_path):
     assert list(found.published) == [1.5]
 
 
-def test_a_line_is_compared_with_itself_in_two_columns(tmp_path):
+def test_a_line_is_compared_with_itself_in_two_columns(tmp_path: Path) -> None:
     column = '[[columns]]\nmetric = "best-accuracy"\nscale = 100.0\n'
     than = '[[orders]]\nmetric = "best-accuracy"\nbetter = { rule = "WS" }\nthan = "accuracy"\n'
     table = made(tmp_path, WORSE, WORSE, TEXT.replace(ORDERS, f"{column}\n{than}"))
@@ -209,13 +209,15 @@ def test_a_line_is_compared_with_itself_in_two_columns(tmp_path):
         (("[[orders]]", "[[orders]]\npublished = [1, 2]"), "published has 2 numbers"),
     ],
 )
-def test_an_order_of_lines_that_are_not_there_is_refused(change, said, tmp_path):
+def test_an_order_of_lines_that_are_not_there_is_refused(
+    change: tuple[str, str], said: str, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigurationError, match=said):
         scaled_study(tmp_path, text=TEXT.replace(*change))
 
 
 @pytest.mark.parametrize("metric", ["degree-of-spread", "mean-epistemic", "epsilon"])
-def test_an_order_in_a_column_without_a_better_side_is_refused(metric, tmp_path):
+def test_an_order_in_a_column_without_a_better_side_is_refused(metric: str, tmp_path: Path) -> None:
     column = f'[[columns]]\nmetric = "{metric}"\n'
     order = f'[[orders]]\nmetric = "{metric}"\n{ORDERS.split("[[orders]]")[1].split(chr(10), 2)[2]}'
     with pytest.raises(ConfigurationError, match="without a better side"):
@@ -223,7 +225,7 @@ def test_an_order_in_a_column_without_a_better_side_is_refused(metric, tmp_path)
     scaled_study(tmp_path, text=f"{TEXT}\n{column}")
 
 
-def test_one_command_writes_a_page_its_tables_and_its_figures(tmp_path):
+def test_one_command_writes_a_page_its_tables_and_its_figures(tmp_path: Path) -> None:
     made(tmp_path, BETTER, WORSE, TEXT + '\n[[figures]]\nname = "both"\nkind = "numbers"\n')
     page = tmp_path / "page.md"
     page.write_text("<!-- claims study -->\n<!-- end -->\n<!-- table study -->\n<!-- end -->\n")

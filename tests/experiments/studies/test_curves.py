@@ -72,12 +72,12 @@ decimals = 4
         ("accuracy", None),
     ],
 )
-def test_numbers_of_the_rounds_that_were_evaluated(name, number):
+def test_numbers_of_the_rounds_that_were_evaluated(name: str, number: float | None) -> None:
     found = number_of_curves(name, ROUNDS)
     assert found is None if number is None else found == pytest.approx(number, nan_ok=True)
 
 
-def test_columns_know_their_names_and_which_way_is_up():
+def test_columns_know_their_names_and_which_way_is_up() -> None:
     up = {
         "best-accuracy": True,
         "best-negative-log-likelihood": False,
@@ -112,7 +112,7 @@ CLIENTS = {
 }
 
 
-def test_a_result_keeps_what_clients_have_judged_and_tables_have_it(tmp_path):
+def test_a_result_keeps_what_clients_have_judged_and_tables_have_it(tmp_path: Path) -> None:
     columns = """
 [[columns]]
 metric = "client-11-best-better-accuracy"
@@ -158,7 +158,7 @@ def made(folder: Path) -> StudyTable:
     return study_table(OpenedStudy(study, scaled, lambda run: run.labels["partition"] == "iid"))
 
 
-def test_a_table_has_them_and_says_where_a_value_was_not_reached(tmp_path):
+def test_a_table_has_them_and_says_where_a_value_was_not_reached(tmp_path: Path) -> None:
     table = made(tmp_path)
     rows = [line for line in markdown(table).splitlines() if line.startswith("| Flipout")]
     assert rows[0].endswith("| 55.0 ± 7.1 (11.1) | 3.0 ± 1.4 | 0.5000 ± 0.0000 |")
@@ -173,7 +173,7 @@ def test_a_table_has_them_and_says_where_a_value_was_not_reached(tmp_path):
         assert "best-accuracy" not in result.metrics
 
 
-def test_a_round_whose_ensemble_alone_could_be_judged_is_kept(tmp_path):
+def test_a_round_whose_ensemble_alone_could_be_judged_is_kept(tmp_path: Path) -> None:
     """The model's logits are not finite: beside it the ensemble's numbers are worth most."""
     folder = RunFolder.create(tmp_path, "run", resolve({}).values, {})
     folder.append_round({"round": 4, "seconds": 1.0})

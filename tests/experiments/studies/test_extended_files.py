@@ -58,7 +58,7 @@ def extending(written: Path, text: str, folder: str = "code") -> Path:
     return path
 
 
-def test_a_file_has_what_it_extends_but_for_what_it_says(written):
+def test_a_file_has_what_it_extends_but_for_what_it_says(written: Path) -> None:
     text = 'extends = "../paper/written.toml"\ntitle = "As coded"\n[base]\nrounds = 5\n'
     study = read_study(extending(written, text))
     original = read_study(written)
@@ -72,7 +72,7 @@ def test_a_file_has_what_it_extends_but_for_what_it_says(written):
     assert len(study.published.lines) == 2
 
 
-def test_later_files_win_and_the_file_itself_over_all(written):
+def test_later_files_win_and_the_file_itself_over_all(written: Path) -> None:
     folder = written.parent
     (folder / "code.toml").write_text(CODE)
     text = 'extends = ["written.toml", "code.toml"]\ntitle = "t"\n[base]\nlearning-rate = 0.25\n'
@@ -91,7 +91,7 @@ def test_later_files_win_and_the_file_itself_over_all(written):
     assert list(study.axes) == ["seed", "strategy"]
 
 
-def test_axes_are_taken_one_by_one_and_lists_as_a_whole(written):
+def test_axes_are_taken_one_by_one_and_lists_as_a_whole(written: Path) -> None:
     text = 'extends = "../paper/written.toml"\ntitle = "t"\npublished = false\n'
     axes = "[axes]\npartition = []\nseed = [2]\nalpha = [0.5, 1.0]\n"
     study = read_study(extending(written, f'{text}{axes}[[columns]]\nmetric = "brier-score"\n'))
@@ -104,7 +104,7 @@ def test_axes_are_taken_one_by_one_and_lists_as_a_whole(written):
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_the_copy_of_every_study_is_the_study(path, tmp_path):
+def test_the_copy_of_every_study_is_the_study(path: Path, tmp_path: Path) -> None:
     """With its axes in their order, which is that of runs, columns and groups."""
     study, folder = read_study(path), StudyFolder(tmp_path)
     begin(folder, study.scaled(Scale({})), {})
@@ -135,12 +135,12 @@ EXTENDS = 'extends = "../paper/written.toml"\ntitle = "t"\n'
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused(text, said, written):
+def test_what_cannot_be_meant_is_refused(text: str, said: str, written: Path) -> None:
     with pytest.raises(ConfigurationError, match=said):
         read_study(extending(written, text))
 
 
-def test_a_link_to_a_file_extends_what_is_beside_the_file(written, tmp_path):
+def test_a_link_to_a_file_extends_what_is_beside_the_file(written: Path, tmp_path: Path) -> None:
     path = extending(written, EXTENDS)
     link = tmp_path / "elsewhere" / "deep" / "link.toml"
     link.parent.mkdir(parents=True)
@@ -148,11 +148,12 @@ def test_a_link_to_a_file_extends_what_is_beside_the_file(written, tmp_path):
     assert read_study(link).base == read_study(path).base
 
 
-def test_another_published_table_lies_next_to_the_file_and_there_may_be_none(written):
+def test_another_published_table_lies_next_to_the_file_and_there_may_be_none(written: Path) -> None:
     written.write_text(WRITTEN + 'notes = ["three numbers are misprints"]\n')
     path = extending(written, f'{EXTENDS}[published]\nfile = "mine.csv"\n')
     (path.parent / "mine.csv").write_text("strategy,partition,accuracy\nws,iid,0.5\nlp,iid,0.6\n")
     table = read_study(path).published
+    assert table is not None
     assert table.path == path.parent / "mine.csv"
     assert table.notes == ()
     rows = '[axes]\nstrategy = ["ws"]\n'

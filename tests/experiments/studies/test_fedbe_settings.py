@@ -90,7 +90,7 @@ def of_paper(table: str, run: Run) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_runs_are_the_papers(table):
+def test_runs_are_the_papers(table: str) -> None:
     """Sections 5.1 to 5.3 and C.7: rounds, clients, their classes, the server's images, students.
 
     Of the other classes clients have 10 images of 4,000, and 1 of fewer. Models are collected after
@@ -117,7 +117,7 @@ def test_runs_are_the_papers(table):
     assert all(sorted(seeds) == ["0", "1", "2", "3", "4"] for seeds in lines.values())
 
 
-def test_students_learn_from_what_table_3_says():
+def test_students_learn_from_what_table_3_says() -> None:
     """A: the average, S: ten samples, C: the clients; all of them or the labels in the end."""
     keys = "ensemble-samples", "ensemble-average", "ensemble-clients", "distillation-targets"
     found = {run.labels["targets"]: tuple(v[k] for k in keys) for run, v in resolved("table3")}
@@ -132,7 +132,7 @@ def test_students_learn_from_what_table_3_says():
     }
 
 
-def test_ensembles_of_one_round_are_those_of_table_8():
+def test_ensembles_of_one_round_are_those_of_table_8() -> None:
     keys = "ensemble-samples", "ensemble-average", "ensemble-clients", "predictive"
     found = {run.labels["ensemble"]: tuple(v[k] for k in keys) for run, v in resolved("table8")}
     assert found == {
@@ -141,7 +141,7 @@ def test_ensembles_of_one_round_are_those_of_table_8():
     }
 
 
-def test_samples_are_of_the_dirichlet_distributions_of_table_7():
+def test_samples_are_of_the_dirichlet_distributions_of_table_7() -> None:
     found = {run.labels["alpha"]: values["sample-alpha"] for run, values in resolved("table7")}
     assert found == {"0.1": 0.1, "0.5": 0.5, "1": 1.0, "2": 2.0}
     assert {values["sampler"] for _, values in resolved("table7")} == {"dirichlet"}

@@ -23,7 +23,7 @@ DIGESTS = {
 }
 
 
-def test_published_numbers_are_the_papers():
+def test_published_numbers_are_the_papers() -> None:
     found = {}
     for paper in DIGESTS:
         files = sorted((CONFIGS / paper / "published").glob("*.csv"))
@@ -57,9 +57,10 @@ CIFAR10 = {"dataset": "cifar10", "method": "HBFL", "partition": "dirichlet-0.05"
     ],
 )
 def test_published_numbers_are_read_in_the_units_of_the_tables(
-    study, labels, metric, value, spread
-):
+    study: str, labels: dict[str, str], metric: str, value: float | None, spread: float | None
+) -> None:
     table = read_study(CONFIGS / f"{study}.toml").published
+    assert table is not None
     where = {"partition": "2-class" if study.endswith("table2") else "iid", **labels}
     lines = [
         line
@@ -118,8 +119,8 @@ def agreeing(study: str, paper: str, table: str) -> dict[tuple[str, ...], tuple[
 
 @pytest.mark.parametrize("study", ["ozer2022", "ozer2022-as-coded"])
 def test_rules_of_little_spread_are_ahead_of_networks_of_points_and_with_100_clients_of_others(
-    study,
-):
+    study: str,
+) -> None:
     found = agreeing(f"{study}/table1", "ozer2022", "table1")
     assert found.keys() == {(metric, rule, "N/A") for metric in COLUMNS for rule in LOW_SPREAD}
     assert set(found.values()) == {(12, 12)}, "FVBA against FED, and FVBWA against FEDAVG"
@@ -132,7 +133,9 @@ def test_rules_of_little_spread_are_ahead_of_networks_of_points_and_with_100_cli
 
 
 @pytest.mark.parametrize(("table", "pairs"), [("table2", 20), ("table3", 6), ("table4", 4)])
-def test_the_orders_of_fischers_reduced_tables_are_the_published_ones(table, pairs):
+def test_the_orders_of_fischers_reduced_tables_are_the_published_ones(
+    table: str, pairs: int
+) -> None:
     found = agreeing(f"fischer2024/{table}-fashion-mnist", "fischer2024", table)
     assert all(holds == count > 0 for holds, count in found.values()), found
     assert sum(count for _, count in found.values()) == pairs

@@ -3,6 +3,7 @@
 import doctest
 import re
 from itertools import product
+from pathlib import Path
 
 import pytest
 from small_study import PUBLISHED, STUDY, write_study
@@ -11,7 +12,7 @@ from bfl.errors import ConfigurationError
 from bfl.experiments.studies import columns, read_study, scale, study, table
 
 
-def test_a_study_expands_to_rows_times_axes(tmp_path):
+def test_a_study_expands_to_rows_times_axes(tmp_path: Path) -> None:
     small = read_study(write_study(tmp_path))
     runs, cells = small.runs(), small.cells()
     assert [(cell.labels["rule"], cell.labels["partition"]) for cell in cells] == [
@@ -31,7 +32,7 @@ def test_a_study_expands_to_rows_times_axes(tmp_path):
     assert run.labels == {**labels, "seed": "0"}
 
 
-def test_names_stay_when_something_is_added_or_moved(tmp_path):
+def test_names_stay_when_something_is_added_or_moved(tmp_path: Path) -> None:
     """What is done under a name is found again under it."""
     before = {run.name: run.values for run in read_study(write_study(tmp_path)).runs()}
     more = (
@@ -47,7 +48,7 @@ def test_names_stay_when_something_is_added_or_moved(tmp_path):
     assert {name: after[name] for name in before} == before
 
 
-def test_plain_values_and_odd_labels_make_names(tmp_path):
+def test_plain_values_and_odd_labels_make_names(tmp_path: Path) -> None:
     text = """
     title = "T"
     [axes]
@@ -66,7 +67,7 @@ def test_plain_values_and_odd_labels_make_names(tmp_path):
     assert runs[0].labels["row"] == "MC Dropout (n/a)"
 
 
-def test_a_study_needs_neither_rows_nor_axes(tmp_path):
+def test_a_study_needs_neither_rows_nor_axes(tmp_path: Path) -> None:
     (run,) = read_study(write_study(tmp_path, 'title = "T"\n[base]\nrounds = 1\n')).runs()
     assert (run.name, run.values) == ("run", {"rounds": 1})
 
@@ -108,7 +109,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("old", "new", "said"), REFUSED, ids=[case[2] for case in REFUSED])
-def test_what_cannot_be_meant_is_refused(old, new, said, tmp_path):
+def test_what_cannot_be_meant_is_refused(old: str, new: str, said: str, tmp_path: Path) -> None:
     text = STUDY.replace(old, new, 1 if "title" in old else -1) if old else STUDY + new
     with pytest.raises(ConfigurationError) as caught:
         read_study(write_study(tmp_path, text))
@@ -130,21 +131,22 @@ def test_what_cannot_be_meant_is_refused(old, new, said, tmp_path):
         ("model,rule,partition\n", "no column acc"),
     ],
 )
-def test_unsound_published_tables_are_refused(published, word, tmp_path):
+def test_unsound_published_tables_are_refused(published: str, word: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=word):
         read_study(write_study(tmp_path, published=published))
 
 
-def test_what_is_not_published_can_be_said(tmp_path):
+def test_what_is_not_published_can_be_said(tmp_path: Path) -> None:
     """A row of one's own, a value of one's own, and lines that one leaves out."""
     own = '[[rows]]\nlabel = { model = "Mine", rule = "LP" }\nstrategy = "lp"\npublished = false\n'
     text = STUDY.replace('{ label = "Dirichlet', '{ published = false, label = "Dirichlet') + own
     text = text.replace("[published]", '[published]\nleave-out = [{ partition = "Dirichlet 0.5" }]')
     table = read_study(write_study(tmp_path, text)).published
+    assert table is not None
     assert [dict(key)["rule"] for key in table.lines] == ["WS", "NWA"]
 
 
-def test_published_numbers_have_the_units_of_their_columns(tmp_path):
+def test_published_numbers_have_the_units_of_their_columns(tmp_path: Path) -> None:
     small = read_study(write_study(tmp_path))
     assert small.published is not None
     nwa = small.cells()[2]
@@ -153,7 +155,7 @@ def test_published_numbers_have_the_units_of_their_columns(tmp_path):
     assert small.published.entry(nwa.key, "negative-log-likelihood").value is None
 
 
-def test_a_label_may_be_a_number_and_other_numbers_are_passed_over(tmp_path):
+def test_a_label_may_be_a_number_and_other_numbers_are_passed_over(tmp_path: Path) -> None:
     text = """
     title = "T"
     [axes]
@@ -166,9 +168,10 @@ def test_a_label_may_be_a_number_and_other_numbers_are_passed_over(tmp_path):
     """
     published = "alpha,acc,other\n0.5,90.0,1.25\n"
     table = read_study(write_study(tmp_path, text, published)).published
+    assert table is not None
     assert table.entry((("alpha", "0.5"),), "accuracy").value == 90.0
 
 
 @pytest.mark.parametrize("module", [study, scale, columns, table], ids=lambda m: m.__name__)
-def test_examples_in_docstrings(module):
-    assert doctest.testmod(module).failed == 0
+def test_examples_in_docstrings(module: object) -> None:
+    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]

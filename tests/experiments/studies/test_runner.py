@@ -42,7 +42,7 @@ def small(tmp_path: Path) -> Small:
     return Small(tmp_path)
 
 
-def test_all_runs_are_made_on_one_engine_and_none_twice(small):
+def test_all_runs_are_made_on_one_engine_and_none_twice(small: Small) -> None:
     engine = PretendingEngine()
     outcome = small.make(engine)
     assert engine.asked == [(name, 3) for name in small.names]
@@ -62,7 +62,7 @@ def test_all_runs_are_made_on_one_engine_and_none_twice(small):
     assert (engine.started, engine.asked) == (0, []), "nothing is started for what is done"
 
 
-def test_a_run_that_has_begun_goes_on(small):
+def test_a_run_that_has_begun_goes_on(small: Small) -> None:
     def stop(name: str, number: int) -> None:
         if (name, number) == (SECOND, 3):
             raise KeyboardInterrupt
@@ -81,7 +81,7 @@ def test_a_run_that_has_begun_goes_on(small):
     assert [entry["round"] for entry in rounds] == [1, 2, 3, 4]
 
 
-def test_an_interruption_has_the_server_stop_waiting(small):
+def test_an_interruption_has_the_server_stop_waiting(small: Small) -> None:
     def stop(name: str, number: int) -> None:
         raise KeyboardInterrupt
 
@@ -98,7 +98,7 @@ def test_an_interruption_has_the_server_stop_waiting(small):
     assert interrupted.ended, "the next run does not revive the threads of the last"
 
 
-def test_an_engine_that_has_died_after_a_run_is_not_used_again(small):
+def test_an_engine_that_has_died_after_a_run_is_not_used_again(small: Small) -> None:
     engine = PretendingEngine()
     engine.died_after = small.names[2]
     made: list[PretendingEngine] = []
@@ -114,7 +114,7 @@ def test_an_engine_that_has_died_after_a_run_is_not_used_again(small):
     assert [(engine.started, engine.ended) for engine in made] == [(1, 1), (1, 1)]
 
 
-def test_a_failure_is_recorded_and_the_others_go_on(small):
+def test_a_failure_is_recorded_and_the_others_go_on(small: Small) -> None:
     def fail(name: str, number: int) -> None:
         if name == SECOND:
             raise RunError("the round failed\nwith details") if number == 2 else ValueError("x")
@@ -144,7 +144,7 @@ def damage(folder: RunFolder) -> None:
     path.write_text("garbage\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
 
 
-def test_a_run_whose_records_are_damaged_has_failed_and_the_others_go_on(one_made):
+def test_a_run_whose_records_are_damaged_has_failed_and_the_others_go_on(one_made: Small) -> None:
     damage(one_made.folder.run(FIRST))
     RunFolder.create(one_made.folder.runs, SECOND, one_made.runs[1].configuration.values, {})
     one_made.folder.run(SECOND).append_round({"round": 1, "seconds": 1.0})
@@ -162,7 +162,7 @@ def test_a_run_whose_records_are_damaged_has_failed_and_the_others_go_on(one_mad
     assert one_made.make(PretendingEngine()).skipped == one_made.names[2:]
 
 
-def test_a_run_that_is_damaged_meanwhile_fails_alone(small):
+def test_a_run_that_is_damaged_meanwhile_fails_alone(small: Small) -> None:
     def spoil(name: str, number: int) -> None:
         if (name, number) == (FIRST, 4):
             run = RunFolder.create(
@@ -177,7 +177,7 @@ def test_a_run_that_is_damaged_meanwhile_fails_alone(small):
     assert outcome.made == [FIRST, *small.names[2:]]
 
 
-def test_an_engine_that_returns_without_a_result_has_failed(small):
+def test_an_engine_that_returns_without_a_result_has_failed(small: Small) -> None:
     class Idle(PretendingEngine):
         def run(self, *_: object) -> None:
             """Do nothing."""
@@ -199,7 +199,7 @@ with StudyFolder(Path(sys.argv[1])).claimed(sys.argv[2]) as ours:
 """
 
 
-def test_a_run_that_another_process_makes_is_left_to_it(small):
+def test_a_run_that_another_process_makes_is_left_to_it(small: Small) -> None:
     other = subprocess.Popen(
         [sys.executable, "-c", CLAIM, str(small.folder.path), SECOND],
         stdin=subprocess.PIPE,
@@ -217,7 +217,7 @@ def test_a_run_that_another_process_makes_is_left_to_it(small):
     assert small.make(PretendingEngine()).made == [SECOND]
 
 
-def test_bars_are_drawn_in_a_terminal_only(small, monkeypatch):
+def test_bars_are_drawn_in_a_terminal_only(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     small.make(PretendingEngine(), terminal=True)
     assert "runs" in small.shown
@@ -226,7 +226,7 @@ def test_bars_are_drawn_in_a_terminal_only(small, monkeypatch):
     assert "\x1b[" in small.shown
 
 
-def test_the_time_left_follows_the_work_and_the_clients_of_a_round(tmp_path):
+def test_the_time_left_follows_the_work_and_the_clients_of_a_round(tmp_path: Path) -> None:
     first = Small(tmp_path).runs[0].configuration
     longer = first.replace(local_epochs=6)  # three times as many
     dropout = first.replace(inference="mc-dropout", strategy="nwa")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_study import bfl, write_study
+from small_study import PretendingEngine, bfl, write_study
 
 from bfl.aggregation.weightings import weightings
 from bfl.configuration import resolve
@@ -34,8 +34,13 @@ def _images(folder: Path, train: int) -> None:
 
 @pytest.mark.parametrize(("images", "made"), [(90, 5), (91, 6)])
 def test_runs_that_are_one_computation_are_made_once(
-    images, made, tmp_path, engine, capsys, monkeypatch
-):
+    images: int,
+    made: int,
+    tmp_path: Path,
+    engine: PretendingEngine,
+    capsys: Output,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Three clients of 30 images each are equal under iid, and under no Dirichlet partition."""
     monkeypatch.chdir(tmp_path)
     _images(tmp_path, images)
@@ -55,8 +60,11 @@ def test_runs_that_are_one_computation_are_made_once(
 
 @pytest.mark.parametrize("order", [("equal", "train-size"), ("train-size", "equal")])
 def test_runs_that_are_one_computation_are_made_once_in_two_calls_as_well(
-    order, tmp_path, engine, monkeypatch
-):
+    order: tuple[str, str],
+    tmp_path: Path,
+    engine: PretendingEngine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.chdir(tmp_path)
     _images(tmp_path, 90)
     file = write_study(tmp_path / "files", WEIGHTED, None)
@@ -75,7 +83,9 @@ def test_runs_that_are_one_computation_are_made_once_in_two_calls_as_well(
     assert folder.results()[first].made_as == ""
 
 
-def test_a_failure_is_that_of_all_runs_of_the_computation(tmp_path, engine, capsys, monkeypatch):
+def test_a_failure_is_that_of_all_runs_of_the_computation(
+    tmp_path: Path, engine: PretendingEngine, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(name: str, number: int) -> None:
         raise ValueError("no luck")
 
@@ -87,7 +97,7 @@ def test_a_failure_is_that_of_all_runs_of_the_computation(tmp_path, engine, caps
     assert "the same computation as iid_equal_seed-0, which has failed" in capsys.readouterr().err
 
 
-def test_weights_that_count_alone_are_one_computation_on_equal_clients():
+def test_weights_that_count_alone_are_one_computation_on_equal_clients() -> None:
     """Where they are equal to the last bit: rounded otherwise, they may give other bits."""
 
     def of(weighting: str, sizes: list[int]) -> str:

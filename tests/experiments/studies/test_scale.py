@@ -1,5 +1,7 @@
 """A reduction changes what it says and nothing else, and says so."""
 
+from pathlib import Path
+
 import pytest
 from small_study import STUDY, scaled_study
 
@@ -8,7 +10,7 @@ from bfl.errors import ConfigurationError
 from bfl.experiments.studies import Scale
 
 
-def test_a_reduction_changes_every_run_and_its_name_stays(tmp_path):
+def test_a_reduction_changes_every_run_and_its_name_stays(tmp_path: Path) -> None:
     full = scaled_study(tmp_path)
     small = scaled_study(tmp_path, "rounds=0.25,local-epochs=0.1,train-examples=0.2,seeds=1")
     by_name = {run.name: run for run in full.runs()}
@@ -27,7 +29,7 @@ def test_a_reduction_changes_every_run_and_its_name_stays(tmp_path):
     assert "mc-samples 20 → 7" in small.note
 
 
-def test_a_study_grows_by_seeds_that_its_file_does_not_have(tmp_path):
+def test_a_study_grows_by_seeds_that_its_file_does_not_have(tmp_path: Path) -> None:
     full, more = scaled_study(tmp_path), scaled_study(tmp_path, "seeds=4")
     assert [run.name for run in more.runs()[:8]] == [run.name for run in full.runs()]
     assert [run.values["seed"] for run in more.runs()[8:]] == [2, 2, 2, 2, 3, 3, 3, 3]
@@ -44,7 +46,7 @@ def test_a_study_grows_by_seeds_that_its_file_does_not_have(tmp_path):
     assert [run.values["seed"] for run in others.runs()[::4]] == [1, 7, 0, 2]
 
 
-def test_seeds_that_are_not_known_or_set_other_keys_are_not_added_to(tmp_path):
+def test_seeds_that_are_not_known_or_set_other_keys_are_not_added_to(tmp_path: Path) -> None:
     """A further one would lack the key, and be averaged with those that have it."""
     seeds = '[{ label = "a", seed = 0 }, { label = "b", seed = 1 }]'
     assert len(scaled_study(tmp_path, "seeds=3", text=STUDY.replace("[0, 1]", seeds)).runs()) == 12
@@ -55,7 +57,7 @@ def test_seeds_that_are_not_known_or_set_other_keys_are_not_added_to(tmp_path):
             scaled_study(tmp_path, "seeds=3", text=text)
 
 
-def test_rows_with_numbers_of_their_own_are_both_named(tmp_path):
+def test_rows_with_numbers_of_their_own_are_both_named(tmp_path: Path) -> None:
     text = (
         STUDY.replace("rounds = 4", "")
         .replace('strategy = "ws"', 'strategy = "ws"\nrounds = 100')
@@ -75,7 +77,7 @@ def test_rows_with_numbers_of_their_own_are_both_named(tmp_path):
         ("0.0", "train-examples=100", 100.0),
     ],
 )
-def test_examples_are_shares_or_numbers(now, scale, then, tmp_path):
+def test_examples_are_shares_or_numbers(now: str, scale: str, then: float, tmp_path: Path) -> None:
     text = STUDY.replace("rounds = 4", f"train-examples = {now}")
     values = {
         run.values["train-examples"] for run in scaled_study(tmp_path, scale, text=text).runs()
@@ -97,12 +99,12 @@ def test_examples_are_shares_or_numbers(now, scale, then, tmp_path):
         ("rounds=0.5,rounds=0.1", "given twice"),
     ],
 )
-def test_unsound_scales_are_refused(scale, word):
+def test_unsound_scales_are_refused(scale: str, word: str) -> None:
     with pytest.raises(ConfigurationError, match=word):
         Scale.parse(scale)
 
 
-def test_what_a_study_has_not_cannot_be_reduced(tmp_path):
+def test_what_a_study_has_not_cannot_be_reduced(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no axis 'seed'"):
         scaled_study(tmp_path, "seeds=1", text=STUDY.replace("seed = [0, 1]", ""))
     share = STUDY.replace("rounds = 4", "train-examples = 0.5")
@@ -120,8 +122,8 @@ def test_what_a_study_has_not_cannot_be_reduced(tmp_path):
     ],
 )
 def test_the_rounds_that_are_made_have_the_rates_of_the_first_unless_they_are_shares(
-    schedule, first, tmp_path
-):
+    schedule: str, first: bool, tmp_path: Path
+) -> None:
     text = STUDY.replace("rounds = 4", f"rounds = 10\n{schedule}")
     rates = []
     for scale in ("", "rounds=0.5"):

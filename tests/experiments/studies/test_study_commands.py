@@ -1,7 +1,9 @@
 """``bfl study``, ``bfl table``, ``bfl plot``: refused before the first run, or made to the end."""
 
+from pathlib import Path
+
 import pytest
-from small_study import PUBLISHED, STUDY, bfl, write_study
+from small_study import PUBLISHED, STUDY, PretendingEngine, bfl, write_study
 
 import bfl as bfl_of_python
 from bfl.errors import RunError
@@ -40,8 +42,14 @@ OPTIONS = [
     [(*case[:2], [], case[2]) for case in REFUSED] + [("", "", *case) for case in OPTIONS],
 )
 def test_bad_studies_and_options_are_refused_before_the_first_run(
-    old, new, options, word, tmp_path, capsys, engine
-):
+    old: str,
+    new: str,
+    options: list[str],
+    word: str,
+    tmp_path: Path,
+    capsys: Output,
+    engine: PretendingEngine,
+) -> None:
     path = write_study(tmp_path / "files", STUDY.replace(old, new) if old else STUDY)
     assert bfl("study", path, "--output", tmp_path / "out", *options) == 2
     said = capsys.readouterr().err
@@ -51,7 +59,9 @@ def test_bad_studies_and_options_are_refused_before_the_first_run(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_study_from_the_first_run_to_its_table(tmp_path, capsys, engine):
+def test_a_study_from_the_first_run_to_its_table(
+    tmp_path: Path, capsys: Output, engine: PretendingEngine
+) -> None:
     path, out = write_study(tmp_path / "files"), tmp_path / "out"
     assert bfl("study", path, "--output", out, "--only", "seed-0", "--scale", "rounds=0.5") == 0
     folder = out / "small"
@@ -89,8 +99,14 @@ def test_a_study_from_the_first_run_to_its_table(tmp_path, capsys, engine):
     ids=["failure", "interruption"],
 )
 def test_a_failure_ends_with_status_1_and_an_interruption_with_130(
-    error, status, told, done, tmp_path, capsys, engine
-):
+    error: type[BaseException],
+    status: int,
+    told: list[str],
+    done: int,
+    tmp_path: Path,
+    capsys: Output,
+    engine: PretendingEngine,
+) -> None:
     def fail(name: str, number: int) -> None:
         if name == "flipout-ws_iid_seed-1":
             raise error("no luck")
@@ -103,7 +119,9 @@ def test_a_failure_ends_with_status_1_and_an_interruption_with_130(
     assert f"{done} of 8 runs are done" in said.out
 
 
-def test_a_damaged_run_fails_alone(tmp_path, capsys, engine):
+def test_a_damaged_run_fails_alone(
+    tmp_path: Path, capsys: Output, engine: PretendingEngine
+) -> None:
     """Where its result lies in a sound file nothing has failed."""
     path, out = write_study(tmp_path / "files"), tmp_path / "out"
     begin = ("study", path, "--output", out, "--only", "seed-0")
@@ -128,7 +146,9 @@ def test_a_damaged_run_fails_alone(tmp_path, capsys, engine):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_changed_study_does_not_go_on_with_the_old_runs(tmp_path, capsys, engine):
+def test_a_changed_study_does_not_go_on_with_the_old_runs(
+    tmp_path: Path, capsys: Output, engine: PretendingEngine
+) -> None:
     out = tmp_path / "out"
     assert bfl("study", write_study(tmp_path / "files"), "--output", out, "--only", "ws_iid") == 0
     path = write_study(tmp_path / "files", STUDY.replace("local-epochs = 2", "local-epochs = 3"))
@@ -140,7 +160,9 @@ def test_a_changed_study_does_not_go_on_with_the_old_runs(tmp_path, capsys, engi
     assert len(engine.asked) == 12
 
 
-def test_a_dry_run_lists_and_writes_nothing(tmp_path, capsys, engine):
+def test_a_dry_run_lists_and_writes_nothing(
+    tmp_path: Path, capsys: Output, engine: PretendingEngine
+) -> None:
     axis = 'dataset = ["digits", "svhn", "npz:x.npz"]\nseed ='
     text = STUDY.split("[[columns]]")[0].replace("seed =", axis)
     path = write_study(tmp_path / "files", text)
@@ -154,7 +176,9 @@ def test_a_dry_run_lists_and_writes_nothing(tmp_path, capsys, engine):
     assert engine.asked == []
 
 
-def test_runs_that_are_not_wanted_need_no_data_and_still_have_to_be_sound(tmp_path, capsys, engine):
+def test_runs_that_are_not_wanted_need_no_data_and_still_have_to_be_sound(
+    tmp_path: Path, capsys: Output, engine: PretendingEngine
+) -> None:
     text = STUDY.split("[[columns]]")[0].replace(
         "seed =", 'dataset = ["digits", "npz:missing.npz"]\nseed ='
     )
@@ -172,7 +196,7 @@ def test_runs_that_are_not_wanted_need_no_data_and_still_have_to_be_sound(tmp_pa
 
 
 @pytest.mark.parametrize("command", ["table", "plot"])
-def test_what_is_no_study_is_refused(command, tmp_path, capsys):
+def test_what_is_no_study_is_refused(command: str, tmp_path: Path, capsys: Output) -> None:
     assert bfl(command, tmp_path) == 2
     assert "is not the folder of a" in capsys.readouterr().err
     assert bfl(command, tmp_path / "no.toml") == 2
@@ -192,8 +216,8 @@ def test_what_is_no_study_is_refused(command, tmp_path, capsys):
     ],
 )
 def test_a_number_of_a_round_that_is_not_evaluated_is_refused(
-    rounds, every, scale, said, tmp_path, capsys
-):
+    rounds: int, every: int, scale: str, said: str, tmp_path: Path, capsys: Output
+) -> None:
     """Before the first run; with fewer rounds than the file's the column is empty."""
     path = tmp_path / "study.toml"
     column = '[[columns]]\nmetric = "accuracy-at-round-5"\n'
@@ -225,7 +249,9 @@ strategy = ["nwa"]
 
 
 @pytest.mark.slow
-def test_a_real_study_in_this_process(tmp_path, capsys, monkeypatch):
+def test_a_real_study_in_this_process(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Small images: run, run again, tabulated, drawn."""
     import numpy as np
 

@@ -88,7 +88,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return made(tmp_path_factory.mktemp("whole"))
 
 
-def test_learning_curves_are_means_over_the_seeds(whole):
+def test_learning_curves_are_means_over_the_seeds(whole: Made) -> None:
     figure = figure_of("learning-curves", overlay(*whole))
     assert [axes.get_title() for axes in figure.axes] == ["iid", "Dirichlet 0.5"]
     line = figure.axes[0].lines[0]
@@ -100,7 +100,7 @@ def test_learning_curves_are_means_over_the_seeds(whole):
     assert band[:, 1].max() == pytest.approx(5 / 20 + np.std([3, 7], ddof=1) / 20)
 
 
-def test_an_ensemble_is_drawn_beside_the_posterior(tmp_path):
+def test_an_ensemble_is_drawn_beside_the_posterior(tmp_path: Path) -> None:
     """From what results keep of the rounds: the ensemble's numbers too."""
     study, scaled = made(tmp_path)
     for run in scaled.runs():
@@ -115,7 +115,7 @@ def test_an_ensemble_is_drawn_beside_the_posterior(tmp_path):
         assert (figure.axes[0].lines[-1].get_label() == "ensemble") == ensemble
 
 
-def test_numbers_are_means_with_each_seeds_own(tmp_path):
+def test_numbers_are_means_with_each_seeds_own(tmp_path: Path) -> None:
     study, scaled = made(tmp_path)
     settings = {"metrics": ["accuracy", "ensemble-accuracy"]}
     nothing = study_figures.create("numbers", {"metrics": ["mean-epistemic"]})
@@ -135,7 +135,7 @@ def test_numbers_are_means_with_each_seeds_own(tmp_path):
     assert len({container.lines[0].get_ydata()[0] for container in iid.containers}) == 4
 
 
-def test_numbers_of_clients_are_means_over_the_seeds_client_by_client(whole):
+def test_numbers_of_clients_are_means_over_the_seeds_client_by_client(whole: Made) -> None:
     figure = figure_of("client-numbers", overlay(*whole))
     for panel, axes in enumerate(figure.axes):
         assert [bar.get_label() for bar in axes.containers] == ["WS", "NWA"]
@@ -152,7 +152,7 @@ def test_numbers_of_clients_are_means_over_the_seeds_client_by_client(whole):
             np.testing.assert_allclose(lines[row].get_ydata(), (own.mean() + 0.9) / 2)
 
 
-def test_numbers_of_clients_are_of_finished_runs_that_have_them(tmp_path):
+def test_numbers_of_clients_are_of_finished_runs_that_have_them(tmp_path: Path) -> None:
     study, scaled = made(tmp_path)
     name = "last-meme-negative-log-likelihood"
     figure = figure_of("client-numbers", overlay(study, scaled), {"metric": name})
@@ -167,7 +167,7 @@ def test_numbers_of_clients_are_of_finished_runs_that_have_them(tmp_path):
             study_figures.create("client-numbers", {"metric": unknown})
 
 
-def test_clients_without_a_number_are_drawn_by_another_one(tmp_path):
+def test_clients_without_a_number_are_drawn_by_another_one(tmp_path: Path) -> None:
     """Those of FedAvg have one model, so there is no better of two."""
     more = 'label = { model = "Flipout", rule = "LP" }\nstrategy = "lp"\npublished = false\n'
     study, scaled = made(tmp_path, f"{STUDY}\n[[rows]]\n{more}")
@@ -191,7 +191,7 @@ def test_clients_without_a_number_are_drawn_by_another_one(tmp_path):
         study_figures.create("client-numbers", settings | other)
 
 
-def test_retention_curves_have_a_line_of_panels_for_each_uncertainty(whole):
+def test_retention_curves_have_a_line_of_panels_for_each_uncertainty(whole: Made) -> None:
     figure = figure_of("retention-curves", overlay(*whole))
     assert len(figure.axes) == 3 * 2
     ws, nwa = figure.axes[1].lines
@@ -208,7 +208,7 @@ def test_retention_curves_have_a_line_of_panels_for_each_uncertainty(whole):
 
 
 @pytest.mark.parametrize("kind", ["client-numbers", "learning-curves", "numbers"])
-def test_places_without_a_panel_are_empty(tmp_path, kind):
+def test_places_without_a_panel_are_empty(tmp_path: Path, kind: str) -> None:
     more = ", ".join(f'{{ label = "{a}", alpha = {a}.0 }}' for a in "1234")
     text = unpublished(STUDY).replace('partition = ["iid", {', f'partition = ["iid", {more}, {{')
     study, scaled = made(tmp_path, text)
@@ -216,14 +216,14 @@ def test_places_without_a_panel_are_empty(tmp_path, kind):
     assert [axes.axison for axes in figure.axes] == [n < 6 for n in range(len(figure.axes))]
 
 
-def test_rows_and_panels_that_are_not_asked_for_are_left_out(whole):
+def test_rows_and_panels_that_are_not_asked_for_are_left_out(whole: Made) -> None:
     one = overlay(*whole, lambda run: run.labels["partition"] == "iid")
     for kind, panels in (("learning-curves", 1), ("retention-curves", 3)):
         assert len(figure_of(kind, one).axes) == panels
     assert len(figure_of("learning-curves", overlay(*whole, rule="NWA")).axes[0].lines) == 1
 
 
-def test_rows_are_named_by_one_table_or_by_several(tmp_path):
+def test_rows_are_named_by_one_table_or_by_several(tmp_path: Path) -> None:
     one = FIGURES.replace('rows = { rule = "WS" }', 'rows = { model = "Flipout", rule = ["NWA"] }')
     several = FIGURES.replace(
         'rows = { rule = "WS" }', 'rows = [{ rule = "NWA" }, { rule = "WS" }]'
@@ -235,7 +235,7 @@ def test_rows_are_named_by_one_table_or_by_several(tmp_path):
         assert all(second.shows(row.labels) for row in scaled.rows)
 
 
-def test_no_legend_is_clipped_and_panels_share_their_axes(whole, tmp_path):
+def test_no_legend_is_clipped_and_panels_share_their_axes(whole: Made, tmp_path: Path) -> None:
     text = unpublished(STUDY).replace('partition = ["iid", {', "only = [{")
     single = made(tmp_path, text.replace('rule = "', f'rule = "{"Long " * 5}'))
     for name in study_figures.names():
@@ -249,7 +249,7 @@ def test_no_legend_is_clipped_and_panels_share_their_axes(whole, tmp_path):
         assert len({(axes.get_ylim(), axes.get_xlim()) for axes in panels}) == 1
 
 
-def test_all_figures_are_written_with_title_and_scale(tmp_path):
+def test_all_figures_are_written_with_title_and_scale(tmp_path: Path) -> None:
     study, scaled = made(tmp_path, STUDY + FIGURES, "seeds=1,rounds=0.5")
     paths = draw_study(OpenedStudy(study, scaled))
     assert [path.name for path in paths] == ["figure-2.png", "curves.png"]
@@ -277,7 +277,7 @@ def test_all_figures_are_written_with_title_and_scale(tmp_path):
     assert title.endswith("3 clients · seed 0\nat the scale of the study's file")
 
 
-def test_a_figure_says_which_lines_have_fewer_seeds(tmp_path):
+def test_a_figure_says_which_lines_have_fewer_seeds(tmp_path: Path) -> None:
     study, scaled = made(tmp_path)
     # Of NWA with IID data one seed is left, and one that has begun.
     gone = study.run("flipout-nwa_iid_seed-1").path
@@ -298,7 +298,7 @@ def test_a_figure_says_which_lines_have_fewer_seeds(tmp_path):
     assert not any(ends.size for ends in bars.get_segments()), "no spread is known"
 
 
-def test_what_has_begun_makes_no_step_in_a_mean(tmp_path):
+def test_what_has_begun_makes_no_step_in_a_mean(tmp_path: Path) -> None:
     study, scaled = made(tmp_path)
     later = study.run("flipout-ws_iid_seed-1")
     (later.path / METRICS).unlink()
@@ -315,7 +315,9 @@ def test_what_has_begun_makes_no_step_in_a_mean(tmp_path):
     assert figure.axes[0].lines[0].get_xdata().tolist() == [1], "as far as both have come"
 
 
-def test_a_study_without_figures_gets_one_of_each_kind_and_none_without_runs(tmp_path):
+def test_a_study_without_figures_gets_one_of_each_kind_and_none_without_runs(
+    tmp_path: Path,
+) -> None:
     drawn = draw_study(OpenedStudy(*made(tmp_path)))
     assert {path.stem for path in drawn} == set(study_figures.names())
     scaled = scaled_study(tmp_path / "others")
@@ -323,7 +325,7 @@ def test_a_study_without_figures_gets_one_of_each_kind_and_none_without_runs(tmp
     assert not (tmp_path / "empty").exists()
 
 
-def test_a_corrupt_curve_is_named(tmp_path):
+def test_a_corrupt_curve_is_named(tmp_path: Path) -> None:
     study, scaled = made(tmp_path)
     study.run(scaled.runs()[0].name).write_json("retention.json", {"fraction": GRID, "curves": {}})
     with pytest.raises(DataError, match=r"seed-0.*no retention curve"):

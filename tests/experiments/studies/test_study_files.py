@@ -32,7 +32,7 @@ def resolved(path: Path) -> tuple[tuple[Run, Configuration], ...]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.name}")
-def test_every_run_of_every_study_is_sound(path):
+def test_every_run_of_every_study_is_sound(path: Path) -> None:
     """It resolves, differs from all others, and reads every key that it sets."""
     found = [(run, configuration.values) for run, configuration in resolved(path)]
     assert len({tuple(sorted(values.items())) for _, values in found}) == len(found)
@@ -46,13 +46,13 @@ def test_every_run_of_every_study_is_sound(path):
             assert has or not figure.shows(run.labels), (figure.name, run.name)
 
 
-def test_what_is_no_study_by_itself_is_extended_by_one():
+def test_what_is_no_study_by_itself_is_extended_by_one() -> None:
     extended = {other.resolve() for path in FILES for other in read_extended(path).extended}
     assert len(FRAGMENTS) > 10
     assert {path for path in FRAGMENTS if path not in extended} == set()
 
 
-def test_the_page_of_studies_has_all_of_them_and_the_numbers_of_their_runs():
+def test_the_page_of_studies_has_all_of_them_and_the_numbers_of_their_runs() -> None:
     """A line has one or more files, and a number for each or one for all."""
     text = (ROOT / "docs" / "studies.md").read_text("utf-8")
     table = text.split("| study | runs | |\n")[1].split("\n\n")[0].splitlines()[1:]
@@ -78,14 +78,14 @@ def has_number_of_a_client(configuration: Configuration, metric: str) -> bool:
     return configuration.keys.evaluated_by == "clients" and ("-meme-" in metric or personal)
 
 
-def test_every_published_table_is_a_studys():
+def test_every_published_table_is_a_studys() -> None:
     """Whole, or it would be refused; but for seconds a round, which no study has as a number."""
     used = {study.published.path.resolve() for study in map(read_study, FILES) if study.published}
     found = set((ROOT / "configs").rglob("*.csv"))
     assert found - used == {ROOT / "configs" / "ozer2022" / "published" / "table5.csv"}
 
 
-def test_every_strategy_and_weighting_of_the_tables_is_in_the_study_of_them_all():
+def test_every_strategy_and_weighting_of_the_tables_is_in_the_study_of_them_all() -> None:
     """By their full names, each once; parts of one's own need not be in a study of the project.
 
     Nor need what a published code has in place of the paper's rules.
@@ -105,7 +105,7 @@ def test_every_strategy_and_weighting_of_the_tables_is_in_the_study_of_them_all(
         assert used <= set(chosen)
 
 
-def test_the_documented_example_is_a_study(tmp_path):
+def test_the_documented_example_is_a_study(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
     _, example = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     (tmp_path / "example.toml").write_text(example, encoding="utf-8")
@@ -125,7 +125,7 @@ def test_the_documented_example_is_a_study(tmp_path):
 
 
 @pytest.mark.parametrize("study", ["ozer2022", "ozer2022-as-coded"])
-def test_table_4_of_ozer_takes_its_runs_from_tables_1_and_3(study):
+def test_table_4_of_ozer_takes_its_runs_from_tables_1_and_3(study: str) -> None:
     folder = ROOT / "configs" / study
     names = ("table1", "table3", "table4")
     values_of = {
@@ -139,7 +139,9 @@ def test_table_4_of_ozer_takes_its_runs_from_tables_1_and_3(study):
 
 @pytest.mark.parametrize("folder", ["ozer2022", "ozer2022-as-coded"])
 @pytest.mark.parametrize("table", ["table1", "table3"])
-def test_ozers_reduced_tables_differ_from_the_whole_ones_in_their_images_alone(folder, table):
+def test_ozers_reduced_tables_differ_from_the_whole_ones_in_their_images_alone(
+    folder: str, table: str
+) -> None:
     whole, small = (
         ROOT / "configs" / folder / f"{table}{end}.toml" for end in ("", "-fashion-mnist")
     )
@@ -157,7 +159,7 @@ def test_ozers_reduced_tables_differ_from_the_whole_ones_in_their_images_alone(f
         assert made == {**of_all[run.name], **reduced, **curve}
 
 
-def test_learning_curves_of_posteriors_are_judged_with_ten_samples():
+def test_learning_curves_of_posteriors_are_judged_with_ten_samples() -> None:
     studies = [
         *(path for path in FILES if path.parent == FISCHER),
         *(ROOT / "configs").glob("ozer2022*/table?.toml"),
@@ -181,7 +183,7 @@ REDUCED = {
 
 
 @pytest.mark.parametrize("name", REDUCED)
-def test_fischers_reduced_tables_have_six_seeds_and_all_test_images(name):
+def test_fischers_reduced_tables_have_six_seeds_and_all_test_images(name: str) -> None:
     """And weighted conflation is conflation where clients have equally many examples: made once."""
     number, computed, examples, steps = REDUCED[name]
     runs = resolved(FISCHER / f"{name}.toml")
@@ -198,7 +200,7 @@ def test_fischers_reduced_tables_have_six_seeds_and_all_test_images(name):
         assert configuration.words["model"] == "resnet8"
 
 
-def test_what_the_paper_does_not_say_stands_in_fischers_files():
+def test_what_the_paper_does_not_say_stands_in_fischers_files() -> None:
     """In the one that all others extend."""
     chosen = {"initial-means": "he-normal", "biases": "gaussian", "scale-floor": 1e-5}
     assert {key: TABLES[FISCHER / "paper.toml"]["base"][key] for key in chosen} == chosen
@@ -207,7 +209,7 @@ def test_what_the_paper_does_not_say_stands_in_fischers_files():
         assert {key: base[key] for key in chosen} == chosen, path
 
 
-def test_rows_of_hbfl_that_are_judged_globally_train_no_personal_model_for_nothing():
+def test_rows_of_hbfl_that_are_judged_globally_train_no_personal_model_for_nothing() -> None:
     """Its meme does not learn from them; that of mutual learning does."""
     folder = ROOT / "configs" / "hbfl2023"
     reduced = (f"{name}-1000-images" for name in ("cifar10", "mnist", "slow-clients"))
@@ -218,7 +220,7 @@ def test_rows_of_hbfl_that_are_judged_globally_train_no_personal_model_for_nothi
 
 
 @pytest.mark.parametrize(("name", "partitions"), [("table4", 4), ("table4-fashion-mnist", 2)])
-def test_the_pretrained_rows_have_one_pretraining(name, partitions):
+def test_the_pretrained_rows_have_one_pretraining(name: str, partitions: int) -> None:
     """What the pooling does comes after it; all that pre-training reads is the same."""
     after = {"strategy", "pooling", "weighting", "prior"}
     by_seed_and_partition: dict[str, list[dict[str, object]]] = {}

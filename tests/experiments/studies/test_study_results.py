@@ -67,7 +67,7 @@ def result() -> RunResult:
     )
 
 
-def test_a_result_is_read_as_it_was_written(tmp_path):
+def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     """Metrics to the last bit, curves to seven digits."""
     again = parse_result(result().to_line(), tmp_path)
     assert repr(again.metrics) == repr(result().metrics)
@@ -89,14 +89,16 @@ def test_a_result_is_read_as_it_was_written(tmp_path):
     ],
     ids=str,
 )
-def test_a_result_changed_by_hand_is_refused(change, tmp_path):
+def test_a_result_changed_by_hand_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
     line = json.dumps({**json.loads(result().to_line()), **change})
     (tmp_path / "runs.jsonl").write_text(line, encoding="utf-8")
     with pytest.raises(DataError, match=r"runs\.jsonl"):
         StudyFolder(tmp_path).results()
 
 
-def test_large_results_are_compressed_by_merging(tmp_path, monkeypatch):
+def test_large_results_are_compressed_by_merging(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(folders, "LARGE", 10)
     one, other = StudyFolder(tmp_path / "one"), StudyFolder(tmp_path / "other")
     one.keep([result()])
@@ -110,13 +112,15 @@ def test_large_results_are_compressed_by_merging(tmp_path, monkeypatch):
         other.results()
 
 
-def test_a_configuration_is_the_same_on_every_machine():
+def test_a_configuration_is_the_same_on_every_machine() -> None:
     here = {"dataset": "npz:/here/images.npz", "data-dir": "/here", "rounds": 2, "resume": True}
     there = {"dataset": "npz:/there/at/images.npz", "data-dir": "", "rounds": 2}
     assert portable(here) == portable(there) == {"dataset": "npz:images.npz", "rounds": 2}
 
 
-def test_runs_whose_results_are_there_are_not_made_again(checkout, engine, capsys):
+def test_runs_whose_results_are_there_are_not_made_again(
+    checkout: Checkout, engine: PretendingEngine, capsys: Output
+) -> None:
     """And tables and figures are made of results alone, in the checkout or where one says."""
     checkout.made("--only", "seed-0")
     engine.asked.clear()
@@ -150,8 +154,8 @@ def test_runs_whose_results_are_there_are_not_made_again(checkout, engine, capsy
     ],
 )
 def test_results_that_contradict_the_study_or_each_other_are_refused(
-    checkout, capsys, changes, said
-):
+    checkout: Checkout, capsys: Output, changes: dict[str, Any], said: str
+) -> None:
     checkout.made("--only", ONE)
     assert checkout.study("--only", ONE, "--results", "none") == 0
     if "configuration" in changes:
@@ -168,7 +172,9 @@ def test_results_that_contradict_the_study_or_each_other_are_refused(
     assert said in told
 
 
-def test_a_study_grows_by_seeds_and_by_rounds(checkout, engine, capsys):
+def test_a_study_grows_by_seeds_and_by_rounds(
+    checkout: Checkout, engine: PretendingEngine, capsys: Output
+) -> None:
     """What is there is gone on with; nothing is made twice."""
     folder = StudyFolder(checkout.out / "small")
     assert checkout.study("--scale", "rounds=2,seeds=1") == 0
@@ -185,7 +191,9 @@ def test_a_study_grows_by_seeds_and_by_rounds(checkout, engine, capsys):
     assert checkout.study("--scale", "rounds=3") == 2
 
 
-def test_a_run_in_which_the_server_judged_nothing_is_over_and_a_begun_one_is_not(checkout):
+def test_a_run_in_which_the_server_judged_nothing_is_over_and_a_begun_one_is_not(
+    checkout: Checkout,
+) -> None:
     """As ``server-evaluates=false`` leaves it: its metrics are there, and there are none."""
     assert checkout.study("--only", ONE) == 0
     folder = RunFolder(checkout.out / "small" / "runs" / ONE)
@@ -198,7 +206,9 @@ def test_a_run_in_which_the_server_judged_nothing_is_over_and_a_begun_one_is_not
 # Several machines --------------------------------------------------------------------------------
 
 
-def test_shards_share_the_runs_and_merge_puts_them_together(tmp_path, engine, capsys):
+def test_shards_share_the_runs_and_merge_puts_them_together(
+    tmp_path: Path, engine: PretendingEngine, capsys: Output
+) -> None:
     file = write_study(tmp_path / "files", PLAIN)
     for part in (1, 2, 3):
         assert bfl("study", file, "--output", tmp_path / str(part), "--shard", f"{part}/3") == 0
@@ -215,13 +225,15 @@ def test_shards_share_the_runs_and_merge_puts_them_together(tmp_path, engine, ca
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "2", "1/0", "-1/2", "a/b", "1/2/3", "1.0/2"])
-def test_a_shard_outside_its_number_is_refused(text, tmp_path, engine):
+def test_a_shard_outside_its_number_is_refused(
+    text: str, tmp_path: Path, engine: PretendingEngine
+) -> None:
     file = write_study(tmp_path / "files", PLAIN)
     assert bfl("study", file, "--output", tmp_path / "out", f"--shard={text}") == 2
     assert not (tmp_path / "out").exists()
 
 
-def test_of_two_results_of_one_run_that_with_more_rounds_stays(tmp_path):
+def test_of_two_results_of_one_run_that_with_more_rounds_stays(tmp_path: Path) -> None:
     short, long = scaled_study(tmp_path, "rounds=2").runs()[0], scaled_study(tmp_path).runs()[0]
     places = [StudyFolder(tmp_path / name) for name in ("short", "long")]
     places[0].keep([made_up_result(short)])
@@ -241,7 +253,9 @@ def test_of_two_results_of_one_run_that_with_more_rounds_stays(tmp_path):
         ({"name": "other", "data": {"test": "b"}}, "the test images or labels"),
     ],
 )
-def test_what_contradicts_is_not_put_together(changes, said, tmp_path):
+def test_what_contradicts_is_not_put_together(
+    changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
     run = scaled_study(tmp_path).runs()[0]
     first = made_up_result(run, data={"train": "a", "test": "a"})
     if "configuration" in changes:
@@ -256,7 +270,7 @@ def test_what_contradicts_is_not_put_together(changes, said, tmp_path):
         merge(StudyFolder(tmp_path / "all"), [StudyFolder(tmp_path / "files")])
 
 
-def test_a_folder_gets_the_study_that_has_grown(tmp_path, engine):
+def test_a_folder_gets_the_study_that_has_grown(tmp_path: Path, engine: PretendingEngine) -> None:
     file = write_study(tmp_path / "files", PLAIN)
     for name, scale in (("few", "seeds=1"), ("many", "seeds=3"), ("other", "seeds=2")):
         assert bfl("study", file, "--output", tmp_path / name, "--scale", scale) == 0
@@ -268,7 +282,9 @@ def test_a_folder_gets_the_study_that_has_grown(tmp_path, engine):
     assert bfl("study", "merge", few, other) == 2
 
 
-def test_results_of_another_study_are_taken_where_the_configuration_is_the_same(tmp_path, engine):
+def test_results_of_another_study_are_taken_where_the_configuration_is_the_same(
+    tmp_path: Path, engine: PretendingEngine
+) -> None:
     """One row as there, by another name, and one that is not quite: its clients train longer."""
     other = (
         PLAIN.replace('title = "Small"', 'title = "Other"\nname = "other"\nreuse = ["small"]')
@@ -292,7 +308,7 @@ def test_results_of_another_study_are_taken_where_the_configuration_is_the_same(
     assert kept["flipout-pooled_iid_seed-0"].metrics["accuracy"] == 0.5
 
 
-def test_damaged_files_of_ones_own_are_passed_over_when_asked(tmp_path):
+def test_damaged_files_of_ones_own_are_passed_over_when_asked(tmp_path: Path) -> None:
     scaled = scaled_study(tmp_path / "files", text=PLAIN)
     study = StudyFolder(tmp_path / "study")
     run = RunFolder.create(study.runs, ONE, resolve(scaled.runs()[0].values).values, {})

@@ -47,7 +47,7 @@ def made(folder: Path, scale: str = "", text: str = STUDY) -> tuple[StudyFolder,
     return study, scaled, study_table(OpenedStudy(study, scaled))
 
 
-def test_means_spreads_and_differences(tmp_path):
+def test_means_spreads_and_differences(tmp_path: Path) -> None:
     study, scaled, found = made(tmp_path)
     ws, ws_dirichlet, nwa, nwa_dirichlet = found.frame.to_dict("records")
     # 90 and 94: mean 92, deviations −2 and 2, sample variance 8.
@@ -70,7 +70,7 @@ def test_means_spreads_and_differences(tmp_path):
     assert part["accuracy"][0] == pytest.approx(94.0)
 
 
-def test_a_standard_error_is_the_deviation_over_the_root_of_n(tmp_path):
+def test_a_standard_error_is_the_deviation_over_the_root_of_n(tmp_path: Path) -> None:
     *_, found = made(tmp_path, text='spread = "standard-error"\n' + STUDY)
     assert found.frame["accuracy_spread"][0] == pytest.approx(2.0)
     assert mean_and_spread([1.0, 2.0, 4.0], "standard-error")[1] == pytest.approx(
@@ -78,7 +78,7 @@ def test_a_standard_error_is_the_deviation_over_the_root_of_n(tmp_path):
     )
 
 
-def test_markdown_has_ours_beside_the_published(tmp_path):
+def test_markdown_has_ours_beside_the_published(tmp_path: Path) -> None:
     text = markdown(made(tmp_path)[2])
     header, rule, *rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -97,7 +97,7 @@ def test_markdown_has_ours_beside_the_published(tmp_path):
     ]
 
 
-def test_every_format_says_the_scale(tmp_path):
+def test_every_format_says_the_scale(tmp_path: Path) -> None:
     *_, found = made(tmp_path, "rounds=0.5,seeds=1")
     said = "caled down: rounds 4 → 2, seeds 2 → 1"
     assert said in markdown(found)
@@ -106,7 +106,7 @@ def test_every_format_says_the_scale(tmp_path):
     assert said.replace("→", r"$\to$") in latex(found)
 
 
-def test_csv_has_the_numbers_in_full(tmp_path):
+def test_csv_has_the_numbers_in_full(tmp_path: Path) -> None:
     *_, found = made(tmp_path)
     rows = list(csv.DictReader(io.StringIO(comma_separated(found))))
     assert [row["rule"] for row in rows] == ["WS", "WS", "NWA", "NWA"]
@@ -115,7 +115,7 @@ def test_csv_has_the_numbers_in_full(tmp_path):
     assert rows[3]["accuracy"] == rows[3]["accuracy_difference"] == ""
 
 
-def test_csv_has_a_line_a_run_and_a_client(tmp_path):
+def test_csv_has_a_line_a_run_and_a_client(tmp_path: Path) -> None:
     curves = ("best-accuracy", "accuracy-at-round-1", "accuracy-at-round-3")
     columns = "".join(f'[[columns]]\nmetric = "{name}"\n' for name in curves)
     found = finished_study(tmp_path, {"WS": [0.9, 0.91]}, more=columns)
@@ -139,13 +139,15 @@ def test_csv_has_a_line_a_run_and_a_client(tmp_path):
         ([float("nan"), 1.0], "nan"),
     ],
 )
-def test_numbers_are_shown_as_large_as_they_are(numbers, shown, tmp_path):
+def test_numbers_are_shown_as_large_as_they_are(
+    numbers: list[float], shown: str, tmp_path: Path
+) -> None:
     found = finished_study(tmp_path, {"A": numbers}, "mean-epistemic")
     assert f"| {shown} |" in markdown(found)
     assert shown.replace("±", "$\\pm$") in latex(found)
 
 
-def test_the_step_of_shares_is_found():
+def test_the_step_of_shares_is_found() -> None:
     assert share_step(frozenset(right / 360 for right in (347, 350, 359))) == 1 / 360
     curve = [float(f"{right / 10_000:.7g}") for right in (1001, 4127, 9339, 77)]
     assert share_step(frozenset(curve)) == 1 / 10_000
@@ -154,7 +156,7 @@ def test_the_step_of_shares_is_found():
     assert share_step(frozenset(irrational)) == 0.0
 
 
-def test_a_share_has_the_binomial_deviation_of_one_run(tmp_path):
+def test_a_share_has_the_binomial_deviation_of_one_run(tmp_path: Path) -> None:
     """The made-up curves have 0.1: of 360 images and of ten, of 360."""
     frame = finished_study(tmp_path / "a", {"A": [347 / 360, 350 / 360]}).frame
     share = 697 / 720
@@ -166,7 +168,7 @@ def test_a_share_has_the_binomial_deviation_of_one_run(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["dataset", "test-examples"])
-def test_only_runs_on_the_same_images_tell_their_number(key, tmp_path):
+def test_only_runs_on_the_same_images_tell_their_number(key: str, tmp_path: Path) -> None:
     run = scaled_study(tmp_path).runs()[0]
     column, one = Column(metric="accuracy", title="a"), made_up_result(run)
     final = replace(one, metrics={"accuracy": 347 / 360})
@@ -202,7 +204,9 @@ def noted(folder: Path, **changes: Any) -> str:
         ),
     ],
 )
-def test_what_has_to_be_known_of_runs_is_noted(changes, said, tmp_path):
+def test_what_has_to_be_known_of_runs_is_noted(
+    changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
     assert said in noted(tmp_path / "a", **changes)
     assert said not in noted(tmp_path / "b")
 
@@ -215,7 +219,7 @@ def strings(content: Any) -> list[str]:
     return [content] if isinstance(content, str) else []
 
 
-def test_every_sign_that_a_study_uses_is_printed_by_latex(tmp_path):
+def test_every_sign_that_a_study_uses_is_printed_by_latex(tmp_path: Path) -> None:
     files = sorted((ROOT / "configs").rglob("*.toml"))
     texts = [text for file in files for text in strings(tomllib.loads(file.read_text("utf-8")))]
     used = {sign for text in texts for sign in text if not sign.isascii()}

@@ -48,7 +48,7 @@ def tracker(tracking: Tracking | Exception) -> Tracker:
     return OneTracker()
 
 
-def test_numbers_of_rounds_are_logged_once_each_and_old_ones_made_up_for():
+def test_numbers_of_rounds_are_logged_once_each_and_old_ones_made_up_for() -> None:
     tracking = Remembered(last=1)
     before = [{"round": 1, "accuracy": 0.1}, {"round": 2, "accuracy": 0.2}]
     with LiveLog(tracker(tracking), RUN, before, pytest.fail) as log:
@@ -64,7 +64,7 @@ def test_numbers_of_rounds_are_logged_once_each_and_old_ones_made_up_for():
 
 
 @pytest.mark.parametrize("failing", ["log_round", "log_end", "close"])
-def test_a_log_that_fails_is_told_once_and_the_run_goes_on(failing):
+def test_a_log_that_fails_is_told_once_and_the_run_goes_on(failing: str) -> None:
     told: list[str] = []
     with LiveLog(tracker(Remembered(failing=failing)), RUN, [], told.append) as log:
         for number in (1, 2, 3):
@@ -76,14 +76,14 @@ def test_a_log_that_fails_is_told_once_and_the_run_goes_on(failing):
     assert [text.rpartition(": ")[2] for text in told] == ["the server is gone", "no host"]
 
 
-def test_a_run_that_is_interrupted_is_not_logged_as_finished():
+def test_a_run_that_is_interrupted_is_not_logged_as_finished() -> None:
     tracking = Remembered()
     with pytest.raises(KeyboardInterrupt), LiveLog(tracker(tracking), RUN, [], pytest.fail):
         raise KeyboardInterrupt
     assert tracking.called == [("close", False)]
 
 
-def test_a_missing_package_is_refused_and_the_word_says_how_to_get_it():
+def test_a_missing_package_is_refused_and_the_word_says_how_to_get_it() -> None:
     class Absent(Tracker):
         package = "no_such_package"
 
@@ -94,7 +94,7 @@ def test_a_missing_package_is_refused_and_the_word_says_how_to_get_it():
         Absent().check()
 
 
-def test_the_word_is_a_key_and_nothing_is_logged_by_default():
+def test_the_word_is_a_key_and_nothing_is_logged_by_default() -> None:
     assert resolve({}).tracker.name == "none"
     assert {"none", "tensorboard", "mlflow", "wandb"} <= set(trackers.names())
     with pytest.raises(ConfigurationError, match="tensorboard"):

@@ -1,6 +1,7 @@
 """What every tracker keeps to that needs nothing but the run's folder."""
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ ROUNDS = [{"round": number, "accuracy": 0.1 * number, "loss": math.nan} for numb
 
 
 @pytest.mark.parametrize("name", LOCAL)
-def test_a_log_is_taken_up_where_it_ended(name, tmp_path):
+def test_a_log_is_taken_up_where_it_ended(name: str, tmp_path: Path) -> None:
     """By a run that is begun, interrupted and gone on with; nothing else in its folder changes."""
     (tmp_path / "rounds.jsonl").write_text("{}", encoding="utf-8")
     run = TrackedRun(tmp_path, "run", "0" * 32, {"rounds": 3, "strategy": "conflation"})

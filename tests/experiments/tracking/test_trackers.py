@@ -50,7 +50,7 @@ def log_with_an_interruption(word: str, run: TrackedRun) -> None:
 STEPS = [(1, 0.1), (2, 0.2), (3, 0.3)]
 
 
-def test_tensorboard(run):
+def test_tensorboard(run: TrackedRun) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     log_with_an_interruption("tensorboard", run)
@@ -71,7 +71,7 @@ def test_tensorboard(run):
     assert b"conflation" in started
 
 
-def test_tensorboard_can_be_read_while_the_run_goes_on(run):
+def test_tensorboard_can_be_read_while_the_run_goes_on(run: TrackedRun) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     with LiveLog(trackers.create("tensorboard"), run, [], pytest.fail) as live:
@@ -82,7 +82,7 @@ def test_tensorboard_can_be_read_while_the_run_goes_on(run):
         assert [event.step for event in read.Tensors("accuracy")] == [1, 2]
 
 
-def test_mlflow(run, monkeypatch):
+def test_mlflow(run: TrackedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow", reason="mlflow is an optional extra")
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
         monkeypatch.delenv(name, raising=False)
@@ -103,7 +103,7 @@ def test_mlflow(run, monkeypatch):
     assert {path.name for path in run.path.iterdir()} == {"config.toml", FIGURE}
 
 
-def test_wandb(run, monkeypatch):
+def test_wandb(run: TrackedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb", reason="wandb is an optional extra")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.delenv("WANDB_PROJECT", raising=False)

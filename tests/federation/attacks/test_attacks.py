@@ -22,7 +22,7 @@ def corrupt(name: str, **settings: float) -> Posterior:
 
 
 @pytest.mark.parametrize("name", attacks.names())
-def test_an_attack_looks_like_an_update(name):
+def test_an_attack_looks_like_an_update(name: str) -> None:
     """Otherwise it would be refused, and no defence be needed."""
     sent = corrupt(name)
     sent.check(like=LEARNED)
@@ -33,14 +33,14 @@ def test_an_attack_looks_like_an_update(name):
 
 
 @pytest.mark.parametrize("name", attacks.names())
-def test_networks_of_points_can_be_attacked(name):
+def test_networks_of_points_can_be_attacked(name: str) -> None:
     empty = np.zeros(0, np.float32)
     points = Posterior(empty, empty, np.arange(5, dtype=np.float32))
     sent = attacks.create(name).corrupt(points, points, np.random.default_rng(0))
     sent.check(like=points)
 
 
-def test_what_the_attacks_do():
+def test_what_the_attacks_do() -> None:
     assert np.array_equal(corrupt("sign-flip").mean, -LEARNED.mean)
     assert np.std(corrupt("noise", **{"noise-scale": 3.0}).mean) == pytest.approx(3.0, rel=0.1)
     certain = corrupt("small-variance", **{"attack-scale": 1e-5})

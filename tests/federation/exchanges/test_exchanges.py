@@ -40,7 +40,7 @@ def reading(exchange: Exchange, vectors: Arrays) -> Posterior:
 
 @pytest.mark.parametrize("name", SEEN)
 @pytest.mark.parametrize("gaussians", [40, 0])
-def test_what_is_unpacked_is_a_posterior_near_the_one_packed(name, gaussians):
+def test_what_is_unpacked_is_a_posterior_near_the_one_packed(name: str, gaussians: int) -> None:
     """Also of a network of points alone."""
     exchange, sent, update = exchanges.create(name), received(gaussians), an_update(gaussians)
     packed = exchange.pack(update, sent)
@@ -57,7 +57,7 @@ def test_what_is_unpacked_is_a_posterior_near_the_one_packed(name, gaussians):
 
 
 @pytest.mark.parametrize("name", SEEN)
-def test_the_server_reads_what_a_client_has_packed_and_refuses_what_it_has_not(name):
+def test_the_server_reads_what_a_client_has_packed_and_refuses_what_it_has_not(name: str) -> None:
     exchange, update = exchanges.create(name), an_update()
     packed = exchange.pack(update, RECEIVED)
 
@@ -69,7 +69,7 @@ def test_the_server_reads_what_a_client_has_packed_and_refuses_what_it_has_not(n
             reading(exchange, wrong)
 
 
-def test_a_direct_exchange_hands_on_the_posterior_and_names_what_is_missing():
+def test_a_direct_exchange_hands_on_the_posterior_and_names_what_is_missing() -> None:
     update = an_update()
     assert Direct().pack(update, RECEIVED)["mean"] is update.mean
     with pytest.raises(PosteriorError, match="the arrays are mean; expected mean, variance, point"):
@@ -88,7 +88,7 @@ class Chatty(Direct):
         return Posterior(vectors["mean"], vectors["variance"], vectors["point"])
 
 
-def test_nothing_travels_that_is_not_read():
+def test_nothing_travels_that_is_not_read() -> None:
     """Neither from a client, which says so to its server, nor to one from a client of another."""
     chatty, update = Chatty(), an_update()
     packed = chatty.pack(update, RECEIVED)

@@ -1,6 +1,7 @@
 """ε against closed forms, against another accountant, and against what it must not be."""
 
 import math
+from pathlib import Path
 
 import pytest
 from scipy.optimize import brentq
@@ -29,14 +30,16 @@ def analytic_epsilon(sigma: float, delta: float) -> float:
 @pytest.mark.parametrize("sigma", [0.6, 1.0, 4.0])
 @pytest.mark.parametrize("rounds", [1, 7, 50])
 @pytest.mark.parametrize("delta", [1e-5, 1e-3])
-def test_rounds_compose_as_one_release_with_less_noise(sigma, rounds, delta):
+def test_rounds_compose_as_one_release_with_less_noise(
+    sigma: float, rounds: int, delta: float
+) -> None:
     found = gaussian_epsilon(sigma, rounds, delta)
     assert found == pytest.approx(analytic_epsilon(sigma / rounds**0.5, delta), rel=1e-6)
     assert noise_multiplier_for(found, rounds, delta) == pytest.approx(sigma, rel=1e-6)
 
 
 @pytest.mark.parametrize(("sigma", "rounds"), [(2.0, 10), (5.0, 100)])
-def test_other_accountants_agree(sigma, rounds):
+def test_other_accountants_agree(sigma: float, rounds: int) -> None:
     """Privacy loss distributions from above, closely; Rényi divergences from above, loosely."""
     import dp_accounting
 
@@ -69,7 +72,7 @@ def renyi_bound(sigma: float, rate: float, steps: int, delta: float) -> float:
 
 
 @pytest.mark.parametrize(("sigma", "rate"), [(0.5, 0.01), (1.0, 0.1), (2.0, 0.5)])
-def test_one_secret_batch_has_the_epsilon_of_the_closed_form(sigma, rate):
+def test_one_secret_batch_has_the_epsilon_of_the_closed_form(sigma: float, rate: float) -> None:
     """δ = q δ_Gauss(log(1 + (e^ε − 1) / q)): amplification by subsampling, which is tight."""
     whole = math.log1p(math.expm1(sampled_gaussian_epsilon(sigma, rate, 1, 1e-5)) / rate)
     assert whole == pytest.approx(analytic_epsilon(sigma, 1e-5 / rate), rel=1e-3)
@@ -78,7 +81,7 @@ def test_one_secret_batch_has_the_epsilon_of_the_closed_form(sigma, rate):
 @pytest.mark.parametrize(
     ("sigma", "rate", "steps"), [(1.0, 0.01, 1000), (1.5, 0.1, 100), (2.0, 0.5, 20)]
 )
-def test_secret_batches_amplify_as_published(sigma, rate, steps):
+def test_secret_batches_amplify_as_published(sigma: float, rate: float, steps: int) -> None:
     """Below the bound by the published sums, and not by far; more steps and less noise tell."""
     found = sampled_gaussian_epsilon(sigma, rate, steps, 1e-5)
     bound = renyi_bound(sigma, rate, steps, 1e-5)
@@ -91,7 +94,7 @@ def test_secret_batches_amplify_as_published(sigma, rate, steps):
 
 
 @pytest.mark.parametrize(("rate", "steps"), [(0.1, 40), (1.0, 3), (0.1, 0)])
-def test_releases_of_all_examples_compose_with_those_of_batches(rate, steps):
+def test_releases_of_all_examples_compose_with_those_of_batches(rate: float, steps: int) -> None:
     """Between the greater of both and what basic composition gives at half of δ each."""
     found = sampled_gaussian_epsilon(1.5, rate, steps, 1e-5, (6.0, 4))
     alone = gaussian_epsilon(3.0, 1, 1e-5), sampled_gaussian_epsilon(1.5, rate, steps, 1e-5)
@@ -104,13 +107,13 @@ def test_releases_of_all_examples_compose_with_those_of_batches(rate, steps):
     assert 1.5 * (1 - 1e-6) <= z <= 1.5 * 1.1
 
 
-def test_batches_of_all_examples_amplify_nothing():
+def test_batches_of_all_examples_amplify_nothing() -> None:
     assert sampled_gaussian_epsilon(2.0, 1.0, 30, 1e-5) == gaussian_epsilon(2.0, 30, 1e-5)
     assert sampled_noise_multiplier_for(3.0, 1.0, 30, 1e-5) == noise_multiplier_for(3.0, 30, 1e-5)
     assert sampled_gaussian_epsilon(2.0, 0.1, 0, 1e-5) == 0.0
 
 
-def test_hiding_which_data_a_client_has_takes_twice_the_noise():
+def test_hiding_which_data_a_client_has_takes_twice_the_noise() -> None:
     """Two clipped differences are up to 2 C apart, one and none up to C."""
     replaced = Noise(noise_multiplier=2.0)
     zeroed = Noise(noise_multiplier=1.0, adjacency="zero-out")
@@ -121,7 +124,7 @@ def test_hiding_which_data_a_client_has_takes_twice_the_noise():
     assert Noise(noise_multiplier=2.0, noise_at="server").epsilon(5) == replaced.epsilon(5)
 
 
-def test_the_ledger_counts_a_round_that_is_made_again(tmp_path):
+def test_the_ledger_counts_a_round_that_is_made_again(tmp_path: Path) -> None:
     path = tmp_path / "rounds-begun"
     ledger = Ledger(path)
     assert [ledger.begin(number) for number in (1, 2)] == [True, True]
@@ -133,7 +136,7 @@ def test_the_ledger_counts_a_round_that_is_made_again(tmp_path):
     assert Ledger(path, range(1, 3)).begun == [1, 2]
 
 
-def test_a_round_with_the_same_noise_counts_once():
+def test_a_round_with_the_same_noise_counts_once() -> None:
     ledger = Ledger(None, range(1, 3))
     assert not ledger.begin(2)
     assert ledger.begin(3)
@@ -144,6 +147,8 @@ def test_a_round_with_the_same_noise_counts_once():
     ("multiplier", "delta", "least", "most"),
     [(1e6, 1e-5, 0.0, 1e-3), (5.0, 0.4, 0.0, 1e-3), (1e-3, 1e-5, 1e5, math.inf)],
 )
-def test_the_ends_of_the_range_have_an_account(multiplier, delta, least, most):
+def test_the_ends_of_the_range_have_an_account(
+    multiplier: float, delta: float, least: float, most: float
+) -> None:
     assert least <= sampled_gaussian_epsilon(multiplier, 0.01, 10, delta) <= most
     assert least <= sampled_gaussian_epsilon(multiplier, 0.1, 10, delta) <= most

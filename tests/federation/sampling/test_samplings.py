@@ -13,7 +13,9 @@ from bfl.federation.sampling import samplings
 
 @pytest.mark.parametrize("name", samplings.names())
 @given(seed=st.integers(0, 100), server_round=st.integers(1, 500), clients=st.integers(1, 40))
-def test_clients_exist_are_sorted_and_come_once(name, seed, server_round, clients):
+def test_clients_exist_are_sorted_and_come_once(
+    name: str, seed: int, server_round: int, clients: int
+) -> None:
     sampling = samplings.create(name)
     chosen = sampling.sample(seed, server_round, clients)
     assert chosen
@@ -22,7 +24,7 @@ def test_clients_exist_are_sorted_and_come_once(name, seed, server_round, client
     assert chosen == samplings.create(name).sample(seed, server_round, clients)
 
 
-def test_random_sampling_takes_the_share_and_everybody_has_the_same_chance():
+def test_random_sampling_takes_the_share_and_everybody_has_the_same_chance() -> None:
     sampling = samplings.create("random", {"fraction-train": 0.3})
     rounds = [sampling.sample(7, number, 10) for number in range(1, 2001)]
     assert {len(chosen) for chosen in rounds} == {3}
@@ -32,14 +34,14 @@ def test_random_sampling_takes_the_share_and_everybody_has_the_same_chance():
     assert sampling.sample(8, 1, 10) != rounds[0] or sampling.sample(8, 2, 10) != rounds[1]
 
 
-def test_random_sampling_draws_as_it_always_has():
+def test_random_sampling_draws_as_it_always_has() -> None:
     expected = randomness.generator(3, "clients", 5).choice(8, size=4, replace=False)
     chosen = samplings.create("random", {"fraction-train": 0.5}).sample(3, 5, 8)
     np.testing.assert_array_equal(chosen, np.sort(expected))
 
 
 @pytest.mark.parametrize(("in_turn", "clients"), [(1, 5), (2, 5), (3, 3), (7, 4)])
-def test_cyclic_sampling_lets_everybody_take_part_equally_often(in_turn, clients):
+def test_cyclic_sampling_lets_everybody_take_part_equally_often(in_turn: int, clients: int) -> None:
     sampling = samplings.create("cyclic", {"clients-in-turn": in_turn})
     taken = Counter(i for n in range(1, clients + 1) for i in sampling.sample(0, n, clients))
     assert set(taken.values()) == {min(in_turn, clients)}
@@ -58,7 +60,9 @@ def test_cyclic_sampling_lets_everybody_take_part_equally_often(in_turn, clients
         ("cyclic", {"clients-in-turn": 7}, 4),
     ],
 )
-def test_the_expected_share_is_the_mean_over_rounds(name, settings, clients):
+def test_the_expected_share_is_the_mean_over_rounds(
+    name: str, settings: dict[str, float], clients: int
+) -> None:
     sampling = samplings.create(name, settings)
     taken = [len(sampling.sample(5, number, clients)) for number in range(1, 4 * clients + 1)]
     assert sampling.expected_share(clients) == pytest.approx(np.mean(taken) / clients)

@@ -24,7 +24,7 @@ def read(text: Any) -> Manifest:
     return manifest_from_content(RecordDict({CONFIG: record}))
 
 
-def test_a_network_is_read_as_it_was_written():
+def test_a_network_is_read_as_it_was_written() -> None:
     manifest = Manifest(
         (
             Parameter("dense/kernel", (2, 3), True, "xavier-uniform"),
@@ -36,7 +36,7 @@ def test_a_network_is_read_as_it_was_written():
     assert manifest_from_content(manifest_content(manifest)) == manifest
 
 
-def test_each_initialization_has_a_number_of_dimensions_that_it_can_be_drawn_in():
+def test_each_initialization_has_a_number_of_dimensions_that_it_can_be_drawn_in() -> None:
     assert set(LEAST_DIMENSIONS) == {n for kind in get_args(Initialization) for n in get_args(kind)}
     for word, least in LEAST_DIMENSIONS.items():
         manifest = Manifest((Parameter("a", (2,) * least, True, word),))
@@ -71,7 +71,7 @@ def test_each_initialization_has_a_number_of_dimensions_that_it_can_be_drawn_in(
         ({"more": 1}, "0.more: "),
     ],
 )
-def test_what_is_no_parameter_is_refused(changes, said):
+def test_what_is_no_parameter_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(WireFormatError, match=f"no parameters of its network: {said}"):
         read(json.dumps([{**ROW, **changes}]))
 
@@ -94,6 +94,6 @@ def test_what_is_no_parameter_is_refused(changes, said):
         ["[]"],
     ],
 )
-def test_what_is_no_network_is_refused(text):
+def test_what_is_no_network_is_refused(text: Any) -> None:
     with pytest.raises(WireFormatError, match="a node says no parameters of its network: "):
         read(text)

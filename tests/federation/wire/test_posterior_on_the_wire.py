@@ -22,7 +22,7 @@ def posterior(size: int, points: int, dtype: str) -> Posterior:
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("size", "points"), [(0, 0), (0, 3), (5, 0), (1000, 17)])
-def test_the_record_is_the_one_that_flower_makes(size, points, dtype):
+def test_the_record_is_the_one_that_flower_makes(size: int, points: int, dtype: str) -> None:
     given_ = posterior(size, points, dtype)
     record = posterior_to_arrays(given_)
     for name in VECTORS:
@@ -33,7 +33,7 @@ def test_the_record_is_the_one_that_flower_makes(size, points, dtype):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_what_is_sent_arrives(dtype):
+def test_what_is_sent_arrives(dtype: str) -> None:
     sent = posterior(1000, 17, dtype)
     received = posterior_from_arrays(posterior_to_arrays(sent))
     for name in VECTORS:
@@ -41,7 +41,7 @@ def test_what_is_sent_arrives(dtype):
         np.testing.assert_array_equal(getattr(received, name), getattr(sent, name))
 
 
-def test_strided_vectors_are_sent_as_they_look():
+def test_strided_vectors_are_sent_as_they_look() -> None:
     vector = np.arange(20, dtype=np.float32)
     sent = Posterior(vector[::2], vector[1::2], vector[:0])
     received = posterior_from_arrays(posterior_to_arrays(sent))
@@ -49,7 +49,7 @@ def test_strided_vectors_are_sent_as_they_look():
     np.testing.assert_array_equal(received.variance, vector[1::2])
 
 
-def test_a_received_posterior_is_the_message_and_no_copy_of_it():
+def test_a_received_posterior_is_the_message_and_no_copy_of_it() -> None:
     record = posterior_to_arrays(posterior(1000, 17, "float32"))
     received = posterior_from_arrays(record)
     for name in VECTORS:
@@ -67,7 +67,7 @@ def arrays(**fields: Any) -> ArrayRecord:
 
 
 @pytest.mark.parametrize("shape", [(3,), (5,), (-4,), (4, 1), (), (2**40,), ("4",), (4.0,)])
-def test_a_wrong_shape_beside_the_data_does_not_matter(shape):
+def test_a_wrong_shape_beside_the_data_does_not_matter(shape: Any) -> None:
     """NumPy's header, which lies with the data, is what counts, as for Flower itself."""
     try:
         received = posterior_from_arrays(arrays(shape=shape))
@@ -84,7 +84,9 @@ def test_a_wrong_shape_beside_the_data_does_not_matter(shape):
     place=st.integers(0, 143),
     byte=st.integers(0, 255),
 )
-def test_damaged_data_are_read_as_flower_reads_them(cut, more, place, byte):
+def test_damaged_data_are_read_as_flower_reads_them(
+    cut: int, more: bytes, place: int, byte: int
+) -> None:
     """Either both read the same, or both refuse."""
     damaged = bytearray(posterior_to_arrays(posterior(4, 2, "float32"))["mean"].data)
     damaged[place] = byte
@@ -99,7 +101,7 @@ def test_damaged_data_are_read_as_flower_reads_them(cut, more, place, byte):
         np.testing.assert_array_equal(posterior_from_arrays(record).mean, expected)
 
 
-def test_other_types_are_left_to_flower():
+def test_other_types_are_left_to_flower() -> None:
     record = posterior_to_arrays(posterior(4, 2, "float32"))
     record["mean"] = Array(np.arange(4))
     assert posterior_from_arrays(record).mean.dtype == np.int64
@@ -107,6 +109,6 @@ def test_other_types_are_left_to_flower():
     assert posterior_from_arrays(record).mean.dtype == np.complex128
 
 
-def test_other_formats_are_refused():
+def test_other_formats_are_refused() -> None:
     with pytest.raises(TypeError, match="Unsupported serialization type"):
         posterior_from_arrays(arrays(stype="torch"))

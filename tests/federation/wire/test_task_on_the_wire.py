@@ -16,12 +16,12 @@ TASKS = [
 
 
 @pytest.mark.parametrize("task", TASKS, ids=str)
-def test_a_task_comes_back_as_it_was_sent(task):
+def test_a_task_comes_back_as_it_was_sent(task: TrainTask) -> None:
     content = train_content(ArrayRecord(), task)
     assert TrainTask.from_config(content.config_records[CONFIG]) == task
 
 
-def test_positions_come_back():
+def test_positions_come_back() -> None:
     task = TrainTask(1, 0, "{}", 10, np.array([3, 1]), test_examples=np.array([7]))
     read = TrainTask.from_config(task.to_config())
     assert read.examples is not None
@@ -33,6 +33,6 @@ def test_positions_come_back():
 @pytest.mark.parametrize(
     "name", ["wire-format", "damping", "pooled-round", "run-key", "examples", "test-examples"]
 )
-def test_a_name_that_a_task_may_have_is_refused_also_where_it_is_left_out(name):
+def test_a_name_that_a_task_may_have_is_refused_also_where_it_is_left_out(name: str) -> None:
     with pytest.raises(ConfigurationError, match=name):
         train_content(ArrayRecord(), TASKS[0], {name: 1})

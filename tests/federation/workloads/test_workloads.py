@@ -32,7 +32,7 @@ def table(
 
 @pytest.mark.parametrize("name", workloads.names())
 @pytest.mark.parametrize("epochs", [1, 5])
-def test_epochs_are_whole_and_those_that_are_expected(name, epochs):
+def test_epochs_are_whole_and_those_that_are_expected(name: str, epochs: int) -> None:
     workload = workloads.create(name)
     drawn = np.concatenate([table(workload, seed=s, rounds=4, epochs=epochs) for s in range(60)])
     assert drawn.dtype.kind == "i"
@@ -42,13 +42,13 @@ def test_epochs_are_whole_and_those_that_are_expected(name, epochs):
     assert np.array_equal(table(workload, seed=3, rounds=2), table(workload, seed=3, rounds=2))
 
 
-def test_by_default_all_make_the_local_epochs():
+def test_by_default_all_make_the_local_epochs() -> None:
     assert set(table(resolve({}).workload, rounds=3, epochs=7).ravel()) == {7}
 
 
 @pytest.mark.parametrize("name", ["uniform", "slow-share"])
 @pytest.mark.parametrize("drawn", ["once", "each-round"])
-def test_draws_are_of_the_run_or_of_the_round(name, drawn):
+def test_draws_are_of_the_run_or_of_the_round(name: str, drawn: str) -> None:
     workload = workloads.create(name, {"epochs-drawn": drawn, "slow-share": 0.9})
     rounds = table(workload, rounds=6, clients=20, epochs=20)
     assert (len({tuple(row) for row in rounds.tolist()}) == 1) == (drawn == "once")
@@ -56,7 +56,7 @@ def test_draws_are_of_the_run_or_of_the_round(name, drawn):
     assert not np.array_equal(rounds, table(workload, seed=1, rounds=6, clients=20, epochs=20))
 
 
-def test_uniform_draws_reach_all_numbers_equally_often():
+def test_uniform_draws_reach_all_numbers_equally_often() -> None:
     workload = workloads.create("uniform", {"least-epochs": 3, "most-epochs": 6})
     counts = Counter(np.concatenate([table(workload, seed=s, epochs=1) for s in range(200)]).flat)
     assert set(counts) == {3, 4, 5, 6}
@@ -65,7 +65,7 @@ def test_uniform_draws_reach_all_numbers_equally_often():
 
 
 @pytest.mark.parametrize(("share", "slow"), [(0.0, 0), (0.5, 5), (0.9, 9), (1.0, 10)])
-def test_a_share_of_the_clients_is_slow(share, slow):
+def test_a_share_of_the_clients_is_slow(share: float, slow: int) -> None:
     """Of so many epochs a slow client draws all but once in ten thousand times."""
     rounds = table(workloads.create("slow-share", {"slow-share": share}), rounds=10, epochs=10_000)
     assert set((rounds < 10_000).sum(axis=1)) == {slow}
@@ -73,21 +73,21 @@ def test_a_share_of_the_clients_is_slow(share, slow):
         assert len({tuple(row) for row in (rounds < 10_000).tolist()}) > 5  # not always the same
 
 
-def test_a_slow_client_of_hbfl_makes_one_to_five_epochs():
+def test_a_slow_client_of_hbfl_makes_one_to_five_epochs() -> None:
     workload = workloads.create("slow-share", {"slow-share": 1.0})
     counts = Counter(table(workload, rounds=200).flat)
     assert set(counts) == {1, 2, 3, 4, 5}
     assert min(counts.values()) > 300  # of 400 expected
 
 
-def test_fewest_and_most_epochs_are_in_order():
+def test_fewest_and_most_epochs_are_in_order() -> None:
     with pytest.raises(ConfigurationError, match=r"most-epochs is 3; allowed: at least .*, 4"):
         resolve({"workload": "uniform", "least-epochs": 4, "most-epochs": 3})
     with pytest.raises(ConfigurationError, match="most-epochs is 20; allowed: at least"):
         resolve({"workload": "uniform", "least-epochs": 21})
 
 
-def test_a_run_says_its_mean_epochs_and_is_estimated_by_them():
+def test_a_run_says_its_mean_epochs_and_is_estimated_by_them() -> None:
     plain = resolve({"local-epochs": 20})
     drawn = plain.replace(workload="uniform")
     assert "of 20 local epochs" in plain.title
@@ -97,7 +97,9 @@ def test_a_run_says_its_mean_epochs_and_is_estimated_by_them():
 
 
 @pytest.mark.parametrize("method", [{}, {"strategy": "fedprox"}, {"optimizer": "sgd"}])
-def test_a_client_trains_for_its_own_epochs_whatever_the_method(monkeypatch, method):
+def test_a_client_trains_for_its_own_epochs_whatever_the_method(
+    monkeypatch: pytest.MonkeyPatch, method: dict[str, Any]
+) -> None:
     from clients import client_app
 
     asked: list[int] = []

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.usefixtures("tensorflow")
 
 
 @pytest.mark.parametrize("name", augmentations.names())
-def test_images_stay_images_and_the_key_alone_decides(name):
+def test_images_stay_images_and_the_key_alone_decides(name: str) -> None:
     from bfl.keras import tf
 
     augmentation = augmentations.create(name)

@@ -77,7 +77,9 @@ def joined(state: Arrays) -> np.ndarray:
 
 @pytest.mark.parametrize("option", ["I", "II"])
 @pytest.mark.parametrize(("fraction", "lost"), [(1.0, 0.0), (0.5, 0.0), (0.5, 0.3)])
-def test_it_reaches_the_exact_optimum_with_partial_participation(option, fraction, lost):
+def test_it_reaches_the_exact_optimum_with_partial_participation(
+    option: str, fraction: float, lost: float
+) -> None:
     scaffold = corrections.create("scaffold", {"scaffold-option": option})
     values, server, clients = federate(scaffold, 600, fraction, lost)
     np.testing.assert_allclose(values, OPTIMUM, atol=1e-5)
@@ -88,21 +90,21 @@ def test_it_reaches_the_exact_optimum_with_partial_participation(option, fractio
         np.testing.assert_allclose(joined(state), CURVATURES[k] * (OPTIMUM - CENTRES[k]), atol=1e-3)
 
 
-def test_plain_averaging_does_not():
+def test_plain_averaging_does_not() -> None:
     values, _, _ = federate(corrections.create("none"), 600, 1.0)
     np.testing.assert_allclose(values, averagings_fixed_point(), atol=1e-9)
     assert np.all(np.abs(values - OPTIMUM) > 0.05)
 
 
 @pytest.mark.parametrize("option", ["I", "II"])
-def test_the_servers_variate_stays_the_mean_of_all_clients(option):
+def test_the_servers_variate_stays_the_mean_of_all_clients(option: str) -> None:
     scaffold = corrections.create("scaffold", {"scaffold-option": option})
     _, server, clients = federate(scaffold, 23, 0.5, lost=0.3)
     own = [joined(state) for state in clients.values()]
     np.testing.assert_allclose(joined(server), np.mean(own, axis=0), rtol=1e-12, atol=1e-12)
 
 
-def test_two_rounds_by_hand():
+def test_two_rounds_by_hand() -> None:
     """Option II, one step: c_k is then the gradient at the received point, whatever c was."""
     scaffold = corrections.create("scaffold")
     state = scaffold.begin_client(posterior(np.zeros(2)))

@@ -223,7 +223,7 @@ def test_seeds_outside_of_a_key_are_constant():
     assert next_seed().numpy().tolist() == [0, 0]
 
 
-def test_biases_of_tensorflow_probabilitys_own_flipout_are_points():
+def test_biases_of_tensorflow_probabilitys_own_flipout_are_points() -> None:
     """Which is why the studies of a paper that says "Flipout" name ``biases``."""
     from bfl.keras import tfp
 

@@ -11,26 +11,26 @@ EPSILON = float(np.finfo(np.float32).eps)
 
 
 @given(st.floats(-20, 1e6))
-def test_untransformed_scale_comes_back(rho):
+def test_untransformed_scale_comes_back(rho: float) -> None:
     back = float(SOFTPLUS.untransformed(SOFTPLUS.variance(rho)))
     assert back == pytest.approx(rho, rel=1e-9, abs=1e-6)
 
 
 @given(st.floats(-12, 12), st.floats(-12, 12))
-def test_variance_comes_back(first, second):
+def test_variance_comes_back(first: float, second: float) -> None:
     variance = np.maximum(10.0 ** np.array([[first], [second]]), 4 * EPSILON**2)
     back = SOFTPLUS.variance(SOFTPLUS.untransformed(variance))
     assert back.shape == (2, 1)
     np.testing.assert_allclose(back, variance, rtol=1e-11)
 
 
-def test_both_ways_are_monotone():
+def test_both_ways_are_monotone() -> None:
     variance = np.square(np.geomspace(1.01 * EPSILON, 1e6, 20_000))
     assert np.all(np.diff(SOFTPLUS.untransformed(variance)) > 0)
     assert np.all(np.diff(SOFTPLUS.variance(np.linspace(-18, 1e4, 20_000))) > 0)
 
 
-def test_every_scale_from_1e_minus_8_to_1e6_is_finite_in_float32():
+def test_every_scale_from_1e_minus_8_to_1e6_is_finite_in_float32() -> None:
     sigma = np.geomspace(1e-8, 1e6, 10_000)
     rho = SOFTPLUS.untransformed(np.square(sigma)).astype(np.float32)
     assert np.all(np.isfinite(rho))
@@ -41,12 +41,12 @@ def test_every_scale_from_1e_minus_8_to_1e6_is_finite_in_float32():
 
 
 @pytest.mark.parametrize("sigma", [EPSILON, 1e-8, 0.0])
-def test_a_scale_that_has_no_inverse_is_clipped_just_above_epsilon(sigma):
+def test_a_scale_that_has_no_inverse_is_clipped_just_above_epsilon(sigma: float) -> None:
     clipped = np.sqrt(SOFTPLUS.variance(SOFTPLUS.untransformed(sigma**2)))
     assert np.float32(clipped) == np.nextafter(np.float32(EPSILON), np.float32(1))
 
 
-def test_extreme_untransformed_scales_do_not_overflow():
+def test_extreme_untransformed_scales_do_not_overflow() -> None:
     given = np.array([-1e30, -800.0, 0.0, 800.0, 1e30], np.float32)
     scale = np.sqrt(SOFTPLUS.variance(given))
     np.testing.assert_allclose(scale[:4], [EPSILON, EPSILON, EPSILON + np.log(2), 800], rtol=1e-7)

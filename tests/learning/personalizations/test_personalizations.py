@@ -68,7 +68,7 @@ def trainer_of(
     if name:
         given = {key.replace("_", "-"): value for key, value in settings.items()}
         both = PersonalNetwork(
-            personalizations.create(name, given),
+            personalizations.create(name, given),  # type: ignore[arg-type]
             network_of(personal, "personal", hidden),
             created,
             network_of("deterministic", "mean"),
@@ -156,7 +156,7 @@ def gradient(point: Any, soft: Any, share: float, temperature: float) -> Any:
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 @pytest.mark.parametrize("alpha", [0.0, 0.3])
-def test_distillation_takes_the_meme_after_its_step(alpha, temperature):
+def test_distillation_takes_the_meme_after_its_step(alpha: float, temperature: float) -> None:
     """Yang et al. (2023), Eq. 4.2 and Algorithm 1, lines 6 to 8."""
     settings = {"personal_label_share": alpha, "personal_softening": temperature}
     trainer = trainer_of("distillation", batch=COUNT, **settings)
@@ -173,7 +173,7 @@ def test_distillation_takes_the_meme_after_its_step(alpha, temperature):
     assert np.abs(expected - early).max() > 1e-3
 
 
-def test_mutual_distillation_takes_what_both_said_before():
+def test_mutual_distillation_takes_what_both_said_before() -> None:
     """Yang et al. (2023), Eq. 2.5; Shen et al. (2020)."""
     settings = {"personal_label_share": 0.3, "meme_label_share": 0.6}
     trainer = trainer_of("mutual-distillation", batch=COUNT, **settings)
@@ -195,14 +195,14 @@ def test_mutual_distillation_takes_what_both_said_before():
 
 
 @pytest.mark.slow
-def test_with_labels_alone_a_personal_model_is_plain_training():
+def test_with_labels_alone_a_personal_model_is_plain_training() -> None:
     trainer = trainer_of("distillation", hidden=(5,), personal_label_share=1.0)
     np.testing.assert_array_equal(train(trainer).personal["point"], trained_alone((5,)))
     taught = train(trainer_of("distillation", hidden=(5,))).personal["point"]
     assert np.abs(taught - trained_alone((5,))).max() > 1e-3
 
 
-def test_mutual_distillation_without_mutual_terms_is_training_alone():
+def test_mutual_distillation_without_mutual_terms_is_training_alone() -> None:
     settings = {"personal_label_share": 1.0, "meme_label_share": 1.0}
     result = train(trainer_of("mutual-distillation", **settings))
     np.testing.assert_array_equal(result.personal["point"], trained_alone())
@@ -211,7 +211,7 @@ def test_mutual_distillation_without_mutual_terms_is_training_alone():
     assert result.objective == meme.objective
 
 
-def test_alone_the_meme_stays_where_it_began():
+def test_alone_the_meme_stays_where_it_began() -> None:
     trainer = trainer_of("alone")
     result = train(trainer)
     np.testing.assert_array_equal(result.personal["point"], trained_alone())
@@ -220,7 +220,7 @@ def test_alone_the_meme_stays_where_it_began():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("meme", ["deterministic", "flipout"])
-def test_a_meme_that_does_not_learn_from_personal_models_has_the_same_bits(meme):
+def test_a_meme_that_does_not_learn_from_personal_models_has_the_same_bits(meme: str) -> None:
     """Whatever these are: nothing of a client's own architecture is in what it sends."""
     plain = train(trainer_of("", meme))
     for personal, hidden in (("deterministic", (7, 5)), ("flipout", (4,))):
@@ -231,7 +231,7 @@ def test_a_meme_that_does_not_learn_from_personal_models_has_the_same_bits(meme)
     assert mutual.posterior.digest() != plain.posterior.digest()
 
 
-def test_a_gaussian_meme_teaches_at_its_mean():
+def test_a_gaussian_meme_teaches_at_its_mean() -> None:
     """Of variances next to 0 it says what a network of its means says."""
     trainer = trainer_of("distillation", "flipout", batch=COUNT, personal_label_share=0.0)
     received = start_of(trainer.network, 1)
@@ -246,7 +246,7 @@ def test_a_gaussian_meme_teaches_at_its_mean():
 # State
 
 
-def test_a_personal_model_begins_by_itself_and_goes_on_from_what_was_kept():
+def test_a_personal_model_begins_by_itself_and_goes_on_from_what_was_kept() -> None:
     trainer = trainer_of("distillation", optimizer="adam")
     first = train(trainer, state={})
     assert set(first.personal) == {
@@ -265,7 +265,7 @@ def test_a_personal_model_begins_by_itself_and_goes_on_from_what_was_kept():
     assert trainer.traces == 1
 
 
-def test_a_variational_personal_model_has_an_elbo_of_its_own():
+def test_a_variational_personal_model_has_an_elbo_of_its_own() -> None:
     trainer = trainer_of("distillation", personal="flipout", optimizer="adam")
     result = train(trainer, state={})
     assert result.personal["mean"].size == result.personal["variance"].size == 15
@@ -273,7 +273,7 @@ def test_a_variational_personal_model_has_an_elbo_of_its_own():
     assert np.abs(result.personal["variance"] - started.variance).max() > 1e-6
 
 
-def test_the_divergence_of_a_variational_personal_model_is_whole():
+def test_the_divergence_of_a_variational_personal_model_is_whole() -> None:
     """One step on all N examples from N(m, s²) under two priors N(0, p²), with the same draws.
 
     The gradients of KL / N by m are m / (N p²), so the steps differ by the rate times the

@@ -115,7 +115,7 @@ def undamped() -> PoolingRule:
     return pooling_rules.create("factor-changes", {"damping": 1.0})
 
 
-def test_one_after_the_other_each_round_is_exact_for_the_clients_pooled_so_far():
+def test_one_after_the_other_each_round_is_exact_for_the_clients_pooled_so_far() -> None:
     clients = make_clients(diagonal=True)
     federation = Federation(clients, undamped())
     for k in range(5):
@@ -126,7 +126,7 @@ def test_one_after_the_other_each_round_is_exact_for_the_clients_pooled_so_far()
         assert_close(federation.posterior, exact(clients), 1e-10)
 
 
-def test_all_at_once_with_lost_updates_and_absences_never_counts_anything_twice():
+def test_all_at_once_with_lost_updates_and_absences_never_counts_anything_twice() -> None:
     clients = make_clients(diagonal=True)
     federation = Federation(clients, undamped())
     seen: set[int] = set()
@@ -141,18 +141,18 @@ def test_all_at_once_with_lost_updates_and_absences_never_counts_anything_twice(
     assert seen == set(range(5))
 
 
-def test_its_first_undamped_round_is_distributed_weight_consolidation():
+def test_its_first_undamped_round_is_distributed_weight_consolidation() -> None:
     clients = make_clients(diagonal=False)
     federation = Federation(clients, undamped())
     federation.round(list(range(5)))
     start = federation.prior.begin_client(PRIOR)
-    updates = [c.solve(federation.prior.density(PRIOR, start)) for c in clients]
+    updates = [c.solve(federation.prior.density(PRIOR, start)) for c in clients]  # type: ignore[arg-type]
     rule = pooling_rules.create("distributed-weight-consolidation")
     expected = pool(rule, updates, np.ones(5), previous=PRIOR).posterior
     assert_close(federation.posterior, expected, 1e-12)
 
 
-def test_iterated_consolidation_counts_the_data_again_and_this_does_not():
+def test_iterated_consolidation_counts_the_data_again_and_this_does_not() -> None:
     """Round n of it has Λ₀ + n G, with G the data's precision; this stays at Λ₀ + G."""
     clients = make_clients(diagonal=True)
     prior, data = 1.0 / PRIOR.variance, sum(np.diag(c.gram) for c in clients)
@@ -162,7 +162,7 @@ def test_iterated_consolidation_counts_the_data_again_and_this_does_not():
     for number in range(1, 5):
         previous = priors.create("cavity")
         density = previous.density(posterior, previous.begin_client(posterior))  # the previous one
-        updates = [c.solve(density) for c in clients]
+        updates = [c.solve(density) for c in clients]  # type: ignore[arg-type]
         posterior = pool(rule, updates, np.ones(5), previous=posterior).posterior
         federation.round(list(range(5)))
         ratios = truth.variance / posterior.variance
@@ -173,7 +173,7 @@ def test_iterated_consolidation_counts_the_data_again_and_this_does_not():
 
 
 @pytest.mark.parametrize("cyclic", [True, False])
-def test_correlated_designs_end_at_variational_inference_on_all_data(cyclic):
+def test_correlated_designs_end_at_variational_inference_on_all_data(cyclic: bool) -> None:
     clients = make_clients(diagonal=False)
     rule = (
         undamped() if cyclic else pooling_rules.create("factor-changes", {"damping": 0.0})
@@ -184,7 +184,7 @@ def test_correlated_designs_end_at_variational_inference_on_all_data(cyclic):
     assert_close(federation.posterior, mean_field(clients), 1e-3)
 
 
-def test_a_step_that_would_lose_precision_is_damped_for_all_parameters_alike():
+def test_a_step_that_would_lose_precision_is_damped_for_all_parameters_alike() -> None:
     rule = pooling_rules.create("factor-changes", {"damping": 1.0, "least-precision-share": 0.5})
     previous = Posterior(np.zeros(2), np.array([1.0, 1.0]))
     # Two clients that each lose 0.6 of the first precision: −1.2 in all; only half may go.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bfl.errors import ConfigurationError, PosteriorError
-from bfl.learning.shared import shared_parameters
+from bfl.learning.shared import SharedParameters, shared_parameters
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.manifest import Parameter
 from bfl.posteriors.posterior import VECTORS
@@ -43,7 +43,9 @@ def layers_of(given: Manifest) -> list[str]:
 
 @pytest.mark.parametrize("gaussian", [True, False], ids=["gaussians", "points"])
 @pytest.mark.parametrize("choice", shared_parameters.classes(), ids=lambda cls: cls.name)
-def test_what_travels_and_what_stays_make_the_whole_again(choice, gaussian):
+def test_what_travels_and_what_stays_make_the_whole_again(
+    choice: type[SharedParameters], gaussian: bool
+) -> None:
     whole = manifest(gaussian=gaussian)
     division = choice().division(whole)
     rng = np.random.default_rng(0)
@@ -75,7 +77,7 @@ def test_what_travels_and_what_stays_make_the_whole_again(choice, gaussian):
         assert not choice().client_state_name
 
 
-def test_the_choices_name_their_layers():
+def test_the_choices_name_their_layers() -> None:
     def of(word: str, layers: str = "conv1 norm conv2 dense1 logits") -> list[str]:
         return layers_of(shared_parameters.create(word).division(manifest(layers)).shared)
 
@@ -87,7 +89,7 @@ def test_the_choices_name_their_layers():
         of("convolutions", "dense1 logits")
 
 
-def test_what_a_client_receives_has_the_size_of_what_travels():
+def test_what_a_client_receives_has_the_size_of_what_travels() -> None:
     division = shared_parameters.create("convolutions").division(manifest())
     whole = division.manifest.initial_posterior(0, 0.1)
     with pytest.raises(PosteriorError, match="Gaussian"):

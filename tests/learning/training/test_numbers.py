@@ -9,7 +9,7 @@ from bfl.keras import tf
 from bfl.learning.objectives import Step
 
 
-def test_numbers_have_gaussian_noise():
+def test_numbers_have_gaussian_noise() -> None:
     generator = np.random.default_rng(0)
     outputs = generator.normal(size=(6, 2)).astype(np.float32)
     numbers = generator.normal(size=6).astype(np.float32)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("tensorflow")
 # Objectives
 
 
-def test_proximal_term_alone_is_a_geometric_path_to_what_was_received():
+def test_proximal_term_alone_is_a_geometric_path_to_what_was_received() -> None:
     """Its gradient is linear: by points µ (w − w₀), by means µ (m − m₀) / (N σ₀²)."""
     mu, rate, examples = 0.8, 0.05, 40
     terms = (objectives.create("proximal", {"proximal-mu": mu}),)
@@ -45,7 +45,7 @@ def test_proximal_term_alone_is_a_geometric_path_to_what_was_received():
     )
 
 
-def test_norms_that_are_not_squared_pull_as_strongly_from_near_as_from_far():
+def test_norms_that_are_not_squared_pull_as_strongly_from_near_as_from_far() -> None:
     """FedBE's code: each kernel and scale goes µ/2 times the rate along a line; nothing else moves.
 
     From what was received itself, where a norm has no gradient, nothing moves at all.
@@ -77,7 +77,7 @@ def test_norms_that_are_not_squared_pull_as_strongly_from_near_as_from_far():
     assert held == ["norm/scale", "logits/kernel"]
 
 
-def test_norms_of_gaussians_are_their_divergence():
+def test_norms_of_gaussians_are_their_divergence() -> None:
     """The setting is of points; by means and variances µ KL acts in both."""
     results = []
     for distance in ("squared", "norms"):
@@ -90,7 +90,7 @@ def test_norms_of_gaussians_are_their_divergence():
 
 
 @pytest.mark.parametrize("decay", [1.0, 0.5])
-def test_a_rate_may_fall_from_step_to_step(decay):
+def test_a_rate_may_fall_from_step_to_step(decay: float) -> None:
     """Six steps of η γ^t along a linear gradient; with 1 the bits are those without."""
     mu, rate = 0.8, 0.05
     terms = (objectives.create("proximal", {"proximal-mu": mu}),)
@@ -106,7 +106,7 @@ def test_a_rate_may_fall_from_step_to_step(decay):
     assert (result.digest() == plain.digest()) == (decay == 1.0)
 
 
-def test_reported_objective_has_all_terms():
+def test_reported_objective_has_all_terms() -> None:
     """At a rate of 0: NLL + KL / N + µ (KL from the received / N + half the squared distance)."""
     terms = (objectives.create("elbo"), objectives.create("proximal", {"proximal-mu": 0.3}))
     trainer = trainer_of("flipout", objective=terms)
@@ -121,7 +121,7 @@ def test_reported_objective_has_all_terms():
     assert np.sum(gap**2) > 0.1
 
 
-def test_a_proximal_term_holds_a_client_near_what_it_received():
+def test_a_proximal_term_holds_a_client_near_what_it_received() -> None:
     moved = []
     for mu in (0.0, 10.0, 1000.0):
         terms = (objectives.create("elbo"), objectives.create("proximal", {"proximal-mu": mu}))
@@ -141,7 +141,7 @@ def test_a_proximal_term_holds_a_client_near_what_it_received():
 
 
 @pytest.mark.parametrize("name", objectives.names())
-def test_a_term_trains_to_the_same_bits_and_is_traced_once(name):
+def test_a_term_trains_to_the_same_bits_and_is_traced_once(name: str) -> None:
     terms = tuple(objectives.create(word) for word in dict.fromkeys(("elbo", name)))
     trainer = trainer_of("flipout", objective=terms)
     tasks = [task_of(posterior_of(trainer.network, seed)) for seed in (1, 2, 1)]
@@ -155,7 +155,7 @@ def test_a_term_trains_to_the_same_bits_and_is_traced_once(name):
     assert (first.posterior.digest() == plain.posterior.digest()) == (name == "elbo")
 
 
-def test_parts_that_do_nothing_leave_the_bits():
+def test_parts_that_do_nothing_leave_the_bits() -> None:
     plain = trainer_of("flipout")
     nothing = (objectives.create("elbo"), objectives.create("proximal", {"proximal-mu": 0.0}))
     without = trainer_of("flipout", objective=nothing, correction=corrections.create("none"))
@@ -179,7 +179,7 @@ def scaffold_of(network: Any, option: str) -> tuple[Any, Arrays, Arrays]:
     return correction, state, correction.broadcast(sent)
 
 
-def test_control_variates_are_the_mean_gradient_of_the_path():
+def test_control_variates_are_the_mean_gradient_of_the_path() -> None:
     """Option II, whose path is along gradients and offsets, on an objective whose path is known.
 
     The proximal term has the gradient µ (w − w₀) by points and µ (m − m₀) / (N σ₀²) by means; the
@@ -213,7 +213,7 @@ def test_control_variates_are_the_mean_gradient_of_the_path():
         assert sent[f"control-change-{name}"].dtype == np.float32
 
 
-def test_the_first_step_is_the_gradient_and_the_offset():
+def test_the_first_step_is_the_gradient_and_the_offset() -> None:
     """One step from the same place, with and without: the difference is −η times the offset."""
     correction, state, broadcast = scaffold_of(trainer_of("flipout").network, "II")
     plain, corrected = trainer_of("flipout"), trainer_of("flipout", correction=correction)
@@ -226,7 +226,7 @@ def test_the_first_step_is_the_gradient_and_the_offset():
     np.testing.assert_array_equal(other.variance, one.variance)
 
 
-def test_gradient_over_all_examples_is_that_of_the_mean_over_them():
+def test_gradient_over_all_examples_is_that_of_the_mean_over_them() -> None:
     """Without normalisation the mean of the batches' gradients is the gradient: by differences."""
     decay = 0.1
     correction = corrections.create("scaffold", {"scaffold-option": "I"})
@@ -255,7 +255,7 @@ def test_gradient_over_all_examples_is_that_of_the_mean_over_them():
     np.testing.assert_allclose(gradient["point"], by_differences, rtol=1e-4, atol=1e-6)
 
 
-def test_the_pass_for_the_gradient_changes_nothing_else():
+def test_the_pass_for_the_gradient_changes_nothing_else() -> None:
     results = []
     for option in ("I", "II"):
         correction, state, broadcast = scaffold_of(trainer_of("flipout").network, option)
@@ -268,7 +268,7 @@ def test_the_pass_for_the_gradient_changes_nothing_else():
     assert not results[1].gradient
 
 
-def test_only_what_a_gradient_moves_is_trainable():
+def test_only_what_a_gradient_moves_is_trainable() -> None:
     for inference in ("deterministic", "flipout"):
         network = trainer_of(inference).network
         named = {p.name: p.trainable for p in network.manifest.point}
@@ -279,7 +279,7 @@ def test_only_what_a_gradient_moves_is_trainable():
         assert {"norm/scale", "norm/offset"} <= set(named)
 
 
-def test_one_trace_serves_all_tasks_of_all_parts():
+def test_one_trace_serves_all_tasks_of_all_parts() -> None:
     terms = (objectives.create("elbo"), objectives.create("proximal", {"proximal-mu": 1.0}))
     correction, state, broadcast = scaffold_of(trainer_of("flipout").network, "I")
     trainer = trainer_of("flipout", objective=terms, correction=correction)

@@ -49,7 +49,7 @@ def numbers_added_at_once(trainer: LocalTrainer) -> Counter[int]:
 @pytest.mark.usefixtures("tensorflow")
 @pytest.mark.parametrize("inference", ["flipout", "reparameterization", "deterministic"])
 @pytest.mark.parametrize("further", [0, 1, 3])
-def test_no_more_than_two_tensors_are_added_at_once(inference, further):
+def test_no_more_than_two_tensors_are_added_at_once(inference: str, further: int) -> None:
     terms = [objectives.create("elbo")]
     for number in range(further):  # unlike ones, as terms of a user's own would be
         terms.append(objectives.create("proximal", {"proximal-mu": 0.1 + number}))
@@ -59,7 +59,7 @@ def test_no_more_than_two_tensors_are_added_at_once(inference, further):
 
 
 @pytest.mark.long
-def test_other_processes_find_the_same_bits_with_a_proximal_term(tmp_path):
+def test_other_processes_find_the_same_bits_with_a_proximal_term(tmp_path: Path) -> None:
     """About 55 s."""
     digests = set()
     for number in range(5):

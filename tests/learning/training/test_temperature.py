@@ -104,7 +104,7 @@ def fitted(temperature: float, prior_of: Any) -> Any:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.05])
-def test_without_a_prior_the_tempered_likelihood_is_found(temperature):
+def test_without_a_prior_the_tempered_likelihood_is_found(temperature: float) -> None:
     """p(D|θ)^(1/T) is N(least squares, T s² (XᵀX)⁻¹); the nearest q of independent parameters.
 
     KL[q ‖ p] is least at p's mean and at variances 1 over the diagonal of p's precision,
@@ -118,7 +118,7 @@ def test_without_a_prior_the_tempered_likelihood_is_found(temperature):
     assert (np.abs(mean - solution) < 0.5 * np.sqrt(expected)).all()
 
 
-def test_a_cold_posterior_has_its_prior_whole():
+def test_a_cold_posterior_has_its_prior_whole() -> None:
     """p(D|θ)^(1/T) p(θ) has the precision Σ x² / (T s²) + 1 / scale²; both have one mode here."""
     temperature, scale = 0.05, 0.05
     _, variance = fitted(temperature, lambda received: NormalPrior(received.mean, scale))
@@ -152,7 +152,7 @@ def one_step(temperature: float, terms: tuple[str, ...]) -> Any:
 
 
 @pytest.mark.parametrize("terms", [("elbo",), ("elbo", "proximal")])
-def test_the_likelihood_of_any_objective_is_tempered(terms):
+def test_the_likelihood_of_any_objective_is_tempered(terms: tuple[str, ...]) -> None:
     """The objective, times 1/T, has NLL / T and the rest whole: NLL + T · rest."""
     warm, cold = one_step(1.0, terms), one_step(0.25, terms)
     assert warm.negative_log_likelihood == cold.negative_log_likelihood
@@ -165,7 +165,7 @@ def test_the_likelihood_of_any_objective_is_tempered(terms):
     assert cold.posterior.digest() != warm.posterior.digest()
 
 
-def test_steps_of_adam_bound_how_far_a_standard_deviation_goes():
+def test_steps_of_adam_bound_how_far_a_standard_deviation_goes() -> None:
     """160 steps of 1e-3, and σ is far from where it would stay: each moves ρ by about the rate."""
     trainer = trainer_of(0.05)
     size, scale, steps, rate = trainer.network.manifest.gaussian_size, 0.05, 160, 1e-3
