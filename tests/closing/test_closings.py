@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from crepes import ConformalClassifier
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -340,18 +341,23 @@ def test_conformal_sets_cover_what_they_promise() -> None:
     assert np.mean(by_class) > 1 - alpha - 0.01
 
 
-def test_thresholds_are_the_scores_of_their_rank_rounded_up() -> None:
-    whole = examples(14, 300)
-    known = {**start(), TEMPERATURE: np.array(2.0)}
-    chain = (Conformal(conformal_alpha=0.2),)
-    sums = measured(chain, told(chain, known), whole, whole)
-    found = folded(chain, known, sums, FEATURES, CLASSES)
-    probability = softmax(whole.features @ known[HEAD] / 2.0, axis=1)
-    by_label = [1 - probability[whole.labels == c, c] for c in range(CLASSES)]
-    thresholds = [found["conformal-threshold"], *found["conformal-thresholds"]]
-    for own, threshold in zip([np.concatenate(by_label), *by_label], thresholds, strict=True):
-        exact = np.sort(own)[int(np.ceil((len(own) + 1) * 0.8)) - 1]
-        assert exact <= threshold <= exact + 1e-3
+def test_conformal_sets_are_those_of_crepes() -> None:
+    """Of scores rounded up to edges of bins; at multiples of 1/(n + 1) theirs are larger."""
+    alpha, whole, test = 0.1937, examples(14, 300), examples(15, 200).features
+    known = closed((Conformal(conformal_alpha=alpha),), [whole])
+    own, tested = (
+        np.ceil(1000 * (1 - softmax(features @ known[HEAD], axis=1)))
+        for features in (whole.features, test)
+    )
+
+    def crepes(own: np.ndarray, tested: np.ndarray) -> np.ndarray:
+        fitted = ConformalClassifier().fit(own)
+        return fitted.predict_set(tested, confidence=1 - alpha, smoothing=False) > 0
+
+    of_true, sets = own[np.arange(300), whole.labels], Closed(known).sets(test[:, :-1])
+    by_class = [crepes(of_true[whole.labels == c], tested[:, [c]]) for c in range(CLASSES)]
+    np.testing.assert_array_equal(sets["conformal"], crepes(of_true, tested))
+    np.testing.assert_array_equal(sets["conformal-by-class"], np.hstack(by_class))
 
 
 def test_too_few_examples_for_alpha_give_whole_sets() -> None:
