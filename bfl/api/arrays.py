@@ -32,7 +32,7 @@ def stored(data: Data, output_dir: str, test_share: float) -> str:
 
     Args:
         data: Images (N, H, W[, C]) or rows (N, columns) with labels (N,), or 0 and 1 of several
-            labels (N, L); both splits of images with their labels; or a data frame.
+            labels (N, L); both splits of them with their labels; or a data frame.
         output_dir: The key ``output-dir``.
         test_share: The key ``test-share``, for images without a test part.
 
@@ -43,40 +43,53 @@ def stored(data: Data, output_dir: str, test_share: float) -> str:
     import pandas
 
     if isinstance(data, pandas.DataFrame):
-        return _stored_table(data, output_dir)
+        return _stored_table([data], output_dir)
     arrays = [np.asarray(array) for array in data] if isinstance(data, Sequence) else []
     if len(arrays) not in (2, 4):
         raise ConfigurationError(
             f"data is {type(data).__name__}; allowed: (x, y), (x_train, y_train, x_test, y_test), "
             "or a data frame"
         )
-    x, y, *_ = arrays = [a.astype(str) if a.dtype.kind == "O" else a for a in arrays]
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = arrays[1] = y[:, 0]
-    if len(x) != len(y):
-        raise DataError(f"data has {len(x)} examples and {len(y)} labels")
-    if x.ndim == 2 and len(arrays) == 2:
-        frame = pandas.DataFrame(x, columns=[f"x{number}" for number in range(x.shape[1])])
-        columns = {f"{LABEL}{number}": column for number, column in enumerate(y.T)}
-        answers = columns if y.ndim == 2 else {"target": y}
-        return _stored_table(frame.assign(**answers), output_dir)
-    if len(arrays) == 2:
+    arrays = [a.astype(str) if a.dtype.kind == "O" else a for a in arrays]
+    arrays = [a[:, 0] if i % 2 and a.shape[1:] == (1,) else a for i, a in enumerate(arrays)]
+    parts = list(zip(arrays[::2], arrays[1::2], strict=True))
+    for x, y in parts:
+        if len(x) != len(y):
+            raise DataError(f"data has {len(x)} examples and {len(y)} labels")
+    if all(x.ndim == 2 for x, _ in parts):
+        return _stored_table([_table(x, y) for x, y in parts], output_dir)
+    if len(parts) == 1:
         _, classes = np.unique(y, axis=0, return_inverse=True)
         train, test = train_and_test(classes.reshape(-1).astype(np.int64), test_share)
         arrays = [x[train], y[train], x[test], y[test]]
     buffer = io.BytesIO()
     np.savez(buffer, **dict(zip(CALLED.values(), arrays, strict=True)))  # type: ignore[arg-type]
-    return f"npz:{_written(output_dir, digest_of(*arrays), 'npz', buffer.getbuffer())}"
+    name = f"{digest_of(*arrays)[:16]}.npz"
+    return f"npz:{_written(output_dir, name, buffer.getbuffer())}"
 
 
-def _stored_table(frame: DataFrame, output_dir: str) -> str:
-    content = frame.to_parquet(index=False)
-    whole: npt.NDArray[np.uint8] = np.frombuffer(content, np.uint8)
-    return f"table:{_written(output_dir, digest_of(whole), 'parquet', content)}"
+def _table(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> DataFrame:
+    """Return rows (N, columns) with their answers as a table."""
+    import pandas
+
+    frame = pandas.DataFrame(x, columns=[f"x{number}" for number in range(x.shape[1])])
+    columns = {f"{LABEL}{number}": column for number, column in enumerate(y.T)}
+    return frame.assign(**columns if y.ndim == 2 else {"target": y})
 
 
-def _written(output_dir: str, digest: str, suffix: str, content: bytes | memoryview) -> Path:
-    path = Path(output_dir).absolute() / FOLDER / f"{digest[:16]}.{suffix}"
+def _stored_table(parts: Sequence[DataFrame], output_dir: str) -> str:
+    """Write a table to one file, or its rows for training and for testing to two in a folder."""
+    contents = [part.to_parquet(index=False) for part in parts]
+    digest = digest_of(*(np.frombuffer(content, np.uint8) for content in contents))
+    if len(contents) == 1:
+        return f"table:{_written(output_dir, f'{digest[:16]}.parquet', contents[0])}"
+    for name, content in zip(("train", "test"), contents, strict=True):
+        path = _written(output_dir, f"{digest[:16]}/{name}.parquet", content)
+    return f"table:{path.parent}"
+
+
+def _written(output_dir: str, name: str, content: bytes | memoryview) -> Path:
+    path = Path(output_dir).absolute() / FOLDER / name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.is_file():

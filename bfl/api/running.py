@@ -55,9 +55,9 @@ def run(
     Args:
         configuration: Keys to begin with: a TOML file, such as those in ``configs/`` and every
             run's ``config.toml``, or a mapping; ``keys`` win over it.
-        data: Data in memory, in place of the key ``dataset``: ``(x, y)`` of images or of rows,
-            ``(x_train, y_train, x_test, y_test)`` of images, or a data frame with a target column.
-            They are written below ``output_dir`` once, for the processes of the run.
+        data: Data in memory, in place of the key ``dataset``: ``(x, y)`` or
+            ``(x_train, y_train, x_test, y_test)`` of images or of rows, or a data frame with a
+            target column. They are written below ``output_dir`` once, for the processes of the run.
         backend: ``"ray"``, Flower's engine on this machine or on a cluster; or ``"serial"``, in
             this process, one client after the other. The posterior is the same.
         backend_config: Flower's, for instance ``{"client_resources": {"num_gpus": 0.1}}``.

@@ -41,6 +41,9 @@ def test_rows_are_a_table(tmp_path: Path) -> None:
     again = load_dataset(stored(frame, str(tmp_path), 0.2))
     assert again.train_digest == dataset.train_digest
     assert again.encoding == dataset.encoding
+    both = load_dataset(stored((rows, LABELS, rows[:4], LABELS[:4]), str(tmp_path), 0.2))
+    np.testing.assert_array_equal(both.train_columns["x1"], rows[:, 1])
+    np.testing.assert_array_equal(both.test_columns["x1"], rows[:4, 1])
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ class Answers(NamedTuple):
         return self._replace(labels=self.labels[positions], true=true)
 
 
-def target_columns(path: Path, rows: DataFrame, reading: Reading) -> tuple[str, ...]:
+def target_columns(path: Path | str, rows: DataFrame, reading: Reading) -> tuple[str, ...]:
     """Return the name of the column that is predicted, or the names of several.
 
     Args:
@@ -78,7 +78,7 @@ def target_columns(path: Path, rows: DataFrame, reading: Reading) -> tuple[str, 
 
 
 def answers_of(
-    path: Path, rows: DataFrame, targets: tuple[str, ...], task: str, names: tuple[str, ...]
+    path: Path | str, rows: DataFrame, targets: tuple[str, ...], task: str, names: tuple[str, ...]
 ) -> Answers:
     """Return the answers of a table's rows.
 

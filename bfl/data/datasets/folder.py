@@ -67,7 +67,7 @@ class Folder(PathSource):
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("classification", "multi-label")
-    is_folder: ClassVar[bool] = True
+    is_folder: ClassVar[bool | None] = True
     reads_keys: ClassVar[frozenset[str]] = frozenset({TEST_SHARE, TARGET, TASK})
 
     def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:

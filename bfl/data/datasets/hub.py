@@ -77,7 +77,7 @@ class Disk(PathSource):
     ``test`` (or ``validation``).
     """
 
-    is_folder: ClassVar[bool] = True
+    is_folder: ClassVar[bool | None] = True
 
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the folder, its images as they are."""

@@ -25,7 +25,7 @@ class Mapped(PathSource):
     ``image-size`` and ``image-channels`` would make copies, and are refused.
     """
 
-    is_folder: ClassVar[bool] = True
+    is_folder: ClassVar[bool | None] = True
 
     def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
         """Return the arrays' paths."""

@@ -14,11 +14,11 @@ class PathSource(DatasetSource):
     """A source whose location is a path; a relative one is looked up here, then in ``data-dir``.
 
     Attributes:
-        is_folder: Whether the path is that of a folder, and not of a file.
+        is_folder: Whether the path is that of a folder, and not of a file; None: of either.
     """
 
     location_form: ClassVar[str] = "PATH"
-    is_folder: ClassVar[bool] = False
+    is_folder: ClassVar[bool | None] = False
 
     def check_location(self, location: str, data_dir: Path | None) -> None:
         """Check that it is there."""
@@ -53,9 +53,10 @@ class PathSource(DatasetSource):
         beside = [] if data_dir is None else [given_path(data_dir / path, "dataset in data-dir")]
         tried = list(dict.fromkeys([path, *beside]))
         for candidate in tried:
-            if candidate.is_dir() if self.is_folder else candidate.is_file():
+            kinds = candidate.is_file(), candidate.is_dir()
+            if any(kinds) if self.is_folder is None else kinds[self.is_folder]:
                 return candidate
-        kind = "folder" if self.is_folder else "file"
+        kind = {True: "folder", False: "file", None: "file or folder"}[self.is_folder]
         raise ConfigurationError(
             f"dataset '{self.name}:{location}': there is no {kind} "
             f"{' nor '.join(map(str, tried))}; give its path in the key 'dataset' "

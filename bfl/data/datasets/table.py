@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import warnings
+from abc import abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+import numpy as np
+
 from bfl.data.datasets.answers import answers_of, columns_of, target_columns
-from bfl.data.datasets.base import Dataset, dataset_sources
+from bfl.data.datasets.base import Dataset, DatasetSource, dataset_sources
 from bfl.data.datasets.encoding import Column, Encoding, check_columns
 from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.reading import AS_STORED, LEFT_OUT, TARGET, TASK, TEST_SHARE, Reading
@@ -26,27 +29,36 @@ SUFFIXES = (".csv", *PARQUET)
 """Endings of the files that hold tables."""
 
 
-@dataset_sources.register("table")
-class Table(PathSource):
-    """A table of rows and named columns: ``table:FILE.csv`` or ``table:FILE.parquet``.
+class _Known(NamedTuple):
+    """Knowledge of a table beforehand: its encoding, the classes, and the scale of its target."""
 
-    The column ``target`` has the classes, as texts or numbers, or with ``task="regression"`` a
-    number; of ``task="multi-label"`` there are several columns of 0 and 1, with commas.
-    ``test-share`` of the rows are for testing. All other columns but ``columns-left-out``
-    are inputs: numbers are standardised by the training rows of all clients, and categories become
-    an input each, 0 or 1. A file FILE.columns.json, which is another run's network.json, says
-    means, deviations, categories and classes beforehand. It takes a network of dense layers, such
-    as ``model="mlp"``. Partitions may go by any column.
-    """
+    encoding: Encoding | None = None
+    names: tuple[str, ...] = ()
+    target: Column | None = None
+
+
+class Opened(NamedTuple):
+    """A table's rows, what messages call it, and how many of its last rows are for testing."""
+
+    rows: DataFrame
+    where: str
+    test: int | None = None
+    known: _Known = _Known()
+
+
+class TableSource(DatasetSource):
+    """Base of sources that have rows and named columns; a new one overrides ``opened``."""
 
     tasks: ClassVar[tuple[str, ...]] = ("classification", "regression", "multi-label")
     reads_keys: ClassVar[frozenset[str]] = frozenset({TEST_SHARE, TARGET, LEFT_OUT, TASK})
 
-    def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
-        """Return the table's path, and that of what says its columns, if there is one."""
-        path = self.find(location, data_dir)
-        beside = path.with_suffix(COLUMNS)
-        return (path, beside) if beside.is_file() else (path,)
+    @abstractmethod
+    def opened(self, reading: Reading, location: str, data_dir: Path | None) -> Opened:
+        """Return the table.
+
+        Raises:
+            ConfigurationError, DataError: There is none.
+        """
 
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the table, read by the defaults of the keys."""
@@ -54,35 +66,36 @@ class Table(PathSource):
 
     def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the table; its rows are on the scale of pixels (``Encoding``)."""
-        path = self.find(location, data_dir)
-        rows = read_table(path)
-        targets, left_out = target_columns(path, rows, reading), reading.columns_left_out
-        check_columns(left_out, rows, f"{path} ({LEFT_OUT})")
-        known = _columns_file(path, regression=reading.regression)
-        answers = answers_of(path, rows, targets, reading.task, known.names)
-        train, test = train_and_test(answers.labels, reading.test_share)
+        rows, where, own_test, known = self.opened(reading, location, data_dir)
+        targets, left_out = target_columns(where, rows, reading), reading.columns_left_out
+        check_columns(left_out, rows, f"{where} ({LEFT_OUT})")
+        answers = answers_of(where, rows, targets, reading.task, known.names)
+        if own_test is None:
+            train, test = train_and_test(answers.labels, reading.test_share)
+        else:
+            train, test = np.split(np.arange(len(rows)), [len(rows) - own_test])
         if not (train.size and test.size):
             raise DataError(
-                f"{path} has {len(rows)} rows, of which test-share={reading.test_share} leaves "
+                f"{where} has {len(rows)} rows, of which test-share={reading.test_share} leaves "
                 f"{train.size} for training and {test.size} for testing"
             )
         inputs = rows.drop(columns=[*targets, *left_out])
-        encoding = reading.encoding or known.encoding or Encoding.of(inputs.iloc[train], str(path))
+        encoding = reading.encoding or known.encoding or Encoding.of(inputs.iloc[train], where)
         here = f"its columns are standardised by its own {train.size} training rows"
         said = [answers.here] if known.encoding else [here, answers.here]
         true = answers.true
         scale = known.target
         if reading.regression and true is not None and not scale:
-            scale = Column.of(targets[0], true[train], str(path))
+            scale = Column.of(targets[0], true[train], where)
         dataset = Dataset(
             name=f"{self.name}:{location}",
-            train_images=encoding.encoded(inputs.iloc[train], str(path)),
+            train_images=encoding.encoded(inputs.iloc[train], where),
             train_labels=answers.labels[train],
-            test_images=encoding.encoded(inputs.iloc[test], str(path)),
+            test_images=encoding.encoded(inputs.iloc[test], where),
             test_labels=answers.labels[test],
             class_names=answers.names,
             numbered_here="; ".join(filter(None, said)),
-            split_here=True,
+            split_here=own_test is None,
             train_columns=columns_of(rows.iloc[train]),
             test_columns=columns_of(rows.iloc[test]),
             encoding=encoding,
@@ -92,6 +105,62 @@ class Table(PathSource):
         )
         dataset.check()
         return dataset
+
+
+@dataset_sources.register("table")
+class Table(PathSource, TableSource):
+    """A table of rows and named columns: ``table:FILE.csv`` or ``table:FILE.parquet``.
+
+    The column ``target`` has the classes, as texts or numbers, or with ``task="regression"`` a
+    number; of ``task="multi-label"`` there are several columns of 0 and 1, with commas.
+    ``test-share`` of the rows are for testing; a folder with train.csv and test.csv (or .parquet)
+    says which ones itself. All other columns but ``columns-left-out`` are inputs: numbers are
+    standardised by the training rows of all clients, and categories become an input each, 0 or 1.
+    A file FILE.columns.json, which is another run's network.json, says means, deviations,
+    categories and classes beforehand. It takes a network of dense layers, such as ``model="mlp"``.
+    Partitions may go by any column.
+    """
+
+    is_folder: ClassVar[bool | None] = None
+
+    def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
+        """Return the paths of the table's files, and of what says its columns, if there is one."""
+        path = self.find(location, data_dir)
+        parts = _parts(path) if path.is_dir() else [path]
+        beside = path.with_suffix(COLUMNS)
+        return (*parts, beside) if beside.is_file() else tuple(parts)
+
+    def opened(self, reading: Reading, location: str, data_dir: Path | None) -> Opened:
+        """Return the table in the file, or in the two files of a folder."""
+        path = self.find(location, data_dir)
+        known = _columns_file(path, regression=reading.regression)
+        if not path.is_dir():
+            return Opened(read_table(path), str(path), None, known)
+        import pandas
+
+        train, test = map(read_table, _parts(path))
+        check_columns([str(name) for name in train.columns], test, f"{path} (test)")
+        rows = pandas.concat([train, test[train.columns]], ignore_index=True)
+        return Opened(rows, str(path), len(test), known)
+
+
+def _parts(folder: Path) -> list[Path]:
+    """Return the files of a folder's rows for training and for testing.
+
+    Raises:
+        DataError: One is missing, or there are several.
+    """
+    found = {
+        part: [p for suffix in SUFFIXES if (p := folder / f"{part}{suffix}").is_file()]
+        for part in ("train", "test")
+    }
+    for part, paths in found.items():
+        if len(paths) != 1:
+            raise DataError(
+                f"{folder} is a folder, and has {len(paths)} tables of {part} rows; allowed: a "
+                f"table's file, or a folder with train and test, each {' or '.join(SUFFIXES)}"
+            )
+    return [path for (path,) in found.values()]
 
 
 def read_table(path: Path) -> DataFrame:
@@ -110,10 +179,19 @@ def read_table(path: Path) -> DataFrame:
     # pandas, its parsers and PyArrow have exceptions of their own, by what is damaged.
     except Exception as error:
         raise DataError(f"{path} cannot be read as a table: {error}".split("\n")[0]) from error
-    rows.columns = rows.columns.map(str)
+    return checked_table(rows, str(path))
+
+
+def checked_table(rows: DataFrame, where: str) -> DataFrame:
+    """Return rows numbered from 0, their columns named by texts.
+
+    Raises:
+        DataError: There are none, or a column is there twice.
+    """
+    rows = rows.rename(columns=str).reset_index(drop=True)
     if rows.empty or not rows.columns.is_unique:
-        raise DataError(f"{path} has {'no rows' if rows.empty else 'a column twice'}")
-    return rows.reset_index(drop=True)
+        raise DataError(f"{where} has {'no rows' if rows.empty else 'a column twice'}")
+    return rows
 
 
 def _read_csv(path: Path) -> DataFrame:
@@ -131,14 +209,6 @@ def _read_csv(path: Path) -> DataFrame:
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
         return pandas.read_csv(path, index_col=False)
-
-
-class _Known(NamedTuple):
-    """Knowledge of a table beforehand: its encoding, the classes, and the scale of its target."""
-
-    encoding: Encoding | None = None
-    names: tuple[str, ...] = ()
-    target: Column | None = None
 
 
 def _columns_file(path: Path, *, regression: bool) -> _Known:

@@ -75,6 +75,23 @@ def test_sums_over_clients_give_the_same_encoding(tmp_path: Path) -> None:
     np.testing.assert_allclose(column.deviation, np.sqrt(square - mean**2), rtol=1e-10)
 
 
+def test_a_folder_says_which_rows_are_for_testing(tmp_path: Path) -> None:
+    frame = rows()
+    frame[:32].to_csv(tmp_path / "train.csv", index=False)
+    frame[32:][frame.columns[::-1]].to_parquet(tmp_path / "test.parquet")
+    dataset = load_dataset(f"table:{tmp_path}", "", READING)
+    assert not dataset.split_here
+    assert dataset.train_columns["visits"].tolist() == list(range(32))
+    assert dataset.test_columns["visits"].tolist() == list(range(32, 40))
+    assert dataset.encoding == Encoding.of(frame[:32].drop(columns=["outcome", "site"]), "")
+    frame[:8].drop(columns="age").to_parquet(tmp_path / "test.parquet")
+    with pytest.raises(BflError, match="unknown column 'age'"):
+        load_dataset(f"table:{tmp_path}", "", READING)
+    (tmp_path / "test.parquet").unlink()
+    with pytest.raises(BflError, match="0 tables of test rows"):
+        load_dataset(f"table:{tmp_path}", "", READING)
+
+
 def test_an_encoding_is_the_same_after_it_was_stored(tmp_path: Path) -> None:
     frame = rows().drop(columns=["outcome"])
     encoding = Encoding.of(frame, "rows")
