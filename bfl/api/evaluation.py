@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bfl.data.corruptions import corruption_names
 from bfl.data.datasets import Dataset, Reading, dataset_files
+from bfl.data.datasets.answers import answers_of, target_columns
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.foreign import absolute_foreign, foreign_images
 from bfl.data.images import Images
@@ -24,12 +26,11 @@ def evaluated(
     network: NetworkDescription,
     predict: Callable[[Images], Predictions],
     settings: Mapping[str, Any],
+    dataset: Dataset,
     *,
-    data: str,
     foreign: str,
     corruptions: str,
     data_dir: str,
-    digests: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return what ``Result.evaluate`` does.
 
@@ -37,16 +38,50 @@ def evaluated(
         network: What the run's network is.
         predict: Predicts images that the network takes.
         settings: The run's configuration, of which metrics and uncertainties take their keys.
-        data: The data set.
+        dataset: The data set, whose test examples count.
         foreign: Foreign images, as in the key ``ood-dataset``.
         corruptions: Corruptions, as in the key ``corruptions``.
         data_dir: Where archives of named data sets lie.
-        digests: The content of the run's ``data.json``.
+
+    Raises:
+        DataError: Foreign or corrupted images are asked of a table.
     """
     names, sources = corruption_names(corruptions), absolute_foreign(foreign, data_dir)
     if network.encoding and (names or sources):
         key, value = ("corruptions", corruptions) if names else ("foreign", foreign)
         raise DataError(f"{key} is '{value}', and the run is of a table, not images; allowed: none")
+    others = list(foreign_images(sources, data_dir, dataset))
+    predictions = predict(dataset.test_images)
+    shown = [(each.name, each.near, {"": predict(each.images)}) for each in others]
+    images, labels = dataset.test_images, dataset.tested_on
+    return {
+        "data": dataset.name,
+        "examples": predictions.examples,
+        "samples": predictions.samples,
+        "metrics": summarize(predictions, labels, settings),
+        "foreign": evaluated_foreign({"": predictions}, shown, settings),
+        "corruptions": by_strength(
+            predicted_by_strength(names, images, predictions, predict), labels, settings
+        ),
+    }
+
+
+def named_data(
+    network: NetworkDescription,
+    settings: Mapping[str, Any],
+    data: str,
+    data_dir: str,
+    digests: Mapping[str, str],
+) -> Dataset:
+    """Return a data set as in the key ``dataset``, its examples as the network takes them.
+
+    Args:
+        network: What the run's network is.
+        settings: The run's configuration.
+        data: The data set.
+        data_dir: Where archives of named data sets lie.
+        digests: The content of the run's ``data.json``.
+    """
     height, width, channels = network.image_shape
     size = height if height == width else 0
     reading = replace(Reading.of(settings), size=size, channels=channels)
@@ -58,20 +93,67 @@ def evaluated(
     copied = digests.get("test") == dataset.test_digest
     if dataset.split_here and not copied and not _is_the_runs(data, data_dir, settings):
         dataset = _all_for_testing(dataset)
-    others = list(foreign_images(sources, data_dir, dataset))
-    predictions = predict(dataset.test_images)
-    shown = [(each.name, each.near, {"": predict(each.images)}) for each in others]
-    images, labels = dataset.test_images, dataset.tested_on
-    return {
-        "data": data,
-        "examples": predictions.examples,
-        "samples": predictions.samples,
-        "metrics": summarize(predictions, labels, settings),
-        "foreign": evaluated_foreign({"": predictions}, shown, settings),
-        "corruptions": by_strength(
-            predicted_by_strength(names, images, predictions, predict), labels, settings
-        ),
-    }
+    return replace(dataset, name=data)
+
+
+def data_in_memory(
+    network: NetworkDescription,
+    settings: Mapping[str, Any],
+    inputs: Images,
+    rows: Any,
+    answers: npt.ArrayLike | None,
+) -> Dataset:
+    """Return a data set all of whose examples are for testing.
+
+    Args:
+        network: What the run's network is.
+        settings: The run's configuration.
+        inputs: The examples, as the network takes them.
+        rows: The examples as they were given.
+        answers: Classes (N,), by name or by number; numbers (N,); or 0 and 1 of each label (N, L).
+            None: they are columns of ``rows``, a data frame.
+
+    Raises:
+        DataError: The answers are not those of the run's task, or not as many as the examples.
+    """
+    from pandas import DataFrame
+
+    where, names = "the data", network.class_names
+    if answers is None:
+        if not isinstance(rows, DataFrame):
+            raise DataError("labels are missing; allowed: evaluate(x, y), or a data frame of both")
+        columns = target_columns(where, rows, Reading.of(settings))
+        frame = rows[list(columns)].reset_index(drop=True)
+    else:
+        frame = DataFrame(_by_name(np.asarray(answers), names))
+        columns = names if network.task == "multi-label" else ("labels",)
+        if frame.shape != (len(inputs), len(columns)):
+            raise DataError(
+                f"labels have the shape {np.shape(answers)}; expected {len(inputs)} of them"
+                + (f", for {', '.join(names)} each" if network.task == "multi-label" else "")
+            )
+        frame.columns = list(columns)
+    found = answers_of(where, frame, tuple(columns), network.task, names)
+    return Dataset(
+        name=where,
+        train_images=inputs[:0],
+        train_labels=found.labels[:0],
+        test_images=inputs,
+        test_labels=found.labels,
+        class_names=names,
+        encoding=network.encoding,
+        target=network.target,
+        test_targets=found.true,
+    )
+
+
+def _by_name(answers: npt.NDArray[Any], names: tuple[str, ...]) -> npt.NDArray[Any]:
+    """Return classes by name where they are numbers from 0 and no names; all else as it is."""
+    if answers.ndim != 1 or answers.dtype.kind not in "iu" or not answers.size:
+        return answers
+    own = {*map(str, np.unique(answers))} <= {*names}
+    numbered = answers.min() >= 0 and answers.max() < len(names)
+    return np.array(names)[answers] if numbered and not own else answers
 
 
 def _is_the_runs(data: str, data_dir: str, settings: Mapping[str, Any]) -> bool:

@@ -15,7 +15,9 @@ from bfl.closing import Closed
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import DataError
 from bfl.experiments.results.environment import describe_environment
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.network import NetworkDescription
+from bfl.experiments.run.resume import Checkpoints
 from bfl.posteriors import Manifest, Posterior
 
 if TYPE_CHECKING:
@@ -101,6 +103,20 @@ def keras_model(
     scaled = keras.layers.Rescaling(1 / 127.5, offset=-1.0, name="scaling")(pixels)
     probabilities = keras.layers.Softmax(name="probabilities")(network.model(scaled))
     return keras.Model(pixels, probabilities, name=network.model.name)
+
+
+def latest(description: NetworkDescription, folder: RunFolder) -> tuple[Posterior, Manifest]:
+    """Return the posterior of the last round that an interrupted run has made, with its manifest.
+
+    Raises:
+        ConfigurationError: As for ``predict``.
+        DataError: It has made none, or its checkpoint is corrupt.
+    """
+    if not (checkpoint := Checkpoints(folder).latest()):
+        raise DataError(f"{folder.path} has no sound checkpoint: the run has made no round")
+    with predicting_alone():
+        _start(description)
+        return checkpoint.posterior, _predictor(json.dumps(description.to_dict())).manifest
 
 
 def features(

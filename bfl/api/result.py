@@ -39,7 +39,7 @@ from bfl.posteriors import Manifest, Posterior
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-POSTERIORS = ("last", "best")
+POSTERIORS = ("last", "best", "latest")
 """Posteriors of a run that can be chosen."""
 
 PREDICT = {
@@ -56,7 +56,7 @@ class Result:
 
     Attributes:
         folder: The run's folder.
-        which: Which posterior is meant: ``"last"``, or ``"best"`` on the server's own images.
+        which: Which posterior is meant: see ``load``.
     """
 
     folder: Path
@@ -218,14 +218,15 @@ class Result:
 
     def evaluate(
         self,
-        data: str,
+        data: str | npt.ArrayLike | DataFrame,
+        labels: npt.ArrayLike | None = None,
         *,
         foreign: str = "",
         corruptions: str = "none",
         data_dir: str | None = None,
         samples: int | None = None,
     ) -> dict[str, Any]:
-        """Return how good predictions are for the test examples of a labelled data set.
+        """Return how good predictions are for labelled examples.
 
         They are those of the final evaluation: of the closed network where a closing round has
         found one, with as many samples.
@@ -233,7 +234,10 @@ class Result:
         Args:
             data: A data set as in the key ``dataset``, with classes of the run's; its images are
                 resized to the network's shape. Of a folder or a table without a test part of its
-                own all examples are taken, unless the run was made on it or on a copy.
+                own all examples are taken, unless the run was made on it or on a copy. Or images
+                or rows as for ``predict``, all of which count.
+            labels: Of images or rows: classes (N,) by name or by number; numbers (N,); or 0 and 1
+                (N, L) of several labels. None: a data frame has them in its target column.
             foreign: Foreign images, as in the key ``ood-dataset``, to be told from these.
             corruptions: What these are corrupted by, as in the key ``corruptions``.
             data_dir: Where archives of named data sets lie; by default as in the run.
@@ -249,13 +253,18 @@ class Result:
                 least 1.
             DataError: The images or classes are not those of the run, or as for ``predict``.
         """
-        from bfl.api.evaluation import evaluated
+        from bfl.api.evaluation import data_in_memory, evaluated, named_data
 
-        where = str(self.configuration.get("data-dir", "")) if data_dir is None else data_dir
-        asked = {"data": data, "foreign": foreign, "corruptions": corruptions, "data_dir": where}
-        digests = self._files.read_json(DATA, {})
+        network, settings = self._network, self.configuration
+        where = str(settings.get("data-dir", "")) if data_dir is None else data_dir
         predict = partial(self._statistics, samples=_checked_samples(samples))
-        return evaluated(self._network, predict, self.configuration, **asked, digests=digests)
+        if isinstance(data, str):
+            digests = self._files.read_json(DATA, {})
+            dataset = named_data(network, settings, data, where, digests)
+        else:
+            dataset = data_in_memory(network, settings, self._inputs(data), data, labels)
+        asked = {"foreign": foreign, "corruptions": corruptions, "data_dir": where}
+        return evaluated(network, predict, settings, dataset, **asked)
 
     def features(self, images: npt.ArrayLike | DataFrame) -> FloatArray:
         """Return what the network's last layer takes, (N, D), with weights at the posterior's mean.
@@ -269,10 +278,8 @@ class Result:
         """
         from bfl.api.network import features
 
-        network = self._network
-        checked = self._inputs(images)
         posterior, manifest = self._posterior
-        return features(network, manifest, posterior, checked)
+        return features(self._network, manifest, posterior, self._inputs(images))
 
     def keras_model(self, draw: int | None = None) -> Any:
         """Return the network as a plain ``tf_keras`` model, with one set of weights.
@@ -333,6 +340,10 @@ class Result:
         if self.which == "best":
             self._check_has_best()
             return self._files.posterior(BEST_POSTERIOR)
+        if self.which == "latest":
+            from bfl.api.network import latest
+
+            return latest(self._network, self._files)
         self._check_finished(POSTERIOR)
         return self._files.posterior()
 
@@ -351,7 +362,8 @@ class Result:
         raise DataError(
             f"{self.folder} has no {file}: the run has not come to its end (it stands at round "
             f"{rounds['round']} of {self.configuration.get('rounds')}); go on with it by "
-            f"flower-simulation --resume {self.folder}"
+            f"flower-simulation --resume {self.folder}, end it there by bfl finish {self.folder}, "
+            'or take the posterior "latest"'
         )
 
 
@@ -366,12 +378,13 @@ def load(folder: str | os.PathLike[str], posterior: str = "last", *, plugins: st
 
     Args:
         folder: The folder.
-        posterior: Which one is meant: ``"last"``, or ``"best"`` on the server's own images.
+        posterior: Which one is meant: ``"last"``; ``"best"`` on the server's own images; or
+            ``"latest"``, that of the last round so far, also of a run that was interrupted.
         plugins: The plugins that its network is from, which may run their code here, as in the key
             ``plugins``; without, only those that the user has named in this process.
 
     Raises:
-        ConfigurationError: ``posterior`` is neither of these, or a plugin cannot be loaded.
+        ConfigurationError: ``posterior`` is none of these, or a plugin cannot be loaded.
         DataError: It is not the folder of a run.
     """
     if posterior not in POSTERIORS:
@@ -382,4 +395,5 @@ def load(folder: str | os.PathLike[str], posterior: str = "last", *, plugins: st
     if not RunFolder(path).holds(CONFIG):
         what = "it has no config.toml" if path.is_dir() else "there is no such folder"
         raise DataError(f"{folder} is not the folder of a run: {what}")
-    return Result(path, posterior)
+    over = posterior == "latest" and RunFolder(path).holds(POSTERIOR)
+    return Result(path, "last" if over else posterior)

@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 
 from bfl.api import load
-from bfl.api.result import POSTERIORS
 from bfl.commands.terminal import add_run_config_to, path_argument
 from bfl.errors import ConfigurationError
 
@@ -23,7 +22,7 @@ def add_to(close: argparse.ArgumentParser) -> None:
     )
     close.add_argument(
         "--posterior",
-        choices=POSTERIORS,
+        choices=("last", "best"),
         help="as in the key closing-posterior: whose network is closed (default: as in the run)",
     )
     add_run_config_to(close, "settings of the closing, and of what evaluates the final network")

@@ -87,7 +87,7 @@ def add_to(features: argparse.ArgumentParser) -> None:
         "--posterior",
         choices=POSTERIORS,
         default="last",
-        help="that of the last round, or of the best one on the server's own images",
+        help="as for bfl predict",
     )
     features.add_argument(
         "--output",

@@ -3,6 +3,7 @@
 import asyncio
 import math
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -60,6 +61,26 @@ def test_a_run_that_has_not_ended_says_where_it_stands(tmp_path: Path) -> None:
     for wanted in ("metrics", "posterior"):
         with pytest.raises(DataError, match="round 2 of 7"):
             getattr(result, wanted)
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_predicts_by_its_latest_round(
+    result: bfl.Result, tmp_path: Path
+) -> None:
+    folder = tmp_path / "interrupted"
+    shutil.copytree(result.folder, folder)
+    for name in ("posterior.npz", "metrics.json"):
+        (folder / name).unlink()
+    latest = bfl.load(folder, "latest")
+    np.testing.assert_array_equal(latest.posterior.variance, result.posterior.variance)
+    images = np.zeros((2, 8, 8, 1), np.uint8)
+    ours, theirs = (each.predict(images).mean_probability for each in (latest, result))
+    np.testing.assert_array_equal(ours, theirs)
+    with pytest.raises(DataError, match="latest"):
+        bfl.load(folder).predict(images)
+    shutil.rmtree(folder / "checkpoints")
+    with pytest.raises(DataError, match="no round"):
+        bfl.load(folder, "latest").predict(images)
 
 
 @pytest.mark.slow

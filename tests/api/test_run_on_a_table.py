@@ -57,3 +57,5 @@ def test_a_data_frame_by_site_becomes_predictions(tmp_path: Path) -> None:
     found = result.evaluate(f"table:{other}")
     right = np.array(predictions.predicted_names) == frame["outcome"]
     assert (found["metrics"]["accuracy"], found["examples"]) == (right.mean(), 80)
+    in_memory = (result.evaluate(frame), result.evaluate(frame, list(frame["outcome"])))
+    assert [each["metrics"] for each in in_memory] == [found["metrics"]] * 2

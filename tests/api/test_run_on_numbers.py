@@ -54,6 +54,9 @@ def test_numbers_are_predicted_with_their_uncertainty(tmp_path: Path) -> None:
     )
     again = result.evaluate(result.configuration["dataset"])["metrics"]
     assert again["root-mean-squared-error"] == found["root-mean-squared-error"]
+    errors = predicted.mean - y
+    all_rows = result.evaluate(frame.drop(columns="progression"), y)["metrics"]
+    assert all_rows["root-mean-squared-error"] == pytest.approx(np.sqrt((errors**2).mean()))
     with pytest.raises(BflError, match="predict_numbers"):
         result.predict(frame)
 

@@ -11,7 +11,7 @@ import pytest
 import bfl
 from bfl.commands.main import main
 from bfl.data.datasets import load_dataset
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.foreign import BEFORE_CLOSING
 from bfl.experiments.run.evaluator import Evaluator
 
@@ -71,6 +71,20 @@ def test_a_run_is_judged_as_at_its_end(
     printed = capsys.readouterr().out
     assert all(word in printed for word in ("area-under-risk-coverage", "auroc", "contrast"))
     assert main([*words, "--output", str(output)]) == 2
+
+
+def test_arrays_are_evaluated_as_the_file_of_them(closed: bfl.Result) -> None:
+    digits = load_dataset("digits")
+    images, labels = digits.test_images, digits.test_labels
+    found = closed.evaluate(images, labels, foreign="rotated")
+    named = closed.evaluate("digits", foreign="rotated")
+    assert found == {**named, "data": found["data"]}
+    ones = closed.evaluate(images[labels == 1], np.full((labels == 1).sum(), "1"))
+    right = closed.predict(images[labels == 1]).predicted == 1
+    assert ones["metrics"]["accuracy"] == pytest.approx(right.mean())
+    for wrong in (labels[1:], labels + 1, None, labels * 0.5):
+        with pytest.raises(DataError):
+            closed.evaluate(images, wrong)
 
 
 def test_other_labels_are_evaluated_by_themselves(closed: bfl.Result, tmp_path: Path) -> None:
