@@ -100,28 +100,24 @@ def test_all_rules_are_here() -> None:
     assert len(OWN) >= 12
 
 
-@pytest.mark.parametrize("described", [True, False], ids=["described", "plain"])
 @pytest.mark.parametrize("weighting", ["train-size", "max-discrepancy"])
 @pytest.mark.parametrize("strategy", OWN, ids=lambda strategy: strategy.__name__)
 def test_flowers_start_gives_the_bits_of_ours(
-    strategy: type[PosteriorPooling], weighting: str, described: bool
+    strategy: type[PosteriorPooling], weighting: str
 ) -> None:
-    app = make_training_app(learn) if described else plain_app()
+    """With nodes that say who they are or not: here their ids are in the order of partition ids."""
     make = partial(
         strategy, weighting=weighting, seed=3, server_optimizer="momentum", clients=CLIENTS
     )
-    ours, theirs = run(make().start, app), run(flowers(make()), app)
-    assert digest(ours) == digest(theirs) != START.digest()
-    assert sorted(ours.train_metrics_clientapp) == [1, 2, 3]
-    assert dict(ours.train_metrics_clientapp) == dict(theirs.train_metrics_clientapp)
-
-
-def test_a_plain_app_has_the_bits_of_one_that_says_who_it_is() -> None:
-    """In the serial engine node ids are in the order of partition ids."""
-    plain, described = plain_app(), make_training_app(learn)
-    assert digest(run(strategies.Conflation().start, plain)) == digest(
-        run(strategies.Conflation().start, described)
-    )
+    found = [
+        run(start, app)
+        for app in (make_training_app(learn), plain_app())
+        for start in (make().start, flowers(make()))
+    ]
+    assert {digest(result) for result in found} == {digest(found[0])} != {START.digest()}
+    assert sorted(found[0].train_metrics_clientapp) == [1, 2, 3]
+    for ours, theirs in (found[:2], found[2:]):
+        assert dict(ours.train_metrics_clientapp) == dict(theirs.train_metrics_clientapp)
 
 
 def test_a_sample_of_clients_is_flowers_as_well() -> None:

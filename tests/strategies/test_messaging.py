@@ -125,12 +125,6 @@ def test_a_reply_that_is_of_no_use_is_none_of_those_that_are_enough() -> None:
     assert clients.asked == [1, 2, 3, 4, 3, 4]  # and the useless one, who would say it again, once
 
 
-def test_nobody_is_asked_twice_when_all_reply() -> None:
-    clients = Clients()
-    assert ask(clients)[0] == [(node, True) for node in (1, 2, 3, 4)]
-    assert clients.asked == [1, 2, 3, 4]
-
-
 class Deaf(SerialGrid):
     """A grid that loses what node 2 says, and counts how often it is asked."""
 

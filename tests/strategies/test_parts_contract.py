@@ -16,7 +16,7 @@ the best round and the tracker in test_validated_runs.py.
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,10 +30,9 @@ from bfl.configuration import Configuration, resolve
 from bfl.configuration.component_slots import SLOTS
 from bfl.federation.attacks import attacks
 from bfl.federation.outgoing import outgoing_parts
-from bfl.federation.parts import Arrays, Counts, DeclaredArray, Trained, TwoSidedPart
+from bfl.federation.parts import Arrays, Trained, TwoSidedPart
 from bfl.federation.sampling import Sampling
 from bfl.federation.wire import TrainTask
-from bfl.learning.corrections import Correction
 from bfl.posteriors import Posterior
 from clients.state import PartStates
 from strategies.application.run_context import make_strategy
@@ -179,9 +178,7 @@ def federation(folder: Path, values: Values, order: Any = list, **more: Any) -> 
     def made(**given: Any) -> Any:
         noise = pool_noise(configuration, anew=False)
         given = {"server": more.get("server", NumpyServer(D + P)), "pool_noise": noise, **given}
-        strategy = make_strategy(configuration, 10, [np.arange(n) for n in EXAMPLES], **given)
-        strategy.method = more.get("method", strategy.method)
-        return strategy
+        return make_strategy(configuration, 10, [np.arange(n) for n in EXAMPLES], **given)
 
     first = configuration.prior.first_posterior(initial())
     trains = more.get("training", training(configuration))
@@ -220,21 +217,6 @@ def check_faults(values: Values, whole: PartFederation) -> None:
     assert sorted(whole.handed_late) == late
 
 
-def check_contract(folder: Path, values: Values, **more: Any) -> list[Round]:
-    """Assert what every method keeps to; return the rounds."""
-    whole = federation(folder / "whole", values, **more)
-    rounds = whole.run(ROUNDS)
-    check_faults(values, whole)
-    turned = federation(folder / "turned", values, order=reversed, **more).run(ROUNDS)
-    assert bits(turned) == bits(rounds)
-    killed = federation(folder / "killed", values, **more)
-    for number in range(1, ROUNDS + 1):
-        with pytest.raises(KilledError):
-            killed.run(ROUNDS, killed_after=number, lost_checkpoints=1 if number > 2 else 0)
-    assert bits(killed.run(ROUNDS, lost_checkpoints=1)) == bits(rounds)
-    return rounds
-
-
 def test_all_kinds_of_parts_of_a_round_are_here() -> None:
     keys = {kind.key for kind in PARTS_OF_A_ROUND}
     assert keys >= {"sampling", "pooling", "weighting", "defence", "server-optimizer"}
@@ -247,7 +229,16 @@ def test_all_kinds_of_parts_of_a_round_are_here() -> None:
 def test_the_same_bits_whatever_happens_to_replies_and_to_the_server(
     values: Values, tmp_path: Path
 ) -> None:
-    check_contract(tmp_path, values)
+    whole = federation(tmp_path / "whole", values)
+    expected = bits(whole.run(ROUNDS))
+    check_faults(values, whole)
+    turned = federation(tmp_path / "turned", values, order=reversed)
+    assert bits(turned.run(ROUNDS)) == expected
+    killed = federation(tmp_path / "killed", values)
+    for number in range(1, ROUNDS + 1):
+        with pytest.raises(KilledError):
+            killed.run(ROUNDS, killed_after=number, lost_checkpoints=1 if number > 2 else 0)
+    assert bits(killed.run(ROUNDS, lost_checkpoints=1)) == expected
 
 
 @pytest.mark.parametrize("values", [{"strategy": "pvi"}, {"strategy": "fedavgm"}])
@@ -304,62 +295,3 @@ def test_what_is_done_to_updates_is_done_by_these_clients(values: Values, tmp_pa
     without = {**values, "attack": "none", "outgoing": "none"}
     [honest] = federation(tmp_path / "honest", without).run(1)
     assert done.posterior.digest() != honest.posterior.digest()
-
-
-# The contract can be broken
-
-
-class Forgetful(Correction):
-    """Keeps its number of rounds beside its state: what a kill takes away."""
-
-    name: ClassVar[str] = "forgetful"
-    state_name: ClassVar[str] = "forgetful"
-    keeps_on_clients: ClassVar[bool] = False
-    server_rounds: ClassVar[list[int]] = []
-
-    def begin_server(self, posterior: Posterior, clients: int) -> Arrays:
-        self.server_rounds.clear()
-        return {"sum": np.zeros(D)}
-
-    def broadcast(self, state: Arrays) -> Arrays:
-        return {"count": np.full(D, len(self.server_rounds), np.float32)}
-
-    def declared_broadcast(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
-        return (DeclaredArray("count", (D,)),)
-
-    def fold(self, state: Arrays, combined: Arrays, counts: Counts) -> Arrays:
-        self.server_rounds.append(counts.server_round)
-        return state
-
-    def offsets(self, state: Arrays, broadcast: Arrays, received: Posterior) -> Arrays:
-        return {"mean": broadcast["count"]}
-
-
-class Sound(Forgetful):
-    """The same with its number of rounds in its state."""
-
-    state_name: ClassVar[str] = "sound"
-
-    def begin_server(self, posterior: Posterior, clients: int) -> Arrays:
-        return {"rounds": np.zeros(())}
-
-    def broadcast(self, state: Arrays) -> Arrays:
-        return {"count": np.full(D, state["rounds"], np.float32)}
-
-    def fold(self, state: Arrays, combined: Arrays, counts: Counts) -> Arrays:
-        return {"rounds": state["rounds"] + 1}
-
-
-@pytest.mark.parametrize(("part", "sound"), [(Sound(), True), (Forgetful(), False)])
-def test_a_part_that_keeps_something_elsewhere_breaks_it(
-    part: Correction, sound: bool, tmp_path: Path
-) -> None:
-    from dataclasses import replace
-
-    configuration = replace(resolve({**BASE, "strategy": "fedavg"}), correction=part)
-    more = {"method": Method.of(configuration), "training": training(configuration)}
-    if sound:
-        check_contract(tmp_path, {"strategy": "fedavg"}, **more)
-        return
-    with pytest.raises(AssertionError):
-        check_contract(tmp_path, {"strategy": "fedavg"}, **more)

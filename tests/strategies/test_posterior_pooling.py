@@ -17,7 +17,7 @@ from bfl.aggregation.server import ServerRound
 from bfl.aggregation.weightings import weightings
 from bfl.configuration import resolve
 from bfl.engine.serial import SerialGrid
-from bfl.errors import ConfigurationError, RunError
+from bfl.errors import ConfigurationError
 from bfl.federation.sampling import samplings
 from bfl.federation.wire import (
     METRICS,
@@ -282,15 +282,6 @@ def test_an_unusable_reply_is_left_out_and_counted(fault: str) -> None:
     np.testing.assert_allclose(pooled.mean, expected, rtol=1e-6)
 
 
-def test_a_round_without_any_update_stops_the_run() -> None:
-    def raises(task: TrainTask, received: Posterior) -> RecordDict:
-        raise RuntimeError("no")
-
-    strategy = strategies.Conflation(weighting=weightings.create("equal"))
-    with pytest.raises(RunError, match="round 1: 0 of 4 clients"):
-        run(make_grid(make_app(raises)), strategy)
-
-
 # The federation ------------------------------------------------------------------------------
 
 
@@ -311,21 +302,11 @@ def test_the_first_round_waits_for_all_nodes() -> None:
     assert [federation.partition_of(node) for node in federation.nodes.values()] == [0, 1, 2, 3, 4]
 
 
-def test_missing_nodes_end_the_wait() -> None:
-    class Short(SerialGrid):
-        def get_node_ids(self) -> Any:
-            return list(super().get_node_ids())[:3]
-
-    with pytest.raises(RunError, match=r"3 of 5 nodes are there after 0\.05 s"):
-        discover(make_grid(make_app(), 5, Short), clients=5, timeout=0.05, poll=0.001)
-
-
 @pytest.mark.parametrize(
     ("app", "clients", "message"),
     [
         (make_app(), 3, "clients is 3, but there are 4"),
         (make_app(code="other"), 0, "different code"),
-        (make_app(partition_id=1), 0, "all have partition-id 1"),
     ],
 )
 def test_nodes_that_do_not_fit_are_refused(app: Any, clients: int, message: str) -> None:

@@ -62,36 +62,22 @@ def integrated(posteriors: Sequence[Posterior], combine: Callable[[Array], Array
     return Posterior(centre, np.sum(density * (grid - centre[:, None]) ** 2, axis=-1))
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_conflation_is_the_normalised_product_of_the_densities(seed: int) -> None:
-    everyone = clients(seed)
-    expected = integrated(everyone, lambda log: log.sum(axis=0))
-    assert_close(run("conflation", everyone, WEIGHTS).posterior, expected, 1e-9)
+DENSITIES: dict[str, Callable[[Array], Array]] = {
+    "conflation": lambda log: log.sum(axis=0),
+    "log-linear-pool": lambda log: np.tensordot(WEIGHTS, log, axes=1),
+    "weighted-conflation": lambda log: np.tensordot(WEIGHTS / WEIGHTS.max(), log, axes=1),
+    "linear-pool": lambda log: np.log(np.tensordot(WEIGHTS, np.exp(log), axes=1) + 1e-300),
+}
+"""Rules as what they make of the clients' densities: products, of powers, and the mixture."""
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_log_linear_pool_is_the_weighted_geometric_mean_of_the_densities(seed: int) -> None:
+@pytest.mark.parametrize("name", DENSITIES)
+def test_a_pool_has_the_moments_of_the_combined_densities(name: str, seed: int) -> None:
     everyone = clients(seed)
-    expected = integrated(everyone, lambda log: np.tensordot(WEIGHTS, log, axes=1))
-    assert_close(run("log-linear-pool", everyone, WEIGHTS).posterior, expected, 1e-9)
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_weighted_conflation_is_the_product_of_powers(seed: int) -> None:
-    everyone = clients(seed)
-    powers = WEIGHTS / WEIGHTS.max()
-    expected = integrated(everyone, lambda log: np.tensordot(powers, log, axes=1))
-    assert_close(run("weighted-conflation", everyone, WEIGHTS).posterior, expected, 1e-9)
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_linear_pool_has_the_moments_of_the_mixture(seed: int) -> None:
-    everyone = clients(seed)
-    expected = integrated(
-        everyone, lambda log: np.log(np.tensordot(WEIGHTS, np.exp(log), axes=1) + 1e-300)
-    )
+    expected = integrated(everyone, DENSITIES[name])
     for previous in (None, clients(9, 1)[0]):
-        assert_close(run("linear-pool", everyone, WEIGHTS, previous).posterior, expected, 1e-9)
+        assert_close(run(name, everyone, WEIGHTS, previous).posterior, expected, 1e-9)
 
 
 @given(SEEDS)
