@@ -127,10 +127,12 @@ def raylets(pid: int) -> list[int]:
 @pytest.mark.alone
 def test_a_dead_engine_ends_the_run_within_seconds(federation: Federation) -> None:
     process = federation.start("dead", "hang:0:2:9", config=SMALL)
-    records = federation.folder / "dead" / "rounds.jsonl"
+    # Not before the second round's messages are out: Ray ends a process that is writing to its
+    # object store when the raylet dies, from C++ and without a word.
+    hanging = federation.folder / "faults" / "hang-0-2-0"
     until = time.monotonic() + 200
-    while not records.exists() and time.monotonic() < until:
-        time.sleep(0.2)
+    while not hanging.exists() and time.monotonic() < until:
+        time.sleep(0.1)
     [raylet] = raylets(process.pid)
     os.kill(raylet, signal.SIGKILL)
     try:

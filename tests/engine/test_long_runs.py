@@ -8,7 +8,7 @@ import pytest
 
 SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
 
-pytestmark = [pytest.mark.long, pytest.mark.alone]
+pytestmark = pytest.mark.long
 
 
 def script(name: str, *arguments: str) -> str:
@@ -31,6 +31,7 @@ def test_commands_and_ray_actors_killed_at_random_change_nothing() -> None:
         assert f": {victim} from round " in printed
 
 
+@pytest.mark.alone
 def test_two_hundred_rounds_need_no_more_memory_and_become_no_slower() -> None:
     """Twice as slow: neighbours on the machine alone do that to some rounds, not to most."""
     assert script("flatness.py", "200", "2.0").rstrip().endswith("flat")
