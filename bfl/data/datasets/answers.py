@@ -118,6 +118,12 @@ def answers_of(
             )
         numbers = np.asarray(values, np.float64)
         return Answers((numbers > np.median(numbers)).astype(np.int64), numbers, HALVES)
+    if values.dtype.kind == "f" and (broken := values != np.rint(values)).any():
+        row = int(broken.argmax())
+        raise DataError(
+            f"{path}: row {row + 1} of column '{column.name}' holds {values[row]:g}, which is no "
+            'class; allowed: words or whole numbers, or task="regression" to predict numbers'
+        )
     try:
         if values.dtype.kind in "iu":
             return _whole_numbers(column, names)
@@ -148,6 +154,9 @@ def _whole_numbers(column: Series[Any], names: tuple[str, ...]) -> Answers:
 
 
 def columns_of(rows: DataFrame) -> Columns:
-    """Return all columns as arrays, those of anything but numbers as texts."""
+    """Return all columns as arrays, those of anything but numbers as texts; "" is no value."""
     arrays = {name: rows[name].to_numpy() for name in rows.columns}
-    return {n: a if a.dtype.kind in "biuf" else a.astype(str) for n, a in arrays.items()}
+    return {
+        n: a if a.dtype.kind in "biuf" else np.where(rows[n].isna(), "", a.astype(str))
+        for n, a in arrays.items()
+    }

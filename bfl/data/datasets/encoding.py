@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 
 MOST_CATEGORIES = 100
 """Most categories of a column; more are rather names than kinds."""
+
+FEW_ROWS = 10
+"""Most rows in which each may have a category of its own."""
+
+_NUMBER_WITH_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 
 LEAST_NOISE = 1e-6
 """Least variance of the noise of a number that is predicted, where the number's own is 1."""
@@ -188,11 +194,16 @@ def _column(values: Series[Any], where: str) -> Column:
             "leave it out (columns-left-out)"
         )
     categories = tuple(map(str, np.unique(_texts(values))))
-    if len(categories) > MOST_CATEGORIES:
+    if all(map(_NUMBER_WITH_COMMA.fullmatch, categories)):
         raise DataError(
-            f"{where}: column '{name}' has {len(categories)} categories, such as "
-            f"'{printable(categories[0])}', and at most {MOST_CATEGORIES} are taken; leave it out "
-            "(columns-left-out), or store numbers"
+            f"{where}: column '{name}' holds '{categories[0]}', a number with a decimal comma; "
+            "allowed: a point"
+        )
+    if len(categories) > MOST_CATEGORIES or len(categories) == len(values) > FEW_ROWS:
+        raise DataError(
+            f"{where}: column '{name}' has {len(categories)} categories in {len(values)} rows, "
+            f"such as '{printable(categories[0])}'; at most {MOST_CATEGORIES} are taken, and not "
+            "one a row; leave it out (columns-left-out), or store numbers"
         )
     return Column(name, categories)
 
@@ -211,7 +222,9 @@ def _check_complete(values: Series[Any], where: str) -> None:
         bad = ~np.isfinite(values.to_numpy(np.float64))
     if bad.any():
         row = int(bad.argmax())
+        what = f"holds {values.iloc[row]}" if values.notna().iloc[row] else "has no value"
+        others = f", as {more} others" if (more := bad.sum() - 1) else ""
         raise DataError(
-            f"{where}: row {values.index[row] + 1} has no value in column '{values.name}', as "
-            f"{bad.sum() - 1} others; leave out the rows, or the column (columns-left-out)"
+            f"{where}: row {values.index[row] + 1} {what} in column '{values.name}'{others}; leave "
+            "out such rows, or the column (columns-left-out)"
         )

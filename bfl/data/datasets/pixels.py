@@ -100,7 +100,11 @@ def line_of_negative(name: str, lowest: float, highest: float) -> str:
         return f"; of [0, 1], and resized: {name} = np.clip({name}, 0, 1)"
     if lowest >= -1 and highest <= 1:
         return f"; of [-1, 1]: {name} = ({name} + 1) / 2"
-    return "; undo a normalisation by mean and deviation"
+    return (
+        "; undo a normalisation by mean and deviation; other measurements become images by one "
+        f"line for all: {name} = ({name} - LOW) / (HIGH - LOW), such as with {lowest:g} and "
+        f"{highest:g}"
+    )
 
 
 def _within(images: Array) -> int:
@@ -132,6 +136,8 @@ def _check_range(
     line = ""
     if dtype.kind == "f" and lowest < 0:
         line = line_of_negative(name, lowest, highest)
+    elif dtype.kind in "iuf" and lowest >= 0:
+        line = f"; if {highest:g} is white: {name} = {name} / {highest:g}"
     raise DataError(
         f"{name} holds values from {lowest:g} to {highest:g}; images are uint8, or floats in "
         f"[0, 1] or [0, 255]{line}"

@@ -17,6 +17,7 @@ from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.reading import AS_STORED, LEFT_OUT, TARGET, TASK, TEST_SHARE, Reading
 from bfl.data.datasets.subset import train_and_test
 from bfl.errors import DataError
+from bfl.texts import printable
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -27,6 +28,9 @@ COLUMNS = ".columns.json"
 PARQUET = (".parquet", ".pq")
 SUFFIXES = (".csv", *PARQUET)
 """Endings of the files that hold tables."""
+
+SHOWN = 10
+"""Most inputs that are named."""
 
 
 class _Known(NamedTuple):
@@ -81,12 +85,20 @@ class TableSource(DatasetSource):
             )
         inputs = rows.drop(columns=[*targets, *left_out])
         encoding = reading.encoding or known.encoding or Encoding.of(inputs.iloc[train], where)
-        here = f"its columns are standardised by its own {train.size} training rows"
+        names = [column.name for column in encoding.columns]
+        more = f" and {len(names) - SHOWN} more" if names[SHOWN:] else ""
+        shown = printable(", ".join(names[:SHOWN])) + more
+        here = f"its inputs, {shown}, are standardised by its own {train.size} training rows"
         said = [answers.here] if known.encoding else [here, answers.here]
         true = answers.true
         scale = known.target
         if reading.regression and true is not None and not scale:
             scale = Column.of(targets[0], true[train], where)
+            if not np.ptp(true[train]):
+                raise DataError(
+                    f"{where}: column '{targets[0]}' holds {true[0]:g} in all {train.size} "
+                    "training rows; there is nothing to predict"
+                )
         dataset = Dataset(
             name=f"{self.name}:{location}",
             train_images=encoding.encoded(inputs.iloc[train], where),
@@ -178,7 +190,10 @@ def read_table(path: Path) -> DataFrame:
         rows = pandas.read_parquet(path) if suffix in PARQUET else _read_csv(path)
     # pandas, its parsers and PyArrow have exceptions of their own, by what is damaged.
     except Exception as error:
-        raise DataError(f"{path} cannot be read as a table: {error}".split("\n")[0]) from error
+        problem: object = error
+        if isinstance(error, UnicodeDecodeError):
+            problem = "it is not in UTF-8; save it so, or give bfl.run a frame that pandas has read"
+        raise DataError(f"{path} cannot be read as a table: {problem}".split("\n")[0]) from error
     return checked_table(rows, str(path))
 
 
@@ -199,13 +214,20 @@ def _read_csv(path: Path) -> DataFrame:
 
     Raises:
         ValueError: A row has more fields than the header, or a name stands twice in it, both of
-            which pandas would mend in a way of its own.
+            which pandas would mend in a way of its own; or its columns are separated otherwise.
     """
     import pandas
 
     header = pandas.read_csv(path, header=None, nrows=1, dtype=str).iloc[0].dropna()
     if header.duplicated().any():
         raise ValueError(f"column '{header[header.duplicated()].iloc[0]}' stands in it twice")
+    for mark in (";", "\t"):
+        if len(header) == 1 and mark in header.iloc[0]:
+            raise ValueError(
+                f"its columns are separated by {mark!r}; allowed: commas. Mend it by "
+                f"pandas.read_csv({path.name!r}, sep={mark!r}).to_csv({path.name!r}, index=False), "
+                "with decimal=',' if its numbers have commas"
+            )
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
         return pandas.read_csv(path, index_col=False)

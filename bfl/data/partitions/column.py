@@ -62,7 +62,14 @@ class Column(Partition):
 
     def _values(self, columns: Columns) -> np.ndarray[tuple[int], np.dtype[np.generic]]:
         if self.site_column in columns:
-            return np.asarray(columns[self.site_column])
+            values = np.asarray(columns[self.site_column])
+            missing = np.isnan(values) if values.dtype.kind == "f" else values == ""
+            if missing.any():
+                raise ConfigurationError(
+                    f"partition 'column:{self.site_column}': {missing.sum()} of {values.size} "
+                    "examples have no value there; allowed: one for each example"
+                )
+            return values
         problem = (
             unknown_name("column", self.site_column, columns)
             if columns

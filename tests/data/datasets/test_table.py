@@ -113,7 +113,11 @@ def test_an_encoding_is_the_same_after_it_was_stored(tmp_path: Path) -> None:
         ({"stage": ["i"] * 4 + [None] + ["ii"] * 35}, READING, "row 5 .*'stage'"),
         ({"outcome": ["well"] * 9 + [None] + ["ill"] * 30}, READING, "row 10 .*'outcome'"),
         ({"outcome": ["well"] * 40}, READING, "two classes"),
-        ({"outcome": np.linspace(0, 1, 40)}, READING, "'outcome'"),
+        ({"outcome": np.linspace(0, 1, 40)}, READING, "row 2 .*'outcome'.*regression"),
+        ({"age": [np.inf, *range(39)]}, READING, "row 1 .*inf.*'age'"),
+        ({"age": [f"{n},5" for n in range(40)]}, READING, "'age'.*'0,5'"),
+        ({"stage": [f"p{n}" for n in range(40)]}, READING, "'stage'.*left-out"),
+        ({"age": np.ones(40)}, Reading(target="age", task="regression"), "'age'.*in all"),
         ({"outcome": np.full(40, 3)}, READING, "two classes"),
         ({"age": np.repeat([1e308, -1e308], 20)}, READING, "'age'.*1e\\+308"),
     ],
@@ -140,6 +144,8 @@ SOUND = "age,outcome\n" + "1,ill\n2,well\n" * 5
             "age," + SOUND.replace("\n1,", "\n3,1,").replace("\n2,", "\n3,2,"),
             "'age'.*twice",
         ),
+        ("semicolons.csv", SOUND.replace(",", ";"), "separated by ';'"),
+        ("latin.csv", SOUND.replace("ill", "\u00fc"), "not in UTF-8"),
         ("longer.csv", SOUND.replace("1,ill", "1,ill,2", 1), "cannot be read"),
         ("later.csv", SOUND + "1,well,2\n", "cannot be read"),
         ("row.csv", "age,outcome\n1,ill\n", "1 rows.*test-share"),
@@ -149,7 +155,7 @@ def test_what_is_no_table_is_refused(tmp_path: Path, name: str, text: str, said:
     (tmp_path / "sound.csv").write_text(SOUND)
     reading = Reading(target="outcome")
     assert load_dataset(f"table:{tmp_path / 'sound.csv'}", "", reading).class_names
-    (tmp_path / name).write_text(text)
+    (tmp_path / name).write_text(text, encoding="latin-1")
     with pytest.raises(BflError, match=f"{name}.*{said}"):
         load_dataset(f"table:{tmp_path / name}", "", reading)
 

@@ -41,6 +41,8 @@ def test_the_word_with_a_colon_is_two_keys() -> None:
         (4, SITES, "3 values, east, north, south; allowed: clients=3"),
         (3, {"sites": SITES["site"]}, "did you mean 'sites'"),
         (3, {}, "has no columns"),
+        (3, {"site": np.where(LABELS == 1, "", SITES["site"])}, "3 of 6"),
+        (3, {"site": np.where(LABELS == 1, np.nan, LABELS)}, "3 of 6"),
     ],
 )
 def test_what_does_not_fit_is_refused(clients: int, columns: Any, said: str) -> None:
