@@ -29,13 +29,14 @@ def make_task(run_folder: str = "", run_key: str = "") -> TrainTask:
     )
 
 
-@pytest.mark.parametrize("where", ["folder", "context"])
-def test_what_is_kept_is_found_by_round(where: str, tmp_path: Path) -> None:
-    state = (
-        StateInFolder(tmp_path / "c")
-        if where == "folder"
-        else StateInContext(make_context(), "run-1", "client-7")
-    )
+@pytest.fixture(params=["folder", "context"])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> ClientState:
+    if request.param == "folder":
+        return StateInFolder(tmp_path / "c")
+    return StateInContext(make_context(), "run-1", "client-7")
+
+
+def test_what_is_kept_is_found_by_round(state: ClientState) -> None:
     assert state.take_up(0, 1) is None
     for number in (1, 2, 4):  # the client took no part in round 3
         state.save(number, {"value": np.array([number, 0.5])})
@@ -48,13 +49,7 @@ def test_what_is_kept_is_found_by_round(where: str, tmp_path: Path) -> None:
     assert kept["value"].tolist() == [44.0]
 
 
-@pytest.mark.parametrize("where", ["folder", "context"])
-def test_what_the_server_never_pooled_is_dropped(where: str, tmp_path: Path) -> None:
-    state: ClientState = (
-        StateInFolder(tmp_path / "c")
-        if where == "folder"
-        else StateInContext(make_context(), "run-1", "client-7")
-    )
+def test_what_the_server_never_pooled_is_dropped(state: ClientState) -> None:
     state.save(2, ARRAYS)
     for lost in (3, 5, 6, 8, 9, 11):  # many rounds whose replies never arrived
         assert state.take_up(2, lost) is not None
@@ -66,15 +61,7 @@ def test_what_the_server_never_pooled_is_dropped(where: str, tmp_path: Path) -> 
     assert state.take_up(2, 12) is None
 
 
-@pytest.mark.parametrize("where", ["folder", "context"])
-def test_a_task_that_comes_late_leaves_what_a_later_one_has_kept(
-    where: str, tmp_path: Path
-) -> None:
-    state: ClientState = (
-        StateInFolder(tmp_path / "c")
-        if where == "folder"
-        else StateInContext(make_context(), "run-1", "client-7")
-    )
+def test_a_task_that_comes_late_leaves_what_a_later_one_has_kept(state: ClientState) -> None:
     state.save(2, ARRAYS)
     state.take_up(2, 4)
     state.save(4, ARRAYS)
