@@ -97,11 +97,6 @@ def test_which_client_a_node_plays_is_a_whole_number_in_range(config: Any, said:
     assert f"ConfigurationError: node configuration: {said}" in reply.error.reason
 
 
-def test_a_supernode_beyond_the_last_client_tells_the_server() -> None:
-    reply = ask(describe, RecordDict(), **{"partition-id": 3})
-    assert "partition-id is 3; allowed: 0 to 2" in reply.error.reason
-
-
 def test_a_nodes_personal_model_is_one_that_there_is() -> None:
     reply = ask(describe, RecordDict(), simulation=True, **{"personal-model": "cnn7"})
     assert "personal-model is 'cnn7'" in reply.error.reason

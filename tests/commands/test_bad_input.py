@@ -70,7 +70,7 @@ def file_in_the_place(folder: Path) -> str:
 
 # Each is refused with the key's name.
 KEYS = [
-    *("rounds=0", "clients=-2", "local-epochs=0", "batch-size=1", "learning-rate=-0.1"),
+    *("rounds=0", "clients=-2", "local-epochs=0", "batch-size=1", "learning-rate=0.0"),
     *("learning-rate=nan", "learning-rate=inf", "lr-decay=-1.0", "lr-silent-rounds=-1"),
     *('optimizer-state="forget"', "pretrain-examples=-0.1", "pretrain-epochs=0"),
     *("pretrain-patience=0", "pretrain-validation=1.0", "pretrain-lr-decay=-0.1"),

@@ -164,13 +164,6 @@ def test_no_word_names_a_preset_and_a_rule() -> None:
         named_strategy(word)
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_presets_name_parts_in_full_and_keys_that_are_read(name: str) -> None:
-    configuration = resolve({"strategy": name})
-    for key, value in presets.get(name).values.items():
-        assert configuration.values[key] == value, key
-
-
 def test_a_preset_with_a_key_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presets.get("fedavg"), "values", {"pooling": "lp", "weigthing": "equal"})
     with pytest.raises(ConfigurationError, match=r"'fedavg' sets .*did you mean 'weighting'"):

@@ -1,24 +1,14 @@
 """``pool_weighted``: clients that come one by one, with weights that are taken as they are."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from every_rule import EVERY, MakeClients, generators
 
 from bfl.aggregation.pooling import normalised, pool, pool_weighted, pooling_rules
 from bfl.aggregation.pooling.core import GROUP
 from bfl.errors import PosteriorError
-from bfl.posteriors import Posterior
-
-MakeClients = Callable[..., list[Posterior]]
-EVERY = pytest.mark.parametrize(
-    "rule", [c() for c in pooling_rules.classes()], ids=lambda r: r.name
-)
-
-
-def generators(count: int) -> list[np.random.Generator]:
-    return [np.random.default_rng(seed) for seed in range(count)]
 
 
 @EVERY
@@ -31,24 +21,6 @@ def test_it_gives_the_bits_of_pool(rule: Any, count: int, make_clients: MakeClie
     same = pool(rule, everyone, weights, previous=everyone[-1], generators=generators(count))
     assert got.posterior.digest() == same.posterior.digest()
     assert got.diagnostics == same.diagnostics
-
-
-@EVERY
-def test_only_proportions_matter_unless_weights_are_fractions(
-    rule: Any, make_clients: MakeClients
-) -> None:
-    if rule.weights_are_fractions:
-        pytest.skip("declared")
-    everyone = make_clients(0, 5)
-    got, scaled = (
-        pool_weighted(
-            rule, zip(everyone, scale * np.arange(1, 6), generators(5), strict=True)
-        ).posterior
-        for scale in (1 / 15, 0.04)
-    )
-    np.testing.assert_allclose(got.mean, scaled.mean, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(got.variance, scaled.variance, rtol=1e-5)
-    np.testing.assert_allclose(got.point, scaled.point, rtol=1e-5, atol=1e-6)
 
 
 def test_a_client_of_weight_zero_is_not_looked_at(make_clients: MakeClients) -> None:
