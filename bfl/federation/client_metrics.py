@@ -58,9 +58,10 @@ OWN_TEST = "test-"
 TEST_ACCURACY = f"{OWN_TEST}accuracy"
 TEST_EXAMPLES = "test-examples"
 
-AT_LEAST_0 = frozenset({TRAIN_LIKELIHOOD, TRAIN_STEPS, TRAIN_SECONDS, MEMORY, TEST_EXAMPLES})
-"""Numbers that are never negative; a divergence is known up to a constant where a prior is no
-density."""
+LEAST = {TRAIN_LIKELIHOOD: -6.0, TRAIN_STEPS: 1, TRAIN_SECONDS: 0, MEMORY: 0, TEST_EXAMPLES: 0}
+"""Least values of numbers. A likelihood of numbers is a density, by noise of at least 1e-6 where
+their variance is 1: -log p ≥ log(2π 1e-6) / 2. A divergence is known up to a constant where a prior
+is no density."""
 
 MEME, PERSONAL = "meme-", "personal-"
 """Prefixes of the names of metrics of a client's two models on its own test data."""

@@ -15,6 +15,8 @@ from bfl.commands.main import main
 from bfl.configuration import resolve
 from bfl.data.datasets import Reading, dataset_sources
 from bfl.errors import BflError, ConfigurationError
+from bfl.experiments.results import RunFolder
+from bfl.experiments.results.report import run_report
 
 
 @pytest.mark.slow
@@ -46,6 +48,8 @@ def test_numbers_are_predicted_with_their_uncertainty(tmp_path: Path) -> None:
     assert "accuracy" not in found
     assert "retention-curves" in result.figures
     _check_sites(result, frame)
+    page = run_report(RunFolder(result.folder))
+    assert [page.count(f"<td>{site}</td>") for site in ("east", "north", "west")] == [1, 1, 1]
     predicted = result.predict_numbers(frame)
     assert predicted.samples == 10
     assert np.corrcoef(predicted.mean, y)[0, 1] > 0.5

@@ -55,6 +55,10 @@ class FlowerApp:
             ConfigurationError: The folder holds no Flower app.
         """
         path = folder / "pyproject.toml"
+        if not path.is_file():
+            raise ConfigurationError(
+                f"--app {folder}: it has no pyproject.toml; leave --app out for bfl's own app"
+            )
         table = read_toml(path).get("tool", {}).get("flwr", {}).get("app", {})
         components = table.get("components", {})
         if not {"serverapp", "clientapp"} <= components.keys():

@@ -10,12 +10,14 @@ from bfl.closing.feature_density import DENSITY
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 
+CLASSES = "classification"
 LEAST_SHARE = 1e-3
 MOST_AT_FLOOR = 0.5
 
 REMEDY = (
     f'; the score {DENSITY} does: closing="bayesian-head+{DENSITY}", also for a run that is over'
 )
+OTHER_RULES = '; rules such as strategy="nwa" keep it longer'
 CLOSES = f"; the score {DENSITY} of its closing round does"
 
 
@@ -78,6 +80,9 @@ class CollapseWatch:
         """
         found = collapse(numbers, samples)
         if found and not any("has collapsed" in told for told in self.folder.warnings()):
-            found += CLOSES if DENSITY in self.folder.config().get("closing", "") else REMEDY
+            config = self.folder.config()
+            remedy = CLOSES if DENSITY in config.get("closing", "") else REMEDY
+            # Closing rounds are for classes.
+            found += remedy if config.get("task", CLASSES) == CLASSES else OTHER_RULES
             self.say(f"warning, {when}: {found}")
             self.folder.append_warning(f"{when}: {found}")

@@ -22,8 +22,8 @@ from bfl.evaluation.regression import ERROR
 from bfl.experiments.results.foreign import CORRUPTED, METRICS, OF_FOREIGN
 from bfl.experiments.results.run_folder import PER_CLIENT, RunFolder
 from bfl.federation.client_metrics import (
-    AT_LEAST_0,
     BETTER,
+    LEAST,
     MEME,
     NAMESPACE,
     OWN_TEST,
@@ -71,8 +71,8 @@ def impossible_numbers(measured: Mapping[str, float]) -> Iterator[tuple[str, flo
     known = _named(metrics.classes())
     for name, value in measured.items():
         bounded = name not in known or known[name].possible(value)
-        too_little = name in AT_LEAST_0 and not 0.0 <= value < math.inf
-        no_steps = name == TRAIN_STEPS and (value < 1 or value % 1)
+        too_little = name in LEAST and not LEAST[name] <= value < math.inf
+        no_steps = name == TRAIN_STEPS and value % 1
         if not bounded or too_little or no_steps or (name == BETTER and value != _better(measured)):
             yield name, value
 

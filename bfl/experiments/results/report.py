@@ -184,8 +184,12 @@ def _clients(folder: RunFolder) -> Iterator[Table]:
     """Yield what each client holds, its weight in the last round, and how models do on its data."""
     table: dict[str, dict[str, Any]] = {}
     if folder.holds(PARTITION):
-        for number, examples in enumerate(folder.read_json(PARTITION).get("num_examples", ())):
+        partition = folder.read_json(PARTITION)
+        names = partition.get("names", ())
+        for number, examples in enumerate(partition.get("num_examples", ())):
             table[str(number)] = {"client": str(number), "training examples": examples}
+            if names:
+                table[str(number)]["site"] = str(names[number])
     rounds = folder.rounds()
     for entry in rounds[-1].get(PER_CLIENT, ()) if rounds else ():
         row = table.setdefault(str(entry["client"]), {"client": str(entry["client"])})

@@ -80,7 +80,7 @@ def metrics_table(metrics: Mapping[str, float], samples: int | None = None) -> T
     if not any(name in metrics for name in registered_metrics.names()):
         title = "Final metrics; the server has evaluated nothing"
     table = Table(title=title, title_justify="left", header_style="bold")
-    table.add_column("metric")
+    table.add_column("metric", overflow="fold")  # where it is narrow, no part of a name goes
     table.add_column("value", justify="right")
     for name, value in metrics.items():
         table.add_row(Text(_header(name)), Text(cell(value)))

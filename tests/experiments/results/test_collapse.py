@@ -60,3 +60,10 @@ def test_a_run_without_a_density_is_told_of_it(tmp_path, closing, named):
     CollapseWatch(folder, said.append).look({"fraction-at-scale-floor": 1.0}, 5, "round 2")
     assert ('closing="bayesian-head' in said[0]) is named
     assert "feature-density" in said[0]
+
+
+def test_a_run_that_cannot_be_closed_is_told_of_rules_alone(tmp_path):
+    folder, said = RunFolder.create(tmp_path, "run", {"task": "regression"}, {}), []
+    CollapseWatch(folder, said.append).look({"fraction-at-scale-floor": 1.0}, 5, "round 2")
+    assert "closing" not in said[0]
+    assert 'strategy="nwa"' in said[0]

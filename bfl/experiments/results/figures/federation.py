@@ -32,6 +32,7 @@ from bfl.experiments.results.run_folder import (
     PARTITION,
     PER_CLIENT,
     POSTERIOR,
+    REGRESSION,
     ROUNDS,
     RunFolder,
 )
@@ -350,9 +351,11 @@ class PartitionFigure(Figure):
         axes.set_ylabel("client")
         whole_numbers(axes.xaxis)
         whole_numbers(axes.yaxis)
+        if folder.holds(REGRESSION):
+            axes.set_xlabel("target at most its median (0), and above (1)")
         if counts.size <= WRITTEN:
             axes.set_xticks(range(classes))
-            axes.set_yticks(range(clients))
+            axes.set_yticks(range(clients), partition.get("names"))
             write_counts(axes, counts, counts > counts.max() / 2)
         figure.colorbar(image, label="training examples")
         set_title(figure, f"Partition of {examples:,} training examples", folder)

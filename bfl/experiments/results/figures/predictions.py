@@ -193,7 +193,7 @@ LIKELIHOOD = "negative-log-likelihood"
 
 @figures.register("retention-curves")
 class RetentionCurves(Figure):
-    """Accuracy and negative log-likelihood of the data retained when the most uncertain go.
+    """Accuracy, or error, and likelihood of the data retained when the most uncertain go.
 
     Where numbers are predicted, squared errors take the place of the accuracy.
 
@@ -218,12 +218,16 @@ class RetentionCurves(Figure):
             whole = _draw(left, fraction, content["curves"][SQUARED if numbers else ACCURACY])
             _draw(right, fraction, content["curves"][LIKELIHOOD])
         if numbers:
+            with folder.reading_arrays(REGRESSION) as arrays:
+                errors = np.sort((arrays["means"].mean(axis=0) - arrays["targets"]) ** 2)
+            kept = np.maximum(1, np.rint(fraction * errors.size)).astype(int)
+            oracle = np.cumsum(errors)[kept - 1] / kept
             left.set_ylabel("mean squared error")
         else:
             oracle = np.minimum(1.0, whole / fraction)
-            left.plot(fraction, oracle, color=FAINT, linewidth=1.0, linestyle=":", label="oracle")
             percent_axis(left.yaxis)
             left.set_ylabel("accuracy (%)")
+        left.plot(fraction, oracle, color=FAINT, linewidth=1.0, linestyle=":", label="oracle")
         right.set_ylabel("negative log-likelihood (nats)")
         # No corner of the panels is free for every run, so the legends go below the axes.
         for axes in (left, right):
