@@ -4,6 +4,7 @@ A block of commands or a snippet is followed by a block ``text`` with what its l
 by none. A snippet whose first line is a comment with a file's name is that file.
 """
 
+import json
 import os
 import re
 import shlex
@@ -43,57 +44,78 @@ def copy_checkout(folder: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", folder)
 
 
+STEPS = """
+import contextlib, importlib, io, json, subprocess, sys
+names, printed = {}, []
+for module, given in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        if module:
+            assert not importlib.import_module(module).main(given), given
+        elif isinstance(given, list):
+            subprocess.run(given, check=True)
+        else:
+            exec(given, names)
+    printed.append(said.getvalue())
+print(json.dumps(printed))
+"""
+
+
 def page_as_run(text: str, folder: Path) -> str:
     """Return the page with the outputs that its commands and snippets have in a copied checkout.
+
+    One process runs them all, but for a new one after each file of bfl: it imports modules once.
 
     Raises:
         RuntimeError: One of them has failed.
     """
     copy_checkout(folder)
+    steps: list[tuple[str, str | list[str]]] = []
+    printed: list[str] = []
     snippets = ""
-    printed = ""
 
-    def replaced(block: re.Match[str]) -> str:
-        nonlocal snippets, printed
+    def make_steps() -> None:
+        """Run the steps in a process that has run the snippets before them, unheard."""
+        done = output(folder, sys.executable, "-c", STEPS, json.dumps([("", before), *steps]))
+        printed.extend(json.loads(done)[1:])
+        steps.clear()
+
+    before, ends = "", list[int]()
+    for block in BLOCK.finditer(text):
         kind, content = block.groups()
-        if kind == "text":
-            return f"```text\n{printed}```"
-        printed = ""
         if file := FILE.match(content):
+            if file[1].startswith("bfl/"):
+                make_steps()
+                before = snippets
             (folder / file[1]).write_text(content, encoding="utf-8")
         elif kind == "python":
-            # Each runs in a process of its own, behind those before it, which are not heard.
-            program = "import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()):\n"
-            before = "".join(f"    {line}\n" for line in snippets.splitlines()) or "    pass\n"
-            printed = output(folder, sys.executable, "-c", f"{program}{before}{content}")
+            steps.append(("", content))
             snippets += content
+        elif kind == "sh":
+            for command, *arguments in map(shlex.split, content.splitlines()):
+                module = COMMANDS.get(command, "")
+                steps.append((module, arguments if module else [command, *arguments]))
         else:
-            for line in content.splitlines():
-                printed = command_output(folder, line)
-        return block.group()
+            ends.append(len(printed) + len(steps) - 1)
+    make_steps()
 
-    return BLOCK.sub(replaced, text)
+    def shown(block: re.Match[str]) -> str:
+        if block[1] != "text":
+            return block.group()
+        lines = printed[ends.pop(0)].splitlines()
+        return "```text\n" + "".join(f"{line.rstrip()}\n" for line in lines) + "```"
 
-
-def command_output(folder: Path, line: str) -> str:
-    """Return what a command prints."""
-    command, *arguments = shlex.split(line)
-    if command not in COMMANDS:
-        return output(folder, command, *arguments)
-    code = f"import sys; from {COMMANDS[command]} import main; sys.exit(main(sys.argv[1:]))"
-    return output(folder, sys.executable, "-c", code, *arguments)
+    return BLOCK.sub(shown, text)
 
 
 def output(folder: Path, *words: str) -> str:
     """Return what a process prints, with the folder's own path left out."""
     environment = {**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "100", "NO_COLOR": "1"}
     done = subprocess.run(
-        words, cwd=folder, capture_output=True, text=True, env=environment, timeout=300
+        words, cwd=folder, capture_output=True, text=True, env=environment, timeout=900
     )
     if done.returncode:
         raise RuntimeError(f"{shlex.join(words)}: {done.returncode}\n{done.stdout}{done.stderr}")
-    text = done.stdout.replace(str(folder.resolve()), "…/bfl")
-    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+    return done.stdout.replace(str(folder.resolve()), "…/bfl")
 
 
 if __name__ == "__main__":

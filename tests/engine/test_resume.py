@@ -261,7 +261,7 @@ def test_a_folder_without_a_run_cannot_be_resumed(
 def test_a_run_killed_at_any_moment_ends_with_the_same_posterior(
     uninterrupted: RunFolder, tmp_path: Path
 ) -> None:
-    """SIGKILL, three times; ``scripts/soak.sh`` does it twenty times, with Ray as well."""
+    """SIGKILL, twice; ``scripts/soak.sh`` does it twenty times, with Ray as well."""
     folder = tmp_path / "run"
     pairs = " ".join(
         f'{key}="{value}"' if isinstance(value, str) else f"{key}={value}"
@@ -272,7 +272,7 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_posterior(
     command += ["--run-config", pairs]
     moments = random.Random(0)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    for _ in range(3):
+    for _ in range(2):
         with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
             begun = time.monotonic()
             until = 8.0 + 6.0 * moments.random()  # TensorFlow takes five seconds to be imported
