@@ -176,11 +176,6 @@ def top_level(path: Path, **how: bool) -> set[str]:
     return {name.split(".")[0] for name in imported_modules(path, **how)}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "bfl").rglob("*.py")), ids=lambda p: str(p.name))
-def test_the_library_imports_neither_side(path: Path) -> None:
-    assert not top_level(path, at_import=False) & {"strategies", "clients"}
-
-
 def test_the_library_looks_up_no_module_of_either_side_by_name() -> None:
     """The ServerApp and the ClientApp are loaded as pyproject.toml names them."""
     found = [
@@ -193,11 +188,11 @@ def test_the_library_looks_up_no_module_of_either_side_by_name() -> None:
     assert not found
 
 
-@pytest.mark.parametrize("folder", ["strategies", "clients"])
-def test_the_sides_do_not_import_each_other(folder: str) -> None:
-    other = {"strategies", "clients"} - {folder}
+@pytest.mark.parametrize("folder", ["bfl", "strategies", "clients"])
+def test_the_library_imports_neither_side_and_the_sides_not_each_other(folder: str) -> None:
+    others = {"strategies", "clients"} - {folder}
     for path in (ROOT / folder).rglob("*.py"):
-        assert not top_level(path, at_import=False) & other, path
+        assert not top_level(path, at_import=False) & others, path
 
 
 @pytest.mark.parametrize("folder", NUMERICS)
