@@ -12,7 +12,7 @@ from bfl.experiments.results.run_folder import RunFolder
 MOMENTUM_SET_BACK = ('strategy="nwa"', 'strategy="fedavgm" server-momentum=0.0')
 """A rule, and a preset of it whose other value a user sets back to the default."""
 
-SMALL = 'model="resnet8" rounds=2 local-epochs=1 mc-samples=2 evaluate-mc-samples=1'
+SMALL = "rounds=2 local-epochs=1 mc-samples=2 evaluate-mc-samples=1"
 CLIENTS = 5
 
 pytestmark = pytest.mark.slow
@@ -38,29 +38,25 @@ def test_what_the_server_learns_does_not_depend_on_its_cpus(tmp_path: Path) -> N
     assert found[0] == found[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("actors", "config"),
     [
         # What a client keeps from one message of a masked round to the next follows it from actor
         # to actor.
-        pytest.param(
+        (
             2,
-            'inference="mc-dropout" strategy="nwa" fraction-train=0.6 exchange="masked" '
-            'closing="bayesian-head"',
-            marks=pytest.mark.long,
+            'model="mlp" inference="mc-dropout" strategy="nwa" fraction-train=0.6 '
+            'exchange="masked" closing="bayesian-head"',
         ),
-        pytest.param(
-            2,
-            'partition="dirichlet" alpha=1.0 strategy="ppa" weighting="distance"',
-            marks=pytest.mark.long,
-        ),
-        pytest.param(
+        (2, 'model="resnet8" partition="dirichlet" alpha=1.0 strategy="ppa" weighting="distance"'),
+        (
             4,
-            'strategy="lp" weighting="max-discrepancy" prior="previous-global" '
+            'model="mlp" strategy="lp" weighting="max-discrepancy" prior="previous-global" '
             'closing="bayesian-head+feature-density"',
-            marks=pytest.mark.long,
         ),
     ],
+    ids=["masked", "distance", "prior"],
 )
 def test_the_number_of_actors_does_not_matter(actors: int, config: str, tmp_path: Path) -> None:
     """Ray is told of more CPUs than there are, so that clients finish in any order.
