@@ -3,8 +3,10 @@
 import gc
 import io
 import os
+import re
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +29,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         help="only the tests that concern a part, such as strategy:conflation; repeatable",
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """For long tests alone, import no file without one: every process would import all of them."""
+    long_alone = re.fullmatch(r"long( and (?!.*\bor\b).*)?", config.option.markexpr)
+    if not long_alone or collection_path.suffix != ".py" or collection_path.name == "conftest.py":
+        return None
+    return "mark.long" not in collection_path.read_text(encoding="utf-8") or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
