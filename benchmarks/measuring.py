@@ -20,14 +20,7 @@ from bfl.experiments.results.environment import describe_environment
 
 @dataclass(frozen=True)
 class Timing:
-    """Several measurements of one thing.
-
-    Attributes:
-        median: Their median.
-        low: The least.
-        high: The greatest.
-        runs: How many there are.
-    """
+    """Several measurements of one thing."""
 
     median: float
     low: float
@@ -70,14 +63,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """Report of one benchmark.
-
-    Attributes:
-        name: The script's name.
-        title: What it measures, in a line.
-        rows: The lines of its table.
-        notes: What a reader must know to read them.
-    """
+    """Report of one benchmark."""
 
     name: str
     title: str

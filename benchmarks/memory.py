@@ -33,9 +33,6 @@ def watched(command: Sequence[str]) -> MemoryOf:
 class MemoryOf(threading.Thread):
     """Samples the memory of a process and of all its descendants, from /proc.
 
-    Args:
-        pid: The process.
-
     Attributes:
         resident: The most megabytes resident at any sampled moment, shared pages counted in each
             process that maps them (RSS).

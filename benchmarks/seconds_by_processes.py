@@ -81,12 +81,7 @@ def lines(
 
 
 def notes(processes: Sequence[int], cpus: int) -> tuple[str, ...]:
-    """Return what has to be known of the numbers.
-
-    Args:
-        processes: The numbers of processes that were measured.
-        cpus: The number of CPUs of this machine.
-    """
+    """Return what has to be known of the numbers."""
     quoted: dict[int, list[float]] = {}
     for (_, _, number), seconds in published().items():
         quoted.setdefault(number, []).append(seconds)

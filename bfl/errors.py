@@ -34,12 +34,7 @@ class PosteriorError(BflError):
 
 
 class NotFiniteError(BflError, ValueError):
-    """A model's logits are not finite, as finite weights may be so large that they overflow.
-
-    Args:
-        bad: How many logits are not.
-        of: Of how many.
-    """
+    """A model's logits are not finite, as finite weights may be so large that they overflow."""
 
     def __init__(self, bad: int, of: int) -> None:
         super().__init__(bad, of)

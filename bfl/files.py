@@ -108,10 +108,6 @@ def sync_folder(path: Path) -> None:
 def try_lock(stream: IO[Any], *, wait: bool = False) -> bool:
     """Lock an open file until it is closed, at the latest by the end of the process.
 
-    Args:
-        stream: The file.
-        wait: Whether to wait for whoever holds it.
-
     Returns:
         Whether it is ours; also where the system or the file system has no locks.
     """

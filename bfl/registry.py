@@ -127,9 +127,6 @@ class Registry(Generic[C]):
     Args:
         kind: What the components are, for messages: the configuration key that picks one.
         package: The package whose modules register them.
-
-    Attributes:
-        known: All registries that there are.
     """
 
     known: ClassVar[list[Registry[Any]]] = []

@@ -188,10 +188,6 @@ def data_problem(message: Message, node: Node) -> str:
 
     They are read, as in the first round, which then need not read them. The server learns which
     they are; the rest stands in the node's own log. A simulated node has the server's.
-
-    Args:
-        message: The query before the first round.
-        node: The node that is asked.
     """
     try:
         data = data_asked_of(message, node)
@@ -212,10 +208,6 @@ def label_problem(message: Message, node: Node) -> str:
     """Return why the labels of a node's own data are not the run's, or nothing.
 
     In a deployment the server learns that they are not; the rest stands in the node's own log.
-
-    Args:
-        message: The query before the first round.
-        node: The node that is asked.
     """
     asked: Any = message.content.get(CONFIG, {})
     classes = asked.get(NUM_CLASSES)

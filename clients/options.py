@@ -35,14 +35,7 @@ from clients.state import (
 def options_of(
     configuration: Configuration, node: Node, partition_id: int, extras_sent: bool
 ) -> tuple[type[ClientOption], ...]:
-    """Return the options of a client in a run, in their order.
-
-    Args:
-        configuration: The run's configuration.
-        node: The client's node.
-        partition_id: Which client it plays.
-        extras_sent: Whether the server has sent anything besides the posterior.
-    """
+    """Return the options of a client in a run, in their order."""
     parts, keys = configuration.parts, configuration.keys
     keeps_optimizer = keys.optimizer_state == "keep"
     masked = configuration.exchange.secure_sums is not None

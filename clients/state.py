@@ -48,12 +48,7 @@ _PREFIX, _OPTIMIZER = "part.", "optimizer."
 
 
 class PartStates:
-    """The states of a client's parts in one round, by the names of the states.
-
-    Args:
-        parts: The parts of the method.
-        states: What each state holds as the round begins.
-    """
+    """The states of a client's parts in one round, by the names of the states."""
 
     def __init__(self, parts: Sequence[TwoSidedPart], states: Mapping[str, Arrays]) -> None:
         self._parts = parts
@@ -92,9 +87,6 @@ class PartStates:
     def conclude(self, trained: Trained) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return what the client sends besides its posterior, and what it keeps.
 
-        Args:
-            trained: What its training was and gave.
-
         Raises:
             ConfigurationError: A part sends or keeps what it has not declared.
         """
@@ -112,11 +104,6 @@ def received_extras(
     content: RecordDict, parts: Sequence[TwoSidedPart], received: Posterior
 ) -> Arrays:
     """Return what the server has sent besides the posterior, as the method's parts declare it.
-
-    Args:
-        content: The message's content.
-        parts: The parts of the method.
-        received: The posterior in it, which gives the sizes.
 
     Raises:
         RunError: Something else has come.

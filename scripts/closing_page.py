@@ -63,12 +63,7 @@ Key = tuple[str, str, int, str]
 
 @dataclass(frozen=True)
 class Line:
-    """The runs of a line, which differ in their seed.
-
-    Attributes:
-        key: What the line is about.
-        runs: The numbers of each run, by seed.
-    """
+    """The runs of a line, which differ in their seed."""
 
     key: Key
     runs: Mapping[int, Mapping[str, float]]

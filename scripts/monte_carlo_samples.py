@@ -44,12 +44,7 @@ KEYS: Mapping[str, Any] = {
 
 
 def judged(rule: str, folder: Path) -> Iterator[dict[str, Any]]:
-    """Make a run, and yield what each number of samples says of its posterior.
-
-    Args:
-        rule: The pooling rule.
-        folder: What gets the run's folder.
-    """
+    """Make a run, and yield what each number of samples says of its posterior."""
     import bfl
     from bfl.configuration import resolve
     from bfl.data.datasets.cache import cached_dataset

@@ -223,11 +223,7 @@ student that has learnt all, and say nothing."""
 
 
 class Warnings:
-    """Tells what goes wrong with clients: the same once, and again in one line.
-
-    Args:
-        say: Told each warning.
-    """
+    """Tells what goes wrong with clients: the same once, and again in one line."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say

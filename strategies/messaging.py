@@ -47,12 +47,6 @@ class Outstanding:
 
     A reply is known by the message that it answers. Flower answers by itself for a node that is
     gone, and as the source of such a reply it names its own node.
-
-    Args:
-        grid: Flower's grid.
-
-    Attributes:
-        messages: The messages, by their id.
     """
 
     def __init__(self, grid: Grid) -> None:
@@ -174,10 +168,6 @@ def answered(replies: Iterable[Message], messages: Sequence[Message]) -> Iterato
 
     Flower answers by itself for a node that is gone, and names its own node. What answers none of
     the messages is left out.
-
-    Args:
-        replies: The replies, in any order.
-        messages: The messages that they answer.
     """
     nodes = {message.metadata.dst_node_id for message in messages}
 

@@ -92,9 +92,6 @@ class Method:
     def of_parts(cls, **given: Any) -> Method:
         """Return the method of parts that are each given by its name or itself.
 
-        Args:
-            given: The parts, by the names of the attributes.
-
         Raises:
             ConfigurationError: There is no part of a name.
         """

@@ -186,11 +186,7 @@ class MovesPool(ServerOption):
 
 
 class Combination:
-    """The sums over the pooled clients; the memory does not grow with their number.
-
-    Args:
-        declared: The arrays that each client sends.
-    """
+    """The sums over the pooled clients; the memory does not grow with their number."""
 
     def __init__(self, declared: Sequence[DeclaredArray]) -> None:
         self._declared = declared

@@ -37,11 +37,6 @@ def collect_updates(
 ) -> tuple[Pooled, RoundStatistics]:
     """Have the clients of a round train, and pool their updates.
 
-    Args:
-        opened: The round.
-        clients: Who trains.
-        train: Gives their updates.
-
     Raises:
         PosteriorError: What is pooled is no posterior.
         RunError: They are too few.

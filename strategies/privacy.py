@@ -141,10 +141,6 @@ class PoolNoise:
 
         It hides differences of a bounded length: a longer one would drown the noise of all, in the
         rounding of the pool at the least.
-
-        Args:
-            update: What the client has sent.
-            previous: What it was sent.
         """
         if not self.draws:
             return None

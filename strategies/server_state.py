@@ -94,10 +94,6 @@ class UnfinishedRounds:
     def save(self, begun: ServerState, pooled: PooledRound) -> None:
         """Keep a round in place of the one before.
 
-        Args:
-            begun: The state that it began with.
-            pooled: The round.
-
         Raises:
             RunError: It cannot be written.
         """
@@ -190,9 +186,6 @@ class ServerState:
 
         A pool has been checked; what moved it afterwards, and what the parts made of arrays that
         clients sent, has not.
-
-        Args:
-            manifest: The parameters of the network, where they are known.
 
         Raises:
             RunError: Naming the round and what is wrong.

@@ -58,12 +58,7 @@ class PrecisionSpread:
         self._weight += weight
 
     def metrics(self, previous: Posterior, pooled: Posterior) -> dict[str, float]:
-        """Return ``log-precision-spread`` and ``distance-from-average``.
-
-        Args:
-            previous: The global posterior before the round.
-            pooled: What the clients' have become.
-        """
+        """Return ``log-precision-spread`` and ``distance-from-average``."""
         sums = self._sums
         if sums is None or not sums.mean.size or self._weight <= 0:
             return {}

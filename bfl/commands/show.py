@@ -76,12 +76,7 @@ def show_configuration(texts: list[str], to: Console) -> None:
 
 
 def origins(configuration: Configuration, sources: Mapping[str, str]) -> dict[str, str]:
-    """Return where each value of a configuration comes from: default, strategy, file or pairs.
-
-    Args:
-        configuration: The configuration.
-        sources: Where the given keys come from.
-    """
+    """Return where each value of a configuration comes from: default, strategy, file or pairs."""
     strategy = named_strategy(configuration.keys.strategy)
     named = dict.fromkeys(strategy.values, f"strategy {strategy.name}")
     return {key: {**named, **sources}.get(key, "default") for key in configuration.values}

@@ -99,12 +99,7 @@ def check_new(output: Path) -> None:
 
 
 def add_run_config_to(options: argparse.ArgumentParser, description: str) -> None:
-    """Add ``--run-config``, which may be given several times.
-
-    Args:
-        options: The command's options.
-        description: What may be given.
-    """
+    """Add ``--run-config``, which may be given several times."""
     options.add_argument(
         "--run-config", action="append", default=[], metavar="PAIRS|FILE", help=description
     )

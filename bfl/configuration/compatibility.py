@@ -256,12 +256,7 @@ def _choices(
 
 
 def needs_of_classes(keys: Keys, parts: PickedParts) -> Iterator[str]:
-    """Yield what is configured that takes classes, where numbers are predicted.
-
-    Args:
-        keys: The keys of every run.
-        parts: What the other keys have picked.
-    """
+    """Yield what is configured that takes classes, where numbers are predicted."""
     if keys.task == "classification":
         return
     closing = [each.name for each in parts.closing if each.rounds]
@@ -295,12 +290,7 @@ def needs_of_classes(keys: Keys, parts: PickedParts) -> Iterator[str]:
 
 
 def needs_of_a_network(keys: Keys, parts: PickedParts) -> Iterator[str]:
-    """Yield what is configured that a server needs a network for, where it has none.
-
-    Args:
-        keys: The keys of every run.
-        parts: What the other keys have picked.
-    """
+    """Yield what is configured that a server needs a network for, where it has none."""
     if keys.server_evaluates:
         return
     asking = {

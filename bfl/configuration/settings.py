@@ -141,11 +141,7 @@ def default_values() -> dict[str, Value]:
 
 @functools.lru_cache(maxsize=1)
 def _default_values(registered: tuple[tuple[type[Component], ...], ...]) -> dict[str, Value]:
-    """Return every key with its default, found once for all configurations of a process.
-
-    Args:
-        registered: All parts, which plugins add to and take from.
-    """
+    """Return every key with its default, found once for all configurations of a process."""
     values: dict[str, Value] = {}
     for setting in settings():
         values.setdefault(setting.key, setting.default)
@@ -175,13 +171,7 @@ def expanded(values: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class NamedStrategy:
-    """A named choice of values for keys.
-
-    Attributes:
-        name: Its full name.
-        values: The values, by key.
-        only_a_rule: Whether it is a pooling rule's name.
-    """
+    """A named choice of values for keys."""
 
     name: str
     values: Mapping[str, Any]
@@ -217,10 +207,6 @@ def without_former_strategy(
 
     For runs of which is not known what of their values was given: of those that either strategy
     sets, none is taken for it.
-
-    Args:
-        complete: The values of a run, all of them.
-        changes: What is to be changed in them.
     """
     words = [values.get("strategy") for values in (complete, changes)]
     if not all(isinstance(word, str) and word for word in words):

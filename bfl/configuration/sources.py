@@ -159,10 +159,6 @@ def run_values(complete: Mapping[str, Any], given: Mapping[str, Any]) -> dict[st
 
     Another version may have other defaults, and a run given more rounds has more than it began
     with; everything else is left to the strategy and the defaults, of this run or of another one.
-
-    Args:
-        complete: The run's configuration.
-        given: What was given of it.
     """
     kept = {k: v for k, v in given.items() if k not in ("name", "resume")}
     kept.update({key: value for key, value in complete.items() if key in kept})

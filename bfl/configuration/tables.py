@@ -30,10 +30,6 @@ class Table(pydantic.BaseModel):
     def parse(cls, given: Mapping[str, Any], where: str) -> Self:
         """Return the table of given values.
 
-        Args:
-            given: The values by key.
-            where: Where they stand, for messages.
-
         Raises:
             ConfigurationError: A key is unknown or missing, or a value is wrong.
         """

@@ -23,12 +23,7 @@ READ_BY_SOURCES = (TEST_SHARE, TARGET, LEFT_OUT, TASK)
 
 
 def unread_settings(configuration: Configuration, given: Iterable[str]) -> list[str]:
-    """Return a sentence for each key that is given and that no chosen part of the run reads.
-
-    Args:
-        configuration: The configuration.
-        given: The keys that a person has given.
-    """
+    """Return a sentence for each key that is given and that no chosen part of the run reads."""
     return [
         f"{key} is given, and nothing in this run reads it: {reader}"
         for key in given

@@ -27,11 +27,7 @@ MOST_CHARACTERS = 2000
 
 
 class KnownCallers:
-    """Tells the clients of the list by the headers of their calls, before anything else is read.
-
-    Args:
-        path: The list of clients, which may change.
-    """
+    """Tells the clients of the list by the headers of their calls, before anything else is read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

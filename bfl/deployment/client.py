@@ -143,14 +143,7 @@ def check_clock(node: str, ahead: float) -> None:
 
 
 def node_config(identity: Identity, node: NodeSettings, state: Path, key: Path) -> dict[str, Any]:
-    """Return what the client's app is told by its node.
-
-    Args:
-        identity: Who it is.
-        node: What its machine decides.
-        state: Where what the client keeps between rounds is.
-        key: The file with its private key.
-    """
+    """Return what the client's app is told by its node."""
     told = node.model_dump(by_alias=True, include=set(NodeTable.model_fields))
     return {
         "partition-id": identity.partition_id,

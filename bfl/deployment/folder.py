@@ -22,11 +22,7 @@ SERVER = "server"
 
 @dataclass(frozen=True)
 class FederationFolder:
-    """The folder of one federation.
-
-    Attributes:
-        path: Where it is.
-    """
+    """The folder of one federation."""
 
     path: Path
 

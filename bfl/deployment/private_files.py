@@ -16,10 +16,6 @@ PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 def write_private(path: Path, *data: bytes | memoryview) -> None:
     """Write a file as a whole; at no moment may anybody but its owner read it.
 
-    Args:
-        path: The file.
-        data: What it shall hold, one behind the other.
-
     Raises:
         OSError: The file cannot be written.
     """
@@ -66,10 +62,6 @@ def _check_folder(path: Path) -> None:
 
 def check_private(path: Path, node: str) -> None:
     """Refuse a private file that is missing, or that others may read or write.
-
-    Args:
-        path: The file.
-        node: Whose file it is, for the message.
 
     Raises:
         DataError: It is missing, or others have rights to it.

@@ -36,11 +36,7 @@ def command(name: str) -> str:
 
 
 def flower_environment(home: Path) -> dict[str, str]:
-    """Return the environment of Flower's processes.
-
-    Args:
-        home: Where Flower keeps its state.
-    """
+    """Return the environment of Flower's processes."""
     # Flower starts its processes by name.
     commands = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return {
@@ -58,10 +54,6 @@ class Processes(StoppedWhenLeft):
 
     On Linux they end with this process also when it is killed; what they have started, Flower has
     watch them.
-
-    Args:
-        environment: Their environment.
-        work: Their working folder, which holds no code.
     """
 
     def __init__(self, environment: Mapping[str, str], work: Path) -> None:

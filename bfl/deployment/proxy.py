@@ -132,12 +132,7 @@ def proxy_app(
 
 
 def serve(folder: Path, settings: ServerSettings) -> None:
-    """Serve clients until the process is told to end.
-
-    Args:
-        folder: The server's folder.
-        settings: How the server is reached.
-    """
+    """Serve clients until the process is told to end."""
     trusted = ssl.create_default_context(cafile=str(folder / names.CA))
     # A connection here and one to the SuperLink for each caller.
     most_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

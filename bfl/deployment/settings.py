@@ -149,15 +149,7 @@ class ServerSettings(Table):
 
 
 class Identity(Table):
-    """Identity of a client, and the server that it calls.
-
-    Attributes:
-        name: Its name in the list of clients.
-        server: The server's host, as it stands in its certificate.
-        port: The server's port.
-        partition_id: The partition that it plays.
-        num_partitions: How many clients there are.
-    """
+    """Identity of a client, and the server that it calls."""
 
     name: str
     server: Annotated[str, AfterValidator(_host)]

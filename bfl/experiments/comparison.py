@@ -172,11 +172,6 @@ def row(run: ListedRun, keys: Sequence[str], metrics: Sequence[str]) -> dict[str
     """Return a run as a row of a table: name, state, some keys, some metrics.
 
     A run whose files are corrupt is a row that says so.
-
-    Args:
-        run: The run.
-        keys: The configuration keys that are shown.
-        metrics: The metrics that are shown.
     """
     try:
         found = run.result if run.has_begun else None

@@ -95,10 +95,6 @@ def posterior_from_arrays(arrays: ArrayRecord, variance: float | None = None) ->
 def initial_posterior(arrays: ArrayRecord, manifest: Manifest | None) -> Posterior:
     """Return the posterior that the first round begins with.
 
-    Args:
-        arrays: The arrays that a Strategy was started with.
-        manifest: The parameters of the network, where they are known.
-
     Raises:
         ConfigurationError: The arrays are no posterior.
     """

@@ -39,12 +39,7 @@ def central(clients: Clients, generator: np.random.Generator) -> Gaussian:
 
 
 def one_round(rule: str, times: int = 1) -> Method:
-    """Return a rule's pool of what clients make of the prior N(0, I), weighted by their examples.
-
-    Args:
-        rule: The rule's name.
-        times: How often every client is counted.
-    """
+    """Return a rule's pool of clients' posteriors from the prior N(0, I), weighted by examples."""
 
     def pooled(clients: Clients, generator: np.random.Generator) -> Gaussian:
         prior = _prior(clients)

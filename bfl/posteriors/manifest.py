@@ -174,12 +174,7 @@ class Manifest:
         return [part.reshape(p.shape) for part, p in zip(parts, parameters, strict=True)]
 
     def initial_posterior(self, seed: int, scale: float) -> Posterior:
-        """Return the posterior that a federation begins with: keyed by seed and parameter name.
-
-        Args:
-            seed: The run's seed.
-            scale: The initial standard deviation of every Gaussian parameter.
-        """
+        """Return the posterior that a federation begins with: keyed by seed and parameter name."""
 
         def join(parameters: tuple[Parameter, ...]) -> npt.NDArray[np.float32]:
             parts = [_drawn(parameter, seed) for parameter in parameters]

@@ -30,11 +30,6 @@ def data_digests(
 
     What nodes hold of their own they alone can see.
 
-    Args:
-        dataset: The run's data set, with all its test examples.
-        federation: The nodes.
-        own: The server's own images.
-
     Returns:
         ``train``, unless all nodes have data of their own; ``test``; and ``server``, the server's
         own images where what clients do without does not tell them: those of another data set, and
@@ -57,12 +52,6 @@ def split(
     own: ServerData | None = None,
 ) -> list[Positions | None]:
     """Return the examples of each client, by partition id; None for nodes with data of their own.
-
-    Args:
-        configuration: The run's configuration.
-        dataset: Its data set.
-        federation: The nodes.
-        own: The server's own images, which no client gets.
 
     Raises:
         ConfigurationError: The data cannot be split as configured.

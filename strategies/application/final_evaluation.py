@@ -244,10 +244,6 @@ def last_ensemble(context: RunContext, posterior: Posterior) -> EvaluatedEnsembl
     Where the last round's checkpoint has been damaged there are none: an older round's models are
     not those of the posterior.
 
-    Args:
-        context: The run.
-        posterior: The posterior of the last round.
-
     Raises:
         NotFiniteError: The logits of no model are finite.
     """

@@ -27,13 +27,7 @@ from strategies.preflight import text_for_clients
 
 @dataclass(frozen=True)
 class NoEvaluator:
-    """Stand-in for the evaluator on a server that has no network.
-
-    Attributes:
-        configuration: The run's configuration.
-        dataset: Its data set.
-        manifest: The parameters of the network, as the clients say.
-    """
+    """Stand-in for the evaluator on a server that has no network."""
 
     configuration: Configuration
     dataset: Dataset
@@ -61,13 +55,6 @@ def manifest_of_clients(
 
     As many have to answer as have to send a usable posterior in a round: one alone would decide for
     all. Of the others it is said why they have not.
-
-    Args:
-        configuration: The run's configuration.
-        dataset: Its data set.
-        grid: Flower's grid.
-        federation: The nodes.
-        say: Told which clients have failed, where enough have not.
 
     Raises:
         ConfigurationError: They do not agree.

@@ -176,10 +176,6 @@ class Pretraining:
     def run(self, initial: Posterior, on_epoch: Callable[[Epoch], None]) -> Posterior:
         """Return the posterior of the best epoch.
 
-        Args:
-            initial: What training begins with.
-            on_epoch: Called after each epoch.
-
         Raises:
             RunError: The node has failed, also when asked again, or what it sends is refused.
         """

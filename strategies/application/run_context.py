@@ -154,10 +154,6 @@ def best_posterior(context: RunContext) -> BestPosterior:
 def posterior_to_close(context: RunContext, last: Posterior) -> Posterior:
     """Return the posterior whose network the closing finishes (``closing-posterior``).
 
-    Args:
-        context: The run.
-        last: The posterior of the last round.
-
     Raises:
         RunError: It is the best one, and there is none.
         DataError: The file of the best one is corrupt.

@@ -87,9 +87,6 @@ class MaskedAttempt:
     def run(self, needed: int) -> ClientsSum:
         """Return the sum of the clients that have stayed.
 
-        Args:
-            needed: How many vectors there must be in it.
-
         Raises:
             TooFewClientsError: There are fewer, or too few clients to take masks off.
             UnusableClientsError: With some clients the attempt cannot end.

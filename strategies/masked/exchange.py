@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 
 
 class MaskedExchange(ServerOption):
-    """Messages of their own in place of updates; what they add up to is pooled.
-
-    Args:
-        sums: How clients add up.
-    """
+    """Messages of their own in place of updates; what they add up to is pooled."""
 
     def __init__(self, sums: SecureSums) -> None:
         self._sums = sums

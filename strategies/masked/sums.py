@@ -58,9 +58,6 @@ class WantedSum:
 
         The grid follows from the previous posterior, which is another one in each round.
 
-        Args:
-            fewest: How many of the clients have to stay.
-
         Raises:
             ConfigurationError: Saying how far, and which keys make the range smaller.
         """

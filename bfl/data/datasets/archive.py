@@ -60,12 +60,6 @@ def read_archive(
 ) -> Dataset:
     """Return the data set in an archive.
 
-    Args:
-        path: The file.
-        name: The data set's name.
-        class_names: The classes, when they are known beforehand.
-        several: Whether several labels may apply to an image.
-
     Raises:
         DataError: The message names the file, the array and what is wrong.
     """

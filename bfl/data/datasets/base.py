@@ -143,9 +143,6 @@ class Dataset:
     def task_of_each(self, clients: int) -> tuple[Task, ...]:
         """Return the task of each client, in the order of partition ids.
 
-        Args:
-            clients: The number of clients.
-
         Raises:
             ConfigurationError: The tasks are not for so many clients, or one is for none.
         """
@@ -306,9 +303,6 @@ class DatasetSource(Component):
 
         A node refuses such a word of a server's (``allow-run-paths``). A source whose location is
         no path says so itself: by default whatever stands there is taken for one.
-
-        Args:
-            location: What stands behind the colon.
 
         Raises:
             ConfigurationError: It is not of the source's form, and nothing can be loaded from it.

@@ -115,10 +115,6 @@ class Encoding:
         The sums that means and deviations are made of add up over clients, so theirs are those of
         all training rows, however these are split.
 
-        Args:
-            rows: The training rows of all clients, without target.
-            where: What they are, for messages.
-
         Raises:
             DataError: There are no columns, or one can be neither of the two.
         """

@@ -110,12 +110,6 @@ def load_from_hub(
 ) -> Dataset:
     """Return a data set of the hub as arrays.
 
-    Args:
-        repository: The data set's name on the hub.
-        subset: Its subset, where it has several.
-        name: The data set's name here.
-        reading: The shape that its images get.
-
     Raises:
         DataError: The hub cannot be reached or has no such data set, or the data set has no
             images, labels or splits as needed.

@@ -34,9 +34,6 @@ def as_pixels(images: Mapping[str, Array]) -> dict[str, Images]:
     those of 0 to 1 if none of all the arrays is more than half a step of a pixel above 1, and else
     those of 0 to 255. On either scale 0 becomes 0 and the greatest 255.
 
-    Args:
-        images: Arrays that belong together, by their names for messages.
-
     Raises:
         DataError: They are neither, or their scale is not clear; the message has the line that
             mends it.

@@ -129,10 +129,6 @@ class FlowerApp:
         The library does not import the server's side: what there is to check belongs to the
         ServerApp, which is known by its name alone.
 
-        Args:
-            configuration: The run's configuration.
-            clients: The number of clients.
-
         Raises:
             ConfigurationError: The run cannot be made as configured.
             DataError: The data are not what their format promises.
@@ -141,10 +137,6 @@ class FlowerApp:
 
     def client_sizes(self, configuration: Configuration, clients: int) -> tuple[int, ...]:
         """Return the number of training examples of each client of a simulation.
-
-        Args:
-            configuration: The run's configuration.
-            clients: The number of clients.
 
         Raises:
             ConfigurationError: The data cannot be split as configured.

@@ -41,14 +41,7 @@ def handed_out_at_once() -> Iterator[None]:
 
 
 def hand_out(state: Any, queue: Any, nodes_mapping: Mapping[int, int], f_stop: Any) -> None:
-    """Put new messages into the queue of the engine's workers until the run stops.
-
-    Args:
-        state: Flower's in-memory state.
-        queue: What the workers take messages from.
-        nodes_mapping: Partition id by node id.
-        f_stop: Set when the run stops.
-    """
+    """Put new messages into the queue of the engine's workers until the run stops."""
     shortest, longest = HANDING_OUT
     pause = shortest
     while not f_stop.is_set():

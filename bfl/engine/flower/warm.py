@@ -74,12 +74,7 @@ def node_command() -> list[str]:
 
 
 class Tasks:
-    """The tasks of a SuperNode that was started with ``--isolation process`` and a secret.
-
-    Args:
-        port: Where it is reached.
-        secret: By which it knows who may take tasks.
-    """
+    """The tasks of a SuperNode that was started with ``--isolation process`` and a secret."""
 
     def __init__(self, port: NodePort, secret: bytes) -> None:
         self._port = port

@@ -14,9 +14,6 @@ class MemberPredictions:
 
     One client may send values so large, and finite, that its model's logits overflow: that must not
     cost the others' predictions.
-
-    Attributes:
-        left_out: The names of the members that are left out.
     """
 
     def __init__(self) -> None:

@@ -57,23 +57,13 @@ def collapse(numbers: Mapping[str, Any], samples: int) -> str | None:
 
 @dataclass
 class CollapseWatch:
-    """Warns once in a run, also when it is resumed, that the epistemic uncertainty has collapsed.
-
-    Attributes:
-        folder: The run's folder, which keeps the warning.
-        say: Shows it.
-    """
+    """Warns once in a run, resumed or not, that the epistemic uncertainty has collapsed."""
 
     folder: RunFolder
     say: Callable[[str], None]
 
     def look(self, numbers: Mapping[str, Any], samples: int, when: str) -> None:
         """Assess a variational posterior by its numbers; see ``collapse``.
-
-        Args:
-            numbers: The metrics.
-            samples: How many Monte Carlo samples they are from.
-            when: Where the run stands, in words.
 
         Raises:
             RunError: The warning cannot be written.

@@ -98,9 +98,6 @@ def _git(folder: Path, *arguments: str) -> str | None:
 def describe_commit(source: Path) -> dict[str, Any]:
     """Return the git commit of a source tree and whether tracked files were changed since.
 
-    Args:
-        source: The top folder of the source tree.
-
     Returns:
         ``git-commit`` and ``git-changed``; both None unless ``source`` itself is a checkout: the
         commit of some other project whose folder happens to hold an installed copy says nothing.

@@ -64,9 +64,6 @@ def impossible_numbers(measured: Mapping[str, float]) -> Iterator[tuple[str, flo
     A metric has its bounds, by whatever model; times, sizes and numbers of examples are at least 0,
     and steps whole and at least 1; the better of two accuracies is the greater of those beside it.
     Nothing is known of a number of another name.
-
-    Args:
-        measured: What a client has sent, under its own names.
     """
     known = _named(metrics.classes())
     for name, value in measured.items():
@@ -147,10 +144,6 @@ def drop_evaluations(folder: RunFolder, due: Callable[[int], bool]) -> None:
     """Drop from the rounds' records what clients have measured in rounds in which none is due.
 
     A run that is given more rounds has such a round: the one that was to be its last.
-
-    Args:
-        folder: The run's folder.
-        due: Tells whether clients evaluate their models after a round.
 
     Raises:
         RunError: They cannot be written.

@@ -40,9 +40,6 @@ class Files:
 
     Readers raise DataError, naming the file, when it is missing or not what it should be; writers
     raise RunError, naming the file, when it cannot be written.
-
-    Attributes:
-        path: The folder.
     """
 
     path: Path

@@ -20,11 +20,7 @@ _SOURCE = re.compile(r"^(?:Reference|Source)s?:\s*")
 
 
 def glossary_page(keys: Mapping[str, str]) -> str:
-    """Return the page ``docs/glossary.md``.
-
-    Args:
-        keys: What each key says that picks a part.
-    """
+    """Return the page ``docs/glossary.md``."""
     parts = ["## Metrics\n", *map(glossary_entry, metrics.classes())]
     parts += ["## Uncertainties\n", *map(glossary_entry, uncertainties.classes())]
     rows = "\n".join(f"| `{key}` | {keys[key]} |" for key in sorted(keys))

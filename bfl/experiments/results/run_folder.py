@@ -116,11 +116,7 @@ FINAL_EVALUATION = "final evaluation"
 
 @dataclass(frozen=True)
 class RunFolder(Files):
-    """The folder of one run; what its files hold is read and written here, see ``Files`` for how.
-
-    Attributes:
-        path: The folder.
-    """
+    """The folder of one run; reads and writes what its files hold, see ``Files`` for how."""
 
     @classmethod
     def create(

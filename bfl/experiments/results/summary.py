@@ -234,12 +234,6 @@ def write_ensemble(
 def retained(content: Mapping[str, Any], metric: str, by: str, where: Path) -> dict[float, float]:
     """Return a metric by the share of the data retained, of the content of ``retention.json``.
 
-    Args:
-        content: The content.
-        metric: The metric.
-        by: The uncertainty by which data are discarded.
-        where: The file, for the message.
-
     Raises:
         DataError: There is no such curve.
     """

@@ -28,13 +28,7 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class EvaluationNetwork:
-    """A run's network, built to evaluate with: it takes seconds, and knows nothing of the clients.
-
-    Attributes:
-        initial: The global posterior that the run begins with.
-        manifest: Its parameters.
-        predictor: What predicts with posteriors of the whole network.
-    """
+    """A run's network, built to evaluate with: takes seconds, and knows nothing of clients."""
 
     initial: Posterior
     manifest: Manifest

@@ -63,13 +63,7 @@ def keys_of_the_end() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """State of a run after a round.
-
-    Attributes:
-        server_round: The round that is over.
-        posterior: The global posterior after it.
-        state: What the strategy carries besides.
-    """
+    """State of a run after a round."""
 
     server_round: int
     posterior: Posterior
@@ -77,11 +71,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of a run, the last two kept.
-
-    Args:
-        folder: The run's folder.
-    """
+    """The checkpoints of a run, the last two kept."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._snapshots = Snapshots(folder.path / CHECKPOINTS)

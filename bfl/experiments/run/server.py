@@ -24,14 +24,7 @@ from bfl.posteriors import Posterior
 
 
 class NetworkServer:
-    """A server with images and a network; teachers are vectors that one network takes in turn.
-
-    Args:
-        configuration: The run's configuration.
-        dataset: Its data set.
-        data: The server's own images.
-        predictor: What predicts with posteriors of the run's network.
-    """
+    """A server with images and a network; teachers are vectors that one network takes in turn."""
 
     def __init__(
         self,

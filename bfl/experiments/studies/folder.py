@@ -123,12 +123,7 @@ class StudyFolder(Files):
 
     @contextmanager
     def claimed(self, name: str, *, wait: bool = False) -> Iterator[bool]:
-        """Give a block the run, unless another process works on it: yield whether it is ours.
-
-        Args:
-            name: The run.
-            wait: Whether to wait for the other process.
-        """
+        """Give a block the run, unless another process works on it: yield whether it is ours."""
         with self.writing(f"locks/{name}") as path:
             path.parent.mkdir(parents=True, exist_ok=True)
             stream = path.open("w", encoding="utf-8")

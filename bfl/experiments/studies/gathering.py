@@ -36,14 +36,7 @@ NO_RESULTS = "none"
 
 @dataclass(frozen=True)
 class OpenedStudy:
-    """A study in its folder.
-
-    Attributes:
-        folder: The study's folder.
-        study: The study, at its scale.
-        wanted: Which of its runs count.
-        places: Other folders with results of it.
-    """
+    """A study in its folder."""
 
     folder: StudyFolder
     study: Study

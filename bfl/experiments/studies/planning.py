@@ -26,13 +26,7 @@ from bfl.experiments.studies.study import Run, Study
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run with its whole configuration.
-
-    Attributes:
-        run: The run.
-        configuration: Its configuration, checked.
-        overrides: The keys that the engine is given.
-    """
+    """A run with its whole configuration."""
 
     run: Run
     configuration: Configuration

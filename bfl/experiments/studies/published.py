@@ -31,14 +31,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """The numbers of a published table.
-
-    Attributes:
-        path: The file.
-        text: Its content.
-        lines: Entries by metric, by the labels of the line.
-        notes: Notes on its numbers, which tables print.
-    """
+    """The numbers of a published table."""
 
     path: Path
     text: str

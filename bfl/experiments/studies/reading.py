@@ -371,12 +371,7 @@ def read_extended(path: Path) -> ExtendedFile:
 
 
 def _lineage(path: Path, below: tuple[Path, ...]) -> list[tuple[Path, dict[str, Any]]]:
-    """Return the files that a file extends, each once and before those that extend it, and itself.
-
-    Args:
-        path: The file.
-        below: The files that extend it, which it cannot extend.
-    """
+    """Return the files that a file extends, each once, before those that extend it; itself last."""
     if path.resolve() in {each.resolve() for each in below}:
         chain = " extends ".join(map(str, (*below, path)))
         raise ConfigurationError(f"study {path} extends itself: {chain}")

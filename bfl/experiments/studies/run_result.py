@@ -140,10 +140,6 @@ _RESULT = pydantic.TypeAdapter(RunResult)
 def parse_result(line: str | bytes, source: Path) -> RunResult:
     """Return the result that a line of JSON holds.
 
-    Args:
-        line: The line.
-        source: The file that it stands in, for messages.
-
     Raises:
         DataError: It is not what it should be, or its digests are not those of its content and its
             configuration.

@@ -63,14 +63,7 @@ class SerialEngine:
 
 @dataclass
 class Outcome:
-    """Outcome of a study's runs.
-
-    Attributes:
-        made: Runs that have come to their end now.
-        skipped: Runs that had before.
-        failed: Why runs have failed, by name.
-        elsewhere: Runs that another process is working on.
-    """
+    """Outcome of a study's runs."""
 
     made: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)

@@ -30,14 +30,7 @@ MORE_SEEDS = "more seeds than the study's file has"
 
 @dataclass(frozen=True)
 class Choice:
-    """One value of an axis, or one row.
-
-    Attributes:
-        labels: Its labels, by column of the tables.
-        values: The configuration keys that it sets.
-        name: Its part of the runs' names.
-        published: Whether the published table has it.
-    """
+    """One value of an axis, or one row."""
 
     labels: Mapping[str, str]
     values: Mapping[str, Value]

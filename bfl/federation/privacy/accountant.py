@@ -107,9 +107,6 @@ MULTIPLIERS = (1e-3, 1e6)
 def check_accountant(multiplier_key: str) -> None:
     """Raise unless the accountant is installed.
 
-    Args:
-        multiplier_key: The key whose noise it is to compute.
-
     Raises:
         ConfigurationError: Saying how to install it.
     """

@@ -21,10 +21,6 @@ def difference(received: Posterior, learned: Posterior) -> Array:
 
     Means (D,), points (P,) and logarithms of standard deviations (D,), in this order. In log σ any
     number is a difference, so that noise makes no variance negative.
-
-    Args:
-        received: What it is the difference from.
-        learned: The other one.
     """
     return _coordinates(learned) - _coordinates(received)
 

@@ -75,12 +75,7 @@ class ValueRange:
                 )
 
     def holding(self, posterior: Posterior, previous: Posterior) -> Posterior:
-        """Return a posterior with each value outside at the nearest edge, in the same types.
-
-        Args:
-            posterior: The posterior.
-            previous: The previous global posterior.
-        """
+        """Return a posterior with each value outside at the nearest edge, in the same types."""
         around, reach = previous.mean.astype(np.float64), self.reach * INSIDE
         return Posterior(
             _held(posterior.mean, around - reach, around + reach),
@@ -90,9 +85,6 @@ class ValueRange:
 
     def corners(self, previous: Posterior) -> tuple[Posterior, list[Posterior]]:
         """Return what is at the edges of the range, few numbers in place of all parameters.
-
-        Args:
-            previous: The previous global posterior.
 
         Returns:
             The extremes of the previous posterior, in all combinations (4,), and the posteriors at
@@ -131,12 +123,6 @@ def agreed_exponents(
     """Return the exponents of a rule's statistics and, last, of the point parameters.
 
     They are the finest with which no sum over clients within the range leaves the ring.
-
-    Args:
-        rule: The pooling rule.
-        allowed: The range of the clients' posteriors.
-        previous: The previous global posterior.
-        weights: The weights of all clients that are asked.
     """
     around, corners = allowed.corners(previous)
     totals = np.zeros(rule.statistics)

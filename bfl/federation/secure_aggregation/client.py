@@ -111,13 +111,7 @@ class ClientSecrets(Fields):
 def advertise(
     asked: Invitation, identity: Identity, secret: Callable[[], bytes] = new_secret
 ) -> tuple[ClientSecrets, PublicKeys]:
-    """Make fresh keys, whatever there was before.
-
-    Args:
-        asked: The server's message.
-        identity: Who the client is.
-        secret: Gives fresh secrets.
-    """
+    """Make fresh keys, whatever there was before."""
     state = ClientSecrets(
         stage=ADVERTISED,
         label=asked.label,

@@ -314,10 +314,6 @@ class SecureSum:
     def _raise_refused(self, why: str, there: Collection[int]) -> None:
         """Raise if so many neighbours cannot go on with a client that nobody could without them.
 
-        Args:
-            why: What they say, with a place for their names.
-            there: Who has done its own part.
-
         Raises:
             UnusableClientsError: Naming these clients.
         """

@@ -91,9 +91,6 @@ class Distiller:
         batch_size: B.
         augmentation: What is done to its images.
         optimizer: What a step does with the gradient.
-
-    Attributes:
-        traces: How often the steps have been traced.
     """
 
     def __init__(

@@ -66,9 +66,6 @@ class FoldedModel:
     nowhere else and the inputs of the other come from nowhere else; with dropout between the two
     both stay as they are. All other layers are those of the model itself, and so are their weights.
 
-    Args:
-        model: The Keras model, in Keras' functional form.
-
     Attributes:
         model: What predicts; the given model if nothing can be folded.
     """

@@ -82,11 +82,7 @@ class Division:
 
 
 class SharedParameters(TwoSidedPart):
-    """Says which parameters of a network travel between its client and the server.
-
-    Attributes:
-        partial: Whether some do not.
-    """
+    """Says which parameters of a network travel between its client and the server."""
 
     partial: ClassVar[bool] = False
 

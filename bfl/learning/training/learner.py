@@ -24,10 +24,6 @@ from bfl.posteriors import Posterior
 class OptimizedVariables:
     """A network's trainable variables, their slots, and the number of steps these have seen.
 
-    Args:
-        network: The network.
-        optimizer: What a step does with the gradient.
-
     Attributes:
         variables: The network's trainable variables.
         trained: The same with their slots.
@@ -73,13 +69,7 @@ class OptimizedVariables:
                 slot.assign(tf.zeros_like(slot))
 
     def step(self, gradients: Sequence[Any], number: Any, rate: Any) -> None:
-        """Change the variables and their slots by one step, inside the graph.
-
-        Args:
-            gradients: One for each variable.
-            number: How many steps of the task there were before.
-            rate: The learning rate.
-        """
+        """Change the variables and their slots by one step, inside the graph."""
         self.optimizer.step(self.trained, gradients, self.steps_before + number, rate)
 
     def split(self, joined: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
@@ -89,11 +79,7 @@ class OptimizedVariables:
         return [part.reshape(v.shape) for part, v in zip(parts, self.variables, strict=True)]
 
     def state(self, steps: int) -> dict[str, npt.NDArray[Any]]:
-        """Return the slots by their names, each as one vector, and the number of steps.
-
-        Args:
-            steps: How many steps the task has made.
-        """
+        """Return the slots by their names, each as one vector, and the number of steps."""
         joined = {
             name: np.concatenate([trained.slots[index].numpy().ravel() for trained in self.trained])
             for index, name in enumerate(self.optimizer.slots)
@@ -266,11 +252,6 @@ class Learner:
 
         Measured are (4,): the batch's summed NLL, the sum of the terms' values over its examples,
         the divergence, and the sum of what the terms' values have besides the examples.
-
-        Args:
-            passed: The pass over the batch's images.
-            batch: The batch.
-            soft_labels: What the logits are compared with besides the labels.
         """
         with passed.tape:
             step = Step(self.network, passed.logits, batch.labels, batch.weights, soft_labels)
@@ -287,15 +268,7 @@ class Learner:
         rate: Any,
         soft_labels: SoftLabels | None = None,
     ) -> Any:
-        """Make a step from a pass over a batch; return what was measured, see ``gradients``.
-
-        Args:
-            passed: The pass over the batch's images.
-            batch: The batch.
-            number: How many steps of the task there were before.
-            rate: The learning rate.
-            soft_labels: What the logits are compared with besides the labels.
-        """
+        """Make a step from a pass over a batch; return what was measured, see ``gradients``."""
         gradients, measured = self.gradients(passed, batch, soft_labels)
         self.step(gradients, number, rate)
         return measured

@@ -30,9 +30,6 @@ class PrivateSteps:
         privacy: How batches are drawn, gradients bounded, and their sum noised.
         augmentation: What is done to training images, each by itself and once a step.
         rate_of: Gives a step's learning rate by its number and the task's rate, inside the graph.
-
-    Attributes:
-        traces: How often the step has been traced.
     """
 
     def __init__(

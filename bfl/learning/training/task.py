@@ -150,13 +150,7 @@ class LocalResult:
     personal: Arrays = field(default_factory=dict)
 
     def trained(self, task: LocalTask, sent: Posterior, broadcast: Arrays) -> Trained:
-        """Return what the parts of a method use after training.
-
-        Args:
-            task: What was to be done.
-            sent: The posterior that goes back to the server.
-            broadcast: What the server has sent besides the posterior.
-        """
+        """Return what the parts of a method use after training."""
         return Trained(
             received=task.received,
             sent=sent,
