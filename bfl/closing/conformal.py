@@ -118,7 +118,7 @@ class Conformal(Closing):
         }
 
     def _noised_threshold(self, counts: Array, noise: float) -> float:
-        """Return the edge above which too few scores lie, whatever noise of two deviations hides."""
+        """Return the edge above which too few scores lie, whatever a noise of two deviations is."""
         behind = np.arange(len(counts))[::-1]
         above = counts[::-1].cumsum()[::-1] - counts + 2.0 * noise * np.sqrt(behind)
         least = counts.sum() - 2.0 * noise * math.sqrt(len(counts))
