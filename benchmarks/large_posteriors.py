@@ -26,7 +26,7 @@ from measuring import Report, Row, Timing, options, publish
 from memory import PeaksOf
 
 from bfl.deployment import setup
-from bfl.deployment.folder import FederationFolder
+from bfl.deployment.private_files import FederationFolder
 from bfl.deployment.processes import command, flower_environment
 from bfl.deployment.settings import ServerSettings
 

@@ -76,7 +76,6 @@ from clients.examples import (
     labels_and_classes,
     own_examples,
 )
-from clients.guard import deadline, reason_for_server, refuse, reports_errors
 from clients.local_round import ClientOption, LocalRound
 from clients.masked import advertised, confirmed, shared, unmasked
 from clients.node import Node
@@ -85,7 +84,11 @@ from clients.personal import personal_model_problem
 from clients.process import (
     TrainingData,
     cached_configuration,
+    deadline,
     own_data,
+    reason_for_server,
+    refuse,
+    reports_errors,
     shared_data,
     start_tensorflow,
 )

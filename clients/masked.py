@@ -27,9 +27,8 @@ from bfl.federation.secure_aggregation.client import (
     share,
     unmask,
 )
-from bfl.federation.secure_aggregation.fixed_point import Ring, encoded
 from bfl.federation.secure_aggregation.keys import Unsigned
-from bfl.federation.secure_aggregation.masking import encoded_statistics
+from bfl.federation.secure_aggregation.masking import Ring, encoded, encoded_statistics
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
     Fields,

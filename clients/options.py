@@ -11,7 +11,7 @@ from bfl.configuration import Configuration
 from bfl.configuration.privacy import says_nothing_measured
 from bfl.federation.exchanges import unpacked
 from bfl.federation.outgoing import sent as sent_update
-from bfl.federation.privacy.normals import SystemNormals
+from bfl.federation.privacy.noise import SystemNormals
 from bfl.federation.wire import ARRAYS, vectors_to_arrays
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS

@@ -27,13 +27,12 @@ from bfl.closing.chain import (
 from bfl.closing.closed import begun
 from bfl.code import code_digest
 from bfl.errors import ConfigurationError, RunError
-from bfl.federation.secure_aggregation.fixed_point import decoded, exponent_for
+from bfl.federation.secure_aggregation.masking import decoded, exponent_for
 from bfl.federation.state import Snapshots
 from bfl.federation.wire import CLOSE
 from bfl.posteriors import Manifest, Posterior
 from strategies.flower_clients import FlowerClients
-from strategies.masked.clients import add_up
-from strategies.masked.sums import WantedSum
+from strategies.masked.clients import WantedSum, add_up
 from strategies.method import Method
 from strategies.round import TrainingRequest, training_request
 from strategies.server_state import ServerState

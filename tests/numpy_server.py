@@ -10,8 +10,8 @@ from bfl.aggregation.client_models import joined
 from bfl.aggregation.ensemble import Member
 from bfl.aggregation.server import DistillationTask, Distilled
 from bfl.data.datasets.server_data import ServerData
+from bfl.evaluation.evaluated_ensemble import MemberPredictions
 from bfl.evaluation.prediction import Predictions
-from bfl.evaluation.prediction.members import MemberPredictions
 from bfl.evaluation.prediction.statistics import log_softmax
 from bfl.posteriors import Posterior
 

@@ -12,7 +12,7 @@ FOLDERS = ("bfl", "strategies", "clients")
 OTHERS = {
     "strategies/messaging.py: message.metadata.ttl",
     "strategies/posterior_pooling.py: result.arrays",
-    "clients/guard.py: timer.daemon",
+    "clients/process.py: timer.daemon",
 }
 """Attributes of Flower's and of Python's own objects that whoever uses them is to assign."""
 

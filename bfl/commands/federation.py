@@ -143,7 +143,7 @@ def add_client(given: argparse.Namespace) -> None:
     """Let one client more in."""
     from bfl.deployment import setup
     from bfl.deployment.client_list import ClientList
-    from bfl.deployment.folder import CLIENTS, FederationFolder
+    from bfl.deployment.private_files import CLIENTS, FederationFolder
 
     folder = FederationFolder(given.folder)
     before = _partitions(folder.server / CLIENTS)
@@ -175,7 +175,7 @@ def _partitions(path: Path) -> int | None:
 def revoke_client(given: argparse.Namespace) -> None:
     """Take a client off the list."""
     from bfl.deployment import setup
-    from bfl.deployment.folder import CLIENTS, FederationFolder
+    from bfl.deployment.private_files import CLIENTS, FederationFolder
 
     client = setup.revoke_client(given.folder, given.name)
     listed = FederationFolder(given.folder).server / CLIENTS
@@ -189,7 +189,7 @@ def revoke_client(given: argparse.Namespace) -> None:
 def renew_certificate(given: argparse.Namespace) -> None:
     """Make the server's certificate anew."""
     from bfl.deployment import setup
-    from bfl.deployment.folder import CA, SERVER_CERTIFICATE, FederationFolder
+    from bfl.deployment.private_files import CA, SERVER_CERTIFICATE, FederationFolder
     from bfl.deployment.settings import checked_hosts
 
     hosts = checked_hosts(given.host) if given.host else ()
@@ -203,7 +203,7 @@ def renew_certificate(given: argparse.Namespace) -> None:
 def check_folder(given: argparse.Namespace) -> None:
     """Check the folder of the server or of a client, as its start does."""
     from bfl.deployment.client import check_client
-    from bfl.deployment.folder import IDENTITY
+    from bfl.deployment.private_files import IDENTITY
     from bfl.deployment.server import check_server
 
     if (given.folder / IDENTITY).is_file():

@@ -17,16 +17,16 @@ import tomli_w
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
-from bfl.deployment import folder as names
+from bfl.deployment import private_files as names
 from bfl.deployment.authority import (
     AUTHORITY_DAYS,
     Authority,
     certificate_pem,
+    check_dates,
     load_certificate,
     new_key,
     private_pem,
 )
-from bfl.deployment.certificates import check_dates
 from bfl.deployment.private_files import check_private, private_folder, write_private
 from bfl.deployment.processes import Processes, flower_environment
 from bfl.deployment.settings import Identity, NodeSettings, NodeTable

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.aggregation.ensemble import LEFT_OUT
+from bfl.errors import NotFiniteError
 from bfl.evaluation.metrics import evaluate, metrics
-from bfl.evaluation.metrics.expected_calibration_error import ExpectedCalibrationError
+from bfl.evaluation.metrics.calibration_error import ExpectedCalibrationError
 from bfl.evaluation.prediction import Predictions
-from bfl.evaluation.prediction.members import MemberPredictions
+from bfl.evaluation.prediction.statistics import PredictionStatistics
 from bfl.evaluation.uncertainty import mean_uncertainties
 
 ENSEMBLE = "ensemble-"
@@ -175,3 +176,42 @@ def evaluate_ensemble(
         if together.add(name, logits):
             evaluated[name] = EvaluatedMember.of(logits, labels)
     return EvaluatedEnsemble(together.result(), labels, evaluated, tuple(together.left_out))
+
+
+class MemberPredictions:
+    """The mean predictions of an ensemble's members; one whose logits are not finite is left out.
+
+    One client may send values so large, and finite, that its model's logits overflow: that must not
+    cost the others' predictions.
+    """
+
+    def __init__(self) -> None:
+        self.left_out: list[str] = []
+        self._statistics = PredictionStatistics()
+        self._bad = self._of = 0
+
+    def add(self, name: str, logits: npt.ArrayLike) -> bool:
+        """Take in a member's logits (N, C); return whether they are finite and it takes part.
+
+        Raises:
+            ValueError: They have another shape than those of the member before.
+        """
+        try:
+            self._statistics.add_logits(logits)
+        except NotFiniteError as error:
+            self.left_out.append(name)
+            self._bad += error.bad
+            self._of += error.of
+            return False
+        return True
+
+    def result(self) -> Predictions:
+        """Return the mean predictions of the members that take part.
+
+        Raises:
+            NotFiniteError: There have been members, and all are left out.
+            ValueError: There has been none.
+        """
+        if self.left_out and not self._statistics.samples:
+            raise NotFiniteError(self._bad, self._of)
+        return self._statistics.result()

@@ -53,11 +53,11 @@ from strategies.application.run_context import (
     count_sums,
     make_strategy,
     posterior_to_close,
+    start_tensorflow,
 )
-from strategies.application.server_threads import start_tensorflow
 from strategies.course import RunSupport
 from strategies.federation import Federation, discover
-from strategies.masked.sums import hidden_metrics
+from strategies.masked.clients import hidden_metrics
 from strategies.method import Method
 from strategies.privacy import pool_noise
 from strategies.server_state import ServerState

@@ -13,8 +13,7 @@ from bfl.errors import ConfigurationError
 from bfl.federation.secure_aggregation.accuracy import check_accuracy
 from bfl.federation.secure_aggregation.messages import SecureSums
 from bfl.federation.secure_aggregation.on_the_wire import is_share
-from strategies.masked.clients import add_up
-from strategies.masked.sums import pool_sums, wanted_sum
+from strategies.masked.clients import add_up, pool_sums, wanted_sum
 from strategies.options import Planned, ServerOption
 from strategies.pool_updates import PooledClient, RoundStatistics, assigned, foreseen_weights
 

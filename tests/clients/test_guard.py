@@ -19,7 +19,7 @@ from bfl.errors import (
     public,
 )
 from bfl.federation.wire import RUN_CANNOT_GO_ON
-from clients.guard import deadline, reports_errors
+from clients.process import deadline, reports_errors
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -10,7 +10,7 @@ from flower_processes import ROOT, Flower, final_digest, run_config
 
 from bfl.configuration.pairs import parse_pairs
 from bfl.deployment import setup
-from bfl.deployment.folder import FederationFolder
+from bfl.deployment.private_files import FederationFolder
 from bfl.deployment.settings import ServerSettings
 from bfl.engine.flower import FlowerApp, run_serially
 

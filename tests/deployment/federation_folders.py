@@ -9,7 +9,7 @@ from flwr.supercore.protobuf.client import ProtobufRequestContext
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from bfl.deployment.client_list import ClientList
-from bfl.deployment.folder import FederationFolder
+from bfl.deployment.private_files import FederationFolder
 
 HOSTS = ("fed.example.org", "192.0.2.7")
 NOW = datetime.now(UTC)

@@ -22,7 +22,7 @@ from bfl import randomness
 from bfl.configuration import resolve
 from bfl.configuration.pairs import parse_pairs
 from bfl.data.datasets import load_dataset
-from bfl.deployment.folder import FederationFolder
+from bfl.deployment.private_files import FederationFolder
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
 from strategies.application.division import clients_positions

@@ -17,7 +17,7 @@ from federation_folders import HOSTS, NOW
 
 from bfl.deployment import client, setup
 from bfl.deployment.client import check_connection, run_client, wait_for_server
-from bfl.deployment.folder import FederationFolder
+from bfl.deployment.private_files import FederationFolder
 from bfl.deployment.settings import Identity, ServerSettings
 from bfl.errors import DataError
 

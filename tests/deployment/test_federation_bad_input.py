@@ -15,7 +15,7 @@ from bfl.commands.main import main
 from bfl.deployment import setup
 from bfl.deployment.authority import SERVER_DAYS
 from bfl.deployment.client import check_client, check_clock, check_connection, node_config
-from bfl.deployment.folder import FederationFolder
+from bfl.deployment.private_files import FederationFolder
 from bfl.deployment.server import check_server
 from bfl.deployment.settings import NODE_FILE, Identity, NodeSettings, ServerSettings
 from bfl.errors import BflError, ConfigurationError, DataError

@@ -17,13 +17,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from federation_folders import HOSTS, NOW, listed
 
 from bfl.commands.main import main
-from bfl.deployment import folder as names
+from bfl.deployment import private_files as names
 from bfl.deployment import setup
 from bfl.deployment.authority import AUTHORITY_DAYS, SERVER_DAYS, load_certificate
 from bfl.deployment.client import check_client, run_client
 from bfl.deployment.client_list import ClientList
-from bfl.deployment.folder import FederationFolder
-from bfl.deployment.private_files import private_folder
+from bfl.deployment.private_files import FederationFolder, private_folder
 from bfl.deployment.server import check_server, serve_federation
 from bfl.deployment.settings import Identity, ServerSettings
 from bfl.errors import ConfigurationError, DataError

@@ -19,10 +19,9 @@ from flwr.supernode import fleet_http_client
 
 from bfl.deployment import proxy
 from bfl.deployment.authority import new_key
-from bfl.deployment.callers import KnownCallers
 from bfl.deployment.client_list import Client, ClientList
 from bfl.deployment.node_keys import openssh_public
-from bfl.deployment.proxy import proxy_app
+from bfl.deployment.proxy import KnownCallers, proxy_app
 
 LIMIT = proxy.CALL_BYTES
 CALL = b"/v1/fleet/pull-messages"

@@ -9,7 +9,7 @@ from bfl.deployment.authority import new_key
 from bfl.deployment.bound_nodes import read_bound_nodes
 from bfl.deployment.client_list import Client, ClientList
 from bfl.deployment.node_keys import openssh_public
-from bfl.deployment.registration import Registration
+from bfl.deployment.server import Registration
 from bfl.errors import RunError
 
 KEYS = [openssh_public(new_key().public_key()) for _ in range(2)]

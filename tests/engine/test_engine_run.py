@@ -13,8 +13,8 @@ from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink.federation import NoOpFederationManager
 
 from bfl.engine.flower import simulation
-from bfl.engine.flower.actors import _PoolOfRun
 from bfl.engine.flower.grid import grid_of, poll_interval
+from bfl.engine.flower.simulation import _PoolOfRun
 from bfl.engine.run import EngineRun, run_of, runs_in_progress
 from bfl.errors import RunError
 

@@ -13,7 +13,7 @@ from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoints
 from bfl.experiments.studies import read_study
-from bfl.learning.distillation.distiller import Distiller
+from bfl.learning.distillation import Distiller
 from bfl.learning.training.task import LocalTask
 from bfl.learning.training.trainer import LocalTrainer
 from strategies.application.preflight import check_before_start

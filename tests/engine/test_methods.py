@@ -16,7 +16,7 @@ from bfl.federation.state import Snapshots
 from bfl.learning.priors import priors
 from bfl.learning.training.task import LocalTask
 from bfl.learning.training.trainer import LocalTrainer
-from bfl.posteriors.natural import NaturalParameters
+from bfl.posteriors.posterior import NaturalParameters
 from strategies.server_state import ServerState
 
 CLIENTS, ROUNDS = 3, 3

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from flwr.supernode import start_client_internal
 
-from bfl.engine.flower import pauses, warm
-from bfl.engine.flower.pauses import Pauses
+from bfl.engine.flower import warm, warm_node
+from bfl.engine.flower.warm_node import Pauses
 
 # Flower's SuperNode looks for a message, and then for the reply to it.
 STAND_IN = """
@@ -68,4 +68,4 @@ def test_the_node_and_the_worker_have_the_short_ones(tmp_path: Path) -> None:
         cwd=tmp_path,
         check=True,
     )
-    assert done.stdout == f"Pauses {pauses.PULL_BACKOFF} ['--superlink', 'here']\n"
+    assert done.stdout == f"Pauses {warm_node.PULL_BACKOFF} ['--superlink', 'here']\n"

@@ -13,7 +13,7 @@ from flwr.superlink import cli
 from sqlalchemy import text
 
 from bfl.engine.flower import superlink
-from bfl.engine.flower.object_store import ObjectStore
+from bfl.engine.flower.superlink import ObjectStore
 
 
 def busy_timeout(folder: Path) -> int:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bfl.errors import PosteriorError
-from bfl.posteriors.natural import NaturalParameters, greatest_step
+from bfl.posteriors.posterior import NaturalParameters, greatest_step
 
 FINITE = st.floats(-10, 10)
 POSITIVE = st.floats(1e-3, 1e3)

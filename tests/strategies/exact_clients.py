@@ -17,7 +17,7 @@ from bfl.federation.state import Snapshots
 from bfl.federation.wire import TrainTask
 from bfl.learning.priors import QuadraticPrior, priors
 from bfl.posteriors import Posterior
-from bfl.posteriors.natural import NaturalParameters
+from bfl.posteriors.posterior import NaturalParameters
 from clients.state import PartStates
 from strategies import PosteriorPooling
 from strategies.course import Round

@@ -19,7 +19,6 @@ from bfl.federation.secure_aggregation.on_the_wire import (
 )
 from bfl.federation.wire import ARRAYS, CONFIG, TrainTask, posterior_from_arrays, reply_content
 from bfl.posteriors import Posterior
-from clients.guard import reports_errors
 from clients.masked import (
     StaysInRange,
     advertised,
@@ -30,6 +29,7 @@ from clients.masked import (
     unmasked,
 )
 from clients.node import Node
+from clients.process import reports_errors
 
 SIZES = (10, 20, 30, 15, 25, 40)
 START = Posterior(

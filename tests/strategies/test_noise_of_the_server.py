@@ -12,7 +12,7 @@ from bfl.aggregation.pooling import CLIPPED
 from bfl.configuration import resolve
 from bfl.federation.outgoing import sent
 from bfl.federation.parts import Counts
-from bfl.federation.privacy.difference import difference
+from bfl.federation.privacy.noise import difference
 from bfl.posteriors import Posterior
 from strategies.method import Method
 from strategies.privacy import PoolNoise, pool_noise

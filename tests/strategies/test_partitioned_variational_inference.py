@@ -24,7 +24,7 @@ from bfl.federation.sampling import Sampling
 from bfl.federation.wire import TrainTask
 from bfl.learning.priors import QuadraticPrior
 from bfl.posteriors import Posterior
-from bfl.posteriors.natural import NaturalParameters
+from bfl.posteriors.posterior import NaturalParameters
 from clients.state import PartStates, StateInFolder
 from strategies.course import Round
 

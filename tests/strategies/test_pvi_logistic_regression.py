@@ -21,7 +21,7 @@ from scipy.special import expit
 from bfl.federation.sampling import Sampling
 from bfl.learning.priors import QuadraticPrior
 from bfl.posteriors import Posterior
-from bfl.posteriors.natural import NaturalParameters
+from bfl.posteriors.posterior import NaturalParameters
 
 D, COUNTS = 3, (6, 15, 30, 60)
 NETWORK = Posterior(np.full(D, 0.5), np.full(D, 0.01), np.zeros(0))

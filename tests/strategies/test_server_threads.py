@@ -12,8 +12,8 @@ from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import ConfigurationError
 from bfl.experiments.studies.planning import PlannedRun
 from bfl.experiments.studies.study import Cell, Run
-from strategies.application import server_threads
-from strategies.application.server_threads import start_tensorflow
+from strategies.application import run_context
+from strategies.application.run_context import start_tensorflow
 
 DECIDES: dict[str, dict[str, Any]] = {
     "distillation": {"strategy": "fedbe"},
@@ -37,7 +37,7 @@ class Process:
         self.operations: int | None = None
         monkeypatch.setattr(bfl.keras, "configure", self.configure)
         monkeypatch.setattr(bfl.keras, "configured_threads", lambda: self.threads)
-        monkeypatch.setattr(server_threads, "cpus_of_this_process", lambda: 3)
+        monkeypatch.setattr(run_context, "cpus_of_this_process", lambda: 3)
 
     def configure(self, threads: int, operations: int = 1) -> None:
         self.threads = self.threads or threads
@@ -81,7 +81,7 @@ def test_after_a_run_with_all_cpus_only_the_messages_ways_out_are_taken(
     monkeypatch.undo()
     process = Process(monkeypatch)
     monkeypatch.setenv("BFL_CPUS", "1")
-    monkeypatch.setattr(server_threads, "cpus_of_this_process", cpus_of_this_process)
+    monkeypatch.setattr(run_context, "cpus_of_this_process", cpus_of_this_process)
     start_tensorflow(averaging, None)
     start_tensorflow(resolve(distils), None)
     assert process.threads == 1
@@ -120,9 +120,9 @@ def test_the_runs_of_a_study_share_the_threads_of_those_that_distil(
     """FedAvg's come first, and would take all CPUs of the machine."""
     monkeypatch.setenv("BFL_CPUS", "3")
     _share_threads([planned(strategy="fedavg")])
-    assert server_threads.cpus_of_this_process() == 3
+    assert run_context.cpus_of_this_process() == 3
     two = {"server-threads": 2}
     _share_threads([planned(strategy="fedavg"), planned(strategy="fedbe", **two)])
-    assert server_threads.cpus_of_this_process() == 2
+    assert run_context.cpus_of_this_process() == 2
     with pytest.raises(ConfigurationError, match="1 and 2 in runs of one study"):
         _share_threads([planned(strategy="fedbe"), planned(strategy="fedbe", **two)])

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from bfl.aggregation.pooling.base import Array, Block, Decoded, PoolingRule, Totals, pooling_rules
-from bfl.posteriors.natural import greatest_step
+from bfl.posteriors.posterior import greatest_step
 
 
 @pooling_rules.register("factor-changes")

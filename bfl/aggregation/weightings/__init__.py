@@ -1,8 +1,7 @@
 """Weightings: how much each client counts in the pooling.
 
 - ``base``: what a weighting is, and the registry ``weightings``.
-- ``concentration``: how many clients some weights amount to.
-- every other module: one weighting.
+- every other module: weightings.
 """
 
 from bfl.aggregation.weightings.base import Weighting, describe_weights, weightings

@@ -2,12 +2,11 @@
 
 - ``base``: what a partition is, and the registry.
 - ``iid``, ``shards``, ``dirichlet``, ``step``: the partitions.
-- ``own_test_split``: the test data split over the clients as their training data are.
-- ``manifest``: the table of clients and classes that a run keeps.
+- ``own_test_split``: the test data split over the clients as their training data are, and the table
+  of clients and classes that a run keeps.
 """
 
 from bfl.data.partitions.base import Partition, partitions
-from bfl.data.partitions.manifest import describe
-from bfl.data.partitions.own_test_split import own_test_split
+from bfl.data.partitions.own_test_split import describe, own_test_split
 
 __all__ = ["Partition", "describe", "own_test_split", "partitions"]

@@ -7,9 +7,7 @@ modules (``flwr.app``, ``flwr.serverapp``, ``flwr.clientapp``) is taken in this 
 part is named in ``tests/engine/test_private_parts.py``, where the next release fails first.
 
 - ``app``: an app as its pyproject.toml describes it, and this project's own.
-- ``ray_engine``: Flower's Ray engine, started once for any number of runs.
-- ``simulation``: one run of Flower's simulation, with what is exchanged in it.
-- ``actors``: a pool of Ray actors that outlives a run.
+- ``simulation``: Flower's Ray engine, started once for any number of runs.
 - ``replies``: a deployment's replies, each of which comes by itself, or is refused with a reason.
 - ``superlink``: Flower's SuperLink, which waits for its database.
 - ``grid``: Flower's grid in memory, for a run that can be ended; identities of runs and messages,
@@ -26,9 +24,9 @@ from bfl.engine.flower.grid import (
     new_run,
     poll_interval,
 )
-from bfl.engine.flower.ray_engine import RayEngine
 from bfl.engine.flower.replies import Replies, UnusableReplyError
 from bfl.engine.flower.serially import run_serially
+from bfl.engine.flower.simulation import RayEngine
 
 __all__ = [
     "CLIENT_RAISED",

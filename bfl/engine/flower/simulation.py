@@ -1,15 +1,21 @@
-"""One run of Flower's simulation, with what is exchanged in it; nothing of it stays."""
+"""Flower's Ray engine: a pool of actors that is started once for any number of runs, one at a time.
+
+Flower itself starts one per run, and waits for what will not come. Nothing of a run stays.
+"""
 
 from __future__ import annotations
 
+import importlib
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
-from bfl.engine.flower.actors import kept, without_tensorflow
-from bfl.engine.flower.app import FlowerApp
+from bfl.engine import ray_cluster
+from bfl.engine.flower.app import FlowerApp, client_resources, prepare
 from bfl.engine.flower.grid import grid_of, handed_out_at_once, new_context, new_run
 from bfl.engine.run import EngineRun
 from bfl.errors import RunError
@@ -108,3 +114,238 @@ def _root(error: BaseException) -> BaseException:
     while error.__cause__ is not None:
         error = error.__cause__
     return error
+
+
+class RayEngine:
+    """Flower's Ray engine, started once for any number of runs.
+
+    Ray, the actors and what they have imported, built and traced stay from run to run. A context
+    manager: leaving it ends the actors and Ray.
+
+    Args:
+        app: The app that is run.
+        backend_config: Flower's: ``client_resources``, ``init_args``, ``actor``. With RAY_ADDRESS
+            in the environment, or ``address`` in ``init_args``, the engine joins that cluster and
+            leaves it running.
+        most_clients: The greatest number of clients of a run: there are no more actors than that.
+        verbose: Whether Flower and Ray log what they do.
+
+    Raises:
+        ConfigurationError: On entering: no actor fits on any node.
+        RunError: On entering: Ray cannot be started, or the cluster cannot be joined.
+    """
+
+    def __init__(
+        self,
+        app: FlowerApp,
+        backend_config: Mapping[str, Any],
+        *,
+        most_clients: int,
+        verbose: bool = False,
+    ) -> None:
+        self.app = app
+        self.verbose = verbose
+        self._most_clients = most_clients
+        self._config = _ray_config(backend_config, verbose)
+        self._pool: Any = None
+        self._actors: list[Any] = []
+        self._run: EngineRun | None = None
+        self._death = ""
+
+    def __enter__(self) -> RayEngine:
+        prepare(self.app, self.verbose)
+        try:
+            ray_cluster.connect(self._config["init_args"], self._died)
+            resources = self._config["client_resources"]
+            ray_cluster.check_fit(resources)
+            self._pool = start_actors(self.app, resources, self._most_clients)
+            self._actors = list(self._pool.pool)
+        except BaseException:
+            ray_cluster.disconnect()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        ray_cluster.end(self._actors)
+        ray_cluster.disconnect()
+
+    @property
+    def actors(self) -> int:
+        """The number of actors, each of which runs one client at a time."""
+        return int(self._pool.num_actors)
+
+    @property
+    def alive(self) -> bool:
+        """True if another run can be made."""
+        return not self._death
+
+    def run(
+        self,
+        overrides: Mapping[str, Any],
+        num_supernodes: int,
+        engine_run: EngineRun | None = None,
+    ) -> None:
+        """Run the app.
+
+        Args:
+            overrides: Values that differ from the app's defaults.
+            num_supernodes: The number of clients.
+            engine_run: The run, for who follows it; by default a new one.
+
+        Raises:
+            RunError: The engine failed.
+            Exception: What the ServerApp raised.
+        """
+        self._run = engine_run or EngineRun()
+        if self._death:
+            self._run.end(self._death)
+        try:
+            simulate(
+                self.app,
+                overrides,
+                num_supernodes,
+                self._pool,
+                self._config,
+                self._run,
+                verbose=self.verbose,
+            )
+        finally:
+            self._run = None
+
+    def _died(self, reason: str) -> None:
+        """Take note, in another thread, that no actor will reply any more."""
+        self._death = f"the simulation engine has died: {reason}"
+        if self._run:
+            self._run.end(self._death)
+            # At once: Ray may end this process before anything else can be said.
+            lines = [self._death, *filter(None, [self._run.advice])]
+            print("\n  ".join(lines), file=sys.stderr, flush=True)
+
+
+def _ray_config(given: Mapping[str, Any], verbose: bool) -> dict[str, Any]:
+    """Return Flower's backend configuration: what is given, and our defaults."""
+    resources = client_resources(given)
+    # Flower puts a dead actor back into its pool and never replaces it: have Ray restart it.
+    resources.setdefault("max_restarts", -1)
+    resources.setdefault("max_task_retries", 1)
+    init = {"log_to_driver": verbose, **given.get("init_args", {})}
+    return {**given, "client_resources": resources, "init_args": init}
+
+
+LOOKING = 0.2
+"""Seconds between looks whether a run has been ended, for who waits for an actor, at most."""
+
+SHORTEST_LOOK = 0.001
+"""Seconds between looks at least."""
+
+LOOKING_SHARE = 0.02
+"""The pause between two looks for a result, as a share of the time that it has been waited for."""
+
+
+def start_actors(app: FlowerApp, resources: Mapping[str, Any], most: int) -> Any:
+    """Return a pool of actors that import what clients need while the server starts.
+
+    Args:
+        app: The app whose clients they run.
+        resources: What an actor gets, as Ray's ``options`` take it.
+        most: The greatest number of actors.
+    """
+    with without_tensorflow():
+        from flwr.simulation.ray_transport.ray_actor import BasicActorPool, ClientAppActor
+
+    pool = BasicActorPool(
+        actor_type=ClientAppActor,
+        client_resources=dict(resources),
+        actor_kwargs={"on_actor_init_fn": partial(_warm_up, app.client.partition(":")[0])},
+    )
+    pool.add_actors_to_pool(min(pool.actors_capacity, most))
+    return pool
+
+
+def _warm_up(client_module: str) -> None:
+    """Import, in an actor that has just started, what its first client would wait for."""
+    # What cannot be imported is reported, with the client, by the task that needs it.
+    with suppress(Exception):
+        importlib.import_module("bfl.keras")
+        importlib.import_module(client_module)
+
+
+@contextmanager
+def kept(pool: Any, engine_run: EngineRun) -> Iterator[None]:
+    """Have Flower run its clients on a pool of actors that outlives the run."""
+    from flwr.server.superlink.fleet.vce.backend import raybackend
+
+    class KeptRayBackend(raybackend.RayBackend):
+        """Flower's Ray backend on actors that are there already and stay."""
+
+        def build(self, app_fn: Any) -> None:
+            self.pool: Any = _PoolOfRun(pool, engine_run)
+            self.app_fn = app_fn
+
+        def terminate(self) -> None:
+            """Leave the actors to the engine."""
+
+    before = raybackend.RayBackend
+    raybackend.RayBackend = KeptRayBackend  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        raybackend.RayBackend = before  # type: ignore[misc]
+
+
+class _PoolOfRun:
+    """Pool of actors for Flower's backend: the kept one, as long as the run goes on.
+
+    Flower waits for an actor with ``ray.get``, which returns neither when the raylet has died nor
+    when Ray has been shut down.
+    """
+
+    def __init__(self, pool: Any, engine_run: EngineRun) -> None:
+        self._pool = pool
+        self._run = engine_run
+
+    @property
+    def num_actors(self) -> int:
+        return int(self._pool.num_actors)
+
+    def submit(self, actor_fn: Any, job: Any) -> Any:
+        self._run.raise_if_ended()
+        return self._pool.submit(actor_fn, job)
+
+    def fetch_result_and_return_actor_to_pool(self, future: Any) -> Any:
+        import ray
+
+        # Not inside Ray: who is there when the raylet dies is ended by it, at once and without a
+        # word. Outside there is time to hear of it.
+        began = time.monotonic()
+        while not ray.wait([future], num_returns=1, timeout=0)[0]:
+            waited = time.monotonic() - began
+            time.sleep(min(LOOKING, max(SHORTEST_LOOK, LOOKING_SHARE * waited)))
+            self._run.raise_if_ended()
+        try:
+            return self._pool.fetch_result_and_return_actor_to_pool(future)
+        except Exception:
+            # In a terminal the actors are interrupted together with this process: a client that
+            # fails by that has not failed, and this process may be told a moment later.
+            time.sleep(LOOKING)
+            self._run.raise_if_ended()
+            raise
+
+    def add_actor_back_to_pool(self, future: Any) -> None:
+        self._pool.add_actor_back_to_pool(future)
+
+
+@contextmanager
+def without_tensorflow() -> Iterator[None]:
+    """Keep Flower's simulation modules from importing TensorFlow, which takes seconds.
+
+    They do it wherever it is installed, for a setting of GPUs that Flower's Ray backend then drops.
+    """
+    if "tensorflow" in sys.modules:
+        yield
+        return
+    sys.modules["tensorflow"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules["tensorflow"]

@@ -1,6 +1,11 @@
 """Flower's SuperLink with a patient database, a store that is not lied to, and a Ray of its user's.
 
 It takes the same arguments.
+
+An object is named by the SHA-256 of its content, and announced, with its children's names, before
+that is uploaded. Flower believes who announces an object first: a client that announces one that
+others will send too, such as an empty vector, with a child of its own invention, has the messages
+of all others refused, and the server's among them.
 """
 
 from __future__ import annotations
@@ -9,6 +14,15 @@ import importlib
 import os
 import sys
 from typing import Any
+
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.supercore.inflatable.inflatable_object import (
+    get_object_children_ids_from_object_content,
+    iterate_object_tree,
+)
+from flwr.supercore.object_store.sql_object_store import SqlObjectStore
+from flwr.supercore.state.schema.objectstore_models import ObjectChild, StoredObject
+from sqlalchemy import delete, select, update
 
 from bfl.engine.ray_cluster import own_environment
 
@@ -34,7 +48,7 @@ def waits_longer() -> None:
 
 def believes_contents() -> None:
     """Have this process keep objects in a store of ours."""
-    from bfl.engine.flower.object_store import ObjectStore
+    from bfl.engine.flower.superlink import ObjectStore
 
     factory: Any = importlib.import_module("flwr.supercore.object_store.object_store_factory")
     factory.SqlObjectStore = ObjectStore
@@ -52,3 +66,41 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+class ObjectStore(SqlObjectStore):
+    """A store that believes an object's content about its children, and before that who is last."""
+
+    def preregister(self, run_id: int, object_tree: ObjectTree) -> list[str]:
+        """Announce objects; of one that was announced otherwise nothing is kept.
+
+        Raises:
+            ValueError: The tree is none, or belies the content of an object.
+        """
+        with self._mutation_session() as session:
+            for part in iterate_object_tree(object_tree):
+                told = {child.object_id for child in part.children}
+                children = select(ObjectChild.child_id).where(
+                    ObjectChild.parent_id == part.object_id
+                )
+                if set(session.scalars(children)) != told:
+                    content = self.get(part.object_id)  # empty before it is uploaded
+                    if content is not None and (not content or _children(content) == told):
+                        self._forget(part.object_id)
+            return super().preregister(run_id, object_tree)
+
+    def _forget(self, object_id: str) -> None:
+        """Forget an object, also as a child of others: no announced tree grows by what follows."""
+        with self._mutation_session() as session:
+            children = select(ObjectChild.child_id).where(ObjectChild.parent_id == object_id)
+            session.execute(
+                update(StoredObject)
+                .where(StoredObject.object_id.in_(children))
+                .values(ref_count=StoredObject.ref_count - 1)
+            )
+            # The database drops the rows of its parents and children with it.
+            session.execute(delete(StoredObject).where(StoredObject.object_id == object_id))
+
+
+def _children(content: bytes) -> set[str]:
+    return set(get_object_children_ids_from_object_content(content))

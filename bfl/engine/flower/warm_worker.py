@@ -25,7 +25,7 @@ from flwr.common.constant import APP_DIR
 from flwr.supercore.exit.exit_handler import trigger_exit_handlers
 from flwr.supercore.utils import get_flwr_home
 
-PAUSES = Path(__file__).with_name("pauses.py")
+PAUSES = Path(__file__).with_name("warm_node.py")
 
 
 class TaskIsOverError(Exception):

@@ -1,4 +1,4 @@
-"""Metrics of predictions: one per file, found by registration.
+"""Metrics of predictions, found by registration.
 
 Every metric is invariant to the order of the data to the last bit: sums over examples are
 correctly rounded (``math.fsum``).

@@ -14,10 +14,10 @@ from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.data.images import Images
-from bfl.evaluation.prediction.members import MemberPredictions
+from bfl.evaluation.evaluated_ensemble import MemberPredictions
 from bfl.evaluation.prediction.monte_carlo import Predictor
 from bfl.evaluation.prediction.predictions import Predictions
-from bfl.learning.distillation.distiller import Distiller, distiller_for, statistics_pass
+from bfl.learning.distillation import Distiller, distiller_for, statistics_pass
 from bfl.learning.networks.network import build_network
 from bfl.learning.optimizers import StochasticGradientDescent
 from bfl.posteriors import Posterior

@@ -1,7 +1,7 @@
 """Studies: many runs from one file, and the tables and figures made of them.
 
 - ``study``: a study, and the runs that it expands to; ``reading``: its TOML file.
-- ``columns``, ``published``: the numbers of its tables; ``scale``: reductions.
+- ``columns``: the numbers of its tables; ``scale``: reductions.
 - ``planning``: everything that can be refused before the first run; ``runner``.
 - ``folder``, ``run_result``, ``gathering``: a study's folder; results kept, gathered and merged.
 - ``table``, ``figures``: ours next to the published numbers.

@@ -18,8 +18,7 @@ from bfl.federation.privacy.accountant import (
     gaussian_epsilon,
     noise_multiplier_for,
 )
-from bfl.federation.privacy.difference import Array, difference, moved
-from bfl.federation.privacy.normals import Normals
+from bfl.federation.privacy.noise import Array, Normals, difference, moved
 from bfl.posteriors import Posterior
 from bfl.registry import Component, Registry
 

@@ -21,8 +21,7 @@ from bfl.aggregation.pooling import (
     pooled_statistics,
 )
 from bfl.errors import ConfigurationError, PosteriorError
-from bfl.federation.secure_aggregation.fixed_point import exponent_for, rounding
-from bfl.federation.secure_aggregation.masking import FEWEST_CLIENTS
+from bfl.federation.secure_aggregation.masking import FEWEST_CLIENTS, exponent_for, rounding
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import Vector
 

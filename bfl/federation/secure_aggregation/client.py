@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from bfl.errors import ProtocolError
-from bfl.federation.secure_aggregation.fixed_point import Ring
 from bfl.federation.secure_aggregation.keys import (
     MASKING,
     OWN_MASK,
@@ -30,7 +29,13 @@ from bfl.federation.secure_aggregation.keys import (
     sealed,
     signed_text,
 )
-from bfl.federation.secure_aggregation.masking import FEWEST_CLIENTS, Neighbourhood, mask, split
+from bfl.federation.secure_aggregation.masking import (
+    FEWEST_CLIENTS,
+    Neighbourhood,
+    Ring,
+    mask,
+    split,
+)
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
     Delivery,

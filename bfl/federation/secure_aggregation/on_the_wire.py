@@ -14,7 +14,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from bfl.aggregation.weightings import Weighting
 from bfl.errors import ProtocolError
 from bfl.federation.client_metrics import NUM_EXAMPLES
-from bfl.federation.secure_aggregation.fixed_point import Ring
+from bfl.federation.secure_aggregation.masking import Ring
 from bfl.federation.secure_aggregation.messages import Delivery, Fields
 from bfl.federation.wire import ARRAYS, CONFIG, EXTRAS, METRICS, VERSION, WIRE_FORMAT, check_version
 from bfl.texts import from_json

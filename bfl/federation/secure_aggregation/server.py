@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable
 import numpy as np
 
 from bfl.errors import ProtocolError, TooFewClientsError, UnusableClientsError
-from bfl.federation.secure_aggregation.fixed_point import Ring
 from bfl.federation.secure_aggregation.keys import (
     DIGEST,
     MASKING,
@@ -23,7 +22,13 @@ from bfl.federation.secure_aggregation.keys import (
     mask_between,
     new_secret,
 )
-from bfl.federation.secure_aggregation.masking import FEWEST_CLIENTS, Neighbourhood, combined, mask
+from bfl.federation.secure_aggregation.masking import (
+    FEWEST_CLIENTS,
+    Neighbourhood,
+    Ring,
+    combined,
+    mask,
+)
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
     Delivery,

@@ -1,8 +1,261 @@
 """Distillation on the server: a student trained on soft labels of the server's own images.
 
-- ``distiller``: the training itself, traced once for all rounds.
-- ``statistics``: batch normalisation's statistics of given images.
-
-What is to be learnt, and in which steps, is in ``bfl.aggregation.refinements``; who has the images
-and the network, in ``bfl.experiments.run.server``.
+Its steps are inside a graph that is traced once. Batch normalisation's moving statistics are then
+made anew from the images. What is to be learnt, and in which steps, is in
+``bfl.aggregation.refinements``; who has the images and the network, in
+``bfl.experiments.run.server``.
 """
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl import randomness
+from bfl.aggregation.server import DistillationTask, Distilled
+from bfl.data.images import Images
+from bfl.keras import keras, tf
+from bfl.learning.augmentations import Augmentation
+from bfl.learning.networks.keys import split
+from bfl.learning.networks.network import Network, normalized_images, of_images
+from bfl.learning.optimizers import Optimizer, TrainedVariable
+from bfl.learning.training.task import batches, batches_in_order
+from bfl.posteriors import Posterior
+from bfl.posteriors.posterior import VECTORS
+
+
+class StatisticsPass:
+    """Sets a network's moving statistics to the means, over batches, of the batches' own.
+
+    Source: Izmailov et al. (2018), section 3.2: an average of models has statistics of its own.
+
+    Args:
+        network: The network.
+        batch_size: Images in a batch; the last one counts by its size.
+    """
+
+    def __init__(self, network: Network, batch_size: int = 128) -> None:
+        self.network = network
+        self.batch_size = batch_size
+        self.traces = 0
+        self._layers = [
+            layer
+            for layer in network.model.layers
+            if isinstance(layer, keras.layers.BatchNormalization)
+        ]
+        key = tf.TensorSpec([2], tf.int32)
+        self._forward = of_images(self._visit, network, key, autograph=False)
+
+    def recompute(self, images: Images, seed: int, labels: tuple[int | str, ...]) -> None:
+        """Set the statistics to those of images (N, H, W, C); draws are keyed by the labels."""
+        if not self._layers:
+            return
+        variables = [
+            v for layer in self._layers for v in (layer.moving_mean, layer.moving_variance)
+        ]
+        # From 0, a step of the moving average leaves its share of the batch's own.
+        shares = [1.0 - layer.momentum for layer in self._layers for _ in range(2)]
+        sums = [np.zeros(v.shape) for v in variables]
+        for start in range(0, len(images), self.batch_size):
+            for variable in variables:
+                variable.assign(tf.zeros_like(variable))
+            batch = images[start : start + self.batch_size]
+            key = randomness.key(seed, "statistics", *labels, start)
+            self._forward(tf.constant(batch), tf.constant(key))
+            for total, variable, share in zip(sums, variables, shares, strict=True):
+                total += len(batch) / share * variable.numpy()
+        for total, variable in zip(sums, variables, strict=True):
+            variable.assign((total / len(images)).astype(np.float32))
+
+    def _visit(self, images: Any, key: Any) -> Any:
+        self.traces += 1
+        return self.network.logits(normalized_images(images), key, training=True)
+
+
+@lru_cache(maxsize=8)
+def statistics_pass(network: Network, batch_size: int = 128) -> StatisticsPass:
+    """Return the pass of a network, traced at most once per process."""
+    return StatisticsPass(network, batch_size)
+
+
+class Distiller:
+    """Trains a student on images with soft labels; built and traced once for all rounds.
+
+    What it makes small is −1/J Σ_j p̂_j · log p(y | x_j; w), the mean over the images. Means and
+    point values are trained; untransformed scales stay as they are.
+
+    Source: Chen and Chao (2021), FedBE, section 4.
+
+    Args:
+        network: The student's network.
+        batch_size: B.
+        augmentation: What is done to its images.
+        optimizer: What a step does with the gradient.
+    """
+
+    def __init__(
+        self, network: Network, batch_size: int, augmentation: Augmentation, optimizer: Optimizer
+    ) -> None:
+        self.network = network
+        self.batch_size = batch_size
+        self.augmentation = augmentation
+        self.optimizer = optimizer
+        self.traces = 0
+        scales = {id(variable) for variable in network.untransformed_scales}
+        self._variables = [v for v in network.trainable_variables if id(v) not in scales]
+        self._trained = [
+            TrainedVariable(v, tuple(tf.Variable(tf.zeros_like(v)) for _ in optimizer.slots))
+            for v in self._variables
+        ]
+        self._steps_before = tf.Variable(0, trainable=False)
+        self._one_step = tf.autograph.experimental.do_not_convert(self._step)
+        data = [
+            tf.TensorSpec([None, network.classes], tf.float32),
+            tf.TensorSpec([None, batch_size], tf.int32),
+            tf.TensorSpec([None, batch_size], tf.float32),
+            tf.TensorSpec([2], tf.int32),
+        ]
+        rates, scale = tf.TensorSpec([None], tf.float32), tf.TensorSpec([], tf.float32)
+        self._run = of_images(self._steps, network, *data, rates, scale)
+        self._measure = of_images(self._summed_loss, network, *data)
+
+    def distil(self, images: Images, task: DistillationTask) -> Distilled:
+        """Return the student that a task leads to.
+
+        Args:
+            images: The server's own images (N, H, W, C).
+            task: What to learn.
+        """
+        plan = task.plan
+        data = tf.constant(images), tf.constant(task.targets)
+        self._begin(task.start)
+        before = self.cross_entropy(images, task)
+        generator = randomness.generator(task.seed, "batches", *task.labels)
+        order = batches(len(images), self.batch_size, plan.epochs, generator)
+        keys = split(randomness.key(task.seed, "steps", *task.labels), len(plan.segments()))
+        total, collected = _Sum(), 0
+        for (part, collects), key in zip(plan.segments(), keys, strict=True):
+            self._run(
+                *data,
+                *(tf.constant(array[part]) for array in order),
+                key,
+                tf.constant(plan.rates[part]),
+                tf.constant(plan.loss_scale, tf.float32),
+            )
+            if collects:
+                total.add(self.network.posterior())
+                collected += 1
+        if collected:
+            self.network.load(total.mean(collected))
+            if plan.recompute_statistics:
+                passes = statistics_pass(self.network, self.batch_size)
+                passes.recompute(images, task.seed, task.labels)
+        student = self.network.posterior()
+        return Distilled(
+            # The variances' own bits: the network holds them as untransformed scales.
+            Posterior(student.mean, task.start.variance, student.point),
+            before=before,
+            after=self.cross_entropy(images, task),
+            collected=collected,
+        )
+
+    def cross_entropy(self, images: Images, task: DistillationTask) -> float:
+        """Return the network's cross-entropy to a task's targets, in nats per image.
+
+        Without augmentation, and as the network predicts.
+        """
+        key = randomness.key(task.seed, "measured", *task.labels)
+        return float(
+            self._measure(
+                tf.constant(images),
+                tf.constant(task.targets),
+                *(tf.constant(a) for a in batches_in_order(len(images), self.batch_size)),
+                tf.constant(key),
+            )
+        ) / len(images)
+
+    def _begin(self, start: Posterior) -> None:
+        self.network.load(start)
+        self._steps_before.assign(0)
+        for trained in self._trained:
+            for slot in trained.slots:
+                slot.assign(tf.zeros_like(slot))
+
+    def _steps(
+        self, images: Any, targets: Any, order: Any, weights: Any, key: Any, rates: Any, scale: Any
+    ) -> Any:
+        """Run steps inside the graph."""
+        self.traces += 1
+        steps = tf.shape(order)[0]
+        keys = split(key, steps)
+        for step in tf.range(steps):
+            self._one_step(
+                tf.gather(images, order[step]),
+                tf.gather(targets, order[step]),
+                weights[step],
+                keys[step],
+                rates[step],
+                scale,
+            )
+
+    def _step(
+        self, images: Any, targets: Any, weights: Any, key: Any, rate: Any, scale: Any
+    ) -> None:
+        gradients = self.gradients(images, targets, weights, key, scale)
+        self.optimizer.step(self._trained, gradients, self._steps_before, rate)
+        self._steps_before.assign_add(1)
+
+    def gradients(self, images: Any, targets: Any, weights: Any, key: Any, scale: Any) -> list[Any]:
+        """Return the gradient of a batch's mean cross-entropy, times ``scale``, by all variables.
+
+        Args:
+            images: (B, H, W, C).
+            targets: (B, classes) probabilities.
+            weights: (B,) 1 for the batch's images and 0 for those that only fill it up.
+            key: What keys augmentation and the network's draws (2,).
+            scale: What the loss is multiplied by ().
+        """
+        images_key, network_key = tf.unstack(split(key, 2))
+        batch = self.augmentation.augment(normalized_images(images), images_key)
+        with tf.GradientTape() as tape:
+            logits = self.network.logits(batch, network_key, training=True)
+            each = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+            loss = scale * tf.reduce_sum(each * weights) / tf.reduce_sum(weights)
+        found: list[Any] = tape.gradient(loss, self._variables)
+        return found
+
+    def _summed_loss(self, images: Any, targets: Any, order: Any, weights: Any, key: Any) -> Any:
+        keys = split(key, tf.shape(order)[0])
+        total = tf.zeros([])
+        for step in tf.range(tf.shape(order)[0]):
+            batch = normalized_images(tf.gather(images, order[step]))
+            logits = self.network.logits(batch, keys[step], training=False)
+            each = tf.nn.softmax_cross_entropy_with_logits(tf.gather(targets, order[step]), logits)
+            total += tf.reduce_sum(each * weights[step])
+        return total
+
+
+class _Sum:
+    """The sum of models, in float64."""
+
+    def __init__(self) -> None:
+        self._vectors: dict[str, npt.NDArray[np.float64]] = {}
+
+    def add(self, model: Posterior) -> None:
+        for name in VECTORS:
+            vector = getattr(model, name).astype(np.float64)
+            self._vectors[name] = self._vectors.get(name, 0.0) + vector
+
+    def mean(self, count: int) -> Posterior:
+        return Posterior(**{k: (v / count).astype(np.float32) for k, v in self._vectors.items()})
+
+
+@lru_cache(maxsize=8)
+def distiller_for(
+    network: Network, batch_size: int, augmentation: Augmentation, optimizer: Optimizer
+) -> Distiller:
+    """Return the distiller of a network, built and traced at most once per process."""
+    return Distiller(network, batch_size, augmentation, optimizer)

@@ -17,7 +17,7 @@ from bfl.federation.privacy.accountant import (
     sampled_gaussian_epsilon,
     sampled_noise_multiplier_for,
 )
-from bfl.federation.privacy.normals import Array, Draws
+from bfl.federation.privacy.noise import Array, Draws
 from bfl.registry import Component, Registry
 
 INSIDE = 1.0 - 2.0**-40

@@ -1,4 +1,4 @@
-"""Model architectures, one file each, built with the layers of any inference."""
+"""Model architectures, built with the layers of any inference."""
 
 from bfl.learning.models.base import Architecture, architectures, create_architecture
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from bfl.learning.inferences import Inference
 from bfl.learning.models.base import architectures
-from bfl.learning.models.normalized import NormalizedNetwork
+from bfl.learning.models.scaled import NormalizedNetwork
 
 STAGES = (
     (1, 16, 1, 1),

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 
 from bfl.learning.inferences import Inference
 from bfl.learning.models.base import architectures
-from bfl.learning.models.normalized import NormalizedNetwork
+from bfl.learning.models.scaled import NormalizedNetwork
 
 
 @architectures.register("resnet")

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from bfl.federation.parts import Arrays, Trained, TwoSidedPart
 from bfl.posteriors import Posterior
-from bfl.posteriors.natural import NaturalParameters
+from bfl.posteriors.posterior import NaturalParameters
 from bfl.registry import Registry
 
 Array = npt.NDArray[np.float64]

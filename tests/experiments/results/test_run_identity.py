@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bfl.configuration import resolve
-from bfl.data.partitions.manifest import describe
+from bfl.data.partitions.own_test_split import describe
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.identity import (
     is_run_key,

@@ -203,7 +203,7 @@ def test_at_the_mean_of_dropout_no_mask_is_drawn(tensorflow: Any) -> None:
 def test_moving_statistics_are_those_of_the_images(tensorflow: Any) -> None:
     """Of the first normalisation they are known: those of the convolution before it."""
     from bfl.keras import keras, tf
-    from bfl.learning.distillation.distiller import StatisticsPass
+    from bfl.learning.distillation import StatisticsPass
     from bfl.learning.networks.network import build_network, normalized_images
 
     setting = Setting(model="resnet8", inference="deterministic")
@@ -245,7 +245,7 @@ def test_the_moving_statistics_of_an_average_are_made_anew_from_the_servers_imag
     tensorflow: Any,
 ) -> None:
     """With its weights; ``averaged`` leaves the mean of the models' own."""
-    from bfl.learning.distillation.distiller import StatisticsPass
+    from bfl.learning.distillation import StatisticsPass
     from bfl.learning.networks.network import build_network
 
     setting = Setting(model="resnet8", inference="deterministic")

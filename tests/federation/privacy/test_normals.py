@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import kstest, norm
 
-from bfl.federation.privacy.normals import MOST_HALVINGS, SystemNormals
+from bfl.federation.privacy.noise import MOST_HALVINGS, SystemNormals
 
 
 def test_they_are_normal() -> None:

@@ -8,9 +8,8 @@ import numpy as np
 from bfl.errors import ProtocolError
 from bfl.federation.secure_aggregation import client as half
 from bfl.federation.secure_aggregation.client import ClientSecrets
-from bfl.federation.secure_aggregation.fixed_point import Ring
 from bfl.federation.secure_aggregation.keys import Identity, Unsigned
-from bfl.federation.secure_aggregation.masking import Neighbourhood
+from bfl.federation.secure_aggregation.masking import Neighbourhood, Ring
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
     Delivery,

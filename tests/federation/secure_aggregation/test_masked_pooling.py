@@ -19,8 +19,14 @@ from bfl.federation.secure_aggregation.accuracy import (
     check_accuracy,
     greatest_errors,
 )
-from bfl.federation.secure_aggregation.fixed_point import decoded, encoded, exponent_for, rounding
-from bfl.federation.secure_aggregation.masking import decoded_statistics, encoded_statistics
+from bfl.federation.secure_aggregation.masking import (
+    decoded,
+    decoded_statistics,
+    encoded,
+    encoded_statistics,
+    exponent_for,
+    rounding,
+)
 from bfl.posteriors import Posterior
 
 ALLOWED = Masked().secure_sums.value_range

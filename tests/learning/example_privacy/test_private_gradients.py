@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bfl.federation.privacy.normals import Draws, SystemNormals
+from bfl.federation.privacy.noise import Draws, SystemNormals
 from bfl.learning.example_privacy import (
     DifferentiallyPrivateSgd,
     PrivateGradients,

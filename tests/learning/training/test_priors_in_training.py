@@ -12,7 +12,7 @@ from bfl.learning.priors import QuadraticPrior, priors
 from bfl.learning.starts import starts
 from bfl.posteriors import Posterior
 from bfl.posteriors.divergence import divergence
-from bfl.posteriors.natural import NaturalParameters
+from bfl.posteriors.posterior import NaturalParameters
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 

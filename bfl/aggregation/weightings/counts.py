@@ -1,4 +1,4 @@
-"""Equal weights."""
+"""Weights by numbers of examples alone: all equal, or by the size of the training data."""
 
 from __future__ import annotations
 
@@ -32,3 +32,22 @@ class Equal(Weighting):
     ) -> Array:
         """Return ones (K,)."""
         return np.ones(len(num_examples))
+
+
+@weightings.register("train-size", aliases=("fedavg",))
+class TrainSize(Weighting):
+    """A client's share of the training examples, ω_k = |D_k| / |D|.
+
+    Source: Fischer et al. (2024), section 2.6.2, equation (19), after McMahan et al. (2017).
+    """
+
+    counts_only: ClassVar[bool] = True
+
+    def gamma(
+        self,
+        posteriors: Sequence[Posterior],
+        num_examples: Sequence[int],
+        previous: Posterior | None,
+    ) -> Array:
+        """Return the numbers of examples (K,)."""
+        return np.asarray(num_examples, np.float64)

@@ -1,0 +1,240 @@
+"""The trackers: MLflow, TensorBoard, Weights & Biases."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import struct
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import tomli_w
+
+from bfl.experiments.tracking import TrackedRun, Tracker, Tracking, trackers
+from bfl.files import write_atomically
+
+RUN_KEY = "bfl.run-key"
+"""The tag by which a run is found again."""
+
+EXPERIMENT = "bfl"
+"""The experiment, unless MLFLOW_EXPERIMENT_NAME says another."""
+
+_MOST_PARAMETERS, _MOST_METRICS = 100, 1000
+"""Greatest numbers of parameters and of metrics that MLflow takes at a time."""
+
+
+class _MlflowRun(Tracking):
+    def __init__(self, run: TrackedRun) -> None:
+        import mlflow
+        from mlflow.entities import Param
+
+        # Else it tells of every table of a new database.
+        for name in ("mlflow", "alembic"):
+            logging.getLogger(name).setLevel(logging.WARNING)
+        parent = run.path.resolve().parent
+        local = None if mlflow.is_tracking_uri_set() else f"sqlite:///{parent / 'mlflow.db'}"
+        self._client = mlflow.MlflowClient(local)
+        experiment = self._experiment((parent / "mlflow-artifacts").as_uri() if local else None)
+        found = self._client.search_runs([experiment], f"tags.`{RUN_KEY}` = '{run.key}'")
+        if found:
+            self._id = found[0].info.run_id
+            self._client.update_run(self._id, status="RUNNING")
+        else:
+            created = self._client.create_run(
+                experiment, run_name=run.name, tags={RUN_KEY: run.key}
+            )
+            self._id = created.info.run_id
+            # A parameter is set once; a run that is given more rounds has this in its config.toml.
+            parameters = [Param(key, str(value)) for key, value in run.configuration.items()]
+            for part in _parts(parameters, _MOST_PARAMETERS):
+                self._client.log_batch(self._id, params=part)
+        self._client.log_artifact(self._id, str(run.path / "config.toml"))
+
+    def _experiment(self, artifacts: str | None) -> str:
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
+        found = self._client.get_experiment_by_name(name)
+        if found:
+            return str(found.experiment_id)
+        return str(self._client.create_experiment(name, artifact_location=artifacts))
+
+    @property
+    def last_round(self) -> int:
+        return self._last_step("seconds")
+
+    def log_round(self, number: int, metrics: Mapping[str, float]) -> None:
+        self._log(number, metrics)
+
+    def log_end(self, rounds: int, metrics: Mapping[str, float], figures: Sequence[Path]) -> None:
+        final = {f"final/{name}": value for name, value in metrics.items()}
+        if self._last_step(next(iter(final))) < rounds:
+            self._log(rounds, final)
+        for path in figures:
+            self._client.log_artifact(self._id, str(path), "figures")
+
+    def close(self, *, finished: bool) -> None:
+        self._client.set_terminated(self._id, "FINISHED" if finished else "KILLED")
+
+    def _last_step(self, metric: str) -> int:
+        history = self._client.get_metric_history(self._id, metric)
+        return max((entry.step for entry in history), default=0)
+
+    def _log(self, step: int, metrics: Mapping[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now = int(1000 * time.time())
+        entries = [Metric(name, value, now, step) for name, value in metrics.items()]
+        for part in _parts(entries, _MOST_METRICS):
+            self._client.log_batch(self._id, metrics=part)
+
+
+def _parts(entries: Iterable[Any], most: int) -> Iterable[list[Any]]:
+    iterator = iter(entries)
+    while part := list(itertools.islice(iterator, most)):
+        yield part
+
+
+@trackers.register("mlflow")
+class MlflowTracker(Tracker):
+    """A run of MLflow at MLFLOW_TRACKING_URI, else in ``mlflow.db`` next to the run's folder."""
+
+    package: ClassVar[str] = "mlflow"
+
+    def open(self, run: TrackedRun) -> Tracking:
+        """Return a log in the tracking server or database."""
+        return _MlflowRun(run)
+
+
+FOLDER = "tensorboard"
+"""Folder of the event files in a run's folder."""
+
+FINAL = "final/"
+"""Prefix of the names of the final metrics."""
+
+
+class _EventFiles(Tracking):
+    """The events of a run, written anew by each process that goes on with it."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+        from tensorboard.plugins.text.summary_v2 import text_pb
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        folder = run.path / FOLDER
+        # All rounds before come again, from the run's own record: what a file has beyond them (a
+        # round that was logged and lost its checkpoint) must not be drawn as well.
+        for old in folder.glob("events.out.tfevents.*"):
+            old.unlink()
+        self._writer = EventFileWriter(str(folder))
+        self._add(0, hparams_pb(dict(run.configuration), trial_id=run.key))
+        text = "".join(f"    {line}\n" for line in tomli_w.dumps(run.configuration).splitlines())
+        self._add(0, text_pb("configuration", text))
+        self._writer.flush()
+
+    def log_round(self, number: int, metrics: Mapping[str, float]) -> None:
+        self._add_scalars(number, metrics)
+
+    def log_end(self, rounds: int, metrics: Mapping[str, float], figures: Sequence[Path]) -> None:
+        self._add_scalars(rounds, {f"{FINAL}{name}": value for name, value in metrics.items()})
+        for path in figures:
+            self._add(rounds, _image(f"figures/{path.stem}", path.read_bytes()))
+        self._writer.flush()
+
+    def close(self, *, finished: bool) -> None:
+        self._writer.close()
+
+    def _add_scalars(self, step: int, values: Mapping[str, float]) -> None:
+        from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+
+        for name, value in values.items():
+            self._add(step, scalar_pb(name, value))
+        self._writer.flush()
+
+    def _add(self, step: int, summary: Any) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        self._writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))
+
+
+def _image(tag: str, png: bytes) -> Any:
+    """Return a summary of an image in RGBA; a PNG file has its width and height in bytes 16-24."""
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    width, height = struct.unpack(">II", png[16:24])
+    image = Summary.Image(height=height, width=width, colorspace=4, encoded_image_string=png)
+    return Summary(value=[Summary.Value(tag=tag, image=image)])
+
+
+@trackers.register("tensorboard", aliases=("tb",))
+class TensorBoardTracker(Tracker):
+    """Event files in ``tensorboard/`` of the run's folder: ``tensorboard --logdir runs``."""
+
+    package: ClassVar[str] = "tensorboard"
+
+    def open(self, run: TrackedRun) -> Tracking:
+        """Return a log in the run's folder."""
+        return _EventFiles(run)
+
+
+PROJECT = "bfl"
+"""The project, unless WANDB_PROJECT says another."""
+
+LAST_ROUND = "wandb/last-round"
+"""The file of a run's folder that says which rounds are written: offline, wandb does not know."""
+
+
+class _WandbRun(Tracking):
+    def __init__(self, run: TrackedRun) -> None:
+        import wandb
+
+        self._marker = run.path / LAST_ROUND
+        self._marker.parent.mkdir(exist_ok=True)
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT") or PROJECT,
+            id=run.key,
+            name=run.name,
+            dir=str(run.path),
+            resume="allow",
+            settings=wandb.Settings(console="off", quiet=True),
+        )
+        self._run.config.update(dict(run.configuration), allow_val_change=True)
+        self._logged = self.last_round
+
+    @property
+    def last_round(self) -> int:
+        written = int(self._marker.read_text()) if self._marker.exists() else 0
+        # Steps are rounds, and ``step`` is the next one.
+        return max(written, int(self._run.step) - 1)
+
+    def log_round(self, number: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=number)
+        # wandb writes a step when the next one comes.
+        self._write_marker(number - 1)
+        self._logged = number
+
+    def log_end(self, rounds: int, metrics: Mapping[str, float], figures: Sequence[Path]) -> None:
+        import wandb
+
+        images = {f"figures/{path.stem}": wandb.Image(str(path)) for path in figures}
+        self._run.log(images, step=max(rounds, int(self._run.step)))
+        self._run.summary.update({f"final/{name}": value for name, value in metrics.items()})
+
+    def close(self, *, finished: bool) -> None:
+        self._run.finish(exit_code=0 if finished else 1)
+        self._write_marker(self._logged)
+
+    def _write_marker(self, number: int) -> None:
+        write_atomically(self._marker, f"{number}\n".encode())
+
+
+@trackers.register("wandb")
+class WandbTracker(Tracker):
+    """A run of Weights & Biases, in ``wandb/`` of the run's folder with WANDB_MODE=offline."""
+
+    package: ClassVar[str] = "wandb"
+
+    def open(self, run: TrackedRun) -> Tracking:
+        """Return a log by wandb."""
+        return _WandbRun(run)
