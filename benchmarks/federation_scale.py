@@ -14,9 +14,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from measuring import Report, Row, Timing, options, publish
-from memory import watched
-from random_images import write_images
+from measuring import Report, Row, Timing, options, publish, watched, write_images
 
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.client_metrics import TRAIN_SECONDS, recorded

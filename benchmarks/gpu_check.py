@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from random_images import write_images
+from measuring import write_images
 
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.run_folder import RunFolder

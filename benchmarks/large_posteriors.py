@@ -22,8 +22,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from measuring import Report, Row, Timing, options, publish
-from memory import PeaksOf
+from measuring import PeaksOf, Report, Row, Timing, options, publish
 
 from bfl.deployment import setup
 from bfl.deployment.private_files import FederationFolder
@@ -52,8 +51,8 @@ publisher = "bfl"
 fab-include = ["*.py"]
 
 [tool.flwr.app.components]
-serverapp = "large_app:server"
-clientapp = "large_app:client"
+serverapp = "no_op:large"
+clientapp = "no_op:client"
 
 [tool.flwr.app.config]
 clients = 2
@@ -121,8 +120,7 @@ def app(folder: Path) -> Path:
     made = folder / "large-posteriors"
     made.mkdir()
     (made / "pyproject.toml").write_text(APP, encoding="utf-8")
-    for name in ("large_app.py", "no_op.py"):
-        shutil.copy(HERE / name, made)
+    shutil.copy(HERE / "no_op.py", made)
     return made
 
 

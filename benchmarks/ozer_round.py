@@ -14,9 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from measuring import Report, Row, Timing, options, publish
-from memory import MemoryOf, watched
-from random_images import write_images
+from measuring import MemoryOf, Report, Row, Timing, options, publish, watched, write_images
 
 from bfl.experiments.results.run_folder import RunFolder
 

@@ -16,8 +16,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from measuring import Report, Row, Timing, options, publish
-from random_images import write_images
+from measuring import Report, Row, Timing, options, publish, write_images
 
 from bfl.engine.flower import FlowerApp, RayEngine
 from bfl.experiments.results.run_folder import RunFolder

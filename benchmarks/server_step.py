@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import Report, Row, Timing, options, publish
-from random_images import write_images
+from measuring import Report, Row, Timing, options, publish, write_images
 
 CLIENTS = 10
 FULL = {"images": 10_000, "epochs": 20}

@@ -14,11 +14,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
-from measuring import Report, Row, Timing, options, publish
-from random_images import write_images
+from measuring import Report, Row, Timing, options, publish, write_images
 
 from bfl.engine.flower import FlowerApp, RayEngine
 from bfl.experiments.results.run_folder import RunFolder
@@ -66,13 +66,67 @@ def peer(steps: int) -> float | None:
     return sum(json.loads(p.communicate()[0])["images_per_second"][0] for p in processes)
 
 
+LAYERS = (
+    [(32, 3, 16, 1)]
+    + [(32, 16, 16, 1)] * 6
+    + [(32, 16, 32, 2)]
+    + [(16, 32, 32, 1)] * 5
+    + [(16, 32, 64, 2)]
+    + [(8, 64, 64, 1)] * 5
+)
+"""Side of the images, channels before and after, strides."""
+
+
+def convolve(precision: str, steps: int) -> float:
+    """Return the images per second of a training step's convolutions and nothing else.
+
+    Each layer's two convolutions, forwards, and their gradients by inputs and by kernels (the first
+    layer's inputs need none), one after the other on one thread: what is left of a training step if
+    all else cost nothing.
+    """
+    from bfl.keras import configure, tf
+
+    configure(1)
+    dtype = tf.as_dtype(precision)
+
+    def tensor(*shape: int) -> Any:
+        return tf.cast(tf.random.stateless_normal(shape, seed=(0, 0)), dtype)
+
+    data = []
+    for side, before, after, strides in LAYERS:
+        inputs, kernel = tensor(BATCH, side, side, before), tensor(3, 3, before, after)
+        gradient = tensor(BATCH, side // strides, side // strides, after)
+        data.append((inputs, kernel, gradient, strides))
+
+    def step() -> None:
+        for index, (inputs, kernel, gradient, strides) in enumerate(data):
+            shared: dict[str, Any] = {"strides": [1, strides, strides, 1], "padding": "SAME"}
+            for _ in range(2):
+                tf.raw_ops.Conv2D(input=inputs, filter=kernel, **shared)
+                if index:
+                    tf.raw_ops.Conv2DBackpropInput(
+                        input_sizes=inputs.shape,
+                        filter=kernel,
+                        out_backprop=gradient,
+                        **shared,
+                    )
+                tf.raw_ops.Conv2DBackpropFilter(
+                    input=inputs, filter_sizes=kernel.shape, out_backprop=gradient, **shared
+                )
+
+    step()
+    started = time.perf_counter()
+    for _ in range(steps):
+        step()
+    return steps * BATCH / (time.perf_counter() - started)
+
+
 def convolutions(precision: str, steps: int = 3) -> float:
     """Return the images per second that the network's convolutions alone allow, in two processes.
 
     They are Flipout's two a layer, with their gradients, and nothing between them.
     """
-    script = Path(__file__).with_name("convolutions_alone.py")
-    command = [sys.executable, str(script), precision, str(steps), str(BATCH)]
+    command = [sys.executable, __file__, f"--convolutions={precision}", f"--steps={steps}"]
     processes = [
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)
     ]
@@ -83,7 +137,12 @@ def main() -> None:
     """Run the benchmark: each turn measures all sides once, and ratios are taken turn by turn."""
     parser = options(__doc__)
     parser.add_argument("--images", type=int, default=4800, help="images of all clients (4800)")
+    parser.add_argument("--convolutions", help="a precision: print the rate of convolutions alone")
+    parser.add_argument("--steps", type=int, default=10, help="steps of convolutions alone (10)")
     given = parser.parse_args()
+    if given.convolutions:
+        print(convolve(given.convolutions, given.steps))
+        return
     goals = {"float32": 2.0, "bfloat16": 2.8}
     mine: dict[str, list[float]] = {precision: [] for precision in goals}
     alone: dict[str, list[float]] = {precision: [] for precision in goals}

@@ -31,6 +31,3 @@ for name in "${@:-${all[@]}}"; do
     python "$project_root/benchmarks/$name.py" --output "$results/$name.json"
 done
 python "$project_root/benchmarks/table.py" "$results" "$project_root/docs/results/benchmarks.md"
-if [ -e "$results/pooling.json" ] && [ -e "$results/federation_scale.json" ]; then
-    python "$project_root/benchmarks/scale_figure.py" "$results" "$results/scale.png"
-fi
