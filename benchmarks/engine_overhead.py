@@ -106,9 +106,6 @@ def on_ray(engine: RayEngine, clients: int, rounds: int, *, ours: bool) -> list[
     """Return the milliseconds a client of each round on Ray actors.
 
     Args:
-        engine: The engine, whose actors serve both sides.
-        clients: The number of clients.
-        rounds: The number of rounds after the first.
         ours: This project's Strategy and engine; otherwise Flower's FedAvg and its own loop.
     """
     no_op.federation = no_op.Federation(clients, rounds, RAY_PARAMETERS, 0)

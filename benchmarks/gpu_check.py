@@ -38,11 +38,9 @@ class Size:
 
     Attributes:
         model: The network of the steps and of the cell.
-        runs: Timed calls of each variant.
         rounds: Rounds of the runs that are compared.
         examples: The most training images of the runs; as many random ones without CIFAR-10.
         gpu: The fraction of a GPU that each actor gets.
-        precisions: Those whose steps are timed.
     """
 
     model: str = "resnet20"

@@ -49,9 +49,6 @@ class Row:
     """One line of the table: a thing, what it took or reached, and against what.
 
     Attributes:
-        what: What is measured.
-        unit: The unit of both sides.
-        ours: This project's side.
         reference_name: What the other side is; empty without one.
         reference: The other side: measured in the same run, or a quoted number.
         ratio: How many times better ours is (faster, smaller), from the two medians.
@@ -107,7 +104,6 @@ def alternate(
 
     Args:
         sides: A call for each name.
-        runs: Counted calls of each side.
         warm_up: Calls of each side before, which are not counted.
     """
     for _ in range(warm_up):
@@ -240,7 +236,6 @@ class PeaksOf(threading.Thread):
     """Keeps the greatest memory of processes by what they do, of all that stem from one.
 
     Args:
-        pid: The process.
         roles: A part of the command line by which each role is known.
 
     Attributes:

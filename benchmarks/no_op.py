@@ -77,7 +77,6 @@ class Federation:
 
     Attributes:
         clients: The number of clients, all of which take part in each round.
-        rounds: The number of rounds after the first.
         gaussians: The number D of Gaussian parameters.
         points: The number P of point parameters.
         seconds: The seconds of each round but the first, in which actors start.

@@ -59,8 +59,6 @@ class ArrayFile(Mapping[str, Array]):
     """The arrays of an open file, by name; each is read when it is asked for.
 
     Args:
-        path: The file's name in messages.
-        stream: The file.
         begins: Where in it the arrays begin.
     """
 
@@ -133,9 +131,7 @@ class ArrayFile(Mapping[str, Array]):
         """Return some arrays, read once their headers say that they go together.
 
         Args:
-            names: Which ones.
             rows: One of them, of which the others have as many rows.
-            shapes: The shapes of some of them.
 
         Raises:
             KeyError: One is missing.

@@ -32,7 +32,6 @@ def write_atomically(path: Path, *data: bytes | memoryview) -> None:
     its power, leaves no half file.
 
     Args:
-        path: The file.
         data: What it shall hold, one behind the other: large parts need not be joined in memory.
 
     Raises:
@@ -81,7 +80,6 @@ def _remove_stale(folder: Path, now: float) -> None:
     """Remove temporary files that nobody has written to for long.
 
     Args:
-        folder: Where they lie.
         now: The time by the file system's own clock, which may be another machine's.
     """
     for path in folder.iterdir():
@@ -128,7 +126,6 @@ def given_path(given: str | os.PathLike[str], what: str, *, room: int = 0) -> Pa
     """Return a path that somebody has given: ``~`` and ``~user`` are home folders.
 
     Args:
-        given: The path.
         what: The key or the argument that gives it, for messages.
         room: How many bytes the names need that are to lie below it.
 

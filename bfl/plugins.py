@@ -37,7 +37,6 @@ class Plugin:
     Attributes:
         place: The file's absolute path, or the module's name.
         digest: The SHA-256 of its content; of a package: of all its modules.
-        module: The module that it is in this process.
     """
 
     place: str

@@ -132,7 +132,6 @@ def assigned(entries: Sequence[tuple[str, int | None]], clients: int, key: str) 
     Args:
         entries: At least one word, each with its number of clients; None, which only the last one
             may have: all that are left.
-        clients: The number of clients.
         key: What says them, for the message.
 
     Raises:

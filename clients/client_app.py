@@ -196,12 +196,8 @@ class PreparedClient:
     """A client of a run, as this process plays it.
 
     Attributes:
-        node: Its node.
-        configuration: The run's configuration.
-        data: The data that its examples are of.
         examples: (N,) positions of the examples that it trains on.
         labels: The labels of the data, counted from its first class.
-        classes: The number of its classes.
         options: What it does besides training, in their order.
         trainer: What trains its network, once it has been built.
     """

@@ -75,9 +75,6 @@ def own_test_metrics(
 
     Args:
         node: The node; without data of its own there is nothing to measure.
-        configuration: The run's configuration.
-        task: The round's task.
-        posterior: What the client has learnt.
         evaluated: What ``evaluated_metrics`` has measured in this round, where clients evaluate.
     """
     keys = configuration.keys
@@ -139,11 +136,6 @@ def evaluated_metrics(
     logits are not finite has no image right, and no other number.
 
     Args:
-        configuration: The run's configuration.
-        task: The round's task.
-        node: The node.
-        trainer: What has trained the models.
-        architecture: The personal model's.
         models: The meme's posterior, and what is kept of the personal model; nothing without one.
     """
     keys = configuration.keys

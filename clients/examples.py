@@ -144,9 +144,7 @@ def check_labels(labels: npt.NDArray[Any], classes: int, where: str) -> None:
     drawn one is what nobody may learn.
 
     Args:
-        labels: The labels of a client's examples.
         classes: The number of classes; labels count from 0.
-        where: Which data they are of.
 
     Raises:
         DataError: Naming the data and the ranges, and no example.
@@ -231,7 +229,6 @@ def own_examples(node: Node, reading: Reading, *, private: bool) -> int:
     """Return how many examples a node says it has: 1 for any number that is to stay unknown.
 
     Args:
-        node: The node.
         reading: How the run reads its data, which decides how many are for training.
         private: Whether the number is to stay unknown.
     """

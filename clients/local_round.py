@@ -27,11 +27,6 @@ class LocalRound:
     """One client's round while it is made; options change it.
 
     Attributes:
-        message: The message that asks for it.
-        context: The node's context.
-        task: The task in it.
-        node: The node.
-        configuration: The run's configuration.
         examples: (N,) positions of the examples that the client trains on.
         received: The posterior of the client's network that the round begins with, once it is read.
         trainer_settings: More arguments of ``trainer_for``.
@@ -42,9 +37,7 @@ class LocalRound:
         kept: What the client kept in the last round that the server has pooled.
         keeps: What it keeps of this round until the server has pooled it.
         extras: What it sends besides its posterior.
-        trainer: What trains the network, once it is built.
         manifest: The parameters that are sent, once the network is built.
-        asked: What training is asked, once that is known.
         result: What training has given, once it is over.
         sent: The posterior that is sent, once training is over.
         metrics: What the client says in numbers.

@@ -145,9 +145,6 @@ def checked_task(
     """Return what a client is told with its task, before it trains for what it would not send.
 
     Args:
-        message: The message with the task.
-        node: The client's node.
-        configuration: The run's configuration, whose exchange is masked.
         num_examples: The number of its examples, as the server knows it.
         weighting: The scheme of its weight; None: the configuration's.
 
@@ -172,13 +169,7 @@ def masked_reply(
     """Return the content of a client's answer to its task: its statistics, masked.
 
     Args:
-        message: The message with the task.
-        context: The node's context.
         task: What ``checked_task`` gives.
-        configuration: The run's configuration, whose exchange is masked.
-        posterior: What the client would send.
-        received: The global posterior.
-        num_examples: The number of its examples.
 
     Raises:
         PosteriorError: The posterior is outside of the range that was agreed on.
@@ -203,12 +194,8 @@ def masked_sums(
     """Return the content of a client's answer with sums over its data, masked.
 
     Args:
-        message: The message with the task.
-        context: The node's context.
         task: What ``checked_task`` gives.
-        configuration: The run's configuration, whose exchange is masked.
         sums: (S,) the sums.
-        num_examples: The number of the client's examples.
 
     Raises:
         OverflowError: A sum is beyond the range that was agreed on.

@@ -25,8 +25,6 @@ class Node(NodeTable):
     """Configuration of a node.
 
     Attributes:
-        partition_id: Which client of the partition it plays.
-        num_partitions: How many clients there are.
         state_dir: Where its client keeps a state, or empty.
         signing_key: The file with the key that it signs with, or empty.
         simulated: Whether an engine simulates it.

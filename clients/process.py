@@ -192,7 +192,6 @@ def reason_for_server(error: Exception, simulated: bool) -> str:
     """Return what the server is sent of an exception.
 
     Args:
-        error: The exception.
         simulated: Whether the client is a simulated one, which has no secrets from the server.
     """
     if not isinstance(error, BflError):

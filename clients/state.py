@@ -61,10 +61,8 @@ class PartStates:
         """Return the states that a round begins with.
 
         Args:
-            parts: The parts of the method.
             kept: What the client kept in the last round that the server has pooled; nothing if
                 there has been none.
-            task: What the client is asked.
             received: The global posterior, which gives the sizes.
         """
         states: dict[str, Arrays] = {}
@@ -178,7 +176,6 @@ class StateInFolder:
     """A client's state as snapshots in a folder of its own.
 
     Args:
-        folder: The folder.
         private: Whether nobody but the owner may enter it and the run's folder that it is in:
             others of a node's machine have no business with what its client has learnt.
     """
@@ -230,9 +227,7 @@ class StateInContext:
     virtual one that pre-trains.
 
     Args:
-        context: The context.
         run: The run's name; what other runs have left goes when something is saved.
-        client: The client's name.
     """
 
     def __init__(self, context: Context, run: str, client: str) -> None:

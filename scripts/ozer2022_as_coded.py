@@ -89,7 +89,6 @@ def derived(
     """Return the spread √(Σ σ²) of the final models, D exp(α) under the root.
 
     Args:
-        rules: The pooling rules.
         clamp: Whether log-variances are clamped in the forward pass.
         rounds: How many of the rounds are made, by the number of clients.
         classes: Training examples of each class, by the data set.

@@ -132,10 +132,7 @@ def close(
     masked.
 
     Args:
-        method: The method, with its chain and its exchange.
         state: Where the federation stands after the last round.
-        clients: Who is asked.
-        manifest: The parameters of the network.
         folder: Where each round's result is kept; None: nowhere.
         say: Told a line for each round of sums, and one if earlier sums are taken anew.
         before: Told a word for what is asked in each round, before anybody is.

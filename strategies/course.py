@@ -40,15 +40,9 @@ class Course:
     """State of a Strategy between its two halves.
 
     Attributes:
-        grid: Flower's grid.
-        clients: The clients of the federation.
         warnings: Tells what goes wrong with them.
-        state: Where the federation stands.
-        parametrization: The parametrization of the clients' network.
         unfinished: Where a pooled round is kept until it is refined, if the run has a folder.
-        begun: The last round that has begun.
         opened: That round, until it is pooled.
-        messages: Its messages.
         usable: How many of their replies are usable so far.
         pooled: What the last round has led to, without the clients' models.
     """
@@ -72,11 +66,7 @@ def begin_course(
     """Wait for the nodes and refuse what does not go together, before anybody trains.
 
     Args:
-        strategy: The Strategy.
-        grid: Flower's grid.
-        arrays: The global posterior.
         timeout: Seconds without any reply after which a round goes on without the rest.
-        num_rounds: The number of rounds.
 
     Raises:
         ConfigurationError: Something does not go together.
@@ -267,7 +257,6 @@ def told_of_student(name: str, metrics: Mapping[str, Any]) -> str | None:
 
     Args:
         name: The number's name, ``distillation-after`` where anything is told.
-        metrics: The round's numbers.
     """
     if name != AFTER:
         return None
@@ -286,7 +275,6 @@ def told_of_logits(name: str, value: Any) -> str | None:
 
     Args:
         name: Its name, which is not a client's.
-        value: The number.
     """
     if name.endswith(NOT_FINITE):
         what = f"{value:g} logits are not finite ({name}), so there are no metrics of them"

@@ -32,7 +32,6 @@ class NodeDescriptions:
     """Asks nodes who they are, and remembers what they say.
 
     Args:
-        grid: Flower's grid.
         plugins: The run's plugins, with their digests, which the nodes look for.
         private: Whether nodes shall not say how many examples they have.
         num_classes: The number of classes that nodes' own labels are held to; None: they are not.
@@ -42,7 +41,6 @@ class NodeDescriptions:
             one.
 
     Attributes:
-        known: The descriptions, by node id.
         failures: What nodes have answered that could not say who they are.
         malformed: The answers that are not as docs/wire-format.md says.
         without_query: Nodes whose app answers no query.

@@ -100,7 +100,6 @@ class Federation:
         as soon as Flower no longer counts the old one as online.
 
         Args:
-            grid: Flower's grid.
             warn: Told the partition and what has become of its node, or why a node is not used.
 
         Raises:
@@ -188,7 +187,6 @@ def discover(
     another one, which may be one that Flower does not yet know to be gone.
 
     Args:
-        grid: Flower's grid.
         clients: The configured number of clients; 0: as many as the nodes' ``num-partitions``.
         timeout: Seconds to wait for nodes and for their answers.
         poll: Seconds between looks for nodes.

@@ -57,7 +57,6 @@ class TaskTemplate:
         configuration: The run's configuration as a JSON object of flat keys.
         configuration_without_paths: The same for nodes that do not look for the run's data where
             the server has them.
-        num_classes: The number of classes.
         partition: The examples of each client, by partition id; None where nodes have their own.
         test_partition: Their test examples; None where clients do not evaluate.
         run_folder: The run's folder, for clients that keep a state in a simulation.
@@ -104,7 +103,6 @@ class FlowerClients:
     """The clients of a federation over Flower.
 
     Args:
-        grid: Flower's grid.
         federation: The nodes; those that are gone are looked for again before each round.
         template: What of a task is the same in all rounds.
         retry_policy: How long they are waited for, and how often asked again.
@@ -113,7 +111,6 @@ class FlowerClients:
         warn: Told what goes wrong with a client.
 
     Attributes:
-        grid: Flower's grid.
         retry_policy: How long they are waited for, and how often asked again.
         more: Values of a ServerApp's own, for its own clients, sent from now on.
 
@@ -170,7 +167,6 @@ class FlowerClients:
         They come while others are still training.
 
         Args:
-            request: What clients are asked.
             on_refused: Told the partition id of each client whose update is refused.
 
         Raises:

@@ -63,7 +63,6 @@ class Outstanding:
         """Send messages; return errors for those that Flower has not taken.
 
         Args:
-            messages: What is sent.
             silence: Seconds without any reply for which they are waited for, see ``exchange``; 0:
                 for good.
         """
@@ -142,8 +141,6 @@ def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterato
     Messages that Flower does not take are answered at once, by an error.
 
     Args:
-        grid: Flower's grid.
-        messages: What is sent.
         silence: Seconds without any reply after which the rest is given up. It is not the whole
             time: where few processes play many clients, replies come one after the other.
 
@@ -234,8 +231,6 @@ def exchange_with_retries(
     Replies are yielded as they come, and an error as soon as its node will not be asked again.
 
     Args:
-        grid: Flower's grid.
-        messages: One for each node.
         silence: See ``exchange``.
         retries: How often those that failed are asked again.
         usable: Where whoever takes the replies counts those that it can use.

@@ -53,7 +53,6 @@ class Method:
         exchange: How clients' updates reach the pool.
         scale_floor: The least standard deviation of the posterior that comes out; 0: none.
         refinement: What the server does beyond pooling.
-        sampler: The distribution that an ensemble's samples are from.
         predictive: What predicts, besides the posterior, when it is evaluated.
         pool_noise: What is done to the pool, of (pooled, previous, counts); None for nothing.
         parts: Those with a half on either side, in the order in which the server folds them.

@@ -40,13 +40,9 @@ class Planned:
     """Everything that is known of a federation's rounds before the first.
 
     Attributes:
-        method: The parts of a round.
         posterior: What the first round begins with.
         configuration: What clients are sent a part of; None: they are sent none.
         manifest: The parameters of the network, where the server knows them.
-        clients: The clients, waited for.
-        rounds: The number of rounds.
-        seed: The run's seed.
         keeps_rounds: Whether a round is kept on the disk between pooling and refining.
         warn: Told what a person should know, and is no reason to refuse.
     """
@@ -199,7 +195,6 @@ class Combination:
         """Add what a client has sent, in float64.
 
         Args:
-            arrays: The arrays, checked.
             weight: The client's weight in the pooling, in the scale of all others'.
         """
         self._weight += weight

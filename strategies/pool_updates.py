@@ -93,13 +93,9 @@ def pool_updates(
 
     Args:
         updates: In the order of partition ids; they may come while clients are still training.
-        rule: The pooling rule.
-        weighting: What the clients' weights are.
         defence: What is done to the posteriors before.
-        previous: The previous global posterior.
         unrounded: The same as it was pooled, in float64, for a rule that ``keeps_unrounded``.
         num_examples: By partition id, what the clients asked hold as far as the server knows.
-        asked: How many clients were asked.
         generator: Gives a client's random generator by its partition id, for a stochastic rule.
         on_weighed: Called with each update as it is pooled, after the defence, and its weight,
             whose scale is the same for all, in the order of partition ids.
@@ -166,8 +162,6 @@ class PooledClient:
     """A client whose update was pooled, without its posterior.
 
     Attributes:
-        partition_id: Which client it is.
-        num_examples: Its number of training examples.
         metrics: What it has measured; nothing where its update is a part of a sum alone.
     """
 
@@ -181,8 +175,6 @@ class RoundStatistics:
     """Counts of a round's clients when their updates are pooled.
 
     Attributes:
-        asked: How many clients were asked.
-        refused: How many updates were refused.
         pooled: Those whose updates were pooled, in the order of partition ids.
     """
 

@@ -25,7 +25,6 @@ def text_for_clients(given: Configuration | str, *, paths: bool = True) -> str:
     """Return what clients are sent of a configuration; a text of your own as it is.
 
     Args:
-        given: The configuration.
         paths: Whether the clients look for the run's data where the server has them.
     """
     return given if isinstance(given, str) else json.dumps(given.for_clients(paths=paths))
@@ -90,9 +89,7 @@ def check_declarations(
     nothing of clients that are sent none.
 
     Args:
-        method: The server's parts.
         configuration: What clients are sent a part of; None: they are sent none.
-        server: The server's own data and network.
         round_retries: How often clients that fail are asked again in a round.
 
     Raises:

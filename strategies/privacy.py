@@ -37,9 +37,7 @@ class PrivacyAccount:
 
     Args:
         mechanisms: The kinds of noised releases of a client; each has an ε of its own.
-        rounds: The number of rounds of the run.
         asked: Gives the numbers of epochs of those whom a round asks, by their partition ids.
-        ledger: The rounds begun so far.
     """
 
     def __init__(
@@ -121,8 +119,6 @@ class PoolNoise:
     """Noise on the clients' pool, by the parts of the chain that updates have passed.
 
     Attributes:
-        chain: The parts.
-        seed: The run's seed.
         anew: Whether noise is from the system's randomness, and not from the seed.
     """
 
@@ -199,7 +195,6 @@ def begin_sums(folder: Path, release: str, following: PrivacyAccount, *, anew: b
     """Note that a round of a closing's noised sums begins, so that it outlives this process.
 
     Args:
-        folder: The run's folder.
         release: A word for what is asked, as in ``sums_room``. With noise by the seed, the same has
             the same noise, and counts once.
         following: The account of the run with this round's closing.
@@ -235,10 +230,6 @@ def privacy_account(
     """Return the account of a run, where it has noise.
 
     Args:
-        configuration: The run's configuration.
-        clients: The number of clients.
-        folder: The run's folder.
-        finished: The rounds that are over.
         anew: Whether noise is from the system's randomness.
         sums: For how many rounds of closings' sums ε has room.
     """

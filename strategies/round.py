@@ -43,7 +43,6 @@ class TrainingRequest:
     Attributes:
         server_round: The round, from 1.
         partition_ids: Which clients are asked, sorted.
-        posterior: The global posterior.
         vectors: The names of those of its vectors that they are sent.
         last_pooled: By partition id, the last round in which a client's update was pooled; 0:
             none yet.
@@ -53,7 +52,6 @@ class TrainingRequest:
         declared: What they have to send besides theirs.
         problems: Each says what is wrong with an update beyond its form; None if nothing is.
         expected: A posterior of the sizes and types that they send back; None: of those sent.
-        message_type: The type of the messages.
         called: The round, in messages for people.
     """
 
@@ -80,7 +78,6 @@ def training_request(method: Method, state: ServerState, asked: Sequence[int]) -
 
     Args:
         method: The parts that the round is made of.
-        state: Where the federation stands.
         asked: Which clients are asked, sorted.
     """
     return TrainingRequest(
@@ -102,7 +99,6 @@ class OpenRound:
         method: The parts that the round is made of.
         state: Where the federation stood before it.
         clients: The number K of clients.
-        seed: The run's seed.
         manifest: The parameters of the network, whose minima the pooled posterior is held to, and
             whose moving statistics the server optimizer leaves; None where the server does not know
             them.
@@ -110,7 +106,6 @@ class OpenRound:
         unfinished: Where a pooled round is kept until it is refined, if anywhere.
         parametrization: The clients' network's, which may compute with other variances than
             a posterior has.
-        request: What its clients are asked.
         options: What the method does besides pooling.
         collect: Has clients train, and pools what they send.
         counts: How many clients there were, once they have been pooled.
@@ -169,13 +164,9 @@ def begin_round(
 
     Args:
         method: The parts that the round is made of.
-        state: Where the federation stands.
         clients: The number K of clients.
-        seed: The run's seed.
         manifest: See ``OpenRound``, as for the rest.
-        server: What the server can do by itself.
         unfinished: Where a pooled round is kept until it is refined.
-        parametrization: The clients' network's.
 
     Raises:
         RunError: What the parts would send has values that their declarations rule out.
@@ -204,8 +195,6 @@ def end_round(opened: OpenRound, clients: FlowerClients, train: Train | None = N
     Clients are pooled in the order of their partition ids, whatever the order in which they finish.
 
     Args:
-        opened: The round.
-        clients: Who trains.
         train: Gives the updates of clients in place of ``clients.train``: those in replies that
             others have collected.
 

@@ -36,7 +36,6 @@ class PooledRound:
         state: Where the federation stands, with the pooled posterior.
         metrics: What clients and pooling have measured.
         clients: One entry for each client pooled, see ``strategies.pool_updates``.
-        models: The clients' models, where a part needs them.
     """
 
     state: ServerState
@@ -133,12 +132,9 @@ class ServerState:
 
     Attributes:
         server_round: The round that is over; 0 before the first.
-        posterior: The global posterior.
         last_pooled: (K,) the last round in which each client's update was pooled; 0: none yet.
         damping: (K,) by how much the pooled change was damped in that round.
-        server_optimizer: What the server optimizer keeps.
         parts: What the parts keep, by the names of their states.
-        predictive: What the predictive keeps of the round.
         pooled: The posterior as it was pooled, in float64 and without point parameters; None unless
             the pooling rule ``keeps_unrounded``.
     """

@@ -68,9 +68,6 @@ class ClientUpdate:
     """Update that one client has sent back.
 
     Attributes:
-        partition_id: Which client it is.
-        posterior: Its posterior.
-        num_examples: Its number of training examples.
         metrics: What it has measured, under the client's own names.
         extras: What the parts of the method have it send besides its posterior.
     """
@@ -97,7 +94,6 @@ def usable_updates(
 
     Args:
         replies: The clients' replies, in any order, while others are still training.
-        request: What they were asked.
         partition_of: Gives the partition id that a node plays.
         examples: How many examples the clients hold, as far as the server knows.
         manifest: The parameters of the network, where the server knows them.
@@ -185,9 +181,6 @@ def measured(
     """Return the number of examples and the metrics of a client that has evaluated.
 
     Args:
-        reply: Its reply.
-        partition_id: Which client it is.
-        most_examples: The most examples that it may claim.
         warn: Told the client and the reason when it has failed, or its metrics are refused.
     """
     if reply.has_error():
@@ -215,8 +208,6 @@ def checked_update(
 
     Args:
         reply: The reply; it holds content and not an error.
-        partition_id: Which client it is from.
-        request: What the client was asked.
         examples: How many examples the clients hold, as far as the server knows.
         manifest: The parameters of the network, where the server knows them.
 
@@ -258,7 +249,6 @@ def read_update(
 
     Args:
         reply: The reply; it holds content and not an error.
-        partition_id: Which client it is from.
         sent: The posterior that the client was sent: its sizes and types are expected back.
         manifest: The parameters of the network, where the server knows them.
         num_examples: How many examples the client holds, where the server knows it.

@@ -24,8 +24,6 @@ class ClientModels:
 
     Attributes:
         posteriors: The K clients' posteriors as they were pooled, in the order of partition ids.
-        partition_ids: Which clients they are.
-        num_examples: Their numbers of training examples |D_k|.
         previous: The global posterior that they were sent.
         average: What they were pooled to, after the server's step.
         manifest: The parameters of the network; None where the server does not know them.

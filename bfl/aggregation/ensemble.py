@@ -125,7 +125,6 @@ class EnsembleMembers(Component):
 
         Args:
             models: What the clients of the round have sent.
-            sampler: The distribution that samples come from.
             seed: The run's seed; a sample is drawn by (seed, round, number).
             server_round: The round, from 1.
         """

@@ -49,8 +49,6 @@ class DistillationTask:
     Attributes:
         start: The posterior that it begins with; its variances stay as they are.
         targets: (N, C) float32 probabilities of the server's own N images.
-        plan: The steps.
-        seed: The run's seed.
         labels: What keys its randomness besides the seed.
     """
 
@@ -66,10 +64,8 @@ class Distilled:
     """Result of a distillation.
 
     Attributes:
-        posterior: The student.
         before: The cross-entropy of the first posterior to the targets, in nats per image, without
             augmentation.
-        after: The student's cross-entropy.
         collected: How many models it is the mean of; 0 without averaging.
     """
 
@@ -116,7 +112,6 @@ class Server(Protocol):
         number of the others.
 
         Args:
-            members: The members.
             labels: What keys the draws of members that draw (dropout), besides the seed.
             images: Images (N, H, W, C); None for the server's own.
 
@@ -153,7 +148,6 @@ class ServerRound:
     """The server in one round, for a part that asks it something before there is a pool.
 
     Attributes:
-        server: What the server can do.
         server_round: The round, from 1: it keys what is drawn.
     """
 
@@ -166,7 +160,6 @@ class RoundContext:
     """View of a pooled round for the parts of the server.
 
     Attributes:
-        seed: The run's seed.
         server_round: The round, from 1.
         previous: The global posterior that the clients were sent.
         pooled: What their updates were pooled to, after the server's step and the floor.

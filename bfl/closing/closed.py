@@ -106,11 +106,8 @@ class Closed:
         """Return the predictions for images (N, H, W, C), with their scores.
 
         Args:
-            predictor: Gives the features of images.
-            posterior: The run's final posterior.
             images: uint8 images.
             samples: How many draws of the last layer.
-            seed: The run's seed.
             otherwise: Predicts where the last layer that was found does not.
         """
         stages = len(means_of_stages(self.known)) > 1
@@ -125,8 +122,6 @@ class Closed:
         Args:
             features: (N, F) what the last layer takes, at the mean of the weights before it; behind
                 them those of stages where the density has such.
-            samples: How many draws.
-            seed: The run's seed.
         """
         phi = self.bounded(features)
         temperature = float(self.known.get(TEMPERATURE, 1.0))

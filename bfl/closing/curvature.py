@@ -88,7 +88,6 @@ def measure(form: Form, probability: Array, features: Array) -> Sums:
     """Return the sums of a form.
 
     Args:
-        form: The form.
         probability: (N, C) the classes' probabilities.
         features: (N, F) features.
     """
@@ -112,7 +111,6 @@ def lengths(form: Form, longest: float, classes: int) -> dict[str, float]:
     longer than its matrix.
 
     Args:
-        form: The form.
         longest: The longest features, the 1 among them.
         classes: The number C of classes.
     """
@@ -149,9 +147,7 @@ def curvature(
     """Return the curvature that sums over all examples describe.
 
     Args:
-        form: The form.
         sums: What ``measure`` gives, added up over clients.
-        examples: The number n of examples.
         classes: The number C of classes.
         deviation: Standard deviations of the noise on each number of the sums, by name; by default
             there is none.
@@ -190,7 +186,6 @@ def implausible(
     1 − Σ p², at most 1 − 1/C and at most 2 (1 − p_y).
 
     Args:
-        form: The form.
         sums: What ``measure`` gives, of a client.
         examples: How many examples it is of.
         squares: (F,) at most Σ φ² of each feature, the 1 among them.

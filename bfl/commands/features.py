@@ -34,7 +34,6 @@ class ImageFile:
     """The images of a file, and their classes where it says them.
 
     Attributes:
-        path: The file.
         images: Images (N, H, W, C), or (N, H, W) where C is 1, such as all runs take.
         labels: (N,) their classes; None: each run's predictions say what they are.
     """
@@ -158,7 +157,6 @@ def _read(
     """Return the images that are to be drawn of a file.
 
     Args:
-        path: The file.
         results: The runs, which have to take such images.
         wanted: The classes that are asked for.
         count: So many of them at most; None: all images, of any classes.

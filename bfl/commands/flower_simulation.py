@@ -143,7 +143,6 @@ def resumed(folder: str, overrides: Values, *, renamed: bool = False) -> Values:
 
     Args:
         folder: The run's folder, whose configuration is taken; empty: the one that the keys say.
-        overrides: What else is given.
         renamed: Whether that has another name for the run.
 
     Raises:

@@ -28,7 +28,6 @@ def read_images(path: Path, array: str = "", *, unclear: str) -> npt.NDArray[Any
     """Return the images in a NumPy file.
 
     Args:
-        path: The file.
         array: The name of an archive's array; empty: one of the usual names, or the only array.
         unclear: What to do where it is not clear which array is meant, for the message.
 
@@ -49,7 +48,6 @@ def read_pictures(path: Path, reading: Reading) -> tuple[tuple[str, ...], Images
     Args:
         path: A folder, in and below which all image files are taken but hidden ones; or an image
             file.
-        reading: The shape that they get.
 
     Raises:
         DataError: There are none, or one cannot be read.
@@ -71,9 +69,7 @@ def read_labels(path: Path, images: int, classes: int) -> npt.NDArray[np.int64]:
     """Return the (N,) classes of a NumPy archive's images, from 0.
 
     Args:
-        path: The file.
         images: The number N of its images.
-        classes: How many classes there are.
 
     Raises:
         DataError: The file cannot be read, or has no such classes.

@@ -196,7 +196,6 @@ def sharded(runs: Sequence[PlannedRun], same: Mapping[str, str], text: str) -> l
     """Return the runs of one part of several, every n-th; runs of one computation stay together.
 
     Args:
-        runs: The runs.
         same: Runs that are the computation of an earlier one, and this one's name.
         text: ``i/n``; empty: all runs.
 

@@ -28,9 +28,6 @@ def all_contradictions(
     """Return which choices, each fine alone, do not go together.
 
     Args:
-        configuration: The configuration.
-        strategy: What its strategy sets.
-        given: What of it was given.
         on_client: Whether it is what a client was sent, who knows nothing of what the server alone
             reads; what the client does itself is not taken on trust.
     """

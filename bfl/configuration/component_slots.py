@@ -51,8 +51,6 @@ class ComponentSlot:
     """A kind of part: what picks it, from where, and what is picked if nobody says.
 
     Attributes:
-        key: The configuration key whose word picks it.
-        attribute: The configuration's attribute that holds it.
         registry: What there is to pick from.
         default: The word that is taken if none is given.
         description: What the key says, for people.

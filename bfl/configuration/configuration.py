@@ -62,7 +62,6 @@ class Configuration(PickedParts):
     """A run's configuration: the keys of every run, and the components that they pick.
 
     Attributes:
-        keys: The keys that pick no part.
         words: The full names of the parts, by the key that picks them.
         settings_of_every_run: The settings of components of which every run has all.
         given: The keys that were given, with their values: the others have those of the strategy
@@ -191,7 +190,6 @@ class Configuration(PickedParts):
         """Return the configuration with the default part of some kinds, whatever was picked.
 
         Args:
-            kinds: The kinds.
             settings: Settings of these parts (underscores for hyphens), before the configuration's.
         """
         read = {**self.values, **{kebab(key): value for key, value in settings.items()}}

@@ -16,7 +16,6 @@ def mechanisms(configuration: Configuration, sums: int = 0) -> tuple[Mechanism, 
     """Return the noised releases of a configuration's clients, those of whole clients first.
 
     Args:
-        configuration: The configuration.
         sums: For how many rounds of closings' sums ε has room.
     """
     of_updates = [part.mechanism() for part in configuration.outgoing]

@@ -163,12 +163,8 @@ class Choice:
     """Choice of a key, with the properties that it declares.
 
     Attributes:
-        key: The key.
         said: The key and what it says, for people.
         part: The name of the part that it picks; empty: it picks none.
-        has: The properties that it has.
-        requires: Those that it requires.
-        excludes: Those that it excludes.
     """
 
     key: str

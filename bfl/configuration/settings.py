@@ -35,10 +35,7 @@ class Setting:
     """A key, as one place declares it.
 
     Attributes:
-        key: The key.
         default: Its value if none is given.
-        description: What it means.
-        type: What it takes.
         section: The section of a configuration file in which it stands; empty: at its top.
         reader: Who reads it, ``kind name``; empty: every run.
     """

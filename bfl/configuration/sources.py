@@ -56,7 +56,6 @@ def read_run_config(
     see ``run_values``, so that a later ``strategy`` brings its own.
 
     Args:
-        texts: The arguments.
         told: Told, in words, of each value that is replaced or not taken.
 
     Raises:
@@ -112,7 +111,6 @@ def read_config_file(
     """Return the values of a TOML file; see ``read_run_config``.
 
     Args:
-        path: The file.
         told: Told, in words, of each value that is not taken.
         plugins: Those that the user names, in place of those of a run's folder.
 
@@ -141,9 +139,7 @@ def with_own_plugins(values: Mapping[str, Any], plugins: str, path: Path) -> dic
     """Return the configuration in a run's folder with plugins that the user has named.
 
     Args:
-        values: The configuration.
         plugins: Those that the user names with it, if any: they replace its own.
-        path: Its file.
 
     Raises:
         ConfigurationError: It names others.

@@ -69,7 +69,6 @@ class Switch:
 
     Attributes:
         reason: Says why nothing reads them in a run of a configuration; empty: something does.
-        keys: The keys.
         beginning: What the names of others begin with; empty: there are no others.
     """
 

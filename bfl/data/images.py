@@ -24,7 +24,6 @@ def check_fits(count: int, shape: tuple[int, ...]) -> None:
     """Raise unless so many images of a shape fit in this machine's memory, with what makes them.
 
     Args:
-        count: The number of images.
         shape: Height, width and channels.
 
     Raises:
@@ -108,7 +107,6 @@ def with_channels(images: Images, channels: int) -> Images:
 
     Args:
         images: [N, H, W, C], C being 1, 3 or ``channels``.
-        channels: The new number of channels.
 
     Raises:
         ValueError: There is no such conversion.

@@ -41,7 +41,6 @@ class Authority:
 
     Attributes:
         key: Its private key, elliptic-curve P-384.
-        certificate: Its certificate, signed by itself.
     """
 
     key: ec.EllipticCurvePrivateKey
@@ -250,10 +249,7 @@ def check_server_certificate(
     """Refuse a server's certificate that clients would not accept.
 
     Args:
-        certificate: The server's.
-        authority: The authority's, which clients trust.
         hosts: The names and addresses by which clients call the server.
-        now: The time.
 
     Raises:
         DataError: It is not valid now, is another authority's, or lacks a host.

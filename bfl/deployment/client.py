@@ -108,8 +108,6 @@ def wait_for_server(identity: Identity, authority: Path, say: Say) -> None:
     """Call the server until it answers: before that, nobody knows its certificate and its clock.
 
     Args:
-        identity: Who calls whom.
-        authority: The file with the authority's certificate.
         say: Told why it does not answer, each reason once.
 
     Raises:
@@ -127,7 +125,6 @@ def check_clock(node: str, ahead: float) -> None:
     """Refuse a clock with which Flower would not let the node in.
 
     Args:
-        node: The node, for the message.
         ahead: Seconds that its clock is ahead of the server's; negative: behind.
 
     Raises:
@@ -158,9 +155,7 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
     """Run a client until it is interrupted.
 
     Args:
-        folder: The client's folder.
         state: Where Flower's state, and what the client keeps between rounds, are.
-        say: Told what happens.
 
     Raises:
         ConfigurationError: A setting is wrong, or the data are not on this machine.

@@ -47,8 +47,6 @@ class Client(Table):
     """One client.
 
     Attributes:
-        name: Its name, for people and folders.
-        partition_id: The partition that it plays.
         public_key: Its public key, one line in OpenSSH's format.
     """
 
@@ -165,7 +163,6 @@ class ListedIdentity:
     """A client that signs with its key, and knows the keys of the clients in a list.
 
     Args:
-        key: Its key.
         keys: The public keys, in OpenSSH's format, by partition id.
     """
 
@@ -178,9 +175,7 @@ class ListedIdentity:
         """Return who a client is by its key and its own copy of the list of clients.
 
         Args:
-            key: The file with its private key.
             clients: The file with the list, ``clients.toml``.
-            partition_id: The partition that it plays.
 
         Raises:
             ConfigurationError: A file is not there or cannot be read, or the list has another key

@@ -116,8 +116,6 @@ class Door(socket.socket):
     """A listening socket that counts what it takes.
 
     Attributes:
-        strangers: Connections by address.
-        clients: Connections by public key.
         taken: Each connection by the address and port of its other end.
     """
 
@@ -162,7 +160,6 @@ class Door(socket.socket):
 
         Args:
             peer: The address and port of the connection's other end.
-            key: The client's public key.
         """
         connection = self.taken.get(peer)
         if connection and connection.fileno() >= 0:

@@ -70,7 +70,6 @@ class Processes(StoppedWhenLeft):
             name: By which it is called in messages.
             words: The command, with its absolute path; nothing secret, as all users of a machine
                 may read it.
-            more: Environment variables of its own.
         """
 
         def begin() -> subprocess.Popen[bytes]:

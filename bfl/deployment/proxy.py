@@ -87,7 +87,6 @@ def proxy_app(
 
     Args:
         client: Calls the SuperLink; it has its address.
-        signer: Whose call it is.
         signed: Told the address and port that such a call comes from, and the client's key.
     """
 
@@ -224,12 +223,7 @@ class KnownCallers:
         self._keys: frozenset[str] = frozenset()
 
     def __call__(self, headers: Mapping[str, str], now: datetime) -> str | None:
-        """Return the public key of the client of the list that has signed a call; None: none has.
-
-        Args:
-            headers: The call's headers, with names in small letters.
-            now: The time.
-        """
+        """Return the public key of the listed client that has signed a call; None: none has."""
         given = [headers.get(name, "") for name in (PUBLIC_KEY, SIGNATURE, TIMESTAMP)]
         if not all(0 < len(text) <= MOST_CHARACTERS for text in given):
             return None

@@ -64,9 +64,7 @@ def serve_federation(folder: Path, state: Path, say: Say) -> None:
     """Run a federation's server until it is interrupted.
 
     Args:
-        folder: The server's folder.
         state: Where Flower's state is kept from one start to the next.
-        say: Told what happens.
 
     Raises:
         ConfigurationError: A setting or the list of clients is wrong.
@@ -208,7 +206,6 @@ class Registration:
     Args:
         flwr: Runs ``flwr``.
         path: The file that says which node may play what.
-        say: Told what changes.
     """
 
     def __init__(self, flwr: Flwr, path: Path, say: Callable[[str], None]) -> None:

@@ -124,7 +124,6 @@ class ServerSettings(Table):
     Attributes:
         hosts: The names and addresses by which clients call it; the first is what they are told.
         bind: The address on which it listens; empty: by the hosts.
-        port: The port for clients.
         superlink_port: The port of Flower's SuperLink, on loopback.
     """
 

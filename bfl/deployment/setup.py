@@ -33,9 +33,6 @@ def init(path: Path, settings: ServerSettings, clients: int, now: datetime) -> F
 
     Args:
         path: Its folder, which is not there yet or is empty.
-        settings: How the server is reached.
-        clients: The number of clients.
-        now: When the certificates begin.
 
     Raises:
         ConfigurationError: The folder holds something, or the number is not positive.
@@ -72,8 +69,6 @@ def add_client(
     """Let one client more in; return it.
 
     Args:
-        path: The federation's folder.
-        name: The client's name.
         partition_id: What it plays; None: the first partition that nobody plays.
         public_key: A key that the client has made itself; None: one is made here.
 
@@ -111,9 +106,7 @@ def renew(path: Path, hosts: Sequence[str], now: datetime) -> bool:
     """Make the server's certificate anew, for the same key; return whether clients need a file.
 
     Args:
-        path: The federation's folder.
         hosts: The names and addresses by which clients call the server; none: as before.
-        now: When the certificate begins.
 
     Returns:
         Whether the authority's own certificate was renewed too, as it would have ended before the

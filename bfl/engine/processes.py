@@ -46,7 +46,6 @@ class Process:
     """A process of this machine; its id alone may come to name another one.
 
     Attributes:
-        pid: Its id.
         started: When it has been started, in the system's ticks since its boot.
     """
 

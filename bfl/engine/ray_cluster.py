@@ -148,7 +148,6 @@ def misfit(asked: Mapping[str, Any], nodes: Sequence[Mapping[str, float]]) -> st
 
     Args:
         asked: The actor's ``num_cpus`` and ``num_gpus``.
-        nodes: What each node has, by Ray's names.
     """
     wanted = " and ".join(f"{name} {asked[name]:g}" for name in NUMBERS if asked.get(name))
     offers = ", ".join(

@@ -24,10 +24,7 @@ class SerialGrid(Grid):
     So no more than one reply exists at a time, however many nodes are asked.
 
     Args:
-        client_app: The app of every node.
         num_supernodes: The number of nodes; node i plays partition i and keeps a context.
-        run: Flower's description of the run.
-        run_config: The run's configuration.
         engine_run: The run; by default a new one.
 
     Raises:

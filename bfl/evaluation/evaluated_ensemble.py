@@ -69,7 +69,6 @@ class EvaluatedEnsemble:
     """An ensemble's predictions of labelled images.
 
     Attributes:
-        predictions: Over all members.
         labels: (N,) true classes.
         members: Each member's own, by its name.
         left_out: The names of those whose logits are not finite: they are no members.

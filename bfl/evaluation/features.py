@@ -24,7 +24,6 @@ def in_the_plane(features: FloatArray, seed: int = 0) -> FloatArray:
 
     Args:
         features: Features (N, D), N at least 4 and D at least 2.
-        seed: Seeds the search.
 
     Raises:
         DataError: There are too few images or features, some features are not finite, or all

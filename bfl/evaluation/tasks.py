@@ -18,7 +18,6 @@ class TaskPredictions(ABC):
     """Predictions for N examples by M Monte Carlo samples, and everything that is said of them.
 
     Attributes:
-        file: The file with them in a run's folder.
         ranked_by: Uncertainties that examples are left out by in retention curves, the whole first.
         samples: The number M of Monte Carlo samples.
     """

@@ -32,7 +32,6 @@ class NetworkQuery:
     Attributes:
         configuration: The run's configuration, as JSON.
         image_shape: Height, width and channels of an image.
-        num_classes: The number of classes.
     """
 
     configuration: str
@@ -157,8 +156,6 @@ class NodeDescription:
     """Description of a node before the first round.
 
     Attributes:
-        partition_id: Which client of the partition it plays.
-        num_partitions: How many clients there are.
         own_examples: The size of the data of its own that it holds; 0: it takes its part of the
             run's data set.
         code: The digest of the code that it runs; empty: not this package's.

@@ -46,7 +46,6 @@ class Snapshots:
 
     Args:
         folder: Where they lie; it is made when the first one is saved.
-        kept: How many are kept.
         write: Writes a file as a whole, whatever becomes of the machine: its path, then what it
             shall hold, in parts.
     """

@@ -78,7 +78,6 @@ def posterior_from_arrays(arrays: ArrayRecord, variance: float | None = None) ->
     """Return the posterior in a record: its vectors are read where they lie, and are read-only.
 
     Args:
-        arrays: The record.
         variance: What all variances are in a record that has none; None: it must have some.
 
     Raises:
@@ -181,9 +180,7 @@ class TrainTask:
 
     Attributes:
         server_round: The round, from 1.
-        partition_id: Which client of the partition the node plays.
         configuration: The run's configuration, as a JSON object of flat keys.
-        num_classes: The number of classes.
         examples: (N,) positions of the client's examples in the training data; None when the node
             has data of its own.
         run_folder: The run's folder on the server, absolute, or empty.
@@ -270,8 +267,6 @@ def train_content(
     """Return the content of the message that asks a client to train.
 
     Args:
-        arrays: The posterior to begin with.
-        task: What is asked.
         more: Values of a ServerApp's own, for its own clients, besides those of the task.
         extras: What the parts of the method send besides the posterior, if anything.
 

@@ -109,9 +109,6 @@ def _pair_terms(mean: Array, variance: Array, precision: Array, work: Array) -> 
 
     Args:
         mean: The means; they are centred here, since a common offset only costs digits.
-        variance: The variances.
-        precision: Room.
-        work: Room.
     """
     mean -= mean.mean(axis=0)
     np.divide(1.0, variance, out=precision)

@@ -43,7 +43,6 @@ class Parameter:
 
     Attributes:
         name: Its path in the network, unique.
-        shape: Its shape.
         gaussian: Whether the posterior holds a mean and a variance for it, or a point value.
         initialization: How its mean or value begins; ``he-normal`` is N(0, 2 / fan-in) (He et al.
             2015) and ``lecun-normal`` N(0, 1 / fan-in) (LeCun et al. 1998), fan-in being the

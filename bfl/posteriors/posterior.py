@@ -37,7 +37,6 @@ class Floored:
     """A posterior whose standard deviations are not below a floor.
 
     Attributes:
-        posterior: The posterior.
         diagnostics: What there is to tell of it: ``fraction-at-scale-floor``, the share of its
             Gaussian parameters that lie at the floor, if it has any and there is a floor.
     """

@@ -151,7 +151,6 @@ def own_test_positions(
     """Return the test examples of each client, by its site or to evaluate on; None for neither.
 
     Args:
-        configuration: The run's configuration.
         dataset: Its data set, with the test examples that are used.
         partition: The training examples of each client; None for nodes with data of their own.
 

@@ -44,9 +44,6 @@ def server_data(
     """Return the server's own images; None if it has none.
 
     Args:
-        configuration: The run's configuration.
-        dataset: Its data set.
-        clients: The number of clients.
         federation: The nodes; None before they are known.
 
     Raises:

@@ -62,8 +62,6 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
     """Evaluate the final posterior in full if the server does, and write and show what is known.
 
     Args:
-        context: The run.
-        posterior: The posterior of the last round.
         known: What the closing round has found; None for no closing.
     """
     folder, evaluator, progress = context.folder, context.evaluator, context.progress

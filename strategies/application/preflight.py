@@ -77,10 +77,7 @@ def divide(
     """Return each client's training and test examples, if they serve all who need them.
 
     Args:
-        configuration: The run's configuration.
         dataset: Its data set, with the test examples that are used.
-        federation: The nodes.
-        own: The server's own images.
 
     Returns:
         The positions by partition id, None for a node with data of its own; and None in place of
@@ -176,7 +173,6 @@ def check_held_back(
     """Refuse a closing for which all clients together hold back too few examples.
 
     Args:
-        configuration: The run's configuration.
         partition: The examples of each client; None for nodes with data of their own.
         own_examples: How many these have, by partition id; 0 for other nodes.
 
@@ -242,8 +238,6 @@ def lost_states(
     """Return what there is to say of clients whose state ends with Flower's run, or nothing.
 
     Args:
-        configuration: The run's configuration.
-        federation: The nodes.
         checkpoint: Where the run stands; None: before its first round.
         advice: How to make the run again.
 

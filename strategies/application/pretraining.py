@@ -54,7 +54,6 @@ class Epoch:
 
     Attributes:
         number: The epoch, from 1.
-        accuracy: The accuracy on the validation images after it.
     """
 
     number: int
@@ -72,7 +71,6 @@ def split_off(
     """Return the positions of the pre-training images and of the validation images among them.
 
     Args:
-        dataset: The run's data set.
         share: ``pretrain-examples``: below 1 a share of the clients' images, from 1 a number.
         validation: The share of these that is held out.
         used: The positions of the images that clients share: what ``train-examples`` leaves,
@@ -124,15 +122,11 @@ class Pretraining:
     epoch to epoch.
 
     Args:
-        grid: Flower's grid.
         federation: The nodes; the first one does the work.
-        configuration: The run's configuration.
-        dataset: The run's data set.
         accuracy: Gives the accuracy of a posterior on some training images, after an epoch.
         run_folder: The run's folder, where a simulation's clients keep their state.
         run_key: The run's own word, by which nodes file what they keep.
         manifest: The parameters of the network, to whose minima the node's posteriors are held.
-        own: The server's own images, on which nobody trains.
 
     Raises:
         ConfigurationError: The node has data of its own, or there are not enough images.

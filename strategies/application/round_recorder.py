@@ -23,8 +23,6 @@ class RoundRecorder:
     """Writes and shows each round.
 
     Args:
-        folder: The run's folder.
-        progress: What a person sees.
         samples: How many Monte Carlo samples the rounds are evaluated with.
         best: Keeps the best posterior, where the server has images of its own.
         log: Where rounds are logged besides.

@@ -272,7 +272,6 @@ def _run_rounds(
     """Run the rounds that are left; return the final posterior, and what its closing has found.
 
     Args:
-        context: The run.
         checkpoint: Where it stands; None: before its first round.
         initial: What the first round begins with.
 

@@ -48,11 +48,8 @@ def make_strategy(
     """Return the configured Strategy: the subclass of its rule, with the other parts.
 
     Args:
-        configuration: The run's configuration.
-        num_classes: The number of classes.
         partition: The examples of each client; None for nodes with data of their own.
         pool_noise: What is done to the pool where the server adds noise; by default nothing.
-        more: Other arguments of the Strategy.
     """
     keys, method = configuration.keys, Method.of(configuration)
     parts = {part.name: getattr(method, part.name) for part in fields(method)}
@@ -77,15 +74,10 @@ class RunContext:
     """Context of one run's rounds.
 
     Attributes:
-        grid: Flower's grid.
-        federation: The nodes.
-        folder: The run's folder.
         evaluator: Evaluates posteriors, or stands for what does; it has the run's configuration and
             data set.
         partition: The examples of each client; None for nodes with data of their own.
         test_partition: Their test examples; None where none has its own.
-        progress: What a person sees.
-        log: Where rounds are logged live.
         advice: What a person can do when the run ends early.
     """
 
@@ -117,8 +109,6 @@ def account_of(
     """Return the account of the rounds so far, where the run has noise.
 
     Args:
-        context: The run.
-        finished: The rounds that are over.
         release: The word for a round of a closing's sums that is about to begin.
         to_come: Whether the run's closing is to come, and none of its rounds has begun.
     """
@@ -182,7 +172,6 @@ def start_tensorflow(configuration: Configuration, client_threads: int | None) -
     engine and the machine; elsewhere all that the process may use.
 
     Args:
-        configuration: The run's configuration.
         client_threads: The threads of clients in the same process; None: they have their own.
 
     Raises:

@@ -71,7 +71,6 @@ class MaskedAttempt:
     """One attempt at a round of secure aggregation, with keys and masks of its own.
 
     Args:
-        clients: The clients over Flower.
         request: What those of the round are asked.
         wanted: What they are to add up.
         left_out: Clients of the round that are not asked.
@@ -232,10 +231,6 @@ class WantedSum:
     """Sum that the clients of a round are asked for.
 
     Attributes:
-        secure_sums: How.
-        rule: The pooling rule.
-        previous: The previous global posterior.
-        weights: Their weights, by partition id.
         total: The sum of their γ, by which a client knows its weight from its own.
         exponents: The exponents of the statistics and, last, of the point parameters.
         size: The number of elements of a client's vector.
@@ -267,7 +262,6 @@ class ClientsSum:
 
     Attributes:
         partition_ids: Who is in the sum, sorted.
-        total: The sum of their vectors.
     """
 
     partition_ids: Sequence[int]
@@ -284,10 +278,7 @@ def wanted_sum(
     """Return what the clients of a round are to add up.
 
     Args:
-        secure_sums: How.
-        rule: The pooling rule.
         weighting: A scheme that goes by ``counts_only``.
-        previous: The previous global posterior.
         num_examples: What each client that is asked holds, by partition id.
     """
     weights = foreseen_weights(weighting, num_examples)
@@ -301,7 +292,6 @@ def hidden_metrics(method: Method, private: bool = False) -> dict[str, str]:
     """Return what of a round's record is hidden, as the record says it.
 
     Args:
-        method: The parts of the round.
         private: Whether nothing that clients have may be told of them but what noise has hidden.
     """
     own = (NUM_EXAMPLES,) if private else ()
@@ -320,10 +310,6 @@ def pool_sums(
     """Return the pooled posterior of what clients have added up, as pooling one by one gives it.
 
     Args:
-        rule: The pooling rule.
-        wanted: What they were asked for.
-        found: What they have added up.
-        previous: The previous global posterior.
         unrounded: The same as it was pooled, in float64, for a rule that ``keeps_unrounded``.
 
     Raises:

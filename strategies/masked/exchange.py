@@ -109,10 +109,8 @@ def _check_clients_know_weights(
     """Raise if clients would find other weights than the server gives them, and send nothing.
 
     Args:
-        weighting: The server's.
         configuration: What clients are sent a part of; None: they are sent none.
         sizes: How many examples each client holds that is ever asked, by partition id.
-        said: What the message begins with.
 
     Raises:
         ConfigurationError: Clients are sent another weighting; or the scale of a client's γ depends

@@ -50,8 +50,6 @@ def target_columns(path: Path | str, rows: DataFrame, reading: Reading) -> tuple
     """Return the name of the column that is predicted, or the names of several.
 
     Args:
-        path: The table's file, for messages.
-        rows: Its rows.
         reading: The task, and the columns if the run names them.
 
     Raises:
@@ -83,7 +81,6 @@ def answers_of(
     """Return the answers of a table's rows.
 
     Args:
-        path: The table's file, for messages.
         rows: Its rows, numbered from 0.
         targets: The columns that are predicted: one, or several labels.
         task: The key ``task``.

@@ -49,7 +49,6 @@ class Task:
     Attributes:
         name: Its word, as in the key ``dataset``.
         first_class: Where its labels begin among those of all.
-        num_classes: How many they are.
         clients: How many clients have it; None: all that are left.
     """
 
@@ -79,7 +78,6 @@ class Dataset:
             but what is in it: other data of the same classes may number them otherwise.
         split_here: True if ``test-share`` has split it, as nothing else says what is for testing.
         train_columns: What partitions may go by, of each training example, such as its site.
-        test_columns: The same of each test example.
         encoding: What the columns of a table have become here; None: these are images.
         target: Mean and deviation of the numbers that are predicted, if they are. Its labels are
             then below the median, and above, for what goes by labels, such as partitions.
@@ -269,7 +267,6 @@ class DatasetSource(Component):
         """Check cheaply, without reading images, that ``load`` has something to load.
 
         Args:
-            location: What stands behind the colon.
             data_dir: The folder of the key ``data-dir``, if it is set.
 
         Raises:

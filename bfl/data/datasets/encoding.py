@@ -37,10 +37,7 @@ class Column:
     """A column that a network takes.
 
     Attributes:
-        name: Its name.
         categories: Its categories, in the order of their inputs; empty: it holds numbers.
-        mean: The mean of its numbers.
-        deviation: Their standard deviation.
     """
 
     name: str
@@ -132,7 +129,6 @@ class Encoding:
 
         Args:
             rows: A data frame with the columns, or an array (N, columns) in their order.
-            where: What they are, for messages.
 
         Raises:
             DataError: A column is missing, or a value.

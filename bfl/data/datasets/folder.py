@@ -140,7 +140,6 @@ def _by_class(root: Path, reading: Reading, names: Sequence[str]) -> _Files:
     """Return the images of a folder of classes, in the order of their paths.
 
     Args:
-        root: The folder.
         reading: Keys of which this reads none.
         names: The classes in the order of their numbers; none: that of their names.
 

@@ -122,8 +122,6 @@ def of_splits(splits: Mapping[str, Any], repository: str, name: str, reading: Re
 
     Args:
         splits: ``train``, and those to test on, the first preferred.
-        repository: What they are, for messages.
-        name: The data set's name here.
         reading: The shape that its images get.
 
     Raises:
@@ -210,7 +208,6 @@ def to_arrays(split: Any, where: str, reading: Reading = AS_STORED) -> Split:
 
     Args:
         split: A ``datasets.Dataset`` with a column of images and one of labels.
-        where: What it is, for messages.
         reading: The shape that its images get.
 
     Raises:

@@ -27,7 +27,6 @@ class Classes:
 
     Attributes:
         labels: int64 [N] of each split.
-        names: The classes' names.
         here: What is to be said where the classes were numbered by these labels alone: other data
             of the same classes may number them otherwise.
     """
@@ -85,7 +84,6 @@ def several_labels(name: str, given: Array) -> tuple[npt.NDArray[np.int64], Arra
     """Return the first label (N,) that applies to each example, else 0, and all labels (N, L).
 
     Args:
-        name: What they are, for messages.
         given: (N, L) 1 or true where a label applies, else 0 or false.
 
     Raises:

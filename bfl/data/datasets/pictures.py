@@ -43,7 +43,6 @@ def stacked(images: Iterable[tuple[str, Images]], count: int, reading: Reading) 
     Args:
         images: Images (H, W, C), each with its name for messages.
         count: Their number N.
-        reading: The shape that they get.
 
     Raises:
         DataError: They differ in size, and the run says none; or they cannot get the shape.

@@ -185,7 +185,6 @@ def dark_pixels(name: str, images: Images) -> list[str]:
     """Return what is to be said of a set of images that is nearly black or nearly constant.
 
     Args:
-        name: What the images are called.
         images: Not empty.
     """
     lowest, highest = round(float(images.min())), round(float(images.max()))

@@ -131,9 +131,7 @@ def like(dataset: Dataset, images: Images, what: str) -> Images:
     """Return images in the size and channels of a data set's.
 
     Args:
-        dataset: The data set.
         images: [N, H, W, C].
-        what: What they are, for the message.
 
     Raises:
         ConfigurationError: They have channels that cannot become so many.

@@ -99,15 +99,12 @@ def load_server_data(
 
     Args:
         server_data: The key ``server-data``.
-        dataset: The run's data set.
         data_dir: The key ``data-dir``.
         reading: How the run's data are read. Images of another data set are resized to the run's
             after that, and get its channels.
         examples: The key ``server-examples``: of the training images that are used, or of those of
             the other data set.
         train_examples: The key ``train-examples``.
-        clients: The number of clients.
-        seed: The run's seed.
         labelled: The key ``server-labels``; without labels, another data set's classes may be
             others than the run's.
         unused: The key ``unused-examples``: of the training images that are used, as many as nobody
@@ -166,8 +163,6 @@ def check_no_overlap(data: ServerData, dataset: Dataset, clients: Labels, word: 
     """Raise if some of the server's images are the clients' as well, bit for bit.
 
     Args:
-        data: The server's own images.
-        dataset: The run's data set.
         clients: The positions of the training images that the clients have.
         word: The key ``server-data``.
 
@@ -187,7 +182,6 @@ def check_no_test_images(data: ServerData, dataset: Dataset, word: str) -> None:
     """Raise if some of the server's images are those that the run is evaluated on, bit for bit.
 
     Args:
-        data: The server's own images.
         dataset: The run's data set, with the test images that are used.
         word: The key ``server-data``.
 

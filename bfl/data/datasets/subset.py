@@ -78,7 +78,6 @@ def train_positions(dataset: Dataset, amount: float, clients: int = 0) -> Labels
     would have images of each other's number. A share is one of every class.
 
     Args:
-        dataset: The data set.
         amount: How many, see ``stratified_positions``.
         clients: The number of clients; 0: not known, and tasks are as one data set.
 

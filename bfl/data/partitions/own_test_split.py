@@ -32,7 +32,6 @@ def own_test_split(
 
     Args:
         train_labels: The labels (N,) of all training examples, integers from 0.
-        parts: Each client's positions among them.
         test_labels: The labels (M,) of all test examples.
         generator: The source of the randomness, keyed by the run's seed.
 

@@ -99,7 +99,6 @@ def allot_shards(
         sizes: The number of examples of each class (C,), all above 0.
         shards: The number of shards, at least C and at most the sum of min(size, clients).
         clients: The number of clients; a class never gets more shards.
-        generator: The source of the randomness.
     """
     counts = [1] * len(sizes)
     ties = generator.permutation(len(sizes))
@@ -128,7 +127,6 @@ def deal_classes(
     Args:
         counts: The number of shards of each class (C,), at most ``clients`` each.
         clients: The number of clients, which divides the sum of ``counts``.
-        generator: The source of the randomness.
     """
     classes = generator.permutation(len(counts))
     of_class = [int(c) for c in classes for _ in range(counts[c])]

@@ -33,7 +33,6 @@ class FlowerApp:
     """A Flower app.
 
     Attributes:
-        folder: The folder that holds the pyproject.toml.
         server: The ServerApp as ``module:attribute``.
         client: The ClientApp as ``module:attribute``.
         defaults: All keys with their defaults, flat: those that it declares and, for this project's

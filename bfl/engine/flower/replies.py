@@ -56,7 +56,6 @@ class Replies:
         """Return what has come since the last look, and wait for nothing.
 
         Args:
-            message_ids: The messages whose replies are asked for.
             most_bytes: The most of one reply that is held in memory, but for a piece or two.
             patience: Seconds in which a reply that is announced has to be there.
         """

@@ -28,9 +28,7 @@ def run_serially(
     process's environment is afterwards what it was.
 
     Args:
-        app: The app.
         overrides: Values that differ from the app's defaults.
-        num_supernodes: The number of clients.
         backend_config: As for ``RayEngine``; only the number of CPUs of a client counts.
         engine_run: The run, for who follows it; by default a new one.
 

@@ -40,11 +40,7 @@ def simulate(
     """Run an app on a pool of actors.
 
     Args:
-        app: The app.
         overrides: Values that differ from the app's defaults.
-        num_supernodes: The number of clients.
-        pool: The actors.
-        backend_config: Flower's.
         engine_run: Ended when the engine fails, or when the caller is interrupted.
         verbose: Whether Flower logs what it does.
 
@@ -123,7 +119,6 @@ class RayEngine:
     manager: leaving it ends the actors and Ray.
 
     Args:
-        app: The app that is run.
         backend_config: Flower's: ``client_resources``, ``init_args``, ``actor``. With RAY_ADDRESS
             in the environment, or ``address`` in ``init_args``, the engine joins that cluster and
             leaves it running.
@@ -189,7 +184,6 @@ class RayEngine:
 
         Args:
             overrides: Values that differ from the app's defaults.
-            num_supernodes: The number of clients.
             engine_run: The run, for who follows it; by default a new one.
 
         Raises:
@@ -246,9 +240,7 @@ def start_actors(app: FlowerApp, resources: Mapping[str, Any], most: int) -> Any
     """Return a pool of actors that import what clients need while the server starts.
 
     Args:
-        app: The app whose clients they run.
         resources: What an actor gets, as Ray's ``options`` take it.
-        most: The greatest number of actors.
     """
     with without_tensorflow():
         from flwr.simulation.ray_transport.ray_actor import BasicActorPool, ClientAppActor

@@ -119,9 +119,6 @@ class WarmWorker(StoppedWhenLeft):
     """The process that plays tasks; a new one when it has died, or when a task brings other code.
 
     Args:
-        port: Where the SuperNode is reached.
-        environment: The worker's environment.
-        work: Its working folder, which holds no code.
         say: Told when a worker has died, or was ended.
         timeout: Seconds that a task may take; then the worker is ended.
         bundles: The SHA-256 of each bundle that the worker runs; none: it runs all.
@@ -157,7 +154,6 @@ class WarmWorker(StoppedWhenLeft):
         answers for it after a minute, as one that has failed.
 
         Args:
-            task: The task.
             meanwhile: Called each second; what it raises ends the worker.
             tasks: The SuperNode's tasks; if there is a next one already, this one has a few seconds
                 left, and is closed.

@@ -39,8 +39,6 @@ class ForwardPass:
 
     Args:
         manifest: The parameters of the network whose values are given.
-        network: The network of points that predicts.
-        batch_size: Images in one pass.
         features: Whether it gives what the last layer takes, flat, in place of logits.
         stages: Names of convolutions; the means over pixels of what they take come behind features.
     """
@@ -77,8 +75,6 @@ class ForwardPass:
         Args:
             values: (D,) values of the Gaussian parameters.
             point: (P,) values of the point parameters.
-            images: The images.
-            seed: The run's seed.
             labels: What keys dropout masks besides the seed.
         """
         self.network.load_values(self.manifest, values, point)

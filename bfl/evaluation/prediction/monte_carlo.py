@@ -32,7 +32,6 @@ def drawn_values(
 
     Args:
         posterior: q(θ).
-        seed: The run's seed.
         labels: What keys the draws besides the seed.
         sample: m, from 0.
         parametrization: The network's, which may compute with other variances.
@@ -57,10 +56,8 @@ class Predictor:
     Args:
         of: The network whose posteriors are given; what it computes with variances is what draws
             have.
-        architecture: Its architecture.
         precision: What the predictions are computed in.
         role: What tells the networks that predict from others alike, see ``build_network``.
-        batch_size: Images in one forward pass.
         statistics: Makes what sums up the samples, by what the network predicts.
     """
 
@@ -101,9 +98,7 @@ class Predictor:
 
         Args:
             posterior: q(θ).
-            images: The images.
             samples: M.
-            seed: The run's seed.
             labels: What keys the draws besides the seed, for instance ``("evaluate", round)``.
         """
         varies = self.network.inference.stochastic_prediction or posterior.size > 0
@@ -134,7 +129,6 @@ class Predictor:
 
         Args:
             posterior: q(θ).
-            images: The images.
             stages: Whether the means over pixels of what the manifest's ``stages`` take come
                 behind them, (N, F + all their channels).
         """

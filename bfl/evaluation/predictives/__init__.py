@@ -57,9 +57,6 @@ class Predictive(Component, ABC):
 
         Args:
             kept: What ``keep`` has returned for the round.
-            sampler: The distribution that an ensemble's samples are from.
-            manifest: The parameters of the network.
-            seed: The run's seed.
             server_round: The round, from 1.
         """
 

@@ -27,8 +27,6 @@ class Best:
 
     Attributes:
         metric: By which metric, as rounds have it: ``validation-...``.
-        round: The round.
-        value: Its value.
     """
 
     metric: str
@@ -66,9 +64,6 @@ class BestPosterior:
     """Keeps a run's best posterior in its folder.
 
     Attributes:
-        folder: The run's folder.
-        manifest: The manifest of the posteriors' vectors.
-        metric: By which metric.
         patience: How many rounds without a better one end the run; 0: never.
         rounds: How many rounds the run was to have.
     """

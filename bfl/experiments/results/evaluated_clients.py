@@ -100,7 +100,6 @@ def evaluated_clients(
     """Return what each client's models have reached, by partition id as text.
 
     Args:
-        rounds: The rounds' records.
         evaluate: Gives the numbers of the final global network, closed if it is, on some of all
             test examples, those of foreign and corrupted images among them; None where the server
             has no head to predict with.

@@ -55,7 +55,6 @@ def write_examples(
     Of images that are equally uncertain the first in the test set comes first.
 
     Args:
-        folder: The run's folder.
         predictions: The predictions for N test images.
         images: (N, H, W, C) the images.
         labels: (N,) true classes.

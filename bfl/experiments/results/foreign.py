@@ -37,10 +37,7 @@ def predicted_by_strength(
     """Return the predictions for images under each corruption.
 
     Args:
-        names: The corruptions.
         images: uint8 (N, H, W, C) images.
-        clean: The predictions for these.
-        predict: Predicts images.
     """
     return {
         name: [clean, *(predict(corrupted(images, name, strength)) for strength in STRENGTHS)]
@@ -54,7 +51,6 @@ def by_strength(
     """Return accuracy, NLL and calibration error of each corruption at strengths 0 to 5.
 
     Args:
-        shown: The predictions.
         labels: (N,) the images' classes.
         settings: The configuration, of which each metric takes its own keys.
 
@@ -140,8 +136,6 @@ def foreign_to_some(
     Of test images that have been changed they are the same ones.
 
     Args:
-        test: The predictions for all test images.
-        foreign: The foreign images, and their predictions under "".
         positions: Which test images, at least one.
         settings: As for ``evaluated_foreign``.
     """

@@ -57,7 +57,6 @@ class Follower:
     """Follower of a run that shows it in its own way, as a study does.
 
     Attributes:
-        console: Where the run's lines go.
         round: Takes note of a round that is over: its number, from 1, the number of rounds, how
             many seconds it took, and its metrics as a line shows them.
     """
@@ -70,9 +69,7 @@ class ProgressReport:
     """Prints one line a round; in a terminal also a bar with the time that is left.
 
     Args:
-        rounds: The number of rounds.
         console: Where to; by default that of who follows the run, or standard output.
-        follower: Who follows the run.
     """
 
     def __init__(
@@ -119,7 +116,6 @@ class ProgressReport:
         """Show how many clients of those asked have replied in the round that is under way.
 
         Args:
-            asked: How many were asked.
             counts: How many usable replies (``clients``), ``failures`` and ``refused`` there are.
         """
         of_asked = {**counts, "clients": f"{counts['clients']}/{asked}"}

@@ -92,7 +92,6 @@ def svg(figure: MatplotlibFigure, name: str) -> str:
     """Return a figure as an SVG element that takes the ink of the page around it.
 
     Args:
-        figure: The figure.
         name: Its name on the page: it makes the graphic's ids its own, and names it for readers.
     """
     figure.suptitle("")  # the page says which run it is

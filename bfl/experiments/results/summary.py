@@ -175,7 +175,6 @@ def write_evaluation(
     These are not written: ``metrics.json`` says that a run is finished, so it comes last of all.
 
     Args:
-        folder: The run's folder.
         predictions: The predictions for N examples.
         labels: (N,) true classes, integers in [0, C).
         settings: The configuration, of which each component takes its own keys.
@@ -213,8 +212,6 @@ def write_ensemble(
     to ``ensemble.json``.
 
     Args:
-        folder: The run's folder.
-        ensemble: The ensemble.
         settings: The configuration, of which each component takes its own keys.
 
     Raises:

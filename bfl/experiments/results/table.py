@@ -97,7 +97,6 @@ def markdown_table(table: pd.DataFrame, numbers: int | None = None) -> str:
     """Return a table as Markdown.
 
     Args:
-        table: The table.
         numbers: How many columns, from the right, are set to the right; None: those of numbers.
     """
     right = [kind.kind in "if" for kind in table.dtypes]

@@ -65,12 +65,9 @@ class Evaluator:
 
     Attributes:
         initial: The global posterior that the run begins with.
-        manifest: Its parameters.
         foreign: Foreign images (``ood-dataset``).
 
     Args:
-        configuration: The run's configuration.
-        dataset: Its data set.
         network: Its network; by default it is built here.
         server_data: The server's own images, on which rounds are validated where they have labels;
             by default none.
@@ -108,7 +105,6 @@ class Evaluator:
         In a run that is evaluated at the posterior's mean (``evaluate-at``), M is 1.
 
         Args:
-            posterior: The posterior.
             samples: M.
             purpose: What keys the draws besides the seed: the round, or ``"final"``.
             images: Images (N, H, W, C) other than the test set's.

@@ -48,8 +48,6 @@ class NetworkDescription:
 
     Attributes:
         image_shape: Height, width and channels of an image.
-        class_names: One name per class.
-        keys: The configuration keys that prediction depends on.
         threads: TensorFlow's threads in the process that evaluated the run; None if not known.
         versions: The versions of the packages that the bits depend on.
         encoding: What the columns of a table become; None: the network takes images.
@@ -73,9 +71,7 @@ class NetworkDescription:
         """Return the description of a run's network.
 
         Args:
-            configuration: The run's configuration.
             dataset: Its data set; its shape, class names and columns are taken.
-            threads: See the attribute.
         """
         parts = (configuration.architecture, configuration.inference)
         settings = [key for part in parts for key in settings_of(type(part))]

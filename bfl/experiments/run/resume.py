@@ -124,8 +124,6 @@ def open_run(
     made again, with the same result.
 
     Args:
-        configuration: The configuration.
-        name: The run's name.
         environment: See ``describe_environment``.
         data: Digests of the data that the run is made with, by what they are for.
         partition: Who holds which data, as the run's folder has it.
@@ -360,7 +358,6 @@ def completed(saved: Mapping[str, Any], free: Mapping[str, Any]) -> Mapping[str,
     They have the values that its run resolves to today; it stays as it is where it does not.
 
     Args:
-        saved: The configuration.
         free: Keys of ``FREE_TO_CHANGE`` that others may need; if not given they have defaults.
     """
     with suppress(ConfigurationError):

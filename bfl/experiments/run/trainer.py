@@ -24,9 +24,7 @@ def trainer_for(
     """Return the trainer for a configuration, built and traced once per process.
 
     Args:
-        configuration: The configuration.
         image_shape: Height, width and channels of the images.
-        classes: The number of classes.
         personal_model: The word of the client's personal model, where clients have one; empty: the
             federation's own.
 
@@ -82,10 +80,8 @@ def personal_network(
     """Return the network of a personal model, built once per process.
 
     Args:
-        configuration: The configuration.
         model: The word of its architecture; empty: the federation's own.
         image_shape: Height, width and channels of the images.
-        classes: The number of classes.
 
     Raises:
         ConfigurationError: The images are smaller than the architecture takes.
@@ -114,8 +110,6 @@ def check_images(
     """Raise if images are too small for an architecture.
 
     Args:
-        word: The architecture's word.
-        architecture: The architecture.
         image_shape: Height, width and channels of the images.
         dataset: Whose images they are, for the message; empty: it does not say.
 

@@ -64,7 +64,6 @@ class Column(pydantic.BaseModel):
         metric: Its name in the runs' ``metrics.json``, or another of ``docs/studies.md``.
         title: The column's heading; by default the metric's name.
         scale: Factor of a run's number: 100 for percent.
-        decimals: Decimals shown.
         published: The published table's column; empty: it has none.
         published_spread: The published table's column of the spread; empty: it has none.
         published_spread_scale: Factor that gives the published spread the unit of the value.
@@ -296,8 +295,6 @@ def read_published(
     Args:
         path: A CSV file with a header. The columns that ``columns`` names hold numbers, or nothing
             where none was published.
-        columns: The study's columns.
-        label_columns: The columns of the study's labels.
         leave_out: Labels by column; lines that have all labels of one of these are left out.
         fractions: Labels in the same form; lines whose spread is printed as a fraction of 1 where
             the value is in percent, or in what else ``scale`` makes of it.

@@ -100,7 +100,6 @@ class StudyFolder(Files):
         """Add results of runs to the folder's file; each replaces one of the same name.
 
         Args:
-            results: The results.
             compress: Whether a large file is compressed, and nobody else writes to it.
         """
         # Who compresses puts results together, and leaves nothing but these.

@@ -77,7 +77,6 @@ def open_study(
     Args:
         path: The study's folder, its TOML file, or the name of one of this project's.
         output: The folder of the studies' folders, for a file.
-        scale: The reduction, for a file.
         only: The runs whose name contains or matches one of these; none: all.
         results: Folders with further results; none: that of the file's checkout.
 

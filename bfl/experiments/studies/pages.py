@@ -200,7 +200,6 @@ def rewrite(page: Path, *, folders: bool) -> None:
     """Write a page's sections anew, and its forest plot next to it; see ``rewritten``.
 
     Args:
-        page: The page.
         folders: Whether the tables and figures in its studies' folders are written as well.
 
     Raises:

@@ -176,7 +176,6 @@ def check_rounds_of_columns(study: Study, runs: Iterable[PlannedRun]) -> None:
 
     Args:
         study: The study; where its rounds are reduced, such a column may stay empty.
-        runs: Its runs.
 
     Raises:
         ConfigurationError: A run does not evaluate such a round.
@@ -237,7 +236,6 @@ def computation(configuration: Configuration, counts: Sequence[int]) -> str:
     weights where all have equally many, to the last bit, however many of them take part.
 
     Args:
-        configuration: The configuration.
         counts: The clients' numbers of examples; empty: not known.
     """
     weighting, equal = configuration.weighting, Equal()

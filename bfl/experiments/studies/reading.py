@@ -119,7 +119,6 @@ def read_study(path: Path, *, policy: PluginPolicy = ANY_PLUGIN) -> Study:
 
     Args:
         path: The file. A published table is looked up in its folder.
-        policy: Which plugins are taken.
 
     Raises:
         ConfigurationError: The file, or one that it extends, cannot be read or has an unknown key,
@@ -314,7 +313,6 @@ class ExtendedFile:
     """A study's file with all that it takes from others.
 
     Attributes:
-        path: The file.
         tables: Its content with theirs, as if it stood in one file.
         published_folder: The folder that ``published.file`` is in, or below.
         extended: The files that it extends, and that these do.

@@ -187,7 +187,6 @@ def make_runs(
     old one in is not known. One whose files are damaged has failed as well.
 
     Args:
-        folder: The study's folder.
         runs: The runs, in their order.
         make_engine: Makes the engine that all runs share.
         finished: Results that are there already, by the run's name.

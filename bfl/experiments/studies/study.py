@@ -106,9 +106,7 @@ class FigureSpec(BaseModel):
     """A figure that a study asks for, a table ``[[figures]]``; other keys are the kind's settings.
 
     Attributes:
-        name: The name of its file.
         kind: A registered study figure.
-        title: The line above it.
         rows: The rows that it shows: those that have, for all columns of one of these, one of the
             labels; empty: all rows.
     """
@@ -138,8 +136,6 @@ class Order:
     """An order of two lines that a paper claims, or that one expects.
 
     Attributes:
-        metric: The metric of one of the columns.
-        better: Labels of the better line.
         worse: Labels of the worse one; in all columns not named the two lines have the same.
         than: The metric of another column, in which the better lines themselves are worse; empty:
             two lines are compared in one column.
@@ -169,9 +165,6 @@ class Study:
     """Runs that are made and looked at together.
 
     Attributes:
-        name: The name of its folder.
-        title: Its title, for people.
-        base: The keys of all runs.
         axes: Choices that combine freely with those of the other axes and with the rows, by the
             axis's name, in the order of the file.
         rows: Choices that do not; one without labels where the file has none.
@@ -180,7 +173,6 @@ class Study:
         figures: The figures asked for; empty: one of each kind.
         reuse: Names of other studies whose results are taken where the configurations are equal.
         orders: The orders whose truth is looked at.
-        source: The file.
         tables: The file's content, with that of the files that it extends.
         published: The published table, if there is one.
         scale: The reduction, see ``scaled``.

@@ -49,14 +49,12 @@ class StudyTable:
     """A study's table.
 
     Attributes:
-        study: The study.
         scale: The reduction in words, or that there is none but the file's own.
         notes: Notes on how to read it, one sentence each; the reduction comes first.
         frame: A row a line, with its labels, ``runs_done``, ``runs`` and ``state``; for each column
             of the study, in its unit, the mean ``METRIC`` and ``METRIC_spread``, ``_by_images``,
             ``_published``, ``_published_spread`` and ``_difference``. None: there is no number;
             NaN: a run has diverged.
-        runs: The finished runs with their results.
     """
 
     study: Study

@@ -77,8 +77,6 @@ class TrackedRun:
     """The run that is logged.
 
     Attributes:
-        path: Its folder.
-        name: Its name.
         key: Its random word, the same when the run is gone on with.
         configuration: Every key, kebab-case, with its value.
     """
@@ -102,10 +100,7 @@ class LiveLog:
     """Hands a run's rounds to a tracker, until that fails; then it says so once and goes on.
 
     Args:
-        tracker: The tracker.
-        run: The run.
         rounds: The rounds that the run has made before; those that the log lacks are added.
-        warn: Told what has failed.
     """
 
     def __init__(

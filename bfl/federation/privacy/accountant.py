@@ -28,13 +28,9 @@ class Mechanism:
 
     Attributes:
         metric: What ε is called in a round's record and among a run's metrics.
-        multiplier_key: The configuration key of the noise.
         multiplier: Its value z, above 0.
-        budget_key: The configuration key of the greatest ε.
-        budget: Its value.
         delta: δ, in (0, 1).
         releases: How many a client makes in a round, of its number of epochs.
-        epsilon: ε of so many releases.
         multiplier_for: The z with which so many releases, the second argument, have an ε.
     """
 

@@ -91,7 +91,6 @@ def moved(received: Posterior, change: Array) -> Posterior:
     """Return the posterior that differs from another one by a vector, in the other one's types.
 
     Args:
-        received: The other one.
         change: (2 D + P,) finite, as ``difference`` gives it.
     """
     size, points = received.size, received.point.size

@@ -37,9 +37,6 @@ class ValueRange:
 
     Attributes:
         reach: How far a mean may be from the previous global mean.
-        least_deviation: The least standard deviation.
-        greatest_deviation: The greatest standard deviation.
-        greatest_point: The greatest absolute value of a point parameter.
     """
 
     reach: float
@@ -153,10 +150,7 @@ def check_accuracy(
     Also where the heaviest clients drop out: the grid is that of all clients' weights.
 
     Args:
-        rule: The pooling rule.
         allowed: The range of the clients' posteriors.
-        previous: The previous global posterior.
-        weights: The weights of all clients that are asked.
         fewest: How many of them have to stay; half of them, if it is not said.
 
     Raises:
@@ -191,10 +185,7 @@ def greatest_errors(
     rule are all off by as much as rounding can, in all combinations of signs.
 
     Args:
-        rule: The pooling rule.
         allowed: The range of the clients' posteriors.
-        previous: The previous global posterior.
-        weights: The weights of all clients that are asked.
         left: The weights of the clients that stay; all by default.
     """
     around, corners = allowed.corners(previous)

@@ -56,25 +56,15 @@ class ClientSecrets(Fields):
     """Secrets that a client keeps between two messages of a round; they never leave it.
 
     Attributes:
-        stage: What it has done last.
         label: What the round and the attempt are called.
-        client: Its number.
-        encryption: The secret of its encryption key.
-        masking: The secret of its masking key.
-        own_mask: The secret of its own mask.
         near: The neighbourhood by which its secrets are shared, in words.
-        clients: All who take part.
-        neighbours: Its neighbours.
         encryption_keys: Their public encryption keys, in this order.
-        masking_keys: Their public masking keys.
         own_share: Its own share of ``own_mask``.
         sharers: All who have sent shares.
-        senders: Its neighbours among them.
         boxes: What they have sealed for it.
         own_masks: The digests of the own masks' shares in them.
         masking_digests: The digests of the masking keys' shares in them.
         told: The digest of what it was told with its task.
-        survivors: Whose masked vectors have come.
     """
 
     stage: str
@@ -200,10 +190,6 @@ def masked(
     """Mask a vector in place: with a mask of the client's own, and one for each neighbour.
 
     Args:
-        state: What it keeps.
-        delivery: The server's message.
-        vector: What is masked.
-        neighbourhood: Who exchanges masks with whom.
         told: The digest of what the vector was made of and all clients are told; masks with
             neighbours that were told something else stay in the sum.
 

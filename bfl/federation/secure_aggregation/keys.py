@@ -81,9 +81,7 @@ def digest_of_share(share: bytes, owner: int, holder: int, what: str, label: str
     Args:
         share: 16 bytes.
         owner: Whose secret it is a share of.
-        holder: Who is given it.
         what: Which of the secrets: ``OWN_MASK`` or ``MASKING``.
-        label: What the attempt is called.
     """
     return derived(share, f"digest of the share of {owner} for {holder}, {what}, {label}")
 
@@ -92,7 +90,6 @@ def mask_between(label: str, told: bytes) -> str:
     """Return the purpose of the key of which two clients draw the mask that cancels in their sum.
 
     Args:
-        label: What the attempt is called.
         told: The digest of what a client was told; with another one the masks do not cancel.
     """
     return f"mask, {label}, {told.hex()}"
@@ -135,7 +132,6 @@ def sealed(key: bytes, text: bytes, context: str) -> bytes:
 
     Args:
         key: 32 bytes.
-        text: The text.
         context: What it is, from whom and to whom; who opens it has to say the same.
     """
     nonce = os.urandom(_NONCE)

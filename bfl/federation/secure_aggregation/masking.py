@@ -70,7 +70,6 @@ def split(secret: bytes, threshold: int, count: int) -> list[bytes]:
     Args:
         secret: 16 bytes.
         threshold: How many shares give it back, at least 2.
-        count: How many there are.
     """
     return [share for _, share in sorted(Shamir.split(threshold, count, secret, False))]
 
@@ -137,7 +136,6 @@ class Neighbourhood:
         only if as many clients are missing as each has neighbours.
 
         Args:
-            client: The client.
             clients: All clients, itself among them, sorted.
             label: What the round is called; clients and server shuffle alike.
 
@@ -164,7 +162,6 @@ def mask(vector: Ring, key: bytes, sign: Literal[1, -1]) -> None:
     """Add a key's mask to a vector (N,) in place, or take it off; modulo 2⁶⁴.
 
     Args:
-        vector: The vector.
         key: 32 bytes, used for nothing else.
         sign: 1 adds, -1 takes off.
     """
@@ -212,8 +209,6 @@ def encoded(values: Array, exponent: int, into: Ring | None = None) -> Ring:
     """Return numbers (N,) as elements of the ring.
 
     Args:
-        values: The numbers.
-        exponent: The exponent.
         into: (N,) where the elements are written; by default a new vector.
 
     Raises:

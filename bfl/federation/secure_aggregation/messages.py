@@ -25,7 +25,6 @@ class SecureSums:
     """Settings by which clients add up what the server may only know the sum of.
 
     Attributes:
-        value_range: Which posteriors clients may send.
         neighbourhood: Who exchanges masks with whom, and how many have to stay.
     """
 
@@ -70,7 +69,6 @@ class Invitation(Fields):
 
     Attributes:
         label: What the round and the attempt at it are called; another one for each.
-        client: Which client is asked.
     """
 
     label: str
@@ -99,12 +97,9 @@ class Roster(Fields):
     """Tells a client who takes part, and its neighbours' keys.
 
     Attributes:
-        label: What the attempt is called.
         clients: All who have sent keys, sorted.
         neighbours: Its neighbours among them, sorted.
         encryption: The neighbours' encryption keys, in this order.
-        masking: Their masking keys.
-        signatures: Their signatures.
     """
 
     label: str
@@ -120,8 +115,6 @@ class Shares(Fields):
     """A client's shares of its secrets, one box for each neighbour; or whose keys it refuses.
 
     Attributes:
-        receivers: The neighbours.
-        boxes: What is sealed for each.
         own_masks: The digest of each share of its own mask's secret, in the order of the shares.
         masking: The digest of each share of its masking key's secret.
         refused: The neighbours whose keys are not signed as they have to be; then the rest is
@@ -140,9 +133,7 @@ class Delivery(Fields):
     """Hands over the neighbours' shares, and so tells who can be masked with.
 
     Attributes:
-        label: What the attempt is called.
         sharers: All who have sent shares, sorted.
-        senders: The neighbours among them.
         boxes: What each has sealed for this client.
         own_masks: The digest of the share of each sender's own mask's secret.
         masking: The digest of the share of each sender's masking key's secret.
@@ -161,7 +152,6 @@ class Survivors(Fields):
     """Tells whose masked vectors have come.
 
     Attributes:
-        label: What the attempt is called.
         clients: These clients, sorted.
     """
 
@@ -174,7 +164,6 @@ class Confirmations(Fields):
     """Confirmations for the clients of who takes part.
 
     Attributes:
-        label: What the attempt is called.
         clients: The clients that it is for or, handed over by the server, from.
         boxes: What is sealed for, or by, each.
     """

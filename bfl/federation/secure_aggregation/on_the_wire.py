@@ -96,7 +96,6 @@ class MaskedTask(Delivery):
     Attributes:
         weight: The client's weight, as 8 bytes of float64: the very number that the server knows.
         total: The sum of all clients' γ, in the same form: the weight is the client's own γ over
-        it.
         exponents: The exponents of the statistics and, last, of the point parameters.
     """
 
@@ -135,7 +134,6 @@ class MaskedTask(Delivery):
 
         Args:
             weighting: A scheme that goes by ``counts_only``.
-            num_examples: The number of the client's examples.
             greatest: The greatest weight with which the client sends anything.
 
         Raises:

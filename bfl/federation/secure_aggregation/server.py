@@ -53,9 +53,7 @@ class SecureSum:
 
     Args:
         label: What the round and the attempt are called; another one for each.
-        clients: Who is asked.
         size: The number of a vector's elements.
-        neighbourhood: Who exchanges masks with whom.
         told: The digest of what all clients are told with their tasks.
     """
 

@@ -34,7 +34,6 @@ class Workload(Component, ABC):
         """Return how many epochs a client makes in a round, at least 1.
 
         Args:
-            seed: The run's seed.
             server_round: The round, from 1.
             partition_id: The client, from 0.
             clients: The number of clients K.

@@ -35,13 +35,11 @@ def fold(
     Source: Ioffe and Szegedy (2015), section 3.1, Algorithm 2.
 
     Args:
-        kernel: k, output channels last.
         bias: b (C,).
         scale: γ (C,).
         offset: β (C,).
         mean: The moving mean m (C,).
         variance: The moving variance v (C,).
-        epsilon: ε.
     """
     factor = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
     return (

@@ -23,7 +23,6 @@ class ParameterVariables:
     """The Keras variables behind one entry of a manifest.
 
     Attributes:
-        name: The entry's name.
         initialization: How its mean or value begins.
         value: The variable of the mean μ, or of the point value.
         untransformed_scale: The variable of ρ, σ = ε + softplus(ρ), or of log σ²; None for points.
@@ -65,9 +64,7 @@ class Form:
     """Form of a variational layer's weights.
 
     Attributes:
-        parametrization: What stands for the variances.
         point_biases: Whether biases are points, and the kernel alone is Gaussian.
-        initial_means: How the kernel's means begin.
     """
 
     parametrization: Parametrization = SOFTPLUS

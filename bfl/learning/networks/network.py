@@ -28,7 +28,6 @@ class Network:
     Attributes:
         model: The Keras model, from images (N, H, W, C) in [−1, 1] to logits (N, classes).
         manifest: Which parameter lies where in the posterior's vectors.
-        inference: What the weights are.
     """
 
     def __init__(
@@ -126,7 +125,6 @@ class Network:
 
         Args:
             manifest: The manifest of the network whose parameters are given; the names are the
-            same.
             values: (D,) values of its Gaussian parameters.
             point: (P,) values of its point parameters.
         """
@@ -318,7 +316,6 @@ def of_images(
     """Return a function of images and other tensors as a graph, traced once a type of them.
 
     Args:
-        function: What is traced.
         network: The network whose images (N, H, W, C) it takes first.
         others: The specifications of the other tensors; None for labels of any type, (N,) or
             (N, L).

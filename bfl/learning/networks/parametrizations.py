@@ -149,8 +149,6 @@ def _normals(held: str, initializer: str, deviation: Callable[[Any], Any]) -> Ca
 
     Args:
         held: The name of the variable that stands for the scale.
-        initializer: How it begins.
-        deviation: Gives the scale from it.
     """
     from bfl.keras import tf, tfp
 

@@ -31,7 +31,6 @@ class Division:
     """Division of a network's parameters into those that travel and those that stay.
 
     Attributes:
-        manifest: All of them.
         travels: Whether each of them does, in the manifest's order.
     """
 

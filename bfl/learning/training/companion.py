@@ -29,7 +29,6 @@ class PersonalNetwork:
     """Personal network of a trainer of two models, besides the meme.
 
     Attributes:
-        personalization: How both take their steps.
         network: The personal model's network; no other trainer loads it.
         optimizer: What its steps do with the gradient.
         mean: A network of the meme's parameters as points, which predicts for the meme at its mean.
@@ -45,7 +44,6 @@ class Companion:
     """The personal model of a trainer, with the variables that a task sets.
 
     Args:
-        personal: What it is made of.
         temperature: T, see ``LocalTrainer``; the personal model's likelihood has it as well.
     """
 
@@ -93,11 +91,8 @@ class OneModel:
     """One of the two models on a mini-batch, inside the graph.
 
     Attributes:
-        learner: The model.
-        batch: The mini-batch.
         key: What keys its random draws, (2,).
         number: How many steps of the task there were before.
-        rate: Its learning rate.
     """
 
     learner: Learner
@@ -120,8 +115,6 @@ class TwoModels:
     """The meme and the personal model on a mini-batch; see ``BothModels``.
 
     Attributes:
-        meme: The meme.
-        personal: The personal model.
         mean: The network that predicts for the meme at its mean.
         mean_key: What keys that network's draws, where it has some, (2,).
     """

@@ -25,8 +25,6 @@ class OptimizedVariables:
     """A network's trainable variables, their slots, and the number of steps these have seen.
 
     Attributes:
-        variables: The network's trainable variables.
-        trained: The same with their slots.
         steps_before: The number of steps before a task's first one, a variable ().
     """
 
@@ -91,7 +89,6 @@ def vectors(network: Network, arrays: Sequence[npt.NDArray[Any]]) -> Arrays:
     """Return arrays, one for each trainable variable, as the vectors ``mean`` and ``point``.
 
     Args:
-        network: The network.
         arrays: One array for each of its ``trainable_variables``; those of untransformed scales are
             passed over.
 
@@ -184,7 +181,6 @@ class Pass:
     """A forward pass in training mode.
 
     Attributes:
-        tape: What has recorded it.
         logits: (B, classes).
     """
 
@@ -196,9 +192,7 @@ class Learner:
     """A network with an objective and an optimizer.
 
     Args:
-        network: The network to train.
         optimizer: What a step does with the gradient.
-        terms: The terms of the objective.
         temperature: T, see ``LocalTrainer``.
         corrected: Whether a task has offsets to the gradients.
     """
@@ -228,9 +222,7 @@ class Learner:
         """Set all variables to what a task begins with; offsets are set apart.
 
         Args:
-            start: Where the optimizer begins.
             received: What the terms of the objective compare with.
-            prior: The prior.
             optimizer_state: What the optimizer has kept; nothing if it begins anew.
         """
         self.network.load(start)
@@ -279,7 +271,6 @@ class Learner:
         Measured are (2,): their summed NLL, and the sum of the terms' values over them.
 
         Args:
-            batch: The batch.
             key: What keys the pass's random draws, (2,).
         """
         passed = self.forward(batch.images, key)

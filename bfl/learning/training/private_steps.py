@@ -26,7 +26,6 @@ class PrivateSteps:
     The batches and the noise are drawn outside of the graph, from the task's secret randomness.
 
     Args:
-        learner: The network in training.
         privacy: How batches are drawn, gradients bounded, and their sum noised.
         augmentation: What is done to training images, each by itself and once a step.
         rate_of: Gives a step's learning rate by its number and the task's rate, inside the graph.
@@ -67,7 +66,6 @@ class PrivateSteps:
         Args:
             images: The client's images (N, H, W, C).
             labels: Their labels (N,).
-            task: What to do.
 
         Returns:
             What was measured in each step, (steps, 4), see ``Learner.gradients``, and how many

@@ -28,7 +28,6 @@ def batches(
         count: The client's number of examples N.
         batch_size: B.
         epochs: E.
-        generator: Where the permutations come from.
 
     Returns:
         Positions (E·⌈N/B⌉, B) into the client's examples, and their weights (E·⌈N/B⌉, B), 1 or 0.
@@ -65,9 +64,7 @@ class PersonalTask:
 
     Attributes:
         state: What the client has kept of it; empty: it begins as its network does.
-        seed: The seed of that beginning.
         prior: Gives the prior of the round from the posterior that it begins with.
-        learning_rate: Its learning rate.
         keeps_optimizer: Whether what its optimizer keeps is kept from round to round.
     """
 
@@ -83,13 +80,10 @@ class LocalTask:
     """Task of one client in one round.
 
     Attributes:
-        received: The global posterior.
         prior: What the client's posterior is compared with.
         examples: (N,) positions of the client's examples in the data set.
         epochs: E.
-        learning_rate: η of this round.
         key_labels: What keys the randomness besides the seed: round and partition id.
-        seed: The run's seed.
         optimizer_state: The optimizer's vectors and number of steps, as an earlier
             ``LocalResult`` has them; empty to begin anew.
         keeps_optimizer: Whether the result has the optimizer's vectors.
@@ -124,14 +118,12 @@ class LocalResult:
     """Result of one client: its posterior and its means over the last epoch.
 
     Attributes:
-        posterior: The client's posterior.
         objective: The mean per example of the last epoch; for the ELBO alone NLL + T KL / N, in
             nats, with T the temperature.
         negative_log_likelihood: The NLL, in nats per example.
         divergence: KL[q ‖ p] in the last step, in nats, not divided by N.
         optimizer_state: The optimizer's vectors (n,) by their names, each over all trainable
             variables, and its number of ``steps`` (); empty where the task does not keep it.
-        steps: The number of steps that were made.
         trainable: (P,) which point parameters training moves by their gradient.
         gradient: The objective's gradient over all examples at the received posterior, ``mean``
             (D,) and ``point`` (P,), if the correction needs it.

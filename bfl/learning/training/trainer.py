@@ -48,7 +48,6 @@ class LocalTrainer:
     2.3, for the Langevin dynamics of the same density).
 
     Args:
-        network: The network to train.
         batch_size: B.
         augmentation: What is done to training images.
         optimizer: What a step does with the gradient.
@@ -125,7 +124,6 @@ class LocalTrainer:
         Args:
             images: The data set's training images (N_all, H, W, C).
             labels: Their labels: classes or float32 numbers (N_all,), or several (N_all, L).
-            task: What to do.
         """
         count = int(task.examples.size)
         # Only the client's own become tensors: a process holds the data set once.

@@ -55,7 +55,6 @@ def draw_all(folder: RunFolder, kind: str = "") -> list[Path]:
     The same data give the same bytes.
 
     Args:
-        folder: The run.
         kind: ``png``, ``svg``, ``pdf`` or ``none``; empty: the run's own key ``figures``.
 
     Raises:

@@ -204,7 +204,6 @@ class Layout:
     """Layout of one panel.
 
     Attributes:
-        run: What the run is called.
         images: What the images are called, and what they are coloured by.
         places: Places (N, 2) in the plane.
         groups: (N,) the class that colours each of them.
@@ -223,7 +222,6 @@ def draw_layouts(rows: Sequence[Sequence[Layout]], class_names: Sequence[str]) -
 
     Args:
         rows: The layouts; all rows have as many.
-        class_names: One name per class.
     """
     shown = sorted({int(group) for row in rows for panel in row for group in panel.groups})
     with styled():

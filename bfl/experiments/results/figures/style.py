@@ -145,7 +145,6 @@ def wrapped(text: str, width: float) -> str:
     """Return a title's lines, broken where the figure ends.
 
     Args:
-        text: The title.
         width: The figure's width in inches.
     """
     most = int(CHARACTERS_AN_INCH * width)
