@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from matplotlib import image, rc_context
 from rich.console import Console
+from scipy.stats import binomtest
 
 from bfl.commands.main import main
 from bfl.errors import DataError
@@ -209,10 +210,17 @@ def test_reliability_diagram_has_the_runs_bins_and_error(run):
     assert f"ECE {error:.2f}% (10 bins)" in texts(figure)
     lower = figure.axes[1]
     assert sum(bar.get_height() for bar in lower.patches) == pytest.approx(1.0)
-    predictions, _ = run.predictions()
+    predictions, labels = run.predictions()
     confidences = predictions.mean_probability.max(axis=1)
     expected, _ = np.histogram(confidences, bins=10, range=(0, 1))
     assert [int(text.get_text()) for text in lower.texts] == expected.tolist()
+    rights, _ = np.histogram(confidences[predictions.predicted == labels], bins=10, range=(0, 1))
+    (drawn,) = (c for c in figure.axes[0].collections if c.get_label() == "95 % interval")
+    filled = np.flatnonzero(expected)
+    for segment, place in zip(drawn.get_segments(), filled, strict=True):
+        test = binomtest(int(rights[place]), int(expected[place]))
+        ends = test.proportion_ci(method="wilson")
+        np.testing.assert_allclose(segment[:, 1], [ends.low, ends.high], atol=1e-6)
 
 
 def test_partition_figure_has_clients_by_classes(run):

@@ -120,6 +120,10 @@ class ReliabilityDiagram(Figure):
         return figure
 
 
+Z = 1.959964
+"""Quantile of the normal distribution of intervals of 95 %."""
+
+
 def _metric(folder: RunFolder) -> ExpectedCalibrationError:
     """Return the calibration error with the run's number of bins."""
     config = folder.config() if folder.holds(CONFIG) else {}
@@ -128,7 +132,7 @@ def _metric(folder: RunFolder) -> ExpectedCalibrationError:
 
 
 def _accuracies(axes: Axes, bins: CalibrationBins) -> None:
-    """Draw accuracy bars and, from their tops to the bins' confidences, the gaps."""
+    """Draw accuracy bars, their intervals (Wilson), and the gaps to the bins' confidences."""
     filled = bins.count > 0
     left, width = bins.edges[:-1][filled], np.diff(bins.edges)[filled]
     accuracy, confidence = bins.accuracy[filled], bins.confidence[filled]
@@ -147,12 +151,19 @@ def _accuracies(axes: Axes, bins: CalibrationBins) -> None:
         linewidth=0.8,
         label="gap to mean confidence",
     )
+    count = bins.count[filled]
+    # Wilson (1927): the mean of a binomial share is within z of its own standard deviations.
+    centre = (accuracy + Z**2 / (2 * count)) / (1 + Z**2 / count)
+    half = np.sqrt(accuracy * (1 - accuracy) / count + (Z / (2 * count)) ** 2)
+    half *= Z / (1 + Z**2 / count)
+    ends = centre - half, centre + half
+    axes.vlines(left + width / 2, *ends, color=INK, linewidth=1.0, label="95 % interval")
     axes.plot([0, 1], [0, 1], color=INK, linewidth=1.0, linestyle="--", label="calibrated")
     axes.set_xlim(0.0, 1.0)
     axes.set_ylim(0.0, 1.0)
     percent_axis(axes.yaxis)
     axes.set_ylabel("accuracy (%)")
-    axes.legend(loc="upper left", frameon=True, edgecolor="none")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
 
 
 def _histogram(axes: Axes, bins: CalibrationBins) -> None:
@@ -348,6 +359,7 @@ class MemberConfidences(Figure):
             percent_axis(axes.xaxis)
             axes.set_xlabel("confidence (%)")
             axes.set_ylabel("test examples of a model")
-        panels[0].legend(loc="upper left", frameon=True, edgecolor="none")
+        handles, names = panels[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=2)
         set_title(figure, "Confidences of an ensemble's members", folder)
         return figure
