@@ -10,7 +10,7 @@ from bfl.errors import ConfigurationError, RunError
 FILES = {
     "config.toml": """# bfl run --run-config config.toml
 # `bfl keys` lists all keys, `bfl list KEY` the words that a key takes.
-dataset = "digits"     # or your own: "folder:PATH", "npz:FILE"
+dataset = "digits"     # or your own: "folder:PATH" with image-size = 32, "npz:FILE"
 model = "resnet8"
 inference = "flipout"
 clients = 5
