@@ -16,6 +16,8 @@ from flower_processes import (
     take_back_last_round,
 )
 
+from bfl.configuration.pairs import parse_pairs
+from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
@@ -36,19 +38,33 @@ def superlink(flower: Flower) -> Iterator[Flower]:
     return flower
 
 
-def test_same_posterior_as_in_one_process(
-    superlink: Flower, serial_digest: str, tmp_path: Path
+def test_run_and_resumed_run_end_with_the_posterior_of_one_process(
+    superlink: Flower, tmp_path: Path
 ) -> None:
-    """With a preset, before which a user's values come that equal pyproject.toml's."""
-    done = superlink.run(
-        *(str(ROOT / "scripts" / "flwr-run.sh"), "local", "--federation-config", FEDERATION),
-        *("--run-config", run_config(tmp_path, "run", PRESET_SET_BACK).replace('"none"', '"png"')),
-    )
-    assert done.returncode == 0, done.stdout + superlink.logs()
-    check_complete(tmp_path / "run", {"rounds": 1, "clients": 2, "model": "mlp"})
-    assert RunFolder(tmp_path / "run").config()["strategy"] == "federated-proximal"
-    assert final_digest(tmp_path / "run") == serial_digest
-    assert serial_digest in done.stdout
+    """With a preset, before which a user's values come that equal pyproject.toml's, and with states
+    of clients; the second run makes the second round only.
+    """
+
+    def settings(name: str, more: str) -> str:
+        return run_config(tmp_path, name, more).replace("rounds=1", "rounds=2")
+
+    kept = 'optimizer-state="keep"'
+    run_serially(FlowerApp.read(ROOT), parse_pairs(settings("one-process", kept)), 2, {})
+    config = settings("run", f"{PRESET_SET_BACK} {kept}").replace('"none"', '"png"')
+    for resume in ("", "resume=true"):
+        done = superlink.run(
+            *(str(ROOT / "scripts" / "flwr-run.sh"), "local", "--federation-config", FEDERATION),
+            *("--run-config", f"{config} {resume}"),
+        )
+        assert done.returncode == 0, done.stdout + superlink.logs()
+        assert ("round 1/2" in done.stdout) == (not resume)
+        assert "round 2/2" in done.stdout
+        check_complete(tmp_path / "run", {"rounds": 2, "clients": 2, "model": "mlp"})
+        assert RunFolder(tmp_path / "run").config()["strategy"] == "federated-proximal"
+        assert final_digest(tmp_path / "run") == final_digest(tmp_path / "one-process")
+        assert final_digest(tmp_path / "run") in done.stdout
+        if not resume:
+            take_back_last_round(tmp_path / "run")
 
 
 def test_failed_run_has_its_exit_status(superlink: Flower, tmp_path: Path) -> None:
@@ -69,22 +85,3 @@ def test_unknown_key_is_named(superlink: Flower) -> None:
     )
     assert done.returncode == 2
     assert "unknown key 'round'; did you mean 'rounds'?" in done.stdout
-
-
-def test_resumed_run_ends_with_the_same_posterior(superlink: Flower, tmp_path: Path) -> None:
-    """The second run makes the second round only, and the bits are those of the first run."""
-    two = run_config(tmp_path, "run", 'optimizer-state="keep"').replace("rounds=1", "rounds=2")
-    digests = []
-    for resume in ("", "resume=true"):
-        done = superlink.run(
-            *(str(ROOT / "scripts" / "flwr-run.sh"), "local", "--federation-config", FEDERATION),
-            *("--run-config", f"{two} {resume}"),
-        )
-        assert done.returncode == 0, done.stdout + superlink.logs()
-        assert ("round 1/2" in done.stdout) == (not resume)
-        assert "round 2/2" in done.stdout
-        check_complete(tmp_path / "run", {"rounds": 2, "clients": 2, "model": "mlp"})
-        digests.append(final_digest(tmp_path / "run"))
-        if not resume:
-            take_back_last_round(tmp_path / "run")
-    assert digests[0] == digests[1]

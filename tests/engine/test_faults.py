@@ -1,15 +1,18 @@
 """Faults made on purpose: clients that raise, die or hang; an engine that dies."""
 
+import io
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 from faults import ROOT, forget_faults, make_faulty_app
 
+from bfl.commands.flower_simulation import main
 from bfl.configuration.pairs import parse_pairs
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
@@ -29,36 +32,52 @@ class Federation:
         self.folder = folder
         self.app = make_faulty_app(folder)
 
-    def start(
-        self, name: str, faults: str, *options: str, config: str = SMALL
-    ) -> subprocess.Popen[str]:
-        """Start a run; a fault is KIND:PARTITION:ROUND:TIMES."""
+    def arguments(self, name: str, faults: str, config: str) -> tuple[dict[str, str], list[str]]:
+        """Return a run's environment and arguments; a fault is KIND:PARTITION:ROUND:TIMES."""
         forget_faults(self.folder)
         environment = {
-            **os.environ,
             "PYTHONPATH": str(ROOT),
             "BFL_FAULTS": faults,
             "BFL_FAULT_FOLDER": str(self.folder / "faults"),
             "BFL_FAULT_DEADLINE": "3",
         }
-        call = "import sys; from bfl.commands.flower_simulation import main; sys.exit(main())"
         where = f'output-dir="{self.folder}" name="{name}"'
+        federation = ["--app", str(self.app), "--num-supernodes", "3"]
+        return environment, [*federation, "--run-config", f"{config} {where}"]
+
+    def start(self, name: str, faults: str, *options: str) -> subprocess.Popen[str]:
+        """Start a run on Ray."""
+        environment, arguments = self.arguments(name, faults, SMALL)
+        call = "import sys; from bfl.commands.flower_simulation import main; sys.exit(main())"
         return subprocess.Popen(
-            [
-                *(sys.executable, "-c", call, "--app", str(self.app), "--num-supernodes", "3"),
-                *(*options, "--run-config", f"{config} {where}"),
-            ],
-            env=environment,
+            [sys.executable, "-c", call, *arguments, *options],
+            env={**os.environ, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
 
-    def run(self, name: str, faults: str, *options: str, config: str = SMALL) -> tuple[int, str]:
-        """Run to the end; return the exit status and what was printed."""
-        process = self.start(name, faults, *options, config=config)
+    def run(self, name: str, faults: str, *options: str) -> tuple[int, str]:
+        """Run to the end on Ray; return the exit status and what was printed."""
+        process = self.start(name, faults, *options)
         printed, _ = process.communicate(timeout=400)
         return process.returncode, printed
+
+    def run_here(
+        self, name: str, faults: str, *options: str, config: str = SMALL
+    ) -> tuple[int, str]:
+        """Run to the end in this process."""
+        environment, arguments = self.arguments(name, faults, config)
+        printed = io.StringIO()
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            redirect_stdout(printed),
+            redirect_stderr(printed),
+        ):
+            for key, value in environment.items():
+                patch.setenv(key, value)
+            status = main([*arguments, "--backend", "serial", *options])
+        return status, printed.getvalue()
 
     def digests(self, name: str) -> list[str]:
         return [entry["posterior-sha256"] for entry in RunFolder(self.folder / name).rounds()]
@@ -88,7 +107,7 @@ def test_clients_that_die_raise_or_hang_once_change_nothing(federation: Federati
 def test_a_client_that_always_fails_is_gone_without(federation: Federation) -> None:
     faults = " ".join(f"raise:1:{number}:9" for number in range(1, 5))
     config = SMALL.replace("min-clients=3", "min-clients=2")
-    status, printed = federation.run("without", faults, "--backend", "serial", config=config)
+    status, printed = federation.run_here("without", faults, config=config)
     assert status == 0, printed
     rounds = RunFolder(federation.folder / "without").rounds()
     assert [(entry["clients"], entry["failures"]) for entry in rounds] == [(2, 1)] * 4
@@ -99,7 +118,7 @@ def test_a_client_that_always_fails_is_gone_without(federation: Federation) -> N
 
 @pytest.mark.long
 def test_too_few_clients_end_the_run_with_everything_saved(federation: Federation) -> None:
-    status, printed = federation.run("few", "raise:1:3:9", "--backend", "serial")
+    status, printed = federation.run_here("few", "raise:1:3:9")
     assert status == 1
     assert "round 3: 2 of 3 clients have sent a usable posterior, and min-clients asks for 3" in (
         printed
@@ -107,7 +126,7 @@ def test_too_few_clients_end_the_run_with_everything_saved(federation: Federatio
     folder = federation.folder / "few"
     assert f"--resume {folder}" in printed
     assert federation.digests("few") == federation.digests("honest")[:2]
-    status, printed = federation.run("few", "", "--backend", "serial", "--resume", config=SMALL)
+    status, printed = federation.run_here("few", "", "--resume")
     assert status == 0, printed
     assert federation.digests("few") == federation.digests("honest")
 
@@ -126,7 +145,7 @@ def raylets(pid: int) -> list[int]:
 @pytest.mark.long
 @pytest.mark.alone
 def test_a_dead_engine_ends_the_run_within_seconds(federation: Federation) -> None:
-    process = federation.start("dead", "hang:0:2:9", config=SMALL)
+    process = federation.start("dead", "hang:0:2:9")
     # Not before the second round's messages are out: Ray ends a process that is writing to its
     # object store when the raylet dies, from C++ and without a word.
     hanging = federation.folder / "faults" / "hang-0-2-0"
