@@ -86,6 +86,13 @@ def predict_images(given: argparse.Namespace) -> None:
     check_new(output)
     unclear = "say by --array which of them are the images"
     table = given.data.suffix.lower() in SUFFIXES
+    if result.takes_rows and not table:
+        raise DataError(
+            f"{given.data} is no table, and {given.folder} was made on one; allowed: "
+            f"{' or '.join(SUFFIXES)}"
+        )
+    if table and not result.takes_rows:
+        raise DataError(f"{given.data} is a table, and {given.folder} was made on images")
     # What is wrong with the run's folder is not said of the images.
     height, width, channels = result.image_shape
     _ = result.posterior

@@ -162,6 +162,7 @@ def test_wrong_images_are_refused_by_the_result_and_by_the_command(
         "did you mean 'images'": ["--data", "wrong.npz", "--array", "image"],
         "there is no file": ["--data", "none.npz"],
         "not a NumPy archive": ["--data", "text.npz"],
+        "made on images": ["--data", "rows.csv"],
         "is there already": ["--data", "wrong.npz", "--output", str(output)],
         "there is no folder": ["--data", "wrong.npz", "--output", "none/p.npz"],
         "samples is 0": ["--data", "wrong.npz", "--array", "images", "--samples", "0"],

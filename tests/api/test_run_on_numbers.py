@@ -61,6 +61,7 @@ def test_numbers_are_predicted_with_their_uncertainty(tmp_path: Path) -> None:
     errors = predicted.mean - y
     all_rows = result.evaluate(frame.drop(columns="progression"), y)["metrics"]
     assert all_rows["root-mean-squared-error"] == pytest.approx(np.sqrt((errors**2).mean()))
+    assert main(["predict", str(result.folder), "--data", "images.npz"]) == 2
     with pytest.raises(BflError, match="predict_numbers"):
         result.predict(frame)
 

@@ -55,7 +55,12 @@ def test_what_init_makes_can_be_run(
 
 @pytest.mark.parametrize(
     ("given", "meant"),
-    [("lr=0.1", "learning-rate"), ("num_rounds=3", "rounds"), ('backend="ray"', "--backend")],
+    [
+        ("lr=0.1", "learning-rate"),
+        ("gpu=1", "--backend-config"),
+        ("num_rounds=3", "rounds"),
+        ('backend="ray"', "--backend"),
+    ],
 )
 def test_a_key_of_another_tool_is_refused_with_ours(
     given: str, meant: str, capsys: pytest.CaptureFixture[str]

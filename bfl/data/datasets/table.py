@@ -186,6 +186,8 @@ def read_table(path: Path) -> DataFrame:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise DataError(f"{path} is no table; its name ends with {', '.join(SUFFIXES)}")
+    if not path.is_file():
+        raise DataError(f"there is no file {path}")
     try:
         rows = pandas.read_parquet(path) if suffix in PARQUET else _read_csv(path)
     # pandas, its parsers and PyArrow have exceptions of their own, by what is damaged.
