@@ -53,7 +53,7 @@ def compare(given: argparse.Namespace) -> None:
     """
     import pandas as pd
 
-    from bfl.fidelity.methods import compared
+    from bfl.fidelity.comparison import compared
 
     try:
         given.output.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def shown(table: pd.DataFrame) -> str:
 
 def drawn(table: pd.DataFrame) -> bytes:
     """Return a figure of the variance ratios by method, as a PNG file."""
-    from bfl.fidelity.methods import CORRELATED, LOGISTIC, ORTHOGONAL, RATIO
+    from bfl.fidelity.comparison import CORRELATED, LOGISTIC, ORTHOGONAL, RATIO
 
     figure = new_figure(9.0, 0.26 * len(table) + 1.0)
     axes = figure.subplots()

@@ -1,4 +1,4 @@
-"""Regressions whose posterior is known: linear in closed form, logistic by central sampling.
+"""Likelihoods whose posterior is known: linear in closed form, classifiers by central sampling.
 
 Weights θ (d,) have the prior N(0, I). S data sets of one design are computed side by side.
 """
@@ -6,8 +6,9 @@ Weights θ (d,) have the prior N(0, I). S data sets of one design are computed s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +52,13 @@ class Gaussian:
         """The marginal variances (S, d)."""
         return np.asarray(np.diagonal(self.covariance, axis1=1, axis2=2))
 
+    def draws(self, number: int, generator: np.random.Generator) -> Array:
+        """Return draws (``number``, S, d); a covariance may have zeros on its diagonal."""
+        values, vectors = np.linalg.eigh(self.covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+        normal = generator.standard_normal((number, *self.mean.shape))
+        return np.asarray(self.mean + np.einsum("sij,msj->msi", root, normal))
+
 
 @dataclass(frozen=True)
 class Likelihood(ABC):
@@ -63,6 +71,14 @@ class Likelihood(ABC):
 
     features: Array
     targets: Array
+
+    newton_share: ClassVar[float] = 1.0
+    """Share of a Newton step that is made."""
+
+    @property
+    def start(self) -> Array:
+        """Weights (S, d) at which fits begin."""
+        return np.zeros(self.shape)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -82,13 +98,13 @@ class Likelihood(ABC):
             weighted_mean: η (S, d) of the prior exp(ηᵀθ − θᵀ diag(Λ) θ / 2).
             precision: Λ (S, d), of any sign where the posterior stays a density.
         """
-        at = np.zeros(self.shape)
+        at = self.start
         prior = precision[:, :, None] * np.eye(at.shape[1])
         for _ in range(NEWTON_STEPS):
             slope, curvature = self.derivatives(at)
             slope = slope + weighted_mean - precision * at
             step = np.linalg.solve(curvature + prior, slope[:, :, None])[:, :, 0]
-            at = at + step
+            at = at + self.newton_share * step
             if np.abs(step).max() < TOLERANCE:
                 break
         return at, self.derivatives(at)[1] + prior
@@ -100,6 +116,40 @@ class Likelihood(ABC):
         """
         mode, found = self.posterior(weighted_mean, precision)
         return Posterior(mode.ravel(), 1.0 / np.diagonal(found, axis1=1, axis2=2).ravel())
+
+    def ivon(
+        self,
+        mean: Array,
+        precision: Array,
+        examples: int,
+        prior: tuple[Array, Array],
+        rates: Iterable[float],
+        generator: np.random.Generator,
+        decay: float = 0.998,
+    ) -> tuple[Array, Array]:
+        """Return mean and precision (S, d) after IVON's steps on the mean loss; a batch is all.
+
+        Args:
+            mean: (S, d) where the steps begin.
+            precision: (S, d) over ``examples``.
+            examples: How many examples the data count as.
+            prior: Its weighted mean and precision (S, d), over ``examples``.
+            rates: The share of a Newton step that each step makes.
+            generator: Of the draws.
+            decay: β₂, of the precision.
+
+        Source: Shen et al. (2024), Algorithm 1; see ``bfl.learning.optimizers.ivon``.
+        """
+        momentum, share = np.zeros_like(mean), 1.0 - decay
+        for step, rate in enumerate(rates, start=1):
+            away = generator.standard_normal(mean.shape) / np.sqrt(examples * precision)
+            gradient = -self.derivatives(mean + away)[0] / len(self.features)
+            change = gradient * away * examples * precision + prior[1] - precision
+            momentum = 0.9 * momentum + 0.1 * gradient
+            precision = precision + share * change + (share * change) ** 2 / (2.0 * precision)
+            along = momentum / (1.0 - 0.9**step) + prior[1] * mean - prior[0]
+            mean = mean - rate * along / precision
+        return mean, precision
 
     def exact(self) -> Gaussian:
         """Return ``posterior`` under the prior N(0, I) with its whole covariance."""
@@ -118,14 +168,45 @@ class Linear(Likelihood):
         return residual @ self.features, np.broadcast_to(gram, (len(weights), *gram.shape))
 
 
-class Logistic(Likelihood):
-    """y in {0, 1} with log-odds θᵀx."""
+class Classifier(Likelihood):
+    """y in {0, 1} with log-odds that weights and features give; the last layer has a bias."""
+
+    @abstractmethod
+    def logits(self, weights: Any, features: Array, xp: Any = np) -> Any:
+        """Return the log-odds (..., S, N) of features by weights (..., S, d).
+
+        Args:
+            weights: Arrays of NumPy, or tensors.
+            features: (N, inputs).
+            xp: NumPy, or TensorFlow's module of that interface.
+        """
+
+    @abstractmethod
+    def hidden(self, weights: Array, features: Array) -> Array:
+        """Return what the last layer takes (S, N, F), without the 1 of its bias."""
+
+    def residuals(self, weights: Array) -> tuple[Array, Array]:
+        """Return y − p and p(1 − p), each (S, N)."""
+        p = expit(self.logits(weights, self.features))
+        return self.targets - p, p * (1.0 - p)
+
+
+class Logistic(Classifier):
+    """y in {0, 1} with log-odds θᵀx, of which the last weight is the bias."""
+
+    def logits(self, weights: Any, features: Array, xp: Any = np) -> Any:
+        """Return θᵀx."""
+        return xp.einsum("...sd,nd->...sn", weights, features)
+
+    def hidden(self, weights: Array, features: Array) -> Array:
+        """Return the features for each data set."""
+        return np.broadcast_to(features[:, :-1], (len(weights), *features[:, :-1].shape))
 
     def derivatives(self, weights: Array) -> tuple[Array, Array]:
         """Return Xᵀ(y − p) and Xᵀ diag(p(1 − p)) X."""
-        p = expit(weights @ self.features.T)
+        residual, spread = self.residuals(weights)
         x = self.features
-        return (self.targets - p) @ x, np.einsum("sn,ni,nj->sij", p * (1.0 - p), x, x)
+        return residual @ x, np.einsum("sn,ni,nj->sij", spread, x, x)
 
 
 def joined(clients: Sequence[Likelihood]) -> Likelihood:
@@ -171,9 +252,13 @@ def logistic(data_sets: int, generator: np.random.Generator) -> Simulated:
     clients = []
     for size in SIZES:
         features = logistic_features(size, generator)
-        labels = generator.random((data_sets, size)) < expit(weights @ features.T)
-        clients.append(Logistic(features, labels.astype(np.float64)))
+        clients.append(Logistic(features, drawn_labels(weights @ features.T, generator)))
     return Simulated(tuple(clients), weights)
+
+
+def drawn_labels(logits: Array, generator: np.random.Generator) -> Array:
+    """Return labels 0 and 1 drawn by their log-odds."""
+    return np.asarray(generator.random(logits.shape) < expit(logits), np.float64)
 
 
 def logistic_features(size: int, generator: np.random.Generator) -> Array:
@@ -190,16 +275,17 @@ def _correlated(
     return np.asarray(np.sqrt(correlation) * common + np.sqrt(1.0 - correlation) * own)
 
 
-def sampled(likelihood: Logistic, draws: int, seed: int) -> Array:
+def sampled(likelihood: Classifier, draws: int, seed: int) -> Array:
     """Return draws (8 · ``draws``, S, d) of posteriors by Hamiltonian Monte Carlo on all data."""
     from bfl.cpus import available_cpus
     from bfl.keras import configure, tf, tfp
 
     configure(available_cpus())
-    x, y = tf.constant(likelihood.features), tf.constant(likelihood.targets)
+    y = tf.constant(likelihood.targets)
+    numpy = tf.experimental.numpy
 
     def log_density(weights: object) -> object:
-        logits = tf.einsum("...sd,nd->...sn", weights, x)
+        logits = likelihood.logits(weights, likelihood.features, numpy)
         fit = tf.reduce_sum(y * logits - tf.nn.softplus(logits), axis=-1)
         return fit - PRIOR_PRECISION / 2 * tf.reduce_sum(tf.square(weights), axis=-1)
 

@@ -12,7 +12,7 @@ from scipy.special import expit
 from bfl.commands import fidelity as command
 from bfl.commands.main import main
 from bfl.experiments.results.table import section_written
-from bfl.fidelity import methods, problems
+from bfl.fidelity import comparison, methods, network, problems
 from bfl.fidelity.problems import PRIOR_PRECISION, SCALES, SIZES, Gaussian, joined
 
 N = np.array(SIZES, float)
@@ -33,7 +33,7 @@ def simulated(generator: np.random.Generator) -> problems.Simulated:
 
 @pytest.fixture
 def normal(generator: np.random.Generator) -> np.ndarray:
-    return generator.standard_normal((2000, methods.RANKED_DRAWS))
+    return generator.standard_normal((2000, comparison.RANKED_DRAWS))
 
 
 def found(name: str, simulated: problems.Simulated) -> Gaussian:
@@ -65,7 +65,7 @@ def test_the_reference_is_bayes_rule(simulated: problems.Simulated) -> None:
 def test_ratios_are_their_closed_forms(
     rule: str, precision: np.ndarray, simulated: problems.Simulated
 ) -> None:
-    ratio = methods.variance_ratio(found(rule, simulated), joined(simulated.clients).exact())
+    ratio = comparison.variance_ratio(found(rule, simulated), joined(simulated.clients).exact())
     assert ratio == pytest.approx(np.mean(EXACT_PRECISION / precision), rel=1e-9)
 
 
@@ -75,7 +75,7 @@ def test_the_linear_pools_ratio_is_its_expectation(simulated: problems.Simulated
     of_mean = (OMEGA @ spread) ** 2 + OMEGA**2 @ (spread - spread**2)
     variance = OMEGA @ (1 / CLIENT_PRECISION) + OMEGA @ spread - of_mean
     exact = joined(simulated.clients).exact()
-    ratio = methods.variance_ratio(found("linear-pool", simulated), exact)
+    ratio = comparison.variance_ratio(found("linear-pool", simulated), exact)
     assert ratio == pytest.approx(np.mean(variance * EXACT_PRECISION), rel=0.03)
 
 
@@ -84,23 +84,23 @@ def test_partitioned_inference_is_exact_and_the_planted_rule_is_caught(
 ) -> None:
     exact = joined(simulated.clients).exact()
     partitioned = found(methods.PARTITIONED, simulated)
-    assert methods.variance_ratio(partitioned, exact) == pytest.approx(1, abs=0.05)
+    assert comparison.variance_ratio(partitioned, exact) == pytest.approx(1, abs=0.05)
     np.testing.assert_allclose(partitioned.mean, exact.mean, atol=1e-4)
     for name in (methods.CENTRAL, methods.PARTITIONED, methods.CONSOLIDATION):
         each = found(name, simulated)
-        assert methods.uniformity(each, simulated.weights, normal) > 0.01
-        assert methods.divergence(each, exact) < 1e-6
+        assert comparison.uniformity(each, simulated.weights, normal) > 0.01
+        assert comparison.divergence(each, exact) < 1e-6
     planted = found(methods.PLANTED, simulated)
-    assert methods.uniformity(planted, simulated.weights, normal) < 1e-3
+    assert comparison.uniformity(planted, simulated.weights, normal) < 1e-3
 
 
 def test_ivon_is_nearly_exact(generator: np.random.Generator) -> None:
     simulated = problems.linear(300, generator, correlated=False)
     ivon, exact = found(methods.NEWTON, simulated), joined(simulated.clients).exact()
-    assert methods.variance_ratio(ivon, exact) == pytest.approx(1, abs=0.05)
-    assert methods.divergence(ivon, exact) < 0.02
-    normal = generator.standard_normal((300, methods.RANKED_DRAWS))
-    assert methods.uniformity(ivon, simulated.weights, normal) > 0.01
+    assert comparison.variance_ratio(ivon, exact) == pytest.approx(1, abs=0.05)
+    assert comparison.divergence(ivon, exact) < 0.02
+    normal = generator.standard_normal((300, comparison.RANKED_DRAWS))
+    assert comparison.uniformity(ivon, simulated.weights, normal) > 0.01
 
 
 def test_ranks_of_exact_posteriors_have_uniform_p_values() -> None:
@@ -108,9 +108,9 @@ def test_ranks_of_exact_posteriors_have_uniform_p_values() -> None:
     for seed in range(60):
         generator = np.random.default_rng(seed)
         simulated = problems.linear(500, generator, correlated=True)
-        normal = generator.standard_normal((500, methods.RANKED_DRAWS))
+        normal = generator.standard_normal((500, comparison.RANKED_DRAWS))
         exact = joined(simulated.clients).exact()
-        found_p.append(methods.uniformity(exact, simulated.weights, normal))
+        found_p.append(comparison.uniformity(exact, simulated.weights, normal))
     assert stats.kstest(found_p, "uniform").pvalue > 0.01
 
 
@@ -132,9 +132,9 @@ def test_prior_and_data_are_counted(simulated: problems.Simulated) -> None:
         ("log-linear-pool", 1, OMEGA @ OMEGA),
         (methods.PLANTED, 1, 2),
     ):
-        numbers = methods.counted(found(rule, simulated), exact)
+        numbers = comparison.counted(found(rule, simulated), exact)
         assert list(numbers.values()) == pytest.approx([prior, data])
-    assert methods.counted(found("client-gaussian", simulated), exact) == {}
+    assert comparison.counted(found("client-gaussian", simulated), exact) == {}
 
 
 def test_divergence_and_probabilities_are_their_integrals(generator: np.random.Generator) -> None:
@@ -143,17 +143,17 @@ def test_divergence_and_probabilities_are_their_integrals(generator: np.random.G
     q, p = (Gaussian(m, c[None]) for m, c in zip(mean, covariance, strict=True))
     draws = generator.multivariate_normal(q.mean[0], q.covariance[0], 200_000)
     logs = [stats.multivariate_normal(g.mean[0], g.covariance[0]).logpdf(draws) for g in (q, p)]
-    assert methods.divergence(q, p) == pytest.approx(np.mean(logs[0] - logs[1]), rel=0.02)
+    assert comparison.divergence(q, p) == pytest.approx(np.mean(logs[0] - logs[1]), rel=0.02)
     x = generator.normal(size=(5, 3))
     expected = expit(draws @ x.T).mean(axis=0)
-    np.testing.assert_allclose(methods.probabilities(q, x)[0], expected, atol=0.005)
+    np.testing.assert_allclose(comparison.probabilities(q, x)[0], expected, atol=0.005)
 
 
 def test_the_closing_rounds_head_is_near_laplaces(generator: np.random.Generator) -> None:
     clients = problems.logistic(2, generator).clients
     exact = joined(clients).exact()
     ratios = {
-        name: methods.variance_ratio(method(clients, generator), exact)
+        name: comparison.variance_ratio(method(clients, generator), exact)
         for name, method in methods.classifiers().items()
     }
     # The prior's precision is the evidence's there, and 1 here.
@@ -180,6 +180,65 @@ def test_the_sampler_has_the_moments_of_a_grid(
         np.testing.assert_allclose(drawn[:, number].var(axis=0), variance, rtol=0.1)
 
 
+def test_gradient_and_curvature_of_the_network(generator: np.random.Generator) -> None:
+    """By differences of the log-likelihood, and of the logits."""
+    data = network.network(3, generator).clients[2]
+    weights, tiny = generator.standard_normal(data.shape), 1e-5
+
+    def log_likelihood(at: np.ndarray) -> np.ndarray:
+        logits = data.logits(at, data.features)
+        return (data.targets * logits - np.logaddexp(0, logits)).sum(axis=1)
+
+    steps = tiny * np.eye(data.shape[1])
+    slopes = [
+        (log_likelihood(weights + d) - log_likelihood(weights - d)) / (2 * tiny) for d in steps
+    ]
+    gradient, curvature = data.derivatives(weights)
+    np.testing.assert_allclose(gradient, np.array(slopes).T, atol=1e-6)
+    logits = [data.logits(weights + d, data.features) for d in steps]
+    jacobian = (np.array(logits) - data.logits(weights, data.features)) / tiny
+    spread = data.residuals(weights)[1]
+    expected = np.einsum("isn,jsn,sn->sij", jacobian, jacobian, spread)
+    np.testing.assert_allclose(curvature, expected, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_the_networks_reference_is_that_of_weighted_draws_of_the_prior(
+    generator: np.random.Generator, tensorflow: Any
+) -> None:
+    few = network.network(2, generator).clients[0]
+    features = network.network_features(50, generator)
+    prior = generator.standard_normal((100_000, *few.shape))
+    logits = few.logits(prior, few.features)
+    weight = np.exp((few.targets * logits - np.logaddexp(0, logits)).sum(axis=2))
+    expected = (weight[:, :, None] * expit(few.logits(prior, features))).sum(axis=0)
+    found_there = comparison.predicted(few, problems.sampled(few, 500, 0), features)
+    np.testing.assert_allclose(found_there, expected / weight.sum(axis=0)[:, None], atol=0.04)
+    draws = Gaussian(prior[0], np.cov(prior[:, 0].T)[None] * np.ones((2, 1, 1))).draws(
+        20_000, generator
+    )
+    np.testing.assert_allclose(draws.mean(axis=0), prior[0], atol=0.04)
+    np.testing.assert_allclose(np.cov(draws[:, 1].T), np.eye(few.shape[1]), atol=0.05)
+
+
+@pytest.mark.slow
+def test_ivon_predicts_as_the_networks_posterior_does(
+    generator: np.random.Generator, tensorflow: Any
+) -> None:
+    """Nearer than consolidation in one round, and than the linear pool by far."""
+    clients = network.network(4, generator).clients
+    whole, features = joined(clients), network.network_features(200, generator)
+    assert isinstance(whole, network.Network)
+    exact = comparison.predicted(whole, problems.sampled(whole, 250, 0), features)
+    away = {}
+    for name in (methods.NEWTON, methods.PLANTED, methods.CONSOLIDATION, "linear-pool"):
+        draws = methods.methods()[name](clients, generator).draws(1000, generator)
+        away[name] = np.abs(comparison.predicted(whole, draws, features) - exact).mean()
+    assert away[methods.NEWTON] < 0.03
+    assert away[methods.NEWTON] < 0.7 * min(away[methods.PLANTED], away[methods.CONSOLIDATION])
+    assert away["linear-pool"] > 0.08
+
+
 @pytest.mark.of_bfls_own
 def test_the_page_has_the_committed_table() -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "results" / "fidelity.md"
@@ -201,7 +260,7 @@ def test_the_command_writes_what_it_has_found(
     rows = [{"method": "a", **{f"{p}: variance ratio": 1.0 for p in ("orthogonal", "correlated")}}]
     rows[0]["logistic: variance ratio"] = 0.5
     asked = []
-    monkeypatch.setattr(methods, "compared", lambda seed, quick: asked.append(seed) or rows)
+    monkeypatch.setattr(comparison, "compared", lambda seed, quick: asked.append(seed) or rows)
     page = tmp_path / "out.md"
     page.write_text(
         "before\n<!-- fidelity -->\n<!-- end of fidelity -->\nafter\n", encoding="utf-8"
