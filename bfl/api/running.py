@@ -46,6 +46,7 @@ def run(
     backend: str = "ray",
     backend_config: Mapping[str, Any] | None = None,
     on_round: OnRound = _nothing,
+    overwrite: bool = False,
     verbose: bool = True,
     engine_log: bool = False,
     **keys: Any,
@@ -64,6 +65,7 @@ def run(
         on_round: Called on the server after each round with its number, from 1; its metrics, as in
             ``Result.rounds``; and its posterior, vectors of means (P,), variances (P,) and point
             parameters (Q,), which it must not change. What it raises ends the run.
+        overwrite: Whether a run that has the same ``name`` is removed before.
         verbose: Whether the terminal shows the run; False: nothing.
         engine_log: Whether Flower and Ray log what they do.
         keys: The keys of a configuration with underscores for hyphens: ``local_epochs=1`` (``bfl
@@ -95,7 +97,8 @@ def run(
     output_dir = Path(resolved.keys.output_dir).absolute()
     overrides = {**overrides, "name": name, "output-dir": str(output_dir)}
     with running_alone():
-        check(app, overrides, count, backend=backend, say=print if verbose else _nothing)
+        say = print if verbose else _nothing
+        check(app, overrides, count, backend=backend, overwrite=overwrite, say=say)
         followed = None if verbose else Follower(Console(quiet=True), _nothing)
         engine_run = EngineRun(followed, on_round=on_round)
         if backend == "serial":

@@ -70,6 +70,9 @@ def add_to(options: argparse.ArgumentParser) -> None:
     )
     options.add_argument("--name", help="name of the run's folder, whatever a file says")
     options.add_argument(
+        "--overwrite", action="store_true", help="remove the run that has this name before"
+    )
+    options.add_argument(
         "--resume",
         nargs="?",
         const="",
@@ -115,7 +118,7 @@ def simulate(given: argparse.Namespace, run: EngineRun) -> None:
         given.num_supernodes, overrides, app.defaults if app.server == OWN_SERVER else {}
     )
     if app.server == OWN_SERVER:
-        check(app, overrides, count, backend=given.backend)
+        check(app, overrides, count, backend=given.backend, overwrite=given.overwrite)
     if given.backend == "serial":
         run_serially(app, overrides, count, backend_config, run)
         return

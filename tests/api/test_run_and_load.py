@@ -135,6 +135,13 @@ def test_a_configuration_can_be_a_file_or_a_mapping_and_keys_win(
         again = bfl.load(tmp_path / name)
         assert again.configuration["rounds"] == rounds
         assert [r["posterior-sha256"] for r in again.rounds] == [first["posterior-sha256"]]
+    seed = {"seed": 1, "overwrite": True, "rounds": 1}
+    bfl.run(given, name="mapping", **seed, **keys)
+    assert bfl.load(tmp_path / "mapping").configuration["seed"] == 1
+    assert (tmp_path / "file").exists()
+    with pytest.raises(BflError):
+        bfl.run(given, name="mapping", overwrite=True, strategy="nonesuch", **keys)
+    assert bfl.load(tmp_path / "mapping").finished
     with pytest.raises(ConfigurationError, match="holds another run"):
         bfl.run(result.configuration, backend="serial", name="file", output_dir=tmp_path)
 

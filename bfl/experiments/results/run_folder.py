@@ -177,7 +177,7 @@ class RunFolder(Files):
         """Raise if there is a run in the folder, or what one has left."""
         if reason or any((self.path / file).exists() for file in FILES_OF_A_BEGUN_RUN):
             raise ConfigurationError(
-                f"{self.path} holds another run; choose another name or remove that folder"
+                f"{self.path} holds another run; choose another name, or overwrite it"
             ) from reason
 
     def _claim(self, config: Mapping[str, Any]) -> None:

@@ -246,7 +246,7 @@ def check_output(configuration: Configuration) -> None:
         return
     if not keys.resume:
         raise ConfigurationError(
-            f"{folder.path} holds another run; choose another name, remove that folder, or go on "
+            f"{folder.path} holds another run; choose another name, overwrite it, or go on "
             "with that run by resume=true"
         )
     _refuse_changes(folder, configuration)

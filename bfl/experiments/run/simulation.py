@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -12,6 +13,8 @@ from bfl.configuration import Configuration, resolve, unread_settings
 from bfl.configuration.settings import UNSET
 from bfl.engine.flower import FlowerApp, Values
 from bfl.errors import ConfigurationError, unknown_name
+from bfl.experiments.results.identity import locked
+from bfl.experiments.results.run_folder import CONFIG, RunFolder
 from bfl.experiments.run.resume import check_output
 from bfl.texts import from_json
 
@@ -95,16 +98,42 @@ def check(
     clients: int,
     *,
     backend: str,
+    overwrite: bool = False,
     say: Callable[..., None] = print,
 ) -> None:
     """Refuse, before the engine starts, what can be known to be wrong with this project's app.
 
-    What is being started is said at once: the first imports take seconds.
+    What is being started is said at once: the first imports take seconds. With ``overwrite``, and
+    nothing wrong, the run that has the name is removed.
     """
     configuration = resolve(app.run_config(overrides))
-    check_output(configuration)
+    if not overwrite:
+        check_output(configuration)
     for warning in unread_settings(configuration, overrides):
         say(f"warning: {warning}", file=sys.stderr)
     where = "this process" if backend == "serial" else "Ray actors"
     say(f"run of {clients} clients in {where}: {configuration.title}", flush=True)
-    app.check_before_start(configuration, clients)
+    if overwrite:
+        # Without its name, which is taken as yet.
+        app.check_before_start(resolve(app.run_config({**overrides, "name": ""})), clients)
+        remove_run(configuration)
+        check_output(configuration)
+    else:
+        app.check_before_start(configuration, clients)
+
+
+def remove_run(configuration: Configuration) -> None:
+    """Remove the run that has the configuration's name, if there is one; no other folder.
+
+    Raises:
+        ConfigurationError: The run has no name, is to be resumed, or is being made.
+    """
+    keys = configuration.keys
+    if keys.resume or not keys.name:
+        raise ConfigurationError(
+            "overwrite takes the run's name (--name or the key name), and no resume"
+        )
+    folder = RunFolder.named(keys.output_dir, keys.name)
+    if folder.holds(CONFIG):
+        with locked(folder.path):
+            shutil.rmtree(folder.path)

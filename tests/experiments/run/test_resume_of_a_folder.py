@@ -9,8 +9,10 @@ import pytest
 
 from bfl.configuration import Configuration, resolve
 from bfl.errors import ConfigurationError
+from bfl.experiments.results.identity import locked
 from bfl.experiments.results.run_folder import METRICS, POSTERIOR, RunFolder
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
+from bfl.experiments.run.simulation import remove_run
 from bfl.posteriors import Manifest, Posterior
 
 ROUNDS = 3
@@ -184,3 +186,20 @@ def test_a_run_whose_record_is_lost_is_not_gone_on_with(lost: int, tmp_path: Pat
         ):
             pytest.fail("it goes on")
         assert content(folder) == before
+
+
+def test_a_run_is_overwritten_by_its_name_alone(tmp_path: Path) -> None:
+    folder, other = finished_run(tmp_path), tmp_path / "other"
+    other.mkdir()
+    (other / "notes.txt").write_text("no run")
+    remove_run(configured(tmp_path, name="other"))
+    assert (other / "notes.txt").exists()
+    for kept in ({"name": ""}, {"resume": True}):
+        with pytest.raises(ConfigurationError, match="overwrite takes"):
+            remove_run(configured(tmp_path, **kept))
+    with locked(folder.path), pytest.raises(ConfigurationError, match="another server"):
+        remove_run(configured(tmp_path))
+    assert folder.holds(METRICS)
+    remove_run(configured(tmp_path))
+    assert not folder.path.exists()
+    remove_run(configured(tmp_path))
