@@ -26,7 +26,7 @@ class Mine(LinearPoolRule):
 TURNS = '''"""Clients in turn, and a weighting that needs them so."""
 
 from bfl.aggregation.weightings.base import weightings
-from bfl.aggregation.weightings.counts import Equal
+from bfl.aggregation.weightings.equal import Equal
 from bfl.federation.sampling import Sampling, samplings
 from bfl.registry import Property
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from bfl.aggregation.ensemble import LEFT_OUT
 from bfl.errors import NotFiniteError
 from bfl.evaluation.metrics import evaluate, metrics
-from bfl.evaluation.metrics.calibration_error import ExpectedCalibrationError
+from bfl.evaluation.metrics.expected_calibration_error import ExpectedCalibrationError
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.prediction.statistics import PredictionStatistics
 from bfl.evaluation.uncertainty import mean_uncertainties

@@ -21,7 +21,7 @@ from bfl.plugins import activate
 PLUGIN = """
 from pydantic import Field
 from bfl.aggregation.weightings.base import weightings
-from bfl.aggregation.weightings.counts import Equal
+from bfl.aggregation.weightings.equal import Equal
 
 
 @weightings.register("own-weights")

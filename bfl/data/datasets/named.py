@@ -1,4 +1,4 @@
-"""Data sets with a name: from an archive in ``data-dir``, else from the Hugging Face hub."""
+"""Base of data sets with a name: from an archive in ``data-dir``, else from the hub."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from bfl.data.datasets.archive import read_archive
-from bfl.data.datasets.base import Dataset, DatasetSource, dataset_sources
+from bfl.data.datasets.base import Dataset, DatasetSource
 from bfl.data.datasets.hub import MISSING_LIBRARY, library_installed, load_from_hub
 from bfl.errors import ConfigurationError, DataError
 
@@ -74,80 +74,3 @@ class NamedSource(DatasetSource):
             f"{self.name}.npz (x_train, y_train, x_test, y_test; uint8 [N, H, W, C] and integer "
             "[N]) into a folder and name it in the key 'data-dir'"
         )
-
-
-@dataset_sources.register("mnist")
-class Mnist(NamedSource):
-    """MNIST: 60,000 and 10,000 handwritten digits of 28 by 28 grey pixels (LeCun et al. 1998)."""
-
-    repository: ClassVar[str] = "ylecun/mnist"
-    class_names: ClassVar[tuple[str, ...]] = tuple(map(str, range(10)))
-
-
-@dataset_sources.register("fashion-mnist")
-class FashionMnist(NamedSource):
-    """Fashion-MNIST: 60,000 and 10,000 garments of 28 by 28 grey pixels (Xiao et al. 2017)."""
-
-    repository: ClassVar[str] = "zalando-datasets/fashion_mnist"
-    class_names: ClassVar[tuple[str, ...]] = (
-        *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
-        *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
-    )
-
-
-@dataset_sources.register("cifar10", aliases=("cifar-10",))
-class Cifar10(NamedSource):
-    """CIFAR-10: 50,000 and 10,000 photographs of 32 by 32 pixels, 10 classes (Krizhevsky 2009)."""
-
-    repository: ClassVar[str] = "uoft-cs/cifar10"
-    class_names: ClassVar[tuple[str, ...]] = (
-        *("airplane", "automobile", "bird", "cat", "deer"),
-        *("dog", "frog", "horse", "ship", "truck"),
-    )
-
-
-@dataset_sources.register("cifar100", aliases=("cifar-100",))
-class Cifar100(NamedSource):
-    """CIFAR-100: 50,000 and 10,000 photographs of 32 by 32 pixels, 100 fine classes.
-
-    The hub names the classes; in an archive they are numbers. Source: Krizhevsky (2009).
-    """
-
-    repository: ClassVar[str] = "uoft-cs/cifar100"
-    class_names: ClassVar[tuple[str, ...]] = tuple(map(str, range(100)))
-
-
-@dataset_sources.register("svhn")
-class Svhn(NamedSource):
-    """SVHN: 73,257 and 26,032 digits cut out of house numbers, 32 by 32 pixels (Netzer 2011).
-
-    The hub's labels are the digits themselves: 0 is the class 0, not 10 as in the original files.
-    """
-
-    repository: ClassVar[str] = "ufldl-stanford/svhn"
-    subset: ClassVar[str | None] = "cropped_digits"
-    class_names: ClassVar[tuple[str, ...]] = tuple(map(str, range(10)))
-
-
-@dataset_sources.register("tiny-imagenet", aliases=("tiny-imagenet200",))
-class TinyImagenet(NamedSource):
-    """Tiny-ImageNet: 100,000 and 10,000 photographs of 64 by 64 pixels, 200 classes.
-
-    Its validation images are those to test on. The hub names the classes; in an archive they are
-    numbers. Source: Le and Yang (2015).
-    """
-
-    repository: ClassVar[str] = "zh-plus/tiny-imagenet"
-    class_names: ClassVar[tuple[str, ...]] = tuple(map(str, range(200)))
-
-
-@dataset_sources.register("tiny-imagenet200-subset", aliases=("tiny-imagenet-subset",))
-class TinyImagenetSubset(NamedSource):
-    """A part of Tiny-ImageNet in an archive: 64 by 64 pixels, 200 classes; not on the hub.
-
-    Made with 100 training and 20 test images a class, so that a many-class or out-of-domain data
-    set fits where the whole does not. Source: Le and Yang (2015).
-    """
-
-    repository: ClassVar[str] = ""
-    class_names: ClassVar[tuple[str, ...]] = tuple(map(str, range(200)))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bfl.aggregation.weightings import weightings
-from bfl.aggregation.weightings.counts import Equal
+from bfl.aggregation.weightings.equal import Equal
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.configuration import Value
 from bfl.data.datasets import dataset_on_this_machine, source_and_location

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
 from bfl.evaluation.metrics import base, evaluate, exact_mean, metrics
-from bfl.evaluation.metrics.calibration_error import ExpectedCalibrationError
+from bfl.evaluation.metrics.expected_calibration_error import ExpectedCalibrationError
 from bfl.evaluation.prediction import PredictionStatistics
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.evaluation.metrics.calibration_error import (
+from bfl.evaluation.metrics.expected_calibration_error import (
     CalibrationBins,
     ExpectedCalibrationError,
 )

@@ -1,4 +1,4 @@
-"""Weights by numbers of examples alone: all equal, or by the size of the training data."""
+"""Weights by the size of the training data."""
 
 from __future__ import annotations
 
@@ -9,29 +9,6 @@ import numpy as np
 
 from bfl.aggregation.weightings.base import Array, Weighting, weightings
 from bfl.posteriors.posterior import Posterior
-
-
-@weightings.register("equal")
-class Equal(Weighting):
-    """The same weight for every client, ω_k = 1/K.
-
-    Source: Fischer et al. (2024), section 2.6.1, equation (18).
-    """
-
-    counts_only: ClassVar[bool] = True
-
-    def has(self) -> frozenset[str]:
-        """Return that all weights are equal, as well."""
-        return super().has() | {"uniform-weights"}
-
-    def gamma(
-        self,
-        posteriors: Sequence[Posterior],
-        num_examples: Sequence[int],
-        previous: Posterior | None,
-    ) -> Array:
-        """Return ones (K,)."""
-        return np.ones(len(num_examples))
 
 
 @weightings.register("train-size", aliases=("fedavg",))

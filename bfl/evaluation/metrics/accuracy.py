@@ -1,0 +1,39 @@
+"""Accuracy."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.evaluation.metrics.base import ExampleMetric, checked_labels, metrics
+from bfl.evaluation.prediction.predictions import FloatArray, Predictions
+
+
+@metrics.register("accuracy", aliases=("acc",))
+class Accuracy(ExampleMetric):
+    """Share of the examples whose most probable class is the label.
+
+    mean_n [argmax_c p̄_nc = y_n], in [0, 1] without unit. Of classes with equally high probability
+    the lowest is predicted.
+
+    Example:
+        >>> from bfl.evaluation.prediction import PredictionStatistics
+        >>> predictions = PredictionStatistics.of([[[0.9, 0.1], [0.4, 0.6]]]).result()
+        >>> Accuracy().compute(predictions, [0, 0])
+        0.5
+
+    Reference:
+        Fischer et al. (2024), "Federated Bayesian Deep Learning", sections 2.3 and 3.3.
+    """
+
+    higher_is_better: ClassVar[bool] = True
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    share_of_examples: ClassVar[bool] = True
+    retention: ClassVar[bool] = True
+
+    def values(self, predictions: Predictions, labels: npt.ArrayLike) -> FloatArray:
+        """Return (N,) 1 where the prediction is right and 0 elsewhere."""
+        right = predictions.predicted == checked_labels(predictions, labels)
+        return np.asarray(right, dtype=np.float64)
