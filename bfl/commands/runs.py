@@ -24,7 +24,7 @@ from bfl.experiments.comparison import (
     row,
     runs_in,
 )
-from bfl.experiments.results.table import results_table
+from bfl.experiments.results.table import results_table, tabulated
 
 METRICS = ("accuracy", ERROR, "negative-log-likelihood", "expected-calibration-error")
 """The metrics that are listed; ``bfl compare`` shows all that the runs have."""
@@ -122,8 +122,35 @@ def _unambiguous(runs: Sequence[ListedRun]) -> list[str]:
 
 
 def _print(rows: Sequence[dict[str, Any]], title: str) -> None:
-    """Print a table as wide as it is, in a terminal or not: nothing is cut off."""
-    table = results_table(rows, title)
+    """Print a table of which nothing is cut off.
+
+    Where a terminal is narrower, its columns follow in further tables, each with the first one.
+    """
     console = Console()
-    console.width = Measurement.get(console, console.options.update(width=WIDEST), table).maximum
-    console.print(table)
+    if not (rows and console.is_terminal):
+        console.width = WIDEST
+        table = results_table(rows, title)
+        console.width = Measurement.get(console, console.options, table).maximum
+        console.print(table)
+        return
+    for names in _fitting(rows, console.width):
+        part = [{name: row.get(name) for name in names} for row in rows]
+        console.print(results_table(part, title))
+        title = ""
+
+
+def _fitting(rows: Sequence[dict[str, Any]], width: int) -> list[list[str]]:
+    """Return the columns of tables that fit in a width; the first column is in each, and folds."""
+    columns, texts = tabulated(rows)
+    wide = {
+        name: 5 + max(len(name), *(len(row[i]) for row in texts))
+        for i, (name, _) in enumerate(columns)
+    }
+    first, *others = wide
+    parts: list[list[str]] = [[first]]
+    room = width - min(wide[first], width // 2)
+    for name in others:
+        if sum(wide[each] for each in parts[-1][1:]) + wide[name] > room and len(parts[-1]) > 1:
+            parts.append([first])
+        parts[-1].append(name)
+    return parts

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.text import Text
 
 from bfl.commands.main import main
 from bfl.configuration import resolve
@@ -101,6 +102,25 @@ def test_runs_are_listed_with_state_differences_and_metrics(
     assert rows["group/stopped"] == ["stopped at round 2 of 4", "0.001", "0", "–", "–", "–"]
     assert rows["begun"][0] == "stopped at round 0 of 4"
     assert set(rows) == {"done", "group/stopped", "begun"}
+
+
+def test_runs_fit_a_terminal_and_lose_nothing(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "a-run-" + "with-a-long-name-" * 4
+    done = make_run(tmp_path, name, seed=1, learning_rate=0.00012)
+    make_run(tmp_path, "begun", rounds=0, finished=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # to rich, a terminal
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", "80")
+    assert bfl("runs", tmp_path) == 0
+    printed = capsys.readouterr().out
+    shown = Text.from_ansi(printed).plain
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "…" not in shown
+    for word in ("expected-calibration-error", "stopped at round 0 of 4", "0.00012"):
+        assert word in shown
+    assert f"{done.metrics()['negative-log-likelihood']:.4f}" in shown
 
 
 LOCKED = """

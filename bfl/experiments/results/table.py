@@ -61,7 +61,9 @@ def results_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     # Text and not str: a bracket in a name must not be taken for rich's markup.
     table = Table(title=Text(title), title_justify="left", header_style="bold")
     for column, numeric in columns:
-        table.add_column(Text(_header(column)), justify="right" if numeric else "left")
+        # Where it is narrow, texts go on in the next line, and numbers stay whole.
+        align: Any = {"justify": "right", "no_wrap": True} if numeric else {"overflow": "fold"}
+        table.add_column(Text(_header(column)), **align)
     for row in texts:
         table.add_row(*map(Text, row))
     return table
