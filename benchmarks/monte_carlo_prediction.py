@@ -22,8 +22,8 @@ from bfl.evaluation.prediction.monte_carlo import Predictor
 from bfl.keras import configure, keras, tf, tfp
 from bfl.learning.inferences import Flipout, Layers
 from bfl.learning.models import create_architecture
+from bfl.learning.networks.layers import Precision
 from bfl.learning.networks.network import build_network
-from bfl.learning.networks.precision import Precision
 
 BATCH, OURS = 250, 128
 SHAPE = (32, 32, 3)

@@ -22,10 +22,9 @@ from flwr.serverapp.strategy import FedAvg
 
 from bfl.aggregation.pooling import PoolingRule, pooling_rules
 from bfl.aggregation.weightings import weightings
-from bfl.code import code_digest
 from bfl.configuration import resolve
 from bfl.federation import client_metrics
-from bfl.federation.node_description import NodeDescription
+from bfl.federation.node_description import NodeDescription, code_digest
 from bfl.federation.wire import (
     ARRAYS,
     posterior_from_arrays,

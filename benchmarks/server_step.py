@@ -63,7 +63,7 @@ def random_data(images: int) -> tuple[Any, Any]:
 
 def client_models(start: Any, manifest: Any) -> Any:
     """Return clients around a first model."""
-    from bfl.aggregation.client_models import ClientModels
+    from bfl.aggregation.samplers import ClientModels
     from bfl.posteriors import Posterior
 
     generator = np.random.default_rng(1)
@@ -87,8 +87,7 @@ def server_step(images: int, epochs: int) -> dict[str, dict[str, float]]:
     from bfl.aggregation.samplers import samplers
     from bfl.aggregation.server import DistillationTask
     from bfl.configuration import resolve
-    from bfl.experiments.run.evaluator import Evaluator
-    from bfl.experiments.run.server import NetworkServer
+    from bfl.experiments.run.evaluator import Evaluator, NetworkServer
 
     keys = {"strategy": "fedbe", "inference": "deterministic", "model": "convnet"}
     configuration = resolve(keys)

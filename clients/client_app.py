@@ -34,7 +34,6 @@ import numpy.typing as npt
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from bfl.code import code_digest
 from bfl.configuration import Configuration
 from bfl.data.datasets import Reading
 from bfl.engine.resources import resident_memory
@@ -50,7 +49,12 @@ from bfl.federation.client_metrics import (
     TRAIN_SECONDS,
     TRAIN_STEPS,
 )
-from bfl.federation.node_description import NetworkQuery, NodeDescription, manifest_content
+from bfl.federation.node_description import (
+    NetworkQuery,
+    NodeDescription,
+    code_digest,
+    manifest_content,
+)
 from bfl.federation.secure_aggregation.on_the_wire import (
     ADVERTISE_KEYS,
     CONFIRM,

@@ -25,8 +25,8 @@ from bfl.closing.chain import (
     told,
 )
 from bfl.closing.closed import begun
-from bfl.code import code_digest
 from bfl.errors import ConfigurationError, RunError
+from bfl.federation.node_description import code_digest
 from bfl.federation.secure_aggregation.masking import decoded, exponent_for
 from bfl.federation.state import Snapshots
 from bfl.federation.wire import CLOSE

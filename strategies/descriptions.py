@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from bfl.data.datasets import Reading, portable_dataset
-from bfl.deployment.bound_nodes import binding_problem
+from bfl.deployment.client_list import binding_problem
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.client_metrics import neutralized
 from bfl.federation.node_description import PERSONAL_MODELS, NodeDescription

@@ -10,12 +10,11 @@ from itertools import islice
 
 from flwr.serverapp import Grid
 
-from bfl.code import code_digest
 from bfl.data.datasets import Reading
-from bfl.deployment.bound_nodes import called
+from bfl.deployment.client_list import called
 from bfl.engine.flower import is_simulation
 from bfl.errors import ConfigurationError, RunError
-from bfl.federation.node_description import NodeDescription
+from bfl.federation.node_description import NodeDescription, code_digest
 from strategies.descriptions import NodeDescriptions
 
 REJOIN_WAIT = 15.0

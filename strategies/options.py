@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.pooling import CLIPPED
 from bfl.aggregation.precision_spread import PrecisionSpread
+from bfl.aggregation.samplers import ClientModels
 from bfl.aggregation.server import RoundContext
 from bfl.aggregation.server_optimizers import StepContext
 from bfl.engine.resources import available_memory

@@ -74,7 +74,7 @@ def check_server_side(method: Method, server: Server | None) -> None:
             kind = kebab(attribute)
             raise ConfigurationError(
                 f"{kind} '{part.name}' needs images and a network of the server's own, and this "
-                "Strategy has neither; give it as server (bfl.experiments.run.server), or a "
+                "Strategy has neither; give it as server (bfl.experiments.run.evaluator), or a "
                 f"{kind} without"
             )
         part.check(server.data if server else None)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.aggregation.client_models import ClientModels
+from bfl.aggregation.samplers import ClientModels
 from bfl.errors import PosteriorError, RunError
 from bfl.federation.parts import Arrays
 from bfl.federation.state import Snapshots

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from bfl import randomness
-from bfl.aggregation.client_models import joined
 from bfl.aggregation.ensemble import Member
+from bfl.aggregation.samplers import joined
 from bfl.aggregation.server import DistillationTask, Distilled
 from bfl.data.datasets.server_data import ServerData
 from bfl.evaluation.evaluated_ensemble import MemberPredictions

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from bfl.learning.inferences import Inference
-from bfl.learning.models.scaled import NormalizedNetwork
+from bfl.learning.models.base import NormalizedNetwork
 
 
 class SmallNetwork(NormalizedNetwork):

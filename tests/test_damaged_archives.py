@@ -23,8 +23,8 @@ from bfl.closing import Closed
 from bfl.commands.image_files import read_images
 from bfl.data.datasets.archive import read_archive
 from bfl.errors import BflError, DataError
-from bfl.experiments.results.examples import read_examples
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.summary import read_examples
 from bfl.experiments.run.resume import CHECKPOINTS, Checkpoints
 from bfl.federation.state import Snapshots
 from bfl.posteriors import Manifest

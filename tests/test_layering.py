@@ -31,7 +31,6 @@ CHAPTERS = (
     "bfl.files",
     "bfl.texts",
     "bfl.named_arrays",
-    "bfl.code",
     "bfl.randomness",
     "bfl.cpus",
     "bfl.archives",

@@ -10,7 +10,7 @@ import pytest
 
 from bfl.commands.flower_simulation import main as simulate
 from bfl.configuration.sources import read_toml
-from bfl.deployment.bound_nodes import read_bound_nodes
+from bfl.deployment.client_list import read_bound_nodes
 from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.experiments.results.files import Files
 from bfl.experiments.results.run_folder import RunFolder

@@ -10,8 +10,7 @@ import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 
 from bfl import randomness
-from bfl.aggregation.client_models import ClientModels
-from bfl.aggregation.samplers import Sampler
+from bfl.aggregation.samplers import ClientModels, Sampler
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import Vector
 from bfl.registry import Component

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.ensemble import Member
-from bfl.aggregation.samplers import Sampler
+from bfl.aggregation.samplers import ClientModels, Sampler
 from bfl.errors import RunError
 from bfl.posteriors import Posterior
 
@@ -78,7 +77,7 @@ class Distilled:
 class Server(Protocol):
     """The server's own data and network.
 
-    Its implementation with Keras is ``bfl.experiments.run.server``.
+    Its implementation with Keras is ``bfl.experiments.run.evaluator``.
     """
 
     @property

@@ -215,7 +215,7 @@ def _start(description: NetworkDescription) -> None:
 def _predictor(description: str) -> Predictor:
     """Return what predicts for a run that is described in JSON, built as for its evaluation."""
     from bfl.evaluation.prediction.monte_carlo import Predictor
-    from bfl.evaluation.prediction.of_tasks import statistics_of
+    from bfl.experiments.run.network import statistics_of
     from bfl.learning.networks.network import build_network
 
     described = NetworkDescription.from_dict(json.loads(description))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from textwrap import dedent
 
 from rich.markup import escape
 from rich.table import Table
@@ -14,8 +17,10 @@ from bfl.configuration.key_sections import SECTIONS
 from bfl.configuration.settings import Setting, settings, settings_of, unset_values
 from bfl.data.datasets import dataset_sources
 from bfl.errors import ConfigurationError, unknown_name
-from bfl.experiments.results.glossary import glossary_page
-from bfl.registry import Registry
+from bfl.evaluation.metrics import metrics
+from bfl.evaluation.metrics.base import Metric
+from bfl.evaluation.uncertainty import uncertainties
+from bfl.registry import Component, Registry
 
 _PARTS = """# Parts
 
@@ -131,3 +136,32 @@ def _meaning(declared: Sequence[Setting]) -> str:
         kinds.setdefault(kind, []).append(name)
     readers = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items() if kind)
     return f"{declared[0].description} ({readers})" if readers else declared[0].description
+
+
+TEMPLATE = Path(__file__).with_name("glossary.md")
+"""The page's own text, in which the entries and the keys are put."""
+
+
+_SOURCE = re.compile(r"^(?:Reference|Source)s?:\s*")
+
+
+def glossary_page(keys: Mapping[str, str]) -> str:
+    """Return the page ``docs/glossary.md``."""
+    parts = ["## Metrics\n", *map(glossary_entry, metrics.classes())]
+    parts += ["## Uncertainties\n", *map(glossary_entry, uncertainties.classes())]
+    rows = "\n".join(f"| `{key}` | {keys[key]} |" for key in sorted(keys))
+    text = TEMPLATE.read_text(encoding="utf-8")
+    return text.replace("{metrics and uncertainties}", "\n".join(parts)).replace("{keys}", rows)
+
+
+def glossary_entry(component: type[Component]) -> str:
+    """Return what the page says of one metric or uncertainty: its docstring without the example."""
+    arrow = ""
+    if issubclass(component, Metric):
+        arrow = " ↑" if component.higher_is_better else " ↓"
+    aliases = "".join(f", `{alias}`" for alias in component.aliases)
+    first, _, rest = (component.__doc__ or "").partition("\n")
+    paragraphs = [first, *re.split(r"\n\s*\n", dedent(rest).strip())]
+    kept = [" ".join(p.split()) for p in paragraphs if not p.startswith(("Example", "Attributes"))]
+    text = "\n\n".join(_SOURCE.sub("Source: ", paragraph) for paragraph in kept if paragraph)
+    return f"### `{component.name}`{aliases}{arrow}\n\n{text}\n"

@@ -20,8 +20,14 @@ from bfl.deployment.authority import (
     load_certificate,
     load_private_key,
 )
-from bfl.deployment.bound_nodes import VARIABLE, mark, read_bound_nodes, write_bound_nodes
-from bfl.deployment.client_list import Client, ClientList
+from bfl.deployment.client_list import (
+    VARIABLE,
+    Client,
+    ClientList,
+    mark,
+    read_bound_nodes,
+    write_bound_nodes,
+)
 from bfl.deployment.private_files import check_private, private_folder
 from bfl.deployment.processes import Processes, command, flower_environment
 from bfl.deployment.settings import EVERY_ADDRESS, EVERY_ADDRESS_6, ServerSettings

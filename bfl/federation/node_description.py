@@ -1,11 +1,16 @@
 """Answers of nodes before the first round, as Flower's records: who they are, and their network.
 
-A server that builds no network asks its clients for the parameters.
+A server that builds no network asks its clients for the parameters. Nodes on other code are found
+out by its digest.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any
 
 import pydantic
@@ -245,3 +250,24 @@ class NodeDescription:
             noise_anew=record.get("noise-anew") is not False,
             reads_run_paths=record.get("reads-run-paths") is True,
         )
+
+
+PACKAGES = ("bfl", "clients", "strategies")
+
+
+@cache
+def code_digest() -> str:
+    """Return the SHA-256 of all modules of this project's packages, as this process finds them.
+
+    Flower's Ray actors import from wherever the engine was started, which need not be the code
+    that the server runs; the server compares digests before the first round.
+    """
+    sha = hashlib.sha256()
+    for package in PACKAGES:
+        spec = find_spec(package)
+        for folder in (spec.submodule_search_locations or ()) if spec else ():
+            root = Path(folder)
+            for path in sorted(root.rglob("*.py")):
+                sha.update(f"{package}/{path.relative_to(root).as_posix()}\0".encode())
+                sha.update(path.read_bytes())
+    return sha.hexdigest()

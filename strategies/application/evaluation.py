@@ -110,7 +110,7 @@ def own_server(evaluator: Any) -> Server:
     Args:
         evaluator: Evaluates a posterior; it has the run's configuration, data and network.
     """
-    from bfl.experiments.run.server import NetworkServer
+    from bfl.experiments.run.evaluator import NetworkServer
 
     return NetworkServer(
         evaluator.configuration, evaluator.dataset, evaluator.server_data, evaluator.predictor

@@ -15,7 +15,6 @@ from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.prediction_sets import set_numbers
 from bfl.experiments.results.collapse import CollapseWatch
 from bfl.experiments.results.evaluated_clients import evaluated_clients, means_over_clients, told
-from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.foreign import (
     BEFORE_CLOSING,
@@ -37,7 +36,7 @@ from bfl.experiments.results.run_folder import (
     FINAL_EVALUATION,
     FOREIGN,
 )
-from bfl.experiments.results.summary import write_ensemble, write_evaluation
+from bfl.experiments.results.summary import write_ensemble, write_evaluation, write_examples
 from bfl.experiments.results.table import metrics_table
 from bfl.experiments.run.resume import Checkpoints
 from bfl.federation.wire import Positions

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bfl.commands.choices import glossary_entry
 from bfl.commands.main import COMMANDS, main
 from bfl.configuration import default_values, resolve, unset_values
 from bfl.configuration.component_slots import REGISTRIES, SLOTS
@@ -14,7 +15,6 @@ from bfl.configuration.settings import settings_of
 from bfl.data.datasets import dataset_sources
 from bfl.evaluation.metrics import metrics
 from bfl.evaluation.uncertainty import uncertainties
-from bfl.experiments.results.glossary import glossary_entry
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.plugins import activate
 

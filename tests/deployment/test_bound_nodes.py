@@ -9,8 +9,14 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from bfl.deployment.authority import new_key
-from bfl.deployment.bound_nodes import MARK, VARIABLE, binding_problem, mark, write_bound_nodes
-from bfl.deployment.client_list import Client
+from bfl.deployment.client_list import (
+    MARK,
+    VARIABLE,
+    Client,
+    binding_problem,
+    mark,
+    write_bound_nodes,
+)
 from bfl.deployment.node_keys import openssh_public
 from bfl.engine.flower import new_run
 from bfl.engine.serial import SerialGrid

@@ -8,10 +8,9 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 
 from bfl.aggregation.server import Server
-from bfl.code import code_digest
 from bfl.engine.flower import new_run
 from bfl.engine.serial import SerialGrid
-from bfl.federation.node_description import NodeDescription
+from bfl.federation.node_description import NodeDescription, code_digest
 from bfl.federation.wire import (
     ARRAYS,
     CONFIG,

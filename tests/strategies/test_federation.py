@@ -14,9 +14,8 @@ import strategies
 import strategies.descriptions
 import strategies.federation
 from bfl.aggregation.weightings import weightings
-from bfl.code import code_digest
 from bfl.errors import ConfigurationError, RunError
-from bfl.federation.node_description import NodeDescription
+from bfl.federation.node_description import NodeDescription, code_digest
 from bfl.federation.wire import TrainTask, posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies.course import Round

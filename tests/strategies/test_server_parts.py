@@ -12,9 +12,8 @@ from small_federation import make_app, make_grid
 
 import strategies.options
 import strategies.preflight
-from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.refinements import Refinement, refinements
-from bfl.aggregation.samplers import GaussianSampler, samplers
+from bfl.aggregation.samplers import ClientModels, GaussianSampler, samplers
 from bfl.aggregation.server import RoundContext, UsesServer
 from bfl.configuration import resolve
 from bfl.data.datasets.server_data import ServerData

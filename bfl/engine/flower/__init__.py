@@ -6,16 +6,15 @@ the public ``run_simulation`` does not. All that this project takes from Flower 
 modules (``flwr.app``, ``flwr.serverapp``, ``flwr.clientapp``) is taken in this folder, and each
 part is named in ``tests/engine/test_private_parts.py``, where the next release fails first.
 
-- ``app``: an app as its pyproject.toml describes it, and this project's own.
+- ``app``: an app as its pyproject.toml describes it, and its run in this process, without Ray.
 - ``simulation``: Flower's Ray engine, started once for any number of runs.
 - ``replies``: a deployment's replies, each of which comes by itself, or is refused with a reason.
 - ``superlink``: Flower's SuperLink, which waits for its database.
 - ``grid``: Flower's grid in memory, for a run that can be ended; identities of runs and messages,
   codes of errors, Flower's log.
-- ``serially``: an app in this process, without Ray.
 """
 
-from bfl.engine.flower.app import OWN_SERVER, FlowerApp, Values
+from bfl.engine.flower.app import OWN_SERVER, FlowerApp, Values, run_serially
 from bfl.engine.flower.grid import (
     CLIENT_RAISED,
     NO_REPLY,
@@ -25,7 +24,6 @@ from bfl.engine.flower.grid import (
     poll_interval,
 )
 from bfl.engine.flower.replies import Replies, UnusableReplyError
-from bfl.engine.flower.serially import run_serially
 from bfl.engine.flower.simulation import RayEngine
 
 __all__ = [

@@ -2,8 +2,6 @@
 
 - ``statistics``: streaming sums over the samples, so that memory is N·C and never M·N·C.
 - ``predictions``: the result, from which every uncertainty and metric is computed.
-- ``members``: the predictions of an ensemble, without members whose logits are not finite.
-- ``entropy``: the entropy that both need.
 """
 
 from bfl.evaluation.prediction.predictions import Predictions

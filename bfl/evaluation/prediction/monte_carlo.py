@@ -15,9 +15,9 @@ from bfl.evaluation.prediction.forward import ForwardPass
 from bfl.evaluation.prediction.predictions import Predictions
 from bfl.evaluation.prediction.statistics import PredictionStatistics
 from bfl.learning.models.base import Architecture
+from bfl.learning.networks.layers import Precision
 from bfl.learning.networks.network import Network, build_network_of_points, build_predictor
 from bfl.learning.networks.parametrizations import Parametrization
-from bfl.learning.networks.precision import Precision
 from bfl.posteriors import Posterior
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy.typing as npt
 
-from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.ensemble import EnsembleMembers, Member
+from bfl.aggregation.samplers import ClientModels
 from bfl.registry import Component, Registry
 
 if TYPE_CHECKING:

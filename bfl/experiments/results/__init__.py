@@ -1,6 +1,6 @@
 """Results of a run, and how they are shown.
 
-- ``run_folder``: the files of one run; ``files``, ``arrays``: how these are written and read.
+- ``run_folder``: the files of one run; ``files``: how these are written and read.
 - ``environment``: on what a run was made.
 - ``summary``: metrics, mean uncertainties and retention curves of the final predictions.
 - ``figures``: one figure per file, drawn from a run folder.

@@ -49,13 +49,16 @@ import tomli_w
 from bfl.archives import Shapes
 from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.evaluation.prediction.predictions import IntArray, Predictions
-from bfl.experiments.results.arrays import (
+from bfl.experiments.results.files import (
+    CORRUPT,
+    Files,
+    config_of,
+    plain,
     posterior_arrays,
     posterior_of,
     predictions_arrays,
     predictions_of,
 )
-from bfl.experiments.results.files import CORRUPT, Files, config_of, plain
 from bfl.files import create_atomically, folder_name_problem, sync_folder
 from bfl.posteriors.manifest import Manifest
 from bfl.posteriors.posterior import Posterior

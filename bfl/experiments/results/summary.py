@@ -1,14 +1,19 @@
-"""The final predictions in numbers: metrics, mean uncertainties and retention curves."""
+"""The final predictions in numbers: metrics, mean uncertainties and retention curves.
+
+The test images that are predicted with the most and the least certainty are kept to be looked at.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from bfl.data.images import Images
 from bfl.errors import DataError
 from bfl.evaluation.evaluated_ensemble import EvaluatedEnsemble, prefixed
 from bfl.evaluation.metrics import ExampleMetric, evaluate, metrics
@@ -22,7 +27,7 @@ from bfl.evaluation.uncertainty import (
     uncertainties,
 )
 from bfl.evaluation.uncertainty.retention import random_gain, retention_gain
-from bfl.experiments.results.run_folder import DEVIATIONS, ENSEMBLE, RETENTION, RunFolder
+from bfl.experiments.results.run_folder import DEVIATIONS, ENSEMBLE, EXAMPLES, RETENTION, RunFolder
 from bfl.posteriors import Manifest, Posterior
 
 Numbers = npt.NDArray[np.float64]
@@ -253,3 +258,81 @@ def _on_grid(curves: Curves) -> dict[str, Any]:
             for metric, by_uncertainty in curves.items()
         },
     }
+
+
+BY = "predictive-entropy"
+"""The uncertainty that images are chosen by: the one that holds all of it."""
+
+
+MOST = 8
+"""Images of either kind, at most."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Test images, from the most certain prediction to the least certain one.
+
+    Attributes:
+        positions: (n,) positions in the run's test set.
+        images: (n, H, W, C) images.
+        labels: (n,) true classes.
+        predicted: (n,) predicted classes.
+        uncertainty: (n,) uncertainties of the predictions, by ``BY``.
+    """
+
+    positions: npt.NDArray[np.int64]
+    images: Images
+    labels: npt.NDArray[np.int64]
+    predicted: npt.NDArray[np.int64]
+    uncertainty: npt.NDArray[np.float64]
+
+
+def write_examples(
+    folder: RunFolder,
+    predictions: Predictions,
+    images: Images,
+    labels: npt.ArrayLike,
+) -> None:
+    """Write the most and the least certain test images, as many of either, into a run's folder.
+
+    Of images that are equally uncertain the first in the test set comes first.
+
+    Args:
+        predictions: The predictions for N test images.
+        images: (N, H, W, C) the images.
+        labels: (N,) true classes.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
+    ranks = uncertainties.create(BY).measure(predictions)
+    order = np.argsort(ranks, kind="stable")
+    of_each = min(MOST, len(order) // 2)
+    chosen = np.concatenate([order[:of_each], order[len(order) - of_each :]])
+    arrays = {
+        "positions": chosen,
+        "images": images[chosen],
+        "labels": np.asarray(labels, np.int64)[chosen],
+        "predicted": predictions.predicted[chosen],
+        "uncertainty": ranks[chosen],
+    }
+    folder.write_arrays(EXAMPLES, arrays)
+
+
+def read_examples(folder: RunFolder) -> tuple[Examples, Examples]:
+    """Return the most certain images of a run and the least certain ones, both in ascending order.
+
+    Raises:
+        DataError: The file is missing or corrupt.
+    """
+    names = tuple(Examples.__dataclass_fields__)
+    with folder.reading_arrays(EXAMPLES) as held:
+        arrays = held.checked(names, rows="positions")
+        count = len(arrays["positions"])
+        if arrays["images"].ndim != 4:
+            raise ValueError("the arrays do not go together")
+        certain, uncertain = (
+            Examples(**{name: arrays[name][part] for name in names})
+            for part in (slice(None, count // 2), slice(count // 2, None))
+        )
+    return certain, uncertain

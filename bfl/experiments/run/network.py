@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +21,9 @@ from bfl.configuration.messages import refused_values
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.encoding import Column, Encoding
 from bfl.errors import ConfigurationError, DataError
+from bfl.evaluation.multilabel import LabelStatistics
+from bfl.evaluation.prediction.statistics import PredictionStatistics
+from bfl.evaluation.regression import MixtureStatistics
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.run_folder import NETWORK, POSTERIOR, RunFolder
 from bfl.learning.inferences import Inference, inferences
@@ -225,3 +229,15 @@ def _said(parameter: Parameter | None) -> str:
         return "no more parameters"
     form = "a Gaussian" if parameter.gaussian else "a point"
     return f"'{parameter.name}' {parameter.shape} as {form}"
+
+
+def statistics_of(task: str, target: Column | None) -> Callable[[], Any]:
+    """Return what makes the statistics of a network's predictions.
+
+    Args:
+        task: The key ``task``.
+        target: Of a regression, mean and deviation of what it predicts.
+    """
+    if target:
+        return partial(MixtureStatistics, target)
+    return LabelStatistics if task == "multi-label" else PredictionStatistics

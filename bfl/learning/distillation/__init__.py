@@ -3,7 +3,7 @@
 Its steps are inside a graph that is traced once. Batch normalisation's moving statistics are then
 made anew from the images. What is to be learnt, and in which steps, is in
 ``bfl.aggregation.refinements``; who has the images and the network, in
-``bfl.experiments.run.server``.
+``bfl.experiments.run.evaluator``.
 """
 
 from __future__ import annotations

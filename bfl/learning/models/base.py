@@ -1,11 +1,14 @@
-"""Base of model architectures, and their names in a configuration."""
+"""Bases of model architectures: their names, inputs in a range, and normalisation."""
 
 from __future__ import annotations
 
+import math
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
 
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.learning.inferences import Inference
@@ -73,3 +76,146 @@ def create_architecture(word: str, settings: Mapping[str, Any] | None = None) ->
             match.group(1), {**(settings or {}), "depth": int(match.group(2))}
         )
     return architectures.create(word, settings)
+
+
+def _numbers(text: str) -> list[float]:
+    """Return the numbers of a text with commas; none of one that has something else as well."""
+    try:
+        found = [float(word) for word in text.split(",")]
+    except ValueError:
+        return []
+    return found if all(map(math.isfinite, found)) else []
+
+
+class ScaledInputs(Architecture):
+    """A network that first brings its images, in [−1, 1], into the range that it is trained in.
+
+    That is a layer of it: whoever has the network gives it the same images, whatever the range.
+    With v in [0, 1] a channel's values, "channels" gives (v − m) / s with its m of
+    ``channel-means`` and its s of ``channel-deviations``.
+
+    Source: ``torchvision.transforms.Normalize`` for "channels", as in FedBE's published code; the
+    code of Ozer et al. (2022) for "unit".
+    """
+
+    input_range: Literal["symmetric", "unit", "channels"] = Field(
+        "symmetric",
+        description="whether the first layer takes images in [-1, 1], in [0, 1], or with each "
+        "channel normalised by channel-means and channel-deviations",
+    )
+    channel_means: str = Field(
+        "",
+        description="means of an image's channels, of values in [0, 1]; with commas, or one for "
+        "all (input-range channels)",
+    )
+    channel_deviations: str = Field(
+        "",
+        validate_default=True,  # given or not, it is to go with the other two
+        description="standard deviations of an image's channels, in the same form",
+    )
+
+    @field_validator("channel_means")
+    @classmethod
+    def _are_means(cls, text: str) -> str:
+        numbers = _numbers(text)
+        if text and not (numbers and all(0 <= mean <= 1 for mean in numbers)):
+            raise ValueError('numbers in [0, 1], as in "0.4914,0.4822,0.4465"')
+        return text
+
+    @field_validator("channel_deviations")
+    @classmethod
+    def _are_deviations(cls, text: str, info: ValidationInfo) -> str:
+        means, chosen = info.data.get("channel_means", ""), info.data.get("input_range")
+        numbers = _numbers(text)
+        if text and not (numbers and min(numbers) > 0):
+            raise ValueError('numbers greater than 0, as in "0.2023,0.1994,0.2010"')
+        if chosen == "channels" and not (means and text):
+            raise ValueError(
+                "numbers, and so channel-means, as input-range is 'channels'; those of CIFAR-10 "
+                'are channel-means="0.4914,0.4822,0.4465" '
+                'channel-deviations="0.2023,0.1994,0.2010"'
+            )
+        if chosen not in (None, "channels") and (means or text):
+            raise ValueError(f"not given, nor channel-means, where input-range is '{chosen}'")
+        if len(numbers) != len(_numbers(means)):
+            raise ValueError(f"as many numbers as channel-means has ({means!r})")
+        return text
+
+    def scaled(self, images: Any) -> Any:
+        """Return what the first layer takes, of a symbolic tensor of images in [−1, 1].
+
+        Raises:
+            ConfigurationError: The images have another number of channels than there are means.
+        """
+        from bfl.keras import keras
+
+        if self.input_range == "symmetric":
+            return images
+        if self.input_range == "unit":
+            return keras.layers.Rescaling(0.5, offset=0.5, name="unit")(images)
+        means, deviations = _numbers(self.channel_means), _numbers(self.channel_deviations)
+        if len(means) not in (1, images.shape[-1]):
+            raise ConfigurationError(
+                f"channel-means is '{self.channel_means}', of {len(means)} channels, and the "
+                f"images have {images.shape[-1]}; allowed: one number, or one for each channel"
+            )
+        factors = [0.5 / deviation for deviation in deviations]
+        offsets = [(0.5 - m) / s for m, s in zip(means, deviations, strict=True)]
+        return keras.layers.Rescaling(factors, offset=offsets, name="channels")(images)
+
+
+class NormalizedNetwork(ScaledInputs):
+    """A network whose convolutions are normalised, by batches or by groups of channels.
+
+    Normalisation has point parameters in every inference: scales and offsets, and batch
+    normalisation moving statistics as well. Group normalisation has none, works on each image by
+    itself, and so is the same in training and in prediction.
+
+    Source: Ioffe and Szegedy (2015); Wu and He (2018), for FL with unlike clients Hsieh et al.
+    (2020) and FedBE (2021), appendix C.5, which does not say how many groups there are.
+    """
+
+    channels_divisor: ClassVar[int]
+    """Divisor of the number of channels of all convolutions."""
+
+    normalization: Literal["batch", "group"] = Field(
+        "batch",
+        description="what normalises a network's activations: batches, or groups of channels",
+    )
+    normalization_groups: int = Field(
+        8, ge=1, description="number of groups of channels in group normalisation"
+    )
+    batch_norm_momentum: float = Field(
+        0.9, ge=0.0, lt=1.0, description="momentum of batch normalisation's moving statistics"
+    )
+
+    def has(self) -> frozenset[str]:
+        """Return whether batch normalisation keeps moving statistics, as well."""
+        moving = {"moving-statistics"} if self.normalization == "batch" else set()
+        return super().has() | moving
+
+    @field_validator("normalization_groups")
+    @classmethod
+    def _divides_the_channels(cls, groups: int) -> int:
+        divisors = [n for n in range(1, cls.channels_divisor + 1) if not cls.channels_divisor % n]
+        if groups not in divisors:
+            raise ValueError(
+                f"a number that divides all channels of '{cls.name}': "
+                f"{', '.join(map(str, divisors))}"
+            )
+        return groups
+
+    def normalized(self, features: Any, name: str) -> Any:
+        """Return normalised features; ``name`` is that of the layer that they come from."""
+        from bfl.keras import keras
+
+        if self.normalization == "group":
+            # In float32 whatever the policy is: Keras adds up in the type of the activations.
+            layer = keras.layers.GroupNormalization(
+                self.normalization_groups, name=f"{name}_norm", dtype="float32"
+            )
+        else:
+            layer = keras.layers.BatchNormalization(
+                momentum=self.batch_norm_momentum, name=f"{name}_norm"
+            )
+        return layer(features)

@@ -7,8 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from bfl.learning.inferences import Inference
-from bfl.learning.models.base import architectures
-from bfl.learning.models.scaled import NormalizedNetwork
+from bfl.learning.models.base import NormalizedNetwork, architectures
 
 STAGES = (
     (1, 16, 1, 1),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bfl.learning.inferences import Inference, Padding
-from bfl.learning.models.scaled import ScaledInputs
+from bfl.learning.models.base import ScaledInputs
 
 
 @dataclass(frozen=True)

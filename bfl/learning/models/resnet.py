@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 from pydantic import Field, field_validator
 
 from bfl.learning.inferences import Inference
-from bfl.learning.models.base import architectures
-from bfl.learning.models.scaled import NormalizedNetwork
+from bfl.learning.models.base import NormalizedNetwork, architectures
 
 
 @architectures.register("resnet")

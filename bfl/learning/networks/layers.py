@@ -4,17 +4,21 @@ A stateful random operation inside a cached ``tf.function`` keeps a counter of i
 client draws would depend on which clients the same process has served. These layers draw from
 stateless operations instead, keyed by the innermost ``keyed(key)`` around the call
 (``bfl.learning.networks.keys``).
+
+Activations may be in bfloat16. Parameters, the divergence, the loss and the optimiser stay in
+float32, so what is sent and pooled has the same precision either way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from bfl.keras import keras, tf, tfp
 from bfl.learning.networks.keys import next_seed
 from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
-from bfl.learning.networks.precision import compute_type
 from bfl.posteriors.manifest import Initialization, Parameter
 
 
@@ -290,3 +294,25 @@ def _drawn(standard_deviation: Any) -> Any:
     """Return a draw from N(0, σ²)."""
     shape = tf.shape(standard_deviation)
     return standard_deviation * tf.random.stateless_normal(shape, seed=next_seed())
+
+
+Precision = Literal["float32", "bfloat16"]
+
+_POLICIES: dict[Precision, str] = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+"""Keras' names of the policies."""
+
+
+@contextmanager
+def computing_in(precision: Precision) -> Iterator[None]:
+    """Have layers that are made inside compute in a precision (Keras' global policy)."""
+    before = keras.mixed_precision.global_policy()
+    keras.mixed_precision.set_global_policy(_POLICIES[precision])
+    try:
+        yield
+    finally:
+        keras.mixed_precision.set_global_policy(before)
+
+
+def compute_type() -> Any:
+    """Return the TensorFlow type in which a layer that is made now computes."""
+    return tf.as_dtype(keras.mixed_precision.global_policy().compute_dtype)

@@ -13,8 +13,12 @@ from bfl.keras import keras, tf
 from bfl.learning.inferences import Inference, inferences
 from bfl.learning.models.base import Architecture
 from bfl.learning.networks.keys import keyed
-from bfl.learning.networks.layers import ParameterVariables, VariationalLayer
-from bfl.learning.networks.precision import Precision, computing_in
+from bfl.learning.networks.layers import (
+    ParameterVariables,
+    Precision,
+    VariationalLayer,
+    computing_in,
+)
 from bfl.learning.priors import Density, Standardized
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.manifest import Parameter

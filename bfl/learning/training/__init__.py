@@ -1,8 +1,7 @@
 """Local training: a posterior in, epochs on some examples, a posterior out.
 
-- ``batches``: in which order an epoch visits the examples.
-- ``task``: what there is to do, and what came out.
-- ``optimized``, ``learner``: one network's variables, loss and steps.
+- ``task``: what there is to do, in which order, and what came out.
+- ``learner``: one network's variables, loss and steps; ``private_steps``: noised ones.
 - ``companion``: a personal model beside it.
 - ``trainer``: the training itself, traced once for all tasks.
 

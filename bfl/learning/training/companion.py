@@ -15,7 +15,7 @@ from bfl.learning.objectives import SoftLabels, objectives
 from bfl.learning.optimizers import Optimizer
 from bfl.learning.personalizations import PersonalModel
 from bfl.learning.training.learner import Batch, Learner, Pass
-from bfl.learning.training.separate import learner_of
+from bfl.learning.training.private_steps import learner_of
 from bfl.learning.training.task import LocalTask
 from bfl.named_arrays import add_prefix, strip_prefix
 from bfl.posteriors import Posterior

@@ -24,8 +24,7 @@ from bfl.learning.objectives import Term, objectives
 from bfl.learning.optimizers import Optimizer
 from bfl.learning.training.companion import Companion, OneModel, PersonalNetwork, TwoModels
 from bfl.learning.training.learner import Batch, vectors
-from bfl.learning.training.private_steps import PrivateSteps
-from bfl.learning.training.separate import learner_of
+from bfl.learning.training.private_steps import PrivateSteps, learner_of
 from bfl.learning.training.task import LocalResult, LocalTask, batches, batches_in_order
 from bfl.posteriors import Posterior
 

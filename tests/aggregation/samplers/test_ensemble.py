@@ -9,9 +9,8 @@ import pytest
 from pydantic import ValidationError
 from test_samplers import MANIFEST, client_models
 
-from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.ensemble import EnsembleMembers, Member
-from bfl.aggregation.samplers import Sampler, samplers
+from bfl.aggregation.samplers import ClientModels, Sampler, samplers
 
 
 def members(**settings: Any) -> list[Member]:

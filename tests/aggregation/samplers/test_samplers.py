@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bfl.aggregation.client_models import ClientModels, joined
-from bfl.aggregation.samplers import Sampler, samplers
+from bfl.aggregation.samplers import ClientModels, Sampler, joined, samplers
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.manifest import Parameter
 

@@ -13,10 +13,10 @@ from bfl.commands.main import main
 from bfl.errors import DataError
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.experiments.results import RunFolder, table, write_evaluation
-from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all, figures, style
 from bfl.experiments.results.foreign import by_strength, predicted_by_strength, write_foreign
 from bfl.experiments.results.run_folder import CORRUPTIONS
+from bfl.experiments.results.summary import write_examples
 from bfl.experiments.results.table import metrics_table, results_table
 from bfl.posteriors.manifest import Manifest, Parameter
 from bfl.posteriors.posterior import Posterior

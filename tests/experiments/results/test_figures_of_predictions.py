@@ -11,11 +11,11 @@ from bfl.errors import DataError
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results import RunFolder, write_evaluation
-from bfl.experiments.results.examples import BY, MOST, read_examples, write_examples
 from bfl.experiments.results.figures import draw_all, figures
 from bfl.experiments.results.figures.federation import measured_by_clients
 from bfl.experiments.results.figures.images import Layout, draw_layouts
 from bfl.experiments.results.figures.style import COLORS, INK, drawable, names_of_classes
+from bfl.experiments.results.summary import BY, MOST, read_examples, write_examples
 
 NAMES = ["cat", "dog", "a $very$ long name"]
 EXAMPLES = 60

@@ -24,8 +24,7 @@ class Setting:
 
     def __init__(self, **values: Any) -> None:
         from bfl.data.datasets.server_data import ServerData
-        from bfl.experiments.run.evaluator import Evaluator
-        from bfl.experiments.run.server import NetworkServer
+        from bfl.experiments.run.evaluator import Evaluator, NetworkServer
 
         given = {"model": "mlp", "strategy": "fedavg", **values}
         self.configuration: Configuration = resolve(given)

@@ -68,7 +68,7 @@ def test_divergence_does_not_depend_on_the_precision():
 
 def test_policy_is_as_before_afterwards():
     from bfl.keras import keras
-    from bfl.learning.networks.precision import computing_in
+    from bfl.learning.networks.layers import computing_in
 
     before = keras.mixed_precision.global_policy().name
     with computing_in("bfloat16"):

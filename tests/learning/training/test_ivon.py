@@ -33,7 +33,7 @@ def steps_like(given, monkeypatch):
     from bfl.learning.networks.network import Network, normalized_images
     from bfl.learning.objectives import objectives
     from bfl.learning.training.learner import Batch
-    from bfl.learning.training.separate import learner_of
+    from bfl.learning.training.private_steps import learner_of
 
     inference = inferences.create("ivon", {"initial-scale": SCALE})
     network = Network(OneLayer(normalized=False), inference, (2, 2, 1), 3)

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from bfl.data.images import as_type
 from bfl.evaluation.prediction.predictions import FloatArray
-from bfl.experiments.results.examples import BY, Examples, read_examples
 from bfl.experiments.results.figures import Figure, figures
 from bfl.experiments.results.figures.style import (
     COLORS,
@@ -31,6 +30,7 @@ from bfl.experiments.results.figures.style import (
 )
 from bfl.experiments.results.foreign import METRICS, QUANTILES
 from bfl.experiments.results.run_folder import CORRUPTIONS, EXAMPLES, FOREIGN, RunFolder
+from bfl.experiments.results.summary import BY, Examples, read_examples
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
