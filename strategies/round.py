@@ -160,13 +160,8 @@ def begin_round(
 ) -> OpenRound:
     """Return the round after a state: which clients take part, and what they are asked.
 
-    Clients are sampled by (seed, round), so that one seed gives one result.
-
-    Args:
-        method: The parts that the round is made of.
-        clients: The number K of clients.
-        manifest: See ``OpenRound``, as for the rest.
-        unfinished: Where a pooled round is kept until it is refined.
+    Clients are sampled by (seed, round), so that one seed gives one result. For the arguments see
+    ``OpenRound``.
 
     Raises:
         RunError: What the parts would send has values that their declarations rule out.

@@ -113,17 +113,28 @@ def usable_updates(
         if reply.has_error():
             if reply.error.code == RUN_CANNOT_GO_ON:
                 lost.add(partition_id)
-            usable.fail()
+            usable.failed += 1
             warn(partition_id, f"failed: {reply.error.reason}")
             return None
         try:
-            update = checked_update(reply, partition_id, request, examples, manifest)
+            update = read_update(
+                reply,
+                partition_id,
+                request.expected or request.posterior,
+                manifest=None if request.expected else manifest,
+                num_examples=examples.known.get(partition_id),
+                most_examples=examples.most,
+                declared=request.declared,
+                unpack=request.unpack,
+            )
+            for problem in filter(None, (each(update) for each in request.problems)):
+                raise RefusedUpdateError(problem)
         except RefusedUpdateError as error:
-            usable.refuse()
+            usable.refused += 1
             on_refused(partition_id)
             warn(partition_id, f"update refused: {error}")
             return None
-        usable.count()
+        usable.found += 1
         return update
 
     for update in in_order(replies, request.partition_ids, partition_of, checked):
@@ -195,38 +206,6 @@ def measured(
     except RefusedUpdateError as error:
         warn(partition_id, f"evaluation refused: {error}")
         return None
-
-
-def checked_update(
-    reply: Message,
-    partition_id: int,
-    request: TrainingRequest,
-    examples: ExampleCounts,
-    manifest: Manifest | None,
-) -> ClientUpdate:
-    """Return the update in a client's reply, with which the parts of the method can go on.
-
-    Args:
-        reply: The reply; it holds content and not an error.
-        examples: How many examples the clients hold, as far as the server knows.
-        manifest: The parameters of the network, where the server knows them.
-
-    Raises:
-        RefusedUpdateError: It is not as ``read_update`` expects it, or a part cannot go on with it.
-    """
-    update = read_update(
-        reply,
-        partition_id,
-        request.expected or request.posterior,
-        manifest=None if request.expected else manifest,
-        num_examples=examples.known.get(partition_id),
-        most_examples=examples.most,
-        declared=request.declared,
-        unpack=request.unpack,
-    )
-    for problem in filter(None, (each(update) for each in request.problems)):
-        raise RefusedUpdateError(problem)
-    return update
 
 
 def read_update(
