@@ -83,8 +83,7 @@ from clients.examples import (
 from clients.local_round import ClientOption, LocalRound
 from clients.masked import advertised, confirmed, shared, unmasked
 from clients.node import Node
-from clients.options import options_of
-from clients.personal import personal_model_problem
+from clients.options import options_of, personal_model_problem
 from clients.process import (
     TrainingData,
     cached_configuration,

@@ -20,7 +20,7 @@ from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.metrics.accuracy import Accuracy
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.uncertainty import retention_curve
-from bfl.evaluation.uncertainty.decompositions import PredictiveEntropy
+from bfl.evaluation.uncertainty.base import PredictiveEntropy
 from bfl.experiments.run.trainer import personal_architecture
 from bfl.federation.client_metrics import (
     BETTER,

@@ -24,7 +24,7 @@ elif [ "$BFL_PEERS_PYTHON" = none ]; then
 fi
 results=$project_root/docs/results/benchmarks
 all=(deployed_round engine_overhead federation_scale large_posteriors monte_carlo_prediction
-     ozer_round pooling seconds_by_processes secure_aggregation server_step start_up training_round
+     pooling seconds_by_processes secure_aggregation server_step start_up training_round
      training_step)
 for name in "${@:-${all[@]}}"; do
     echo "== $name"

@@ -43,21 +43,7 @@ from strategies.privacy import PoolNoise
 class Method:
     """A choice of each kind of part that the server has a hand in.
 
-    Attributes:
-        sampling: Who takes part in a round.
-        pooling: How the clients' posteriors become one.
-        weighting: How much each client counts in it.
-        defence: What is done to the clients' posteriors before.
-        server_optimizer: What becomes of the step to the pool.
-        broadcast: What of the global posterior clients are sent.
-        exchange: How clients' updates reach the pool.
-        scale_floor: The least standard deviation of the posterior that comes out; 0: none.
-        refinement: What the server does beyond pooling.
-        predictive: What predicts, besides the posterior, when it is evaluated.
-        pool_noise: What is done to the pool, of (pooled, previous, counts); None for nothing.
-        parts: Those with a half on either side, in the order in which the server folds them.
-        closing: What clients add up over their data after the last round.
-        sums_noise: What privacy's noise clients add to these sums; None: none.
+    The attributes are those of ``PosteriorPooling``, resolved.
     """
 
     sampling: Sampling

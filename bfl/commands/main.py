@@ -37,7 +37,7 @@ COMMANDS = {
         "write anew the tables and the orders in pages of results, from the results",
     ),
     "predict": ("predict.add_to", "predict images with the posterior of a run"),
-    "evaluate": ("evaluate.add_to", "evaluate a finished run on any labelled data set"),
+    "evaluate": ("predict.add_evaluate_to", "evaluate a finished run on any labelled data set"),
     "close": ("close.add_to", "make the closing round of a simulation that is over"),
     "finish": (
         "close.add_finish_to",

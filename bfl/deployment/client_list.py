@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA384
 from pydantic import AfterValidator, Field
 
-from bfl.configuration.tables import Table
-from bfl.deployment.node_keys import checked_public, openssh_public
+from bfl.deployment.authority import checked_public, openssh_public
 from bfl.deployment.private_files import SERVER
+from bfl.deployment.settings import Table
 from bfl.errors import ConfigurationError, DataError, ProtocolError, unknown_name
 from bfl.files import given_path, write_atomically
 from bfl.texts import from_json, read_text

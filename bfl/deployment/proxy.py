@@ -31,6 +31,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from bfl.deployment import private_files as names
+from bfl.deployment.authority import openssh_public
 from bfl.deployment.client_list import ClientList
 from bfl.deployment.connections import (
     BACKLOG,
@@ -39,7 +40,6 @@ from bfl.deployment.connections import (
     BoundedProtocol,
     Door,
 )
-from bfl.deployment.node_keys import openssh_public
 from bfl.deployment.settings import ServerSettings
 from bfl.errors import BflError
 

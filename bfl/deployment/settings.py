@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import pydantic
+import tomli_w
 from pydantic import AfterValidator, Field
 
+from bfl.configuration.messages import refused_values
 from bfl.configuration.sources import read_toml
-from bfl.configuration.tables import Table
 from bfl.data.datasets import validate_dataset
 from bfl.deployment.authority import LOOPBACK, general_name
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, unknown_name
 from bfl.federation.exchanges import exchanges
-from bfl.files import given_path
+from bfl.files import given_path, write_atomically
 from bfl.learning.models import create_architecture
-from bfl.registry import kebab
+from bfl.registry import STRICT, kebab
 
 EVERY_ADDRESS, EVERY_ADDRESS_6 = "0.0.0.0", "::"  # which takes IPv4 as well
 PORT, SUPERLINK_PORT = 8443, 9443
@@ -116,6 +117,51 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 PathText = Annotated[str, AfterValidator(_path)]
 Bundle = Annotated[str, Field(pattern="^[0-9a-fA-F]{64}$"), AfterValidator(str.lower)]
 """SHA-256 of a bundle."""
+
+
+class Table(pydantic.BaseModel):
+    """A table of TOML; its fields are the keys, in kebab case."""
+
+    model_config = STRICT
+
+    @classmethod
+    def keys(cls) -> tuple[str, ...]:
+        """Return the keys that the table may have."""
+        return tuple(field.alias or kebab(name) for name, field in cls.model_fields.items())
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any], where: str) -> Self:
+        """Return the table of given values.
+
+        Raises:
+            ConfigurationError: A key is unknown or missing, or a value is wrong.
+        """
+        try:
+            known = cls.keys()
+            for key in given:
+                if cls.model_config["extra"] == "forbid" and key not in known:
+                    raise ConfigurationError(unknown_name("key", key, known))
+            return cls.model_validate(dict(given))
+        except pydantic.ValidationError as error:
+            raise ConfigurationError(f"{where}: {'; '.join(refused_values(error))}") from error
+        except ConfigurationError as error:
+            error.args = (f"{where}: {error}",)
+            raise
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return the table in a file.
+
+        Raises:
+            ConfigurationError: It cannot be read, a key is unknown or missing, or a value is wrong.
+        """
+        return cls.parse(read_toml(path), str(path))
+
+    def write(self, path: Path, header: str = "") -> None:
+        """Write the table as TOML, without what is empty."""
+        told = {k: v for k, v in self.model_dump(by_alias=True).items() if v or v == 0}
+        text = tomli_w.dumps(told, multiline_strings=False)
+        write_atomically(path, (header + text).encode())
 
 
 class ServerSettings(Table):

@@ -18,10 +18,11 @@ from bfl.deployment.authority import (
     certificate_pem,
     load_private_key,
     new_key,
+    openssh_private,
+    openssh_public,
     private_pem,
 )
 from bfl.deployment.client_list import HEADER, Client, ClientList, checked_name
-from bfl.deployment.node_keys import openssh_private, openssh_public
 from bfl.deployment.private_files import FederationFolder, private_folder, write_private
 from bfl.deployment.settings import MADE, NODE_FILE, Identity, ServerSettings
 from bfl.errors import ConfigurationError

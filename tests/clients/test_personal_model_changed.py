@@ -15,7 +15,7 @@ from bfl.learning.training import PersonalTask
 from bfl.posteriors import Posterior
 from clients.local_round import LocalRound
 from clients.node import Node
-from clients.personal import TrainsPersonalModel
+from clients.options import TrainsPersonalModel
 from clients.state import PartStates
 
 CONFIGURATION = resolve(

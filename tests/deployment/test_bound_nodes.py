@@ -8,7 +8,7 @@ import pytest
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from bfl.deployment.authority import new_key
+from bfl.deployment.authority import new_key, openssh_public
 from bfl.deployment.client_list import (
     MARK,
     VARIABLE,
@@ -17,7 +17,6 @@ from bfl.deployment.client_list import (
     mark,
     write_bound_nodes,
 )
-from bfl.deployment.node_keys import openssh_public
 from bfl.engine.flower import new_run
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, DataError, RunError

@@ -18,9 +18,8 @@ from flwr.supercore.error import FlowerError
 from flwr.supernode import fleet_http_client
 
 from bfl.deployment import proxy
-from bfl.deployment.authority import new_key
+from bfl.deployment.authority import new_key, openssh_public
 from bfl.deployment.client_list import Client, ClientList
-from bfl.deployment.node_keys import openssh_public
 from bfl.deployment.proxy import KnownCallers, proxy_app
 
 LIMIT = proxy.CALL_BYTES

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bfl.deployment.authority import new_key
+from bfl.deployment.authority import new_key, openssh_public
 from bfl.deployment.client_list import Client, ClientList, read_bound_nodes
-from bfl.deployment.node_keys import openssh_public
 from bfl.deployment.server import Registration
 from bfl.errors import RunError
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from bfl.deployment import server
-from bfl.deployment.authority import new_key
+from bfl.deployment.authority import new_key, openssh_public
 from bfl.deployment.client_list import Client, ClientList, read_bound_nodes
-from bfl.deployment.node_keys import openssh_public
 from bfl.deployment.server import Registration
 
 

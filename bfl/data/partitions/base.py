@@ -1,4 +1,4 @@
-"""Base of partitions of the training data over the clients."""
+"""Base of partitions of the training data over the clients, and the partition into like parts."""
 
 from __future__ import annotations
 
@@ -150,3 +150,21 @@ def _check_parts(
 
 
 partitions: Registry[Partition] = Registry("partition", "bfl.data.partitions")
+
+
+@partitions.register("iid", aliases=("uniform",))
+class Iid(Partition):
+    """Every client gets nearly the same number of examples of each class.
+
+    The examples are dealt out like cards, class after class and in random order within a class:
+    the numbers of examples of two clients differ by at most one, in each class and in total.
+    Source: "we assign each client a uniform distribution over the 10 classes", Fischer et al.
+    (2024), section 3.1.
+    """
+
+    def assign(
+        self, labels: Indices, clients: int, generator: np.random.Generator
+    ) -> list[Indices]:
+        """Return the dealt indices; chance decides who gets the examples that are left over."""
+        cards = grouped_by_class(labels, generator)
+        return [cards[seat::clients] for seat in generator.permutation(clients)]

@@ -1,4 +1,4 @@
-"""Uncertainties of predictions: one measure per file, found by registration.
+"""Uncertainties of predictions, found by registration.
 
 - ``predictive_entropy``: normalised entropy of the mean prediction, everything in one number.
 - ``aleatoric`` and ``epistemic``: its split by Kwon et al. into noise of the data and of the model.

@@ -48,7 +48,7 @@ class CropFlip(Augmentation):
     def augment(self, images: Any, key: Any) -> Any:
         """Return crops of the padded images, some of them flipped."""
         from bfl.keras import tf
-        from bfl.learning.networks.keys import split
+        from bfl.learning.networks.layers import split
 
         places_key, flips_key = tf.unstack(split(key, 2))
         count, (height, width) = tf.shape(images)[0], images.shape[1:3]

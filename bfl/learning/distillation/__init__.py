@@ -19,7 +19,7 @@ from bfl.aggregation.server import DistillationTask, Distilled
 from bfl.data.images import Images
 from bfl.keras import keras, tf
 from bfl.learning.augmentations import Augmentation
-from bfl.learning.networks.keys import split
+from bfl.learning.networks.layers import split
 from bfl.learning.networks.network import Network, normalized_images, of_images
 from bfl.learning.optimizers import Optimizer, TrainedVariable
 from bfl.learning.training.task import batches, batches_in_order

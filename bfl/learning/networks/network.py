@@ -12,12 +12,12 @@ import numpy.typing as npt
 from bfl.keras import keras, tf
 from bfl.learning.inferences import Inference, inferences
 from bfl.learning.models.base import Architecture
-from bfl.learning.networks.keys import keyed
 from bfl.learning.networks.layers import (
     ParameterVariables,
     Precision,
     VariationalLayer,
     computing_in,
+    keyed,
 )
 from bfl.learning.priors import Density, Standardized
 from bfl.posteriors import Manifest, Posterior

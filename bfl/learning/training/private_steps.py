@@ -18,7 +18,7 @@ from bfl.errors import ConfigurationError
 from bfl.keras import tf
 from bfl.learning.augmentations import Augmentation
 from bfl.learning.example_privacy import ExamplePrivacy, PrivateGradients
-from bfl.learning.networks.keys import split
+from bfl.learning.networks.layers import split
 from bfl.learning.networks.network import Network, as_labels, normalized_images, of_images
 from bfl.learning.objectives import SoftLabels, Step
 from bfl.learning.optimizers import Optimizer

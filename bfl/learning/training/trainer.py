@@ -18,7 +18,7 @@ from bfl.keras import tf
 from bfl.learning.augmentations import Augmentation
 from bfl.learning.corrections import Correction, corrections
 from bfl.learning.example_privacy import ExamplePrivacy
-from bfl.learning.networks.keys import split
+from bfl.learning.networks.layers import split
 from bfl.learning.networks.network import Network, as_labels, normalized_images, of_images
 from bfl.learning.objectives import Term, objectives
 from bfl.learning.optimizers import Optimizer

@@ -236,8 +236,7 @@ def test_a_wrong_and_certain_prediction_costs_what_its_logits_say(deterministic)
 
 def test_mean_of_the_logits_under_dropout(mc_dropout):
     """With dropout on the logits alone the expected logits are those without any dropout."""
-    from bfl.learning.networks.keys import keyed
-    from bfl.learning.networks.layers import KeyedDropout
+    from bfl.learning.networks.layers import KeyedDropout, keyed
 
     logits = np.random.default_rng(0).normal(size=(2000, 10)).astype(np.float32)
     with keyed(np.array([1, 2], np.int32)):

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.hashes import SHA384
 from flwr.app import Context, RecordDict
 from in_memory import Clients, plain_sum, random_vectors, run
 
+from bfl.deployment.authority import openssh_private, openssh_public
 from bfl.deployment.client_list import Client, ClientList, ListedIdentity
-from bfl.deployment.node_keys import openssh_private, openssh_public
 from bfl.errors import ConfigurationError, ProtocolError, UnusableClientsError
 from bfl.federation.secure_aggregation.client import advertise
 from bfl.federation.secure_aggregation.keys import Identity, Unsigned

@@ -92,7 +92,7 @@ def test_every_kernel_and_bias_is_variational_and_only_normalization_is_not():
 
 @pytest.mark.parametrize("inference", INFERENCES)
 def test_shapes_of_outputs(inference):
-    from bfl.learning.networks.keys import keyed
+    from bfl.learning.networks.layers import keyed
 
     network = build("resnet20", inference, (32, 32, 3))
     sides = {

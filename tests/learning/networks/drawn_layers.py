@@ -6,7 +6,7 @@ KEYS = 4000
 
 
 def call(layer, inputs, layer_key):
-    from bfl.learning.networks.keys import keyed
+    from bfl.learning.networks.layers import keyed
 
     with keyed(layer_key):
         return layer(inputs).numpy()
@@ -15,7 +15,7 @@ def call(layer, inputs, layer_key):
 def draw_many(layer, inputs, count=KEYS):
     """Return the outputs under many keys, (count, *output)."""
     from bfl.keras import tf
-    from bfl.learning.networks.keys import keyed
+    from bfl.learning.networks.layers import keyed
 
     @tf.function
     def run(keys):

@@ -42,7 +42,7 @@ def operations(model):
 
 
 def test_one_channel_by_hand():
-    from bfl.learning.networks.folding import fold
+    from bfl.evaluation.prediction.forward import fold
 
     kernel, bias = fold(
         np.array([[2.0], [3.0]]),
@@ -60,7 +60,7 @@ def test_one_channel_by_hand():
 
 
 def test_same_outputs_without_any_normalisation():
-    from bfl.learning.networks.folding import FoldedModel
+    from bfl.evaluation.prediction.forward import FoldedModel
 
     model = network("deterministic").model
     folded = FoldedModel(model).model
@@ -72,7 +72,7 @@ def test_same_outputs_without_any_normalisation():
 
 
 def test_weights_are_taken_over_when_told_and_the_model_stays_as_it_is():
-    from bfl.learning.networks.folding import FoldedModel
+    from bfl.evaluation.prediction.forward import FoldedModel
 
     model = network("deterministic").model
     folded = FoldedModel(model)
@@ -89,7 +89,7 @@ def test_weights_are_taken_over_when_told_and_the_model_stays_as_it_is():
 
 
 def test_a_model_can_be_folded_twice():
-    from bfl.learning.networks.folding import FoldedModel
+    from bfl.evaluation.prediction.forward import FoldedModel
 
     model = network("deterministic").model
     first, second = (FoldedModel(model).model(images(), training=False) for _ in range(2))
@@ -97,7 +97,7 @@ def test_a_model_can_be_folded_twice():
 
 
 def test_activations_keep_their_precision():
-    from bfl.learning.networks.folding import FoldedModel
+    from bfl.evaluation.prediction.forward import FoldedModel
 
     model = network("deterministic", "bfloat16").model
     folded = FoldedModel(model).model
@@ -109,15 +109,15 @@ def test_activations_keep_their_precision():
 
 
 def test_dropout_between_the_two_keeps_them_apart():
-    from bfl.learning.networks.folding import FoldedModel
+    from bfl.evaluation.prediction.forward import FoldedModel
 
     model = network("mc-dropout").model
     assert FoldedModel(model).model is model
 
 
 def test_what_others_take_as_well_is_not_folded():
+    from bfl.evaluation.prediction.forward import FoldedModel
     from bfl.keras import keras
-    from bfl.learning.networks.folding import FoldedModel
 
     inputs = keras.Input(SHAPE)
     shared = keras.layers.Conv2D(4, 3, padding="same")(inputs)

@@ -139,7 +139,7 @@ AUGMENTATIONS = [name for name in augmentations.names() if name != "none"]
 @pytest.mark.parametrize("augmentation", AUGMENTATIONS)
 def test_changes_of_images_are_uncorrelated_over_steps(augmentation, recorder, tensorflow):
     """As a training step keys them, of as many images as a correlation needs."""
-    from bfl.learning.networks.keys import split
+    from bfl.learning.networks.layers import split
 
     images = np.zeros((400, 8, 8, 1), np.float32)
     chosen = augmentations.create(augmentation)
@@ -185,7 +185,7 @@ def test_draws_of_a_prediction_are_all_different(inference, monkeypatch):
 
 def test_a_key_gives_keys_that_sums_do_not_reach(tensorflow):
     """Neighbouring keys and neighbouring places in a split have nothing in common."""
-    from bfl.learning.networks.keys import DRAWS_AT_ONCE, keyed, next_seed, split
+    from bfl.learning.networks.layers import DRAWS_AT_ONCE, keyed, next_seed, split
 
     seeds = []
     for words in itertools.product(range(5), range(20)):
@@ -205,7 +205,7 @@ def test_a_key_gives_keys_that_sums_do_not_reach(tensorflow):
 
 def test_seeds_of_steps_that_xla_compiles_are_all_different(tensorflow):
     """Others than without XLA; the recorder notes nothing inside a compiled step."""
-    from bfl.learning.networks.keys import DRAWS_AT_ONCE, keyed, next_seed, split
+    from bfl.learning.networks.layers import DRAWS_AT_ONCE, keyed, next_seed, split
 
     def seeds(key):
         images_key, network_key = tensorflow.unstack(split(key, 2))

@@ -41,7 +41,7 @@ def test_same_key_same_bits_whatever_was_called_before(kind):
 
 @pytest.mark.parametrize("kind", ["conv", "dense"])
 def test_calls_under_one_key_draw_anew_and_keys_nest(kind):
-    from bfl.learning.networks.keys import keyed
+    from bfl.learning.networks.layers import keyed
 
     layer, _ = make_layer(kind)
     inputs = make_inputs(kind)
@@ -59,7 +59,7 @@ def test_calls_under_one_key_draw_anew_and_keys_nest(kind):
 @pytest.mark.parametrize("kind", ["conv", "dense"])
 def test_graph_draws_the_bits_of_eager_execution(kind):
     from bfl.keras import tf
-    from bfl.learning.networks.keys import keyed
+    from bfl.learning.networks.layers import keyed
 
     layer, _ = make_layer(kind)
     inputs = make_inputs(kind)
@@ -182,8 +182,7 @@ def test_parameters(kind):
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 @pytest.mark.parametrize("training", [False, True])
 def test_dropout(rate, training):
-    from bfl.learning.networks.keys import keyed
-    from bfl.learning.networks.layers import KeyedDropout
+    from bfl.learning.networks.layers import KeyedDropout, keyed
 
     layer = KeyedDropout(rate)
     inputs = np.random.default_rng(0).uniform(1, 2, (40, 10, 10, 5)).astype(np.float32)
@@ -212,7 +211,7 @@ def test_dropout_of_rate_0_changes_nothing():
 
 
 def test_seeds_outside_of_a_key_are_constant():
-    from bfl.learning.networks.keys import keyed, next_seed
+    from bfl.learning.networks.layers import keyed, next_seed
 
     assert next_seed().numpy().tolist() == [0, 0]
     with keyed(key(5, 6)):

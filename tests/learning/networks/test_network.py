@@ -323,7 +323,7 @@ def test_logits_are_keyed(inference):
 def test_layers_of_a_network_draw_different_masks():
     """Dropout of layers of one shape: no two masks of a call are the same."""
     from bfl.keras import keras
-    from bfl.learning.networks.keys import keyed
+    from bfl.learning.networks.layers import keyed
 
     network = build("mc-dropout", **{"dropout-rate": 0.5})
     names = [f"{layer}_dropout" for layer in ("conv1", "conv2_1a", "conv2_1b")]

@@ -39,7 +39,7 @@ def layer_with(alpha, layer="reparameterized", clamp=8.0, point_biases=True):
 def gradients(layer):
     """Return the gradients of the squared outputs and of the deviations, by log-variances."""
     from bfl.keras import tf
-    from bfl.learning.networks.keys import keyed
+    from bfl.learning.networks.layers import keyed
 
     alpha = layer.kernel_posterior.distribution.scale.pretransformed_input
     inputs = np.random.default_rng(1).normal(size=(3, 5)).astype(np.float32)
@@ -76,7 +76,7 @@ def test_what_lies_outside_the_clamp_has_no_gradient(layer, alpha, moves):
 
 @pytest.mark.parametrize(("clamp", "expected"), [(8.0, -8.0), (0.0, -9.0)])
 def test_the_network_computes_with_the_clamped_variance(clamp, expected):
-    from bfl.learning.networks.keys import keyed
+    from bfl.learning.networks.layers import keyed
 
     layer = layer_with(-9.0, clamp=clamp)
     inputs = np.ones((20_000, 5), np.float32)

@@ -85,7 +85,7 @@ def test_bits_are_those_of_the_key(kind):
 def test_gradients_are_those_of_the_reparameterized_outputs(kind):
     """∂/∂μ and ∂/∂ρ of the sum of squares, with the noise that the key gives, by differences."""
     from bfl.keras import tf
-    from bfl.learning.networks.keys import keyed
+    from bfl.learning.networks.layers import keyed
 
     layer, _ = make_layer(kind)
     inputs = make_inputs(kind)
@@ -115,7 +115,7 @@ def test_gradients_are_those_of_the_reparameterized_outputs(kind):
 def test_inputs_of_zeros_have_finite_gradients(kind):
     """Whole features may be 0 behind a ReLU; the root of the variance must not be at 0."""
     from bfl.keras import tf
-    from bfl.learning.networks.keys import keyed
+    from bfl.learning.networks.layers import keyed
 
     layer, _ = make_layer(kind)
     layer.bias_posterior.distribution.scale.pretransformed_input.assign(np.full(4, -32.0, "f4"))

@@ -59,7 +59,7 @@ def begun(inference: str) -> Any:
 
 
 def keys_of(number: int) -> Any:
-    from bfl.learning.networks.keys import split
+    from bfl.learning.networks.layers import split
 
     return split(np.array([3, number], np.int32), 40)
 
@@ -68,7 +68,7 @@ def keys_of(number: int) -> Any:
 def test_the_sum_is_that_of_the_gradients_of_batches_of_one(inference: str) -> None:
     """Of the gradients of ordinary steps that see one example, each brought to the bound."""
     from bfl.keras import tf
-    from bfl.learning.networks.keys import split
+    from bfl.learning.networks.layers import split
     from bfl.learning.networks.network import normalized_images
     from bfl.learning.training.learner import Batch
 
