@@ -271,11 +271,7 @@ def told_of_student(name: str, metrics: Mapping[str, Any]) -> str | None:
 
 
 def told_of_logits(name: str, value: Any) -> str | None:
-    """Return in words what a number says of logits that are not finite; None if nothing.
-
-    Args:
-        name: Its name, which is not a client's.
-    """
+    """Return in words what a number says of logits that are not finite; None if nothing."""
     if name.endswith(NOT_FINITE):
         what = f"{value:g} logits are not finite ({name}), so there are no metrics of them"
     elif name.endswith(LEFT_OUT):

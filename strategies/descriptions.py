@@ -75,11 +75,7 @@ class NodeDescriptions:
         self._ask_again: dict[int, float] = {}
 
     def ask(self, besides: Collection[int] = ()) -> set[int]:
-        """Ask the nodes that are online and not known yet; return the ids of all that are online.
-
-        Args:
-            besides: Nodes that need not be asked.
-        """
+        """Ask the nodes online that are not known yet; return the ids of all that are online."""
         online = set(self._grid.get_node_ids())
         now = time.monotonic()
         unknown = [

@@ -166,9 +166,6 @@ class FlowerClients:
 
         They come while others are still training.
 
-        Args:
-            on_refused: Told the partition id of each client whose update is refused.
-
         Raises:
             RunError: See ``updates``, or the engine has died.
         """

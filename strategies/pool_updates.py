@@ -227,9 +227,6 @@ def _mean_metrics(updates: Sequence[tuple[int, Mapping[str, float]]]) -> dict[st
     """Return what a round's record says of its clients' metrics, under the names of the record.
 
     The means stand in the clients' namespace; the total number of examples is the server's own.
-
-    Args:
-        updates: Each client's number of examples and what it has measured.
     """
     means = {recorded(name): mean for name, mean in mean_metrics(updates).items()}
     return {NUM_EXAMPLES: sum(count for count, _ in updates), **means}

@@ -229,9 +229,6 @@ def read_pictures(path: Path, reading: Reading) -> tuple[tuple[str, ...], Images
 def read_labels(path: Path, images: int, classes: int) -> npt.NDArray[np.int64]:
     """Return the (N,) classes of a NumPy archive's images, from 0.
 
-    Args:
-        images: The number N of its images.
-
     Raises:
         DataError: The file cannot be read, or has no such classes.
     """

@@ -23,9 +23,6 @@ AT_ONCE = 256
 def check_fits(count: int, shape: tuple[int, ...]) -> None:
     """Raise unless so many images of a shape fit in this machine's memory, with what makes them.
 
-    Args:
-        shape: Height, width and channels.
-
     Raises:
         ValueError: They do not; the message says what they take.
     """

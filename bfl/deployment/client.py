@@ -107,9 +107,6 @@ def check_connection(identity: Identity, authority: Path) -> str | None:
 def wait_for_server(identity: Identity, authority: Path, say: Say) -> None:
     """Call the server until it answers: before that, nobody knows its certificate and its clock.
 
-    Args:
-        say: Told why it does not answer, each reason once.
-
     Raises:
         DataError: As for ``check_connection``.
     """
@@ -153,9 +150,6 @@ def node_config(identity: Identity, node: NodeSettings, state: Path, key: Path) 
 
 def run_client(folder: Path, state: Path, say: Say) -> None:
     """Run a client until it is interrupted.
-
-    Args:
-        state: Where Flower's state, and what the client keeps between rounds, are.
 
     Raises:
         ConfigurationError: A setting is wrong, or the data are not on this machine.

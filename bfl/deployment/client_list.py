@@ -182,9 +182,6 @@ class ListedIdentity:
     def read(cls, key: Path, clients: Path, partition_id: int) -> ListedIdentity:
         """Return who a client is by its key and its own copy of the list of clients.
 
-        Args:
-            clients: The file with the list, ``clients.toml``.
-
         Raises:
             ConfigurationError: A file is not there or cannot be read, or the list has another key
                 for this partition.
@@ -289,9 +286,6 @@ def binding_problem(node: int, partition_id: int) -> str | None:
 
 def called(node: int) -> str:
     """Return what a node is called in a message: Flower's id, and its client's name if it is known.
-
-    Args:
-        node: Flower's id of the node.
 
     Raises:
         DataError: The file that binds nodes is damaged.

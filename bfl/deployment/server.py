@@ -69,9 +69,6 @@ def check_server(folder: Path, now: datetime) -> tuple[ServerSettings, ClientLis
 def serve_federation(folder: Path, state: Path, say: Say) -> None:
     """Run a federation's server until it is interrupted.
 
-    Args:
-        state: Where Flower's state is kept from one start to the next.
-
     Raises:
         ConfigurationError: A setting or the list of clients is wrong.
         DataError: A file is missing or open to others, or the certificate does not hold.

@@ -32,9 +32,6 @@ from bfl.files import write_atomically
 def init(path: Path, settings: ServerSettings, clients: int, now: datetime) -> FederationFolder:
     """Make a federation: authority, server's certificate, and a key pair for each client.
 
-    Args:
-        path: Its folder, which is not there yet or is empty.
-
     Raises:
         ConfigurationError: The folder holds something, or the number is not positive.
     """

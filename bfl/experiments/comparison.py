@@ -209,9 +209,6 @@ Points = Sequence[tuple[float, float]]
 def overlay(runs: Mapping[str, RunResult]) -> bytes | None:
     """Return a PNG of the learning curves and retention curves of runs; None without any.
 
-    Args:
-        runs: The runs by what they are called in the legend.
-
     Raises:
         DataError: A file of a run is corrupt.
     """

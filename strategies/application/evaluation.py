@@ -105,11 +105,7 @@ def evaluation(evaluator: Any) -> Callable[[int, ArrayRecord], MetricRecord | No
 
 
 def own_server(evaluator: Any) -> Server:
-    """Return what the server can do with its own images and network; it takes no time to make.
-
-    Args:
-        evaluator: Evaluates a posterior; it has the run's configuration, data and network.
-    """
+    """Return what the server can do with its own images and network; it takes no time to make."""
     from bfl.experiments.run.evaluator import NetworkServer
 
     return NetworkServer(
@@ -118,11 +114,7 @@ def own_server(evaluator: Any) -> Server:
 
 
 def model_evaluation(evaluator: Any) -> Callable[[ServerState], Mapping[str, float]]:
-    """Return what evaluates the predictive's models on the test images where that is due.
-
-    Args:
-        evaluator: As for ``own_server``.
-    """
+    """Return what evaluates the predictive's models on the test images where that is due."""
     every = evaluator.configuration.keys.evaluate_every
 
     def evaluate_models(state: ServerState) -> Mapping[str, float]:

@@ -58,11 +58,7 @@ if TYPE_CHECKING:
 
 
 def finish(context: RunContext, posterior: Posterior, known: Known | None = None) -> None:
-    """Evaluate the final posterior in full if the server does, and write and show what is known.
-
-    Args:
-        known: What the closing round has found; None for no closing.
-    """
+    """Evaluate the final posterior in full if the server does, and write and show what is known."""
     folder, evaluator, progress = context.folder, context.evaluator, context.progress
     samples = context.configuration.keys.mc_samples
     if evaluator.validates:

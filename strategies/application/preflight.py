@@ -76,9 +76,6 @@ def divide(
 ) -> tuple[list[Positions | None], list[Positions | None] | None]:
     """Return each client's training and test examples, if they serve all who need them.
 
-    Args:
-        dataset: Its data set, with the test examples that are used.
-
     Returns:
         The positions by partition id, None for a node with data of its own; and None in place of
         all test examples where no client has its own.

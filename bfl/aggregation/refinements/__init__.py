@@ -58,9 +58,6 @@ class Refinement(Component, UsesServer, ABC):
     def refine(self, context: RoundContext) -> Refined:
         """Return the posterior that the next round begins with.
 
-        Args:
-            context: The round.
-
         Raises:
             NotFiniteError: What it needs predicted is not finite; the round cannot be gone on with.
         """

@@ -149,9 +149,6 @@ class Weighting(Component, UsesServer, ABC):
     def weigh_counts(self, num_examples: Sequence[int]) -> Array:
         """Return what ``weigh`` does, before there are posteriors, for a scheme ``counts_only``.
 
-        Args:
-            num_examples: The K clients' numbers of training examples.
-
         Raises:
             ValueError: All weights are 0.
         """
@@ -159,11 +156,7 @@ class Weighting(Component, UsesServer, ABC):
         return self._normalised(self.gamma((), num_examples, None), len(num_examples))
 
     def gamma_of_count(self, num_examples: int) -> float:
-        """Return the γ of one client, which it can find itself, for a scheme ``counts_only``.
-
-        Args:
-            num_examples: Its number of training examples.
-        """
+        """Return the γ of one client, which it can find itself, for a scheme ``counts_only``."""
         assert self.counts_only
         return float(self.gamma((), [num_examples], None)[0])
 

@@ -80,9 +80,6 @@ def dataset_files(dataset: str, data_dir: str | Path = "") -> tuple[Path, ...]:
 def dataset_reads_path(dataset: str) -> bool:
     """Return whether loading a data set reads from a path that its word names.
 
-    Args:
-        dataset: The key ``dataset``, as for ``validate_dataset``.
-
     Raises:
         ConfigurationError: The name is unknown, or what stands behind the colon is wrong.
     """

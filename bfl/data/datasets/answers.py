@@ -49,9 +49,6 @@ class Answers(NamedTuple):
 def target_columns(path: Path | str, rows: DataFrame, reading: Reading) -> tuple[str, ...]:
     """Return the name of the column that is predicted, or the names of several.
 
-    Args:
-        reading: The task, and the columns if the run names them.
-
     Raises:
         DataError: There is no such column.
     """

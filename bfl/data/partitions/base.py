@@ -102,11 +102,7 @@ class Partition(Component):
         return None
 
     def names(self, columns: Columns) -> tuple[str, ...]:
-        """Return the clients' names; none: they have their numbers.
-
-        Args:
-            columns: The columns of the training examples.
-        """
+        """Return the clients' names; none: they have their numbers."""
         return ()
 
     @abstractmethod

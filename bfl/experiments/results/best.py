@@ -80,9 +80,6 @@ class BestPosterior:
         A best posterior of a round that has been dropped is dropped as well: what is made in its
         place may be worse.
 
-        Args:
-            posterior: The checkpoint's, or the one that the first round begins with.
-
         Raises:
             RunError: A file cannot be written or removed.
         """

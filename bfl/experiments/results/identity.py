@@ -68,9 +68,6 @@ def locked(folder: Path, who: str = "another server writes to") -> Iterator[None
 
     A server that is killed lets go of it. The folder is made when it does not exist.
 
-    Args:
-        who: What a refusal says before it, of whoever holds the lock.
-
     Raises:
         ConfigurationError: Another server writes to it, which is named, or it cannot be written.
     """

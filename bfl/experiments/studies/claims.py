@@ -57,9 +57,6 @@ Sides = npt.NDArray[np.float64]
 def claims(studies: Mapping[str, StudyTable]) -> pd.DataFrame:
     """Return the claims of a page, a row each, tested together.
 
-    Args:
-        studies: The tables of the page's studies by the studies' names.
-
     Returns:
         Columns ``study``, ``metric`` and ``claim``; ``published``, ``ours``, ``low`` and ``high``:
         the difference "better − worse" in the column's unit with its interval over the seeds;

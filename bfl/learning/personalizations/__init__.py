@@ -62,9 +62,6 @@ class Assignment:
     def words(self, clients: int) -> tuple[str, ...]:
         """Return the model's word of each client; empty where it is the federation's own.
 
-        Args:
-            clients: The number of clients.
-
         Raises:
             ConfigurationError: The numbers are not those of the clients.
         """

@@ -95,9 +95,6 @@ class Prior(TwoSidedPart):
         """Return the global posterior before the first round.
 
         By default it is where the network begins by itself, whatever the prior says.
-
-        Args:
-            initial: The network's own initial posterior.
         """
         return initial
 

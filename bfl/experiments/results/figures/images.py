@@ -218,11 +218,7 @@ class Layout:
 
 
 def draw_layouts(rows: Sequence[Sequence[Layout]], class_names: Sequence[str]) -> bytes:
-    """Return a PNG of layouts, a row for each run.
-
-    Args:
-        rows: The layouts; all rows have as many.
-    """
+    """Return a PNG of layouts, a row for each run."""
     shown = sorted({int(group) for row in rows for panel in row for group in panel.groups})
     with styled():
         figure = new_figure(max(4.5, SIDE * len(rows[0])), (SIDE + 0.3) * len(rows) + 0.8)
