@@ -22,7 +22,7 @@ COMMANDS = {
     "report": ("pages.add_report_to", "write a report: one HTML file to send"),
     "init": ("init.add_to", "make a folder to begin with: configuration, rule and study"),
     "show": (
-        "show.add_to",
+        "runs.add_show_to",
         "print a run's final metrics; or, without a folder, what a run configuration resolves to, "
         "and where each value comes from",
     ),

@@ -41,8 +41,7 @@ from bfl.experiments.results.table import metrics_table
 from bfl.experiments.run.resume import Checkpoints
 from bfl.federation.wire import Positions
 from bfl.posteriors import Posterior
-from strategies.application.evaluation import evaluated_ensemble, not_finite
-from strategies.application.no_evaluator import NoEvaluator
+from strategies.application.evaluation import NoEvaluator, evaluated_ensemble, not_finite
 from strategies.application.run_context import (
     RunContext,
     account_of,

@@ -30,9 +30,15 @@ from bfl.federation.wire import posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
 from bfl.printing import print_anywhere
 from strategies.application.division import data_digests, describe_partition
-from strategies.application.evaluation import evaluation, model_evaluation, own_server, server_data
+from strategies.application.evaluation import (
+    NoEvaluator,
+    evaluation,
+    manifest_of_clients,
+    model_evaluation,
+    own_server,
+    server_data,
+)
 from strategies.application.final_evaluation import finish
-from strategies.application.no_evaluator import NoEvaluator, manifest_of_clients
 from strategies.application.preflight import (
     check_no_moving_statistics,
     check_privacy,
@@ -45,8 +51,8 @@ from strategies.application.preflight import (
     said_first,
 )
 from strategies.application.pretraining import Pretraining
-from strategies.application.round_recorder import RoundRecorder
 from strategies.application.run_context import (
+    RoundRecorder,
     RunContext,
     account_of,
     best_posterior,

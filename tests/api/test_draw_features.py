@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pytest
 
 import bfl
+from bfl.commands.features import silhouette
 from bfl.commands.main import main
 from bfl.data.datasets import load_dataset
-from bfl.evaluation.features import silhouette
 from bfl.experiments.results.figures.images import Layout
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("result", "undrawn_figures")]

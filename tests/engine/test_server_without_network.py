@@ -20,7 +20,7 @@ from bfl.federation.node_description import NodeDescription, manifest_content
 from bfl.federation.wire import posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Manifest
 from bfl.posteriors.manifest import Parameter
-from strategies.application.no_evaluator import manifest_of_clients
+from strategies.application.evaluation import manifest_of_clients
 from strategies.application.run import run_federation
 from strategies.federation import discover
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from bfl.commands.features import in_the_plane, silhouette
 from bfl.errors import DataError
-from bfl.evaluation.features import in_the_plane, silhouette
 
 
 def two_groups(distance: float, each: int = 20) -> tuple[np.ndarray, np.ndarray]:

@@ -118,7 +118,7 @@ SERVERS = (
 
 def test_a_client_overwrites_nothing(tmp_path: Path) -> None:
     """One that sent ``round``, ``clients``, ``seconds`` and ``accuracy`` had them recorded."""
-    from strategies.application.round_recorder import RoundRecorder
+    from strategies.application.run_context import RoundRecorder
 
     def lying(task: TrainTask, received: Posterior) -> RecordDict:
         lies = dict.fromkeys(SERVERS.split(), 1000000.0) if task.partition_id == 3 else {}
