@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.errors import NotFiniteError
-from bfl.evaluation.tasks import Answers, FloatArray, TaskPredictions
+from bfl.evaluation.prediction.predictions import Answers, FloatArray, TaskPredictions
 
 BINS = 15
 """Bins of equal width of the expected calibration error, as of a classifier's by default."""

@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.evaluation.metrics.base import checked_labels
-from bfl.evaluation.prediction.predictions import Predictions
-from bfl.evaluation.tasks import TaskPredictions
+from bfl.evaluation.prediction.predictions import Predictions, TaskPredictions
 
 NUMBERS = ("coverage", "least-class-coverage", "size")
 

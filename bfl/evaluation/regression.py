@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bfl.data.datasets.encoding import LEAST_NOISE, Column
 from bfl.errors import NotFiniteError
-from bfl.evaluation.tasks import Answers, FloatArray, TaskPredictions
+from bfl.evaluation.prediction.predictions import Answers, FloatArray, TaskPredictions
 
 RANKED_BY = "predictive-variance"
 """The uncertainty by which examples are left out of retention curves."""

@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.evaluation.multilabel import LABELS
-from bfl.evaluation.prediction.predictions import FloatArray, IntArray, Predictions
+from bfl.evaluation.prediction.predictions import FloatArray, IntArray, Predictions, TaskPredictions
 from bfl.evaluation.regression import CURVES, REGRESSION
-from bfl.evaluation.tasks import TaskPredictions
 from bfl.registry import Component, Registry
 
 

@@ -10,9 +10,13 @@ import numpy as np
 
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics.base import Metric, exact_mean, metrics
-from bfl.evaluation.prediction.predictions import FloatArray, Predictions, normalized_entropy
+from bfl.evaluation.prediction.predictions import (
+    FloatArray,
+    Predictions,
+    TaskPredictions,
+    normalized_entropy,
+)
 from bfl.evaluation.prediction.statistics import PredictionStatistics
-from bfl.evaluation.tasks import TaskPredictions
 from bfl.registry import Component, Registry
 
 

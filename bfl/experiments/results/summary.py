@@ -18,8 +18,8 @@ from bfl.errors import DataError
 from bfl.evaluation.evaluated_ensemble import EvaluatedEnsemble, prefixed
 from bfl.evaluation.metrics import ExampleMetric, evaluate, metrics
 from bfl.evaluation.prediction import Predictions
+from bfl.evaluation.prediction.predictions import TaskPredictions
 from bfl.evaluation.prediction_sets import set_numbers
-from bfl.evaluation.tasks import TaskPredictions
 from bfl.evaluation.uncertainty import (
     RetentionCurve,
     mean_uncertainties,

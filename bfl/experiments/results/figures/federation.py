@@ -10,6 +10,7 @@ import numpy as np
 
 from bfl.errors import DataError
 from bfl.evaluation.metrics import metrics
+from bfl.experiments.results.environment import WHOLE
 from bfl.experiments.results.figures import Figure, figures
 from bfl.experiments.results.figures.style import (
     COLORS,
@@ -25,7 +26,6 @@ from bfl.experiments.results.figures.style import (
     whole_numbers,
     write_counts,
 )
-from bfl.experiments.results.identity import WHOLE
 from bfl.experiments.results.run_folder import (
     CONFIG,
     DEVIATIONS,
