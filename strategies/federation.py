@@ -183,19 +183,13 @@ def discover(
     Flower samples among the nodes registered so far: without waiting, a first round may see 94 of
     100. How many there have to be is ``clients``, or if that is 0 what the nodes say themselves.
     Until the time is over, nodes may be late, answer with an error, or play the partition of
-    another one, which may be one that Flower does not yet know to be gone.
+    another one, which may be one that Flower does not yet know to be gone. For ``plugins`` to
+    ``personal_models`` see ``NodeDescriptions``.
 
     Args:
         clients: The configured number of clients; 0: as many as the nodes' ``num-partitions``.
         timeout: Seconds to wait for nodes and for their answers.
         poll: Seconds between looks for nodes.
-        plugins: The run's plugins, with their digests, which each node must have.
-        private: Whether nodes shall not say how many examples they have.
-        num_classes: The number of classes that nodes' own labels are held to; None: they are not.
-        dataset: The run's data set, where it looks for archives, and its images' shape: nodes
-            without data of their own look for it; None: they do not.
-        personal_models: Whether clients train personal models, which a node may have its own word
-            for.
         by_order: Whether nodes will do that answer no query: they are numbered by the order of
             their ids. There have to be ``clients`` of them, or if that is 0 as many as at the look
             before.
