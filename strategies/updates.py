@@ -113,7 +113,7 @@ def usable_updates(
         if reply.has_error():
             if reply.error.code == RUN_CANNOT_GO_ON:
                 lost.add(partition_id)
-            usable.failed += 1
+            usable.fail()
             warn(partition_id, f"failed: {reply.error.reason}")
             return None
         try:
@@ -130,11 +130,11 @@ def usable_updates(
             for problem in filter(None, (each(update) for each in request.problems)):
                 raise RefusedUpdateError(problem)
         except RefusedUpdateError as error:
-            usable.refused += 1
+            usable.refuse()
             on_refused(partition_id)
             warn(partition_id, f"update refused: {error}")
             return None
-        usable.found += 1
+        usable.count()
         return update
 
     for update in in_order(replies, request.partition_ids, partition_of, checked):
