@@ -33,7 +33,7 @@ from bfl.deployment.processes import Processes, command, flower_environment
 from bfl.deployment.settings import EVERY_ADDRESS, EVERY_ADDRESS_6, ServerSettings
 from bfl.engine.flower.superlink import superlink_command
 from bfl.errors import BflError, RunError
-from bfl.experiments.results.environment import locked
+from bfl.experiments.results.identity import locked
 from bfl.texts import from_json
 
 NODES = "nodes.json"

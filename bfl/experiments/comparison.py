@@ -12,7 +12,6 @@ from typing import Any
 
 from bfl.errors import BflError, DataError
 from bfl.evaluation.regression import ERROR
-from bfl.experiments.results.environment import LOCK
 from bfl.experiments.results.figures.style import (
     drawable,
     finite_points,
@@ -24,6 +23,7 @@ from bfl.experiments.results.figures.style import (
     styled,
     whole_numbers,
 )
+from bfl.experiments.results.identity import LOCK
 from bfl.experiments.results.run_folder import CONFIG, RunFolder
 from bfl.experiments.results.summary import retained
 from bfl.experiments.results.table import ABSENT

@@ -17,7 +17,8 @@ from bfl.data.datasets.subset import with_test_examples
 from bfl.engine.run import run_of
 from bfl.errors import LostStateError, RunError
 from bfl.evaluation.uncertainty import check_measures
-from bfl.experiments.results.environment import describe_environment, run_key
+from bfl.experiments.results.environment import describe_environment
+from bfl.experiments.results.identity import run_key
 from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.results.run_folder import NETWORK, PARTITION, REFUSALS, RunFolder
 from bfl.experiments.run.network import NetworkDescription, given_posterior

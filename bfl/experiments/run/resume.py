@@ -18,9 +18,9 @@ from bfl.configuration import Configuration, resolve
 from bfl.configuration.settings import in_sections
 from bfl.configuration.sources import GIVEN
 from bfl.errors import ConfigurationError, DataError, PosteriorError
-from bfl.experiments.results.environment import locked
 from bfl.experiments.results.evaluated_clients import drop_evaluations
 from bfl.experiments.results.files import plain
+from bfl.experiments.results.identity import locked
 from bfl.experiments.results.run_folder import (
     CONFIG,
     DATA,

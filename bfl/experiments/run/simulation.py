@@ -13,7 +13,7 @@ from bfl.configuration import Configuration, resolve, unread_settings
 from bfl.configuration.settings import UNSET
 from bfl.engine.flower import FlowerApp, Values
 from bfl.errors import ConfigurationError, unknown_name
-from bfl.experiments.results.environment import locked
+from bfl.experiments.results.identity import locked
 from bfl.experiments.results.run_folder import CONFIG, RunFolder
 from bfl.experiments.run.resume import check_output
 from bfl.texts import from_json

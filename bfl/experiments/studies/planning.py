@@ -16,7 +16,7 @@ from bfl.configuration.configuration import Value
 from bfl.data.datasets import dataset_on_this_machine, source_and_location
 from bfl.data.datasets.cache import cached_dataset
 from bfl.errors import ConfigurationError, DataError
-from bfl.experiments.results.environment import digest
+from bfl.experiments.results.identity import digest
 from bfl.experiments.run.resume import check_output
 from bfl.experiments.studies.columns import at_round
 from bfl.experiments.studies.gathering import OpenedStudy, values_of

@@ -34,9 +34,9 @@ from bfl.data.datasets import portable_dataset
 from bfl.errors import DataError
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE
 from bfl.evaluation.metrics import metrics as registered_metrics
-from bfl.experiments.results.environment import digest, partition_digest
 from bfl.experiments.results.evaluated_clients import number_of_a_client
 from bfl.experiments.results.foreign import numbers_of_foreign
+from bfl.experiments.results.identity import digest, partition_digest
 from bfl.experiments.results.run_folder import (
     CLIENTS,
     DATA,

@@ -16,7 +16,7 @@ import pytest
 from bfl.configuration import resolve
 from bfl.data.partitions.own_test_split import describe
 from bfl.errors import ConfigurationError, DataError
-from bfl.experiments.results.environment import (
+from bfl.experiments.results.identity import (
     is_run_key,
     locked,
     partition_digest,
@@ -31,7 +31,7 @@ from bfl.posteriors import Posterior
 HOLD = """
 import sys
 from pathlib import Path
-from bfl.experiments.results.environment import locked
+from bfl.experiments.results.identity import locked
 
 with locked(Path(sys.argv[1])):
     print("locked", flush=True)

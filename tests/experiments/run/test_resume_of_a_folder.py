@@ -9,7 +9,7 @@ import pytest
 
 from bfl.configuration import Configuration, resolve
 from bfl.errors import ConfigurationError
-from bfl.experiments.results.environment import locked
+from bfl.experiments.results.identity import locked
 from bfl.experiments.results.run_folder import METRICS, POSTERIOR, RunFolder
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.simulation import remove_run

@@ -10,7 +10,6 @@ import numpy as np
 
 from bfl.errors import DataError
 from bfl.evaluation.metrics import metrics
-from bfl.experiments.results.environment import WHOLE
 from bfl.experiments.results.figures import Figure, figures
 from bfl.experiments.results.figures.style import (
     COLORS,
@@ -26,6 +25,7 @@ from bfl.experiments.results.figures.style import (
     whole_numbers,
     write_counts,
 )
+from bfl.experiments.results.identity import WHOLE
 from bfl.experiments.results.run_folder import (
     CONFIG,
     DEVIATIONS,

@@ -1,0 +1,109 @@
+"""Identity of the run in a folder: its key, the lock of its server, and digests of its partition."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from bfl.errors import ConfigurationError, DataError, RunError
+from bfl.files import create_atomically, try_lock
+
+RUN_KEY, LOCK = "run-key", "run.lock"
+"""Files of a run's folder."""
+
+WHOLE = "whole-sha256"
+"""The digest of a partition's description that the folder of a private run does not have."""
+
+
+def run_key(folder: Path) -> str:
+    """Return the random word of the run in a folder, made when it is first asked for.
+
+    Nodes file by it what they keep for a run: it is the same when the run is gone on with, and
+    another one for another run, of the same name as well.
+
+    Raises:
+        DataError: The file is corrupt.
+        RunError: It cannot be written.
+    """
+    path = folder / RUN_KEY
+    try:
+        if not path.exists():
+            with suppress(FileExistsError):
+                create_atomically(path, f"{secrets.token_hex(16)}\n".encode())
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+    key = read_run_key(folder)
+    if key is None:
+        raise DataError(f"{path} is corrupt: expected 32 hexadecimal digits")
+    return key
+
+
+def read_run_key(folder: Path) -> str | None:
+    """Return the key of the run in a folder; None where there is none, or no folder."""
+    try:
+        key = (folder / RUN_KEY).read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return None
+    return key if is_run_key(key) else None
+
+
+def is_run_key(text: str) -> bool:
+    """Return whether a text is the key of a run: 32 hexadecimal digits, and so a safe file name."""
+    return len(text) == 32 and not set(text) - set("0123456789abcdef")
+
+
+@contextmanager
+def locked(folder: Path, who: str = "another server writes to") -> Iterator[None]:
+    """Keep other servers, of this machine or another one, from writing to a run's folder.
+
+    A server that is killed lets go of it. The folder is made when it does not exist.
+
+    Raises:
+        ConfigurationError: Another server writes to it, which is named, or it cannot be written.
+    """
+    path = folder / LOCK
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = path.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot write the run folder {folder}: {error.strerror or error}"
+        ) from error
+    with stream:
+        if not try_lock(stream):
+            stream.seek(0)
+            raise ConfigurationError(
+                f"{who} {folder}: {stream.read().strip() or 'unknown'}; wait "
+                "for its end, or end it, or choose another name"
+            )
+        stream.truncate(0)
+        stream.write(f"process {os.getpid()} on host {socket.gethostname()}\n")
+        stream.flush()
+        yield
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a mapping, whatever the order of its keys."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def without_numbers(partition: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of who holds which data what tells of no single client, for a run that is private.
+
+    A resume compares its one digest, and a study the digest of all that is left out.
+    """
+    kept = {key: partition[key] for key in ("sha256", "server") if key in partition}
+    return {**kept, WHOLE: digest(partition)}
+
+
+def partition_digest(partition: Mapping[str, Any]) -> str:
+    """Return the digest of who holds which data, by which runs of equal partitions are known."""
+    return str(partition.get(WHOLE) or digest(partition))
