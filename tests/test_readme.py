@@ -1,3 +1,4 @@
+import json
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from bfl import study
 from bfl.aggregation.pooling import pooling_rules
 from bfl.configuration import resolve
 from bfl.configuration.pairs import parse_pairs
@@ -58,6 +60,30 @@ def test_one_environment_is_stated() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len(PAGES[0].read_text(encoding="utf-8").splitlines()) <= 120
+
+
+@pytest.mark.of_bfls_own
+def test_what_the_readme_says_of_rules_is_what_was_measured() -> None:
+    folder = ROOT / "docs" / "results" / "which-rule-digits"
+    frame = study(folder).frame.set_index(["partition", "method"]).loc["dirichlet-0.5"]
+    prices = json.loads((folder / "price.json").read_text(encoding="utf-8"))
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `\"(\w+)\"`.*?((?: \| [\d.]+){6}) \|$", text, re.MULTILINE)
+    methods = {"ivon": "IVON", "fedavg": "FedAvg", "ws": "WS", "nwa": "NWA"}
+    assert [name for name, _ in rows] == list(methods)
+    for name, numbers in rows:
+        measured = frame.loc[methods[name]]
+        values = [
+            measured["before-closing-accuracy"],
+            measured["accuracy"],
+            measured["negative-log-likelihood"],
+            measured["expected-calibration-error"],
+            measured["ood-rotated-auroc"],
+            prices[methods[name]],
+        ]
+        said = numbers.split(" | ")[1:]
+        decimals = [len(number.partition(".")[2]) for number in said]
+        assert said == [f"{v:.{d}f}" for v, d in zip(values, decimals, strict=True)]
 
 
 @pytest.mark.of_bfls_own
