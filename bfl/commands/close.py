@@ -47,10 +47,14 @@ def _add_backend_to(command: argparse.ArgumentParser) -> None:
 def close_run(given: argparse.Namespace) -> None:
     """Make the closing round, and evaluate the closed network: no round is made again.
 
+    A closing that was interrupted goes on with the round of sums that it was at.
+
     Raises:
-        ConfigurationError: The run is not over.
+        ConfigurationError: The run has rounds to make.
     """
-    if not load(given.folder).finished:
+    run = load(given.folder)
+    made = run.rounds[-1]["round"] if run.rounds else 0
+    if not run.finished and made < run.configuration["rounds"]:
         raise ConfigurationError(
             f"{given.folder} is a run that is not over; end it with its closing by "
             f"flower-simulation --resume {given.folder} --run-config 'closing=\"{given.closing}\"'"

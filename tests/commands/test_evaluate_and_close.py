@@ -146,9 +146,7 @@ def test_what_does_not_go_with_the_run_is_refused(
     assert all(word in said for word in words), said
 
 
-def test_a_run_that_is_over_is_closed(
-    closed: bfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_is_over_is_closed(closed: bfl.Result, tmp_path: Path) -> None:
     plain = bfl.run(**KEYS, calibration_share=0.2, output_dir=str(tmp_path), name="plain")
     rounds, before = plain.rounds, plain.metrics
     words = ["close", str(plain.folder), "--backend", "serial"]
@@ -158,12 +156,27 @@ def test_a_run_that_is_over_is_closed(
     assert main([*words, "--closing", CLOSED["closing"], "--run-config", shown]) == 0
     assert plain.rounds == rounds
     assert plain.metrics == closed.metrics != before
+
+
+def test_a_closing_that_was_killed_is_closed_again(
+    closed: bfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its run has its rounds, and nothing else; a run with rounds to make is refused."""
+    plain = bfl.run(**KEYS, calibration_share=0.2, output_dir=str(tmp_path), name="plain")
     begun = tmp_path / "begun"
     shutil.copytree(plain.folder, begun)
-    (begun / "metrics.json").unlink()
-    capsys.readouterr()
-    assert main(["close", str(begun), "--closing", "feature-density"]) == 2
+    for name in ("metrics.json", "posterior.npz", "predictions.npz"):
+        (begun / name).unlink()
+    settings = begun / "config.toml"
+    text = settings.read_text(encoding="utf-8")
+    settings.write_text(text.replace("\nrounds = 1\n", "\nrounds = 2\n"), encoding="utf-8")
+    words = ["close", str(begun), "--backend", "serial", "--closing", CLOSED["closing"]]
+    assert main(words) == 2
     assert "not over" in capsys.readouterr().err
+    settings.write_text(text, encoding="utf-8")
+    shown = 'ood-dataset="rotated+noised" corruptions="contrast"'
+    assert main([*words, "--run-config", shown]) == 0
+    assert bfl.load(begun).metrics == closed.metrics
 
 
 def test_the_best_posterior_is_closed_as_a_run_that_ended_there(
