@@ -215,10 +215,6 @@ def _problem(
     method: Method, known: Known, head: Head, sums: Posterior, examples: int
 ) -> str | None:
     """Return what is wrong with sums over so many examples; None if nothing is."""
-    most = greatest(examples)
-    beyond = int(np.count_nonzero(~(np.abs(sums.point) <= most)))
-    if beyond:
-        return f"{beyond} of {sums.point.size} sums are beyond ±{most:g}"
     return implausible(
         method.closing,
         known,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from bfl.closing.base import ENDED, FEATURE_BOUND, Array, Closing, Examples, Known, Shape, Sums
+from bfl.closing.curvature import ROUNDED
 from bfl.cpus import one_thread
 
 ROUNDS = "rounds."
@@ -131,6 +132,9 @@ def implausible(
         stages: The widths of the stages before.
         noised: Whether they have privacy's noise.
     """
+    most = greatest(examples) * (1.0 + ROUNDED)
+    if beyond := int(np.count_nonzero(~(np.abs(vector) <= most))):
+        return f"{beyond} of {vector.size} sums are beyond ±{most:g}"
     found = list(_by_closing(chain, known, vector, features, classes, stages))
     beside = {each.name: sums for each, sums in found}
     for each, sums in found:

@@ -10,7 +10,7 @@ from test_closings import CLASSES, FEATURES, all_closings, examples, start
 
 from bfl.closing.base import HEAD, Closing, Examples, with_one
 from bfl.closing.bayesian_head import BayesianHead
-from bfl.closing.chain import implausible, measured, told
+from bfl.closing.chain import greatest, implausible, measured, told
 from bfl.closing.curvature import packed
 from bfl.closing.feature_density import FeatureDensity
 
@@ -166,3 +166,26 @@ def test_an_example_left_out_of_the_counts_leaves_the_gradients_bound() -> None:
     assert implausible(chain, begin, lie, FEATURES, CLASSES, 500)
     lie[at : at + counts] -= [0.0] * (counts - 1) + [1.0]
     assert implausible(chain, begin, lie, FEATURES, CLASSES, 500)
+
+
+def test_no_example_adds_more_than_the_bound() -> None:
+    """What clients' sums are refused by, and masked sums have room for."""
+    far = Examples(with_one(np.full((3, FEATURES), 1e30)), np.array([0, 1, 2]), CLASSES)
+    for closing in all_closings():
+        known = {**start(), HEAD: np.full((FEATURES + 1, CLASSES), 1e6) * [1, 0, -1]}
+        vector = measured((closing,), known, far, far)
+        assert np.all(np.abs(vector) <= greatest(3))
+        for lie in (np.nan, np.inf, 1.01 * greatest(3)) if vector.size else ():
+            vector[-1] = lie
+            assert implausible((closing,), known, vector, FEATURES, CLASSES, 3)
+
+
+def test_the_bound_leaves_room_for_the_rounding_of_float32() -> None:
+    """So many examples whose features are the longest have a sum that is rounded above it."""
+    count = 101_003
+    far = Examples(with_one(np.full((count, 1), 1e30)), np.zeros(count, int), 2)
+    known = {HEAD: np.zeros((2, 2))}
+    for closing in (BayesianHead(head_curvature="bound"), FeatureDensity()):
+        sums = measured((closing,), known, far, far).astype(np.float32).astype(np.float64)
+        assert sums.max() > greatest(count)
+        assert implausible((closing,), known, sums, 1, 2, count) is None
