@@ -352,7 +352,8 @@ def draws(known: Known, samples: int, generator: np.random.Generator) -> Iterato
 def probit_logits(known: Known, features: Array, temperature: float) -> Array:
     """Return logits (N, C) whose softmax approximates the mean over all draws, without any.
 
-    They are z_c / √(T² + π/8 v_c), with z_c the mean and v_c the variance of the logit of class c.
+    They are z_c / √(T² + π/8 v_c), with z_c the mean of the logit of class c. v_c is C/(C − 1)
+    times the variance of its distance from the mean logit: no softmax sees what all have alike.
 
     Args:
         known: What closings have found.
@@ -362,7 +363,12 @@ def probit_logits(known: Known, features: Array, temperature: float) -> Array:
     Reference: MacKay (1992) for two classes; Daxberger et al. (2021) for more.
     """
     head = np.asarray(known[HEAD], np.float64)
-    of_blocks = known[FACTOR].reshape(head.shape[1], len(head), -1)
+    classes, apart = head.shape[1], known[ROTATION]
+    of_blocks = known[FACTOR].reshape(classes, len(head), -1)
+    if len(known[FACTOR]) == 1:
+        of_blocks = of_blocks - np.mean(of_blocks, axis=0)
+    else:
+        apart = apart - np.mean(apart, axis=0)
     spread = np.stack([((features @ each) ** 2).sum(axis=1) for each in of_blocks], axis=1)
-    variance = spread @ (known[ROTATION] ** 2).T
+    variance = spread @ (apart**2).T * classes / (classes - 1)
     return np.asarray(features @ head / np.sqrt(temperature**2 + np.pi / 8 * variance))

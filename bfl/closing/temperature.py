@@ -68,6 +68,6 @@ class Temperature(Closing):
         at = int(np.clip(np.argmax(likelihood), 1, len(GRID) - 2))
         below, here, above = likelihood[at - 1 : at + 2]
         bend = below - 2 * here + above
-        shift = 0.5 * (below - above) / bend if bend < 0 else 0.0
+        shift = 0.5 * (below - above) / bend if bend < 0 else np.argmax(likelihood) - at
         step = np.log(GRID[1] / GRID[0])
         return {**known, TEMPERATURE: np.exp(np.log(GRID[at]) + np.clip(shift, -1, 1) * step)}

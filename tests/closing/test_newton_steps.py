@@ -232,3 +232,18 @@ def test_the_bounds_steps_go_on_where_the_pooled_layer_explains_little() -> None
         found.append(float(known["head-log-likelihood"]))
     assert len(found) > 5
     assert found[-1] > 0.6 * found[0]
+
+
+def test_a_step_that_overshoots_is_taken_back() -> None:
+    """Weights so large that every probability is 0 or 1, and no curvature is left."""
+    whole = Examples(PHI, LABELS, CLASSES)
+    head = 200 * np.random.default_rng(7).normal(size=(FEATURES + 1, CLASSES))
+    chain = (BayesianHead(closing_rounds=25),)
+    known = dict(begun(head, from_head=True))
+    likelihoods = []
+    while asked(chain, known):
+        sums = measured(chain, told(chain, known), whole, whole)
+        known = dict(folded(chain, known, sums, FEATURES, CLASSES))
+        likelihoods.append(float(known["head-log-likelihood"]))
+    assert np.isfinite(known[HEAD]).all()
+    assert likelihoods[-1] > -COUNT < likelihoods[-1] > likelihoods[0]
