@@ -1,4 +1,4 @@
-"""Identity of the run in a folder: its key, the lock of its server, and digests of its partition."""
+"""Identity of the run in a folder: its key, its server's lock, and digests of its partition."""
 
 from __future__ import annotations
 
