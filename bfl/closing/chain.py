@@ -132,8 +132,8 @@ def implausible(
         stages: The widths of the stages before.
         noised: Whether they have privacy's noise.
     """
-    most = greatest(examples) * (1.0 + ROUNDED)
-    if beyond := int(np.count_nonzero(~(np.abs(vector) <= most))):
+    most = greatest(examples)
+    if beyond := int(np.count_nonzero(~(np.abs(vector) <= most * (1.0 + ROUNDED)))):
         return f"{beyond} of {vector.size} sums are beyond ±{most:g}"
     found = list(_by_closing(chain, known, vector, features, classes, stages))
     beside = {each.name: sums for each, sums in found}
