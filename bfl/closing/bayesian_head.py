@@ -44,6 +44,9 @@ PROBIT = "head-probit"
 FARTHEST, FARTHEST_NOISED = 4.0, 0.5
 """The longest step, in lengths of the weights that it begins at, without and with noise on sums."""
 
+LEAST_LENGTH = 1.0
+"""The length that shorter weights count as: from 0 there would be no step."""
+
 SEARCHED = (-4.0, 6.0)
 """The decimal logarithms of prior precisions that are searched."""
 
@@ -64,13 +67,13 @@ class BayesianHead(Closing):
     weights before them are, or its probit approximation (``head-predictions``). Where M explains
     the data already, δ grows and the layer stays M.
 
-    No step is longer than 4‖W‖. A quarter is left of one after which ℓ − δ‖W − M‖²/2 is lower, and
-    the last round keeps the best weights; only sums of the same clients are compared. ℓ is concave,
-    so that a step gains between gᵀd at its end and gᵀd at its begin: what ℓ says beyond counts as
-    that, and no client holds up the steps by its ℓ alone. A round is the last as soon as the next
-    step promises a gain (g − δ(W − M))ᵀd/2 below ``closing-tolerance`` nats an example. Under
-    privacy's noise no step is longer than ½‖W‖, and none is taken back, as noise on ℓ would decide
-    it: clients send 0 for ℓ, and log Z is not told.
+    No step is longer than 4 max(‖W‖, 1). A quarter is left of one after which ℓ − δ‖W − M‖²/2 is
+    lower, and the last round keeps the best weights; only sums of the same clients are compared. ℓ
+    is concave, so that a step gains between gᵀd at its end and gᵀd at its begin: what ℓ says beyond
+    counts as that, and no client holds up the steps by its ℓ alone. A round is the last as soon as
+    the next step promises a gain (g − δ(W − M))ᵀd/2 below ``closing-tolerance`` nats an example.
+    Under privacy's noise no step is longer than ½ max(‖W‖, 1), and none is taken back, as noise on
+    ℓ would decide it: clients send 0 for ℓ, and log Z is not told.
 
     Reference: MacKay (1992), "The evidence framework applied to classification networks"; Daxberger
     et al. (2021), "Laplace redux", for last layers.
@@ -246,7 +249,8 @@ class BayesianHead(Closing):
             return {**after, HEAD: head, f"{ENDED}{self.name}": np.array(True)}
         step = found.joined((local.vectors @ local.step(precision)[:, :, None])[:, :, 0])
         farthest = FARTHEST_NOISED if DEVIATION in known else FARTHEST
-        within = farthest * float(np.linalg.norm(head)) / max(float(np.linalg.norm(step)), 1e-300)
+        longest = farthest * max(float(np.linalg.norm(head)), LEAST_LENGTH)
+        within = longest / max(float(np.linalg.norm(step)), 1e-300)
         return {**after, HEAD: head + min(1.0, within) * step}
 
 

@@ -53,12 +53,12 @@ def newton(head: np.ndarray, precision: float) -> tuple[np.ndarray, float]:
     return step.reshape(CLASSES, -1).T, float(slope @ step / 2)
 
 
-@pytest.mark.parametrize(("scale", "bounded"), [(0.01, True), (0.3, False)])
+@pytest.mark.parametrize(("scale", "bounded"), [(1.0, True), (0.3, False), (0.0, False)])
 def test_a_step_is_newtons_up_to_four_lengths_of_the_weights(scale: float, bounded: bool) -> None:
     head = scale * DIRECTION
     found = after(begun(head, from_head=True))
     step, _ = newton(head, float(found[PRECISION]))
-    longest = 4 * np.linalg.norm(head) / np.linalg.norm(step)
+    longest = 4 * max(np.linalg.norm(head), 1.0) / np.linalg.norm(step)
     assert (longest < 1) == bounded
     np.testing.assert_allclose(found[HEAD] - head, min(1.0, longest) * step, rtol=1e-6)
 
