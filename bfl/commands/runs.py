@@ -79,11 +79,14 @@ def add_comparison_to(compare: argparse.ArgumentParser) -> None:
 
 def list_runs(given: argparse.Namespace) -> None:
     """Print the runs of a folder: where each stands, in what they differ, their metrics."""
-    found = runs_in(given.folder)
+    left_out: dict[str, BflError] = {}
+    found = runs_in(given.folder, left_out)
     rows = [row(run, _differing(found), METRICS) for run in found]
     absent = {m for m in METRICS if all(each.get(m) is None for each in rows)}
     rows = [{k: v for k, v in each.items() if k not in absent} for each in rows]
     _print(rows, f"{len(found)} runs in {given.folder}")
+    for name, error in left_out.items():
+        print(f"left out: {name}: {'; '.join(str(error).splitlines())}")
 
 
 def compare_runs(given: argparse.Namespace) -> None:

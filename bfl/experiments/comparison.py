@@ -105,21 +105,31 @@ class ListedRun:
         return f"{'failed' if self.failed else 'stopped'} at {where}"
 
 
-def runs_in(path: Path) -> list[ListedRun]:
+def runs_in(path: Path, left_out: dict[str, BflError] | None = None) -> list[ListedRun]:
     """Return the runs of a folder, by name: of a study, of a folder of runs, or the one run.
+
+    Args:
+        left_out: Takes studies that cannot be read, by name, where others can; None: none may be.
 
     Raises:
         DataError: There is no such folder, or no run in it.
+        ConfigurationError: A study names a plugin that the user has not named.
     """
     if not path.is_dir():
         raise DataError(f"there is no folder {path}")
-    found = list(_runs(path))
+    unread: dict[str, BflError] = {}
+    found = list(_runs(path, unread))
+    for error in unread.values():
+        if left_out is None or not found:
+            raise error
+    if left_out is not None:
+        left_out.update(unread)
     if not found:
         raise DataError(f"there is no run in {path}")
     return found
 
 
-def _runs(top: Path) -> Iterator[ListedRun]:
+def _runs(top: Path, unread: dict[str, BflError]) -> Iterator[ListedRun]:
     """Yield the runs below a folder; there are none within a run."""
     if RunFolder(top).holds(CONFIG):
         yield ListedRun(top.resolve().name, RunFolder(top))
@@ -132,7 +142,10 @@ def _runs(top: Path) -> Iterator[ListedRun]:
         results = study.results()
         if study.holds_study() or results:
             names.clear()
-            yield from _study_runs(study, results, "" if relative == "." else f"{relative}/")
+            try:
+                yield from _study_runs(study, results, "" if relative == "." else f"{relative}/")
+            except BflError as error:
+                unread[relative] = error
         elif RunFolder(folder).holds(CONFIG):
             names.clear()
             yield ListedRun(relative, RunFolder(folder))

@@ -164,6 +164,29 @@ def test_a_studys_runs_are_listed_begun_or_not(tmp_path: Path, capsys: Output) -
     assert table(capsys)["nwa"][0] == "missing"
 
 
+def test_a_study_whose_plugin_is_not_named_does_not_hide_the_others(
+    tmp_path: Path, capsys: Output
+) -> None:
+    make_run(tmp_path, "good")
+    study = make_study(tmp_path)
+    described = study.described()
+    described["file"]["base"]["plugins"] = "geo.py"
+    study.describe(described)
+    plugin = tmp_path / "geo.py"
+    plugin.write_text("")
+    assert bfl("runs", tmp_path) == 0
+    said = capsys.readouterr().out
+    assert "good" in said
+    assert all(word in said.splitlines()[-1] for word in ("two", "--plugins", "geo.py"))
+    assert bfl("runs", study.path) == 2
+    assert "geo.py" in capsys.readouterr().err
+    assert bfl("compare", tmp_path, "--output", tmp_path / "figure.png") == 2
+    described["file"]["base"]["plugins"] = str(plugin)
+    study.describe(described)
+    assert bfl("runs", tmp_path, "--plugins", plugin) == 0
+    assert set(table(capsys)) == {"run", "good", "two/ws", "two/nwa"}
+
+
 def test_one_corrupt_run_does_not_hide_the_others(tmp_path: Path, capsys: Output) -> None:
     make_run(tmp_path, "good")
     (make_run(tmp_path, "bad-metrics").path / METRICS).write_text("{")
