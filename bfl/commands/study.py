@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -34,7 +35,7 @@ from bfl.experiments.studies.gathering import (
 from bfl.experiments.studies.pages import FORMATS, rewrite, study_report
 from bfl.experiments.studies.planning import (
     PlannedRun,
-    check_rounds_of_columns,
+    check_columns,
     plan,
     same_runs,
     taken_from,
@@ -142,7 +143,7 @@ def run_study(given: argparse.Namespace) -> None:
         study, machine, app.check_before_start, data_may_be_missing=given.dry_run
     )
     chosen = [run for run in planned if study.wanted(run.run)]
-    check_rounds_of_columns(study.study, planned)
+    check_columns(study.study, planned)
     # Without the data, as in a dry run, the clients' numbers of examples are not known.
     here = {run.name for run in chosen if run.data[0] not in missing}
     same = same_runs(planned, app.client_sizes, here)
@@ -163,7 +164,7 @@ def run_study(given: argparse.Namespace) -> None:
     begin(folder, study.study, describe_environment())
     engine = _engine(app, given, runs, backend_config)
     outcome = make_runs(folder, runs, engine, finished=finished, same=same, verbose=given.verbose)
-    _report(console, folder, outcome, len(runs))
+    _report(console, folder, outcome, len(runs), _table_command(given))
 
 
 def _of_others(given: argparse.Namespace, opened: OpenedStudy) -> list[RunResult]:
@@ -265,11 +266,19 @@ def _show_plan(
         console.print(f"missing: {text}")
 
 
-def _report(console: Console, folder: StudyFolder, outcome: Outcome, runs: int) -> None:
+def _table_command(given: argparse.Namespace) -> str:
+    """Return the command that prints a study's table: of its file, whose plugins are the user's."""
+    output = [] if given.output == Path(OUTPUT) else ["--output", given.output]
+    scale = ["--scale", given.scale] if given.scale else []
+    results = chain.from_iterable(("--results", place) for place in given.results)
+    return shlex.join(map(str, ("bfl", "table", given.file, *output, *scale, *results)))
+
+
+def _report(console: Console, folder: StudyFolder, outcome: Outcome, runs: int, table: str) -> None:
     """Print the outcome of the runs; raise if some have failed."""
     done = len(outcome.made) + len(outcome.skipped)
     console.print(f"{done} of {runs} runs are done; results are in {folder.path}")
-    console.print(f"their table: bfl table {folder.path}")
+    console.print(f"their table: {table}")
     if outcome.elsewhere:
         console.print(f"{len(outcome.elsewhere)} runs are being made by another process")
     if outcome.failed:

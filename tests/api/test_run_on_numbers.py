@@ -89,7 +89,9 @@ def _check_sites(result: bfl.Result, frame: pd.DataFrame) -> None:
 
 
 @pytest.mark.usefixtures("undrawn_figures")
-def test_a_study_of_numbers_from_its_runs_to_a_report(tmp_path: Path) -> None:
+def test_a_study_of_numbers_from_its_runs_to_a_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     x, y = load_diabetes(return_X_y=True, as_frame=True)
     x.iloc[:, :3].assign(target=y, site=np.arange(442) % 2).to_csv(tmp_path / "d.csv", index=False)
     (tmp_path / "numbers.toml").write_text(f"""
@@ -113,6 +115,13 @@ def test_a_study_of_numbers_from_its_runs_to_a_report(tmp_path: Path) -> None:
     """)
     folder = tmp_path / "numbers"
     options = ["--output", str(tmp_path), "--backend", "serial"]
+    refused = tmp_path / "of-classes.toml"
+    text = (tmp_path / "numbers.toml").read_text()
+    column = '[[columns]]\nmetric = "accuracy-at-round-1"\n'
+    refused.write_text(text[: text.index("[[orders]]")] + column)
+    assert main(["study", str(refused), *options]) == 2
+    assert "root-mean-squared-error" in capsys.readouterr().err
+    assert not (tmp_path / "of-classes").exists()
     assert main(["study", str(tmp_path / "numbers.toml"), *options]) == 0
     assert main(["report", str(folder)]) == 0
     report = (folder / "report.html").read_text()

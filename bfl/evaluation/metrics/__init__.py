@@ -14,6 +14,7 @@ from bfl.evaluation.metrics.base import (
     higher_is_better,
     metric_names,
     metrics,
+    metrics_by_task,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "higher_is_better",
     "metric_names",
     "metrics",
+    "metrics_by_task",
 ]

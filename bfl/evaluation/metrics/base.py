@@ -121,6 +121,16 @@ def metric_names() -> tuple[str, ...]:
     return (*metrics.names(), *REGRESSION, *LABELS)
 
 
+def metrics_by_task() -> dict[str, tuple[str, ...]]:
+    """Return the names of the metrics of each value of the key ``task``."""
+    shared = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
+    return {
+        "classification": metrics.names(),
+        "regression": (*REGRESSION, shared[1]),
+        "multi-label": (*shared, *LABELS),
+    }
+
+
 def best_metric(word: str, task: str, *, read: bool) -> str:
     """Return the full name of a metric of which one side is better.
 
@@ -132,11 +142,9 @@ def best_metric(word: str, task: str, *, read: bool) -> str:
     Raises:
         ConfigurationError: There is no such metric, or the task has none.
     """
-    shared = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
     by_task = {
-        "classification": metrics.names(),
-        "regression": (*(name for name, way in REGRESSION.items() if way is not None), shared[1]),
-        "multi-label": (*shared, *LABELS),
+        each: [name for name in names if higher_is_better(name) is not None]
+        for each, names in metrics_by_task().items()
     }
     name = metrics.get(word).name if word in metrics else word.lower()
     known = {name for names in by_task.values() for name in names}

@@ -197,6 +197,17 @@ def curve_of(name: str) -> str:
     return found[0] if found else name.removeprefix(BEST)
 
 
+def metric_of(name: str) -> str:
+    """Return the metric that a column's number is made of; other names as they are.
+
+    Example:
+        >>> metric_of("rounds-to-accuracy-0.5"), metric_of("ensemble-accuracy-at-round-10")
+        ('accuracy', 'accuracy')
+    """
+    reached = rounds_to(name)
+    return reached[0] if reached else curve_of(of_a_posterior(name).removeprefix(BEFORE_CLOSING))
+
+
 def number_of_curves(name: str, rounds: Rounds) -> float | None:
     """Return a number of a run's evaluated rounds; None: they do not have it.
 

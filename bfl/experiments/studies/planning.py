@@ -16,9 +16,10 @@ from bfl.configuration.configuration import Value
 from bfl.data.datasets import dataset_on_this_machine, source_and_location
 from bfl.data.datasets.cache import cached_dataset
 from bfl.errors import ConfigurationError, DataError
+from bfl.evaluation.metrics import metric_names, metrics_by_task
 from bfl.experiments.results.identity import digest
 from bfl.experiments.run.resume import check_output
-from bfl.experiments.studies.columns import at_round
+from bfl.experiments.studies.columns import at_round, metric_of
 from bfl.experiments.studies.gathering import OpenedStudy, values_of
 from bfl.experiments.studies.run_result import RunResult, portable
 from bfl.experiments.studies.study import Run, Study
@@ -171,15 +172,25 @@ def _missing_data(runs: Iterable[PlannedRun]) -> dict[tuple[str, str], str]:
     return missing
 
 
-def check_rounds_of_columns(study: Study, runs: Iterable[PlannedRun]) -> None:
-    """Check that the rounds whose numbers columns show are evaluated.
+def check_columns(study: Study, runs: Sequence[PlannedRun]) -> None:
+    """Check that runs have the metrics of columns, and evaluate the rounds whose numbers they show.
 
     Args:
-        study: The study; where its rounds are reduced, such a column may stay empty.
+        study: The study; where its rounds are reduced, a column of a round may stay empty.
 
     Raises:
-        ConfigurationError: A run does not evaluate such a round.
+        ConfigurationError: No run's task has a metric, or a run does not evaluate such a round.
     """
+    by_task = metrics_by_task()
+    tasks = sorted({run.configuration.keys.task for run in runs})
+    allowed = {name for task in tasks for name in by_task[task]}
+    for column in study.columns:
+        if (name := metric_of(column.metric)) in metric_names() and name not in allowed:
+            raise ConfigurationError(
+                f"columns: metric is '{column.metric}', and no run of task "
+                f"'{' or '.join(tasks)}' has '{name}'; allowed: {', '.join(sorted(allowed))}, and "
+                f"what is made of these ({study.source})"
+            )
     asked = {c.metric: found[1] for c in study.columns if (found := at_round(c.metric))}
     for run in () if "rounds" in study.scale.amounts else runs:
         keys = run.configuration.keys

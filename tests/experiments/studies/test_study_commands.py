@@ -1,5 +1,8 @@
 """``bfl study``, ``bfl table``, ``bfl plot``: refused before the first run, or made to the end."""
 
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,15 @@ from bfl.errors import RunError
 from bfl.experiments.studies.folder import StudyFolder
 
 Output = pytest.CaptureFixture[str]
+
+RULE = """
+from bfl.aggregation.pooling.base import pooling_rules
+from bfl.aggregation.pooling.linear_pool import LinearPoolRule
+
+@pooling_rules.register("mine")
+class Mine(LinearPoolRule):
+    '''A rule.'''
+"""
 
 
 HEADS = '"hbfl"\nevaluated-by = "clients"\nshared = "convolutions"\nmodel = "mlp"'
@@ -26,6 +38,8 @@ REFUSED = [
     ('"nwa"', '"hbfl"\nevaluated-by = "clients"\ntest-examples = 2.0', "test-examples is 2"),
     ('"nwa"', MASKED, "of 2 clients a round one that knows its own update knows the other's"),
     ("rounds =", 'dataset = "npz:x.npz"\nrounds =', "x.npz"),
+    ('"negative-log-likelihood"', '"best-hamming-loss"', "hamming-loss"),
+    ('"negative-log-likelihood"', '"rounds-to-macro-f1-0.5"', "macro-f1"),
 ]
 OPTIONS = [
     (["--scale", "round=0.5"], "rounds"),
@@ -88,6 +102,28 @@ def test_a_study_from_the_first_run_to_its_table(
         assert list(study.frame["rule"]) == ["WS", "WS"]
         assert list(study.by_run["accuracy"]) == [0.5, 0.5]
         assert set(study.by_run["partition"]) == {"iid", "Dirichlet 0.5"}
+
+
+def test_the_printed_command_prints_the_table_also_of_a_study_with_a_plugin(
+    tmp_path: Path, capsys: Output, engine: PretendingEngine
+) -> None:
+    plugin = tmp_path / "my rule.py"
+    plugin.write_text(RULE, encoding="utf-8")
+    text = STUDY.replace("[base]", f'[base]\nplugins = "{plugin}"').replace('"nwa"', '"mine"')
+    path = write_study(tmp_path / "my files", text)
+    options = ("--output", tmp_path / "out", "--scale", "rounds=0.5", "--results", "none")
+    assert bfl("study", path, *options) == 0
+    words = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    command = words[words.index("bfl") + 1 :]
+    # Another process has not met the plugin.
+    printed = subprocess.run(
+        [sys.executable, "-c", "from bfl.commands.main import main; exit(main())", *command],
+        capture_output=True,
+        text=True,
+        cwd=Path.cwd(),
+    )
+    assert printed.returncode == 0, printed.stderr
+    assert "8 of 8 runs are done" in printed.stdout
 
 
 @pytest.mark.parametrize(
