@@ -253,6 +253,9 @@ def read_update(
     )
 
 
+DIVERGED = "; if training has diverged, a lower learning-rate helps"
+
+
 def _posterior(
     arrays: ArrayRecord, sent: Posterior, manifest: Manifest | None, unpack: Unpack
 ) -> Posterior:
@@ -272,7 +275,8 @@ def _posterior(
         if manifest:
             manifest.check(posterior)
     except PosteriorError as error:
-        raise RefusedUpdateError(str(error)) from error
+        diverged = "" if np.isfinite(posterior.mean).all() else DIVERGED
+        raise RefusedUpdateError(f"{error}{diverged}") from error
     return posterior
 
 

@@ -198,7 +198,9 @@ def _given(targets: Targets | None) -> list[Targets]:
 
 def said_of(dataset: Dataset) -> list[str]:
     """Return what is to be said of a data set: doubtful pixels and labels, and absent classes."""
-    lines = [f"{dataset.name}: {dataset.numbered_here}"] if dataset.numbered_here else []
+    sizes = f"{len(dataset.train_labels)} training and {len(dataset.test_labels)} test examples"
+    here = dataset.numbered_here
+    lines = [f"{dataset.name}: {sizes}; {here}"] if here else []
     for split in ("train", "test") if not dataset.encoding else ():
         images, labels = getattr(dataset, f"{split}_images"), getattr(dataset, f"{split}_labels")
         for task in dataset.tasks or (None,):
@@ -337,4 +339,12 @@ def source_and_location(word: str) -> tuple[DatasetSource, str]:
     """
     refuse_nested(word)
     spelling, _, location = word.strip().partition(":")
+    if spelling not in dataset_sources and (path := Path(word.strip())).exists():
+        by_suffix = {".npz": "npz", ".csv": "table", ".parquet": "table"}
+        source = "folder" if path.is_dir() else by_suffix.get(path.suffix.lower(), "")
+        if source:
+            raise ConfigurationError(
+                f"unknown dataset '{spelling}', and there is such a path: did you mean "
+                f"'{source}:{word.strip()}'?"
+            )
     return dataset_sources.create(spelling), location.strip()

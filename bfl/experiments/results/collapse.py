@@ -14,8 +14,10 @@ CLASSES = "classification"
 LEAST_SHARE = 1e-3
 MOST_AT_FLOOR = 0.5
 
+CLOSING = f"bayesian-head+{DENSITY}"
 REMEDY = (
-    f'; the score {DENSITY} does: closing="bayesian-head+{DENSITY}", also for a run that is over'
+    f'; the score {DENSITY} does, which closing="{CLOSING}" adds, and "bfl close FOLDER --closing '
+    f'{CLOSING}" to a run that is over'
 )
 OTHER_RULES = '; rules such as strategy="nwa" keep it longer'
 CLOSES = f"; the score {DENSITY} of its closing round does"
