@@ -64,6 +64,20 @@ def test_intervals_cover_what_they_say() -> None:
     assert abs(covered(many, drawn).mean() - 0.9) < 0.01
 
 
+def test_the_interval_is_the_one_that_coverage_judges() -> None:
+    lower, upper = MIXTURES.interval
+    for example in range(4):
+        assert distribution(lower[example], example) == pytest.approx(0.05, abs=1e-9)
+        assert distribution(upper[example], example) == pytest.approx(0.95, abs=1e-9)
+    within = 1e-6 * (upper - lower)
+    for inner, outer in ((lower + within, lower - within), (upper - within, upper + within)):
+        assert covered(MIXTURES, inner).all()
+        assert not covered(MIXTURES, outer).any()
+    alone = Mixtures(np.array([[1e6, -3.0]]), np.array([[1e-6, 4.0]]))
+    right = stats.norm.interval(0.9, [1e6, -3.0], [1e-3, 2.0])
+    np.testing.assert_allclose(alone.interval, right, rtol=1e-12)
+
+
 def test_outputs_are_means_and_noise_in_the_unit_of_the_target() -> None:
     statistics = MixtureStatistics(Column("y", mean=100.0, deviation=10.0))
     statistics.add_logits([[0.5, 0.0], [-1.0, 2.0]])
