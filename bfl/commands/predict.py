@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from bfl.api import Predictions, Result, load
 from bfl.api.predictions import checked_images, save_arrays
 from bfl.api.result import POSTERIORS, PREDICT
 from bfl.archives import ALONE, open_arrays
-from bfl.commands.terminal import check_new, console, path_argument, write_output
+from bfl.commands.terminal import check_new, check_suffix, console, path_argument, write_output
 from bfl.data.datasets.folder import SUFFIXES as PICTURES
 from bfl.data.datasets.folder import opened_picture
 from bfl.data.datasets.pictures import stacked
@@ -30,15 +30,19 @@ from bfl.data.datasets.table import SUFFIXES, read_table
 from bfl.data.images import Images
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.evaluation.multilabel import LabelPredictions
-from bfl.evaluation.regression import Mixtures
+from bfl.evaluation.regression import LEVEL, Mixtures
 from bfl.experiments.results.table import metrics_table, results_table
-from bfl.texts import printable
 
 SHOWN = 10
 """Predictions that are printed, at most."""
 
 SCORES = ("predictive-entropy", "epistemic", "feature-density")
-"""Uncertainties that are printed; the file has all."""
+"""Uncertainties that are printed; an archive has all."""
+
+BOUNDS = ("lower", "upper")
+"""Bounds of a number's interval."""
+
+NPZ, CSV = ".npz", ".csv"
 
 
 def add_to(predict: argparse.ArgumentParser) -> None:
@@ -63,7 +67,8 @@ def add_to(predict: argparse.ArgumentParser) -> None:
         "--output",
         type=path_argument,
         metavar="FILE",
-        help="what gets the predictions, a new .npz file (default: NAME-predictions.npz, here)",
+        help="what gets the predictions, a new file: .npz with all that is predicted, or .csv with "
+        "the printed table's columns (default: RUN-NAME-predictions.npz, here)",
     )
     add_prediction_to(predict)
     predict.set_defaults(run=predict_images)
@@ -90,7 +95,9 @@ def add_prediction_to(command: argparse.ArgumentParser) -> None:
 def predict_images(given: argparse.Namespace) -> None:
     """Predict images, write all that is predicted, and print the first."""
     result = load(given.folder, given.posterior)
-    output = given.output or Path(f"{given.data.resolve().stem}-predictions.npz")
+    names = (given.folder.resolve().name, given.data.resolve().stem)
+    output = given.output or Path(f"{'-'.join(names)}-predictions{NPZ}")
+    check_suffix("--output", output, NPZ, CSV)
     check_new(output)
     unclear = "say by --array which of them are the images"
     table = given.data.suffix.lower() in SUFFIXES
@@ -120,62 +127,56 @@ def predict_images(given: argparse.Namespace) -> None:
         if not table:
             for line in dark_pixels(str(given.data), checked_images(images, result.image_shape)):
                 print(line)
-        if result.task != "classification":
-            predict = getattr(result, PREDICT[result.task])
-            _print_task(predict(images, samples=given.samples), result.class_names, files, output)
-            return
-        predictions = result.predict(images, samples=given.samples)
+        predict = getattr(result, PREDICT[result.task])
+        predictions = predict(images, samples=given.samples)
     except DataError as error:
         raise DataError(f"{given.data}: {error}") from error
-    Console().print(results_table(_rows(predictions, files), "Predictions"))
-    if len(predictions) > SHOWN:
-        print(f"and {len(predictions) - SHOWN} more")
-    print(f"{len(predictions)} predictions of {predictions.samples} samples: ", end="")
+    # Rows count from 1, as where one is refused; images from 0, as in their array.
+    count = len(images)
+    first = {"row": range(1, count + 1)} if table else {"image": files or range(count)}
+    columns = {**first, **_columns(predictions, result.class_names)}
+    _show(columns)
+    print(f"{count} predictions of {predictions.samples} samples: ", end="")
+    if output.suffix.lower() == CSV:
+        from pandas import DataFrame
+
+        text = DataFrame(columns).to_csv(index=False)
+        write_output(output, text.encode("utf-8", "surrogateescape"))
+        return
     named = {"files": np.array(files)} if files else {}
-    print(save_arrays({**predictions.arrays(), **named}, output))
+    bounds = {name: np.asarray(columns[name]) for name in BOUNDS if name in columns}
+    print(save_arrays({**predictions.arrays(), **bounds, **named}, output))
 
 
-def _print_task(
-    predictions: Mixtures | LabelPredictions,
-    names: Sequence[str],
-    files: Sequence[str],
-    output: Path,
-) -> None:
-    """Write predictions of another task, and print the first with their uncertainty."""
+def _show(columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]]) -> None:
+    """Print the first rows of the table of predictions, and how many more there are."""
+    shown = {name: values[:SHOWN] for name, values in columns.items()}
+    rows = [dict(zip(shown, row, strict=True)) for row in zip(*shown.values(), strict=True)]
+    title = f"Predictions, lower to upper: {LEVEL:.0%}" if BOUNDS[0] in columns else "Predictions"
+    Console().print(results_table(rows, title))
+    count = max(map(len, columns.values()))
+    if count > SHOWN:
+        print(f"and {count - SHOWN} more")
+
+
+def _columns(
+    predictions: Predictions | Mixtures | LabelPredictions, names: Sequence[str]
+) -> dict[str, Sequence[Any] | npt.NDArray[Any]]:
+    """Return N values of each column of the table of predictions."""
+    if isinstance(predictions, Predictions):
+        scores = {n: predictions.uncertainty[n] for n in SCORES if n in predictions.uncertainty}
+        return {
+            "class": predictions.predicted_names,
+            "probability": predictions.confidence,
+            **scores,
+        }
     whole, *_ = predictions.ranked_by
     total = predictions.uncertainty[whole]
-
-    def answer(index: int) -> dict[str, Any]:
-        if isinstance(predictions, Mixtures):
-            return {"mean": predictions.mean[index], "deviation": total[index] ** 0.5}
-        found = ", ".join(np.array(names)[predictions.predicted[index]])
-        return {"labels": printable(found) or "–", whole: total[index]}
-
-    rows = [
-        {"row": printable(files[index]) if files else index, **answer(index)}
-        for index in range(min(SHOWN, predictions.examples))
-    ]
-    Console().print(results_table(rows, "Predictions"))
-    print(f"{predictions.examples} predictions of {predictions.samples} samples: ", end="")
-    named = {"files": np.array(files)} if files else {}
-    print(save_arrays({**predictions.arrays(), **named}, output))
-
-
-def _rows(predictions: Predictions, files: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the first predictions as rows of a table."""
-    return [
-        {
-            "image": printable(files[index]) if files else index,
-            "class": predictions.predicted_names[index],
-            "probability": predictions.confidence[index],
-            **{
-                name: predictions.uncertainty[name][index]
-                for name in SCORES
-                if name in predictions.uncertainty
-            },
-        }
-        for index in range(min(SHOWN, len(predictions)))
-    ]
+    if isinstance(predictions, Mixtures):
+        bounds = dict(zip(BOUNDS, predictions.interval, strict=True))
+        return {"mean": predictions.mean, **bounds, "deviation": np.sqrt(total)}
+    found = [", ".join(np.array(names)[present]) or "–" for present in predictions.predicted]
+    return {"labels": found, whole: total}
 
 
 USUAL_NAMES = ("images", "x_test")

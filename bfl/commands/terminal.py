@@ -76,14 +76,15 @@ def write_output(path: Path, data: bytes) -> None:
     print(path)
 
 
-def check_suffix(option: str, path: Path, suffix: str) -> None:
+def check_suffix(option: str, path: Path, *suffixes: str) -> None:
     """Refuse an output that is not named as a file of its kind, and may be another one.
 
     Raises:
         ConfigurationError: The name has another suffix.
     """
-    if path.suffix.lower() != suffix:
-        raise ConfigurationError(f"{option} is {path}; allowed: a name that ends in {suffix}")
+    if path.suffix.lower() not in suffixes:
+        allowed = " or ".join(suffixes)
+        raise ConfigurationError(f"{option} is {path}; allowed: a name that ends in {allowed}")
 
 
 def check_new(output: Path) -> None:

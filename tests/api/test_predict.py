@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -102,9 +103,9 @@ def test_the_folder_is_enough(result: bfl.Result, images: Images, tmp_path: Path
     )
     assert done.returncode == 0, done.stderr
     assert "and 140 more" in done.stdout
-    assert "150 predictions of 3 samples: images-predictions.npz" in done.stdout
+    assert "150 predictions of 3 samples: moved-images-predictions.npz" in done.stdout
     with (
-        np.load(tmp_path / "images-predictions.npz") as predicted,
+        np.load(tmp_path / "moved-images-predictions.npz") as predicted,
         np.load(result.folder / "predictions.npz") as saved,
     ):
         for name in set(saved.files) - {"labels"}:
@@ -129,6 +130,11 @@ def test_image_files_are_predicted_as_their_arrays(
     with np.load(output) as saved:
         assert saved["files"].tolist() == ["b.png", "below/a.png", "c.png"]
         np.testing.assert_allclose(saved["mean_probability"], right, atol=1e-6)
+    assert main([*command, "--output", str(tmp_path / "out.csv")]) == 0
+    table = pd.read_csv(tmp_path / "out.csv", dtype={"class": str})
+    assert table["image"].tolist() == ["b.png", "below/a.png", "c.png"]
+    np.testing.assert_allclose(table["probability"], right.max(axis=1), atol=1e-6)
+    assert table["class"].tolist() == [str(each) for each in right.argmax(axis=1)]
     command[-1] = str(tmp_path / "new" / "below" / "a.png")
     assert main([*command, "--output", str(tmp_path / "one.npz")]) == 0
     (tmp_path / "none").mkdir()
@@ -165,6 +171,7 @@ def test_wrong_images_are_refused_by_the_result_and_by_the_command(
         "made on images": ["--data", "rows.csv"],
         "is there already": ["--data", "wrong.npz", "--output", str(output)],
         "there is no folder": ["--data", "wrong.npz", "--output", "none/p.npz"],
+        "ends in .npz or .csv": ["--data", "wrong.npz", "--output", "p.txt"],
         "samples is 0": ["--data", "wrong.npz", "--array", "images", "--samples", "0"],
     }
     before = Path.cwd()

@@ -64,6 +64,26 @@ def test_numbers_are_predicted_with_their_uncertainty(tmp_path: Path) -> None:
     assert main(["predict", str(result.folder), "--data", "images.npz"]) == 2
     with pytest.raises(BflError, match="predict_numbers"):
         result.predict(frame)
+    inside = (predicted.interval[0] <= y) & (y <= predicted.interval[1])
+    assert all_rows["interval-coverage"] == inside.mean()
+    _check_files(result, frame, tmp_path)
+
+
+def _check_files(result: bfl.Result, frame: pd.DataFrame, folder: Path) -> None:
+    """Check what the command writes, of all rows, against what Python gives."""
+    frame.to_csv(folder / "new.csv", index=False)
+    command = ["predict", str(result.folder), "--data", str(folder / "new.csv"), "--output"]
+    assert [main([*command, str(folder / name)]) for name in ("a.csv", "a.npz")] == [0, 0]
+    predicted = result.predict_numbers(frame)
+    written = pd.read_csv(folder / "a.csv")
+    right = {"lower": predicted.interval[0], "upper": predicted.interval[1]}
+    with np.load(folder / "a.npz") as arrays:
+        for name, values in {**right, "mean": predicted.mean}.items():
+            np.testing.assert_allclose(written[name], values, rtol=1e-6)
+            np.testing.assert_allclose(arrays[name], values, rtol=1e-6)
+    assert written["row"].tolist() == list(range(1, len(frame) + 1))
+    variance = predicted.uncertainty["predictive-variance"]
+    np.testing.assert_allclose(written["deviation"] ** 2, variance, rtol=1e-6)
 
 
 def _check_sites(result: bfl.Result, frame: pd.DataFrame) -> None:

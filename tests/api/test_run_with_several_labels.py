@@ -54,8 +54,13 @@ def test_labels_are_learnt_from_rows_and_predicted_for_a_table(
     frame.to_csv("new.csv", index=False)
     assert main(["predict", str(result.folder), "--data", "new.csv"]) == 0
     assert "label0" in capsys.readouterr().out
-    with np.load("new-predictions.npz") as written:
+    with np.load(f"{result.name}-new-predictions.npz") as written:
         np.testing.assert_array_equal(written["predicted"], predicted.predicted)
+    assert main(["predict", str(result.folder), "--data", "new.csv", "--output", "p.csv"]) == 0
+    table = pd.read_csv("p.csv")
+    assert table["row"].tolist() == list(range(1, len(frame) + 1))
+    found = ["label0" in each.split(", ") for each in table["labels"]]
+    assert found == predicted.predicted[:, 0].tolist()
 
 
 def test_columns_of_a_table_are_its_labels(tmp_path: Path) -> None:

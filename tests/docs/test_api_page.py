@@ -34,7 +34,7 @@ def test_the_page_runs_as_it_stands(
             assert main(arguments) == 0, capsys.readouterr().err
     printed = capsys.readouterr().out
     assert "4 runs in runs" in printed
-    with np.load("two-samples.npz") as two, np.load("images-predictions.npz") as five:
+    with np.load("two-samples.npz") as two, np.load("conflation-images-predictions.npz") as five:
         assert (two["samples"], five["samples"]) == (2, 5)
         draws = names["draws"]
         assert isinstance(draws, list)
