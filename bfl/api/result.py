@@ -310,7 +310,7 @@ class Result:
     def _inputs(self, given: npt.ArrayLike | DataFrame) -> Images:
         """Return images or rows of a table as the network takes them."""
         if self._network.encoding:
-            return self._network.encoding.encoded(given)
+            return self._network.encoding.encoded(given, tell=True)
         return checked_images(given, self._network.image_shape)
 
     def _statistics(self, inputs: Images, samples: int | None = None) -> Statistics:

@@ -20,7 +20,14 @@ from bfl.api import Predictions, Result, load
 from bfl.api.predictions import checked_images, save_arrays
 from bfl.api.result import POSTERIORS, PREDICT
 from bfl.archives import ALONE, open_arrays
-from bfl.commands.terminal import check_new, check_suffix, console, path_argument, write_output
+from bfl.commands.terminal import (
+    check_new,
+    check_suffix,
+    console,
+    path_argument,
+    plain_warnings,
+    write_output,
+)
 from bfl.data.datasets.folder import SUFFIXES as PICTURES
 from bfl.data.datasets.folder import opened_picture
 from bfl.data.datasets.pictures import stacked
@@ -92,6 +99,7 @@ def add_prediction_to(command: argparse.ArgumentParser) -> None:
     )
 
 
+@plain_warnings()
 def predict_images(given: argparse.Namespace) -> None:
     """Predict images, write all that is predicted, and print the first."""
     result = load(given.folder, given.posterior)
@@ -294,6 +302,7 @@ def add_evaluate_to(evaluate: argparse.ArgumentParser) -> None:
     evaluate.set_defaults(run=evaluate_run)
 
 
+@plain_warnings()
 def evaluate_run(given: argparse.Namespace) -> None:
     """Evaluate a run, print the numbers, and write them if asked to."""
     if given.output:

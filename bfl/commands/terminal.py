@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 
@@ -53,6 +55,17 @@ def _say(what: str, error: BflError, status: int) -> int:
     text = lines[0] if len(lines) == 1 else "\n  ".join(["", *lines])
     print(f"{what}: {text}", file=sys.stderr)
     return status
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Have warnings say what is the matter, without the line of code that they are from."""
+    usual = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
 
 
 def path_argument(given: str) -> Path:

@@ -59,3 +59,10 @@ def test_a_data_frame_by_site_becomes_predictions(tmp_path: Path) -> None:
     assert (found["metrics"]["accuracy"], found["examples"]) == (right.mean(), 80)
     in_memory = (result.evaluate(frame), result.evaluate(frame, list(frame["outcome"])))
     assert [each["metrics"] for each in in_memory] == [found["metrics"]] * 2
+    # A kind that training had none of is taken, and said.
+    strange = frame.assign(kind=["c"] * 3 + ["a"] * 77)
+    strange.to_csv(tmp_path / "strange.csv", index=False)
+    with pytest.warns(UserWarning, match="'kind' holds 'c' in 3 of 80 rows"):
+        result.predict(strange)
+    with pytest.warns(UserWarning, match=r"strange\.csv: .*'kind' holds 'c' in 3 of 80 rows"):
+        result.evaluate(f"table:{tmp_path / 'strange.csv'}")

@@ -89,9 +89,13 @@ def answers_of(
     import pandas
 
     for target in targets:
-        if rows[target].isna().any():
-            row = int(rows[target].isna().to_numpy().argmax()) + 1
-            raise DataError(f"{path}: row {row} has no value in column '{target}', its target")
+        missing = rows[target].isna().to_numpy()
+        if missing.any():
+            others = f", as {more} others" if (more := missing.sum() - 1) else ""
+            raise DataError(
+                f"{path}: row {missing.argmax() + 1} (from 1, without the header) has no value in "
+                f"column '{target}', its target{others}"
+            )
         strange = rows[target][~pandas.to_numeric(rows[target], errors="coerce").isin([0, 1])]
         if task == "multi-label" and len(strange):
             value = printable(str(strange.iloc[0]))

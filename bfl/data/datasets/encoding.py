@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 MOST_CATEGORIES = 100
 """Most categories of a column; more are rather names than kinds."""
+
+SHOWN = 5
+"""Most columns or categories that a message names."""
 
 FEW_ROWS = 10
 """Most rows in which each may have a category of its own."""
@@ -78,9 +83,8 @@ class Column:
         Of a category that is none of its own all are 0.
 
         Raises:
-            DataError: A value is missing, or no number where there have to be numbers.
+            DataError: It is no number where there have to be numbers.
         """
-        _check_complete(values, where)
         if self.categories:
             return np.asarray(_texts(values)[:, np.newaxis] == np.array(self.categories), float)
         if not _is_numeric(values):
@@ -124,11 +128,14 @@ class Encoding:
         """The number of inputs."""
         return sum(len(column.categories) or 1 for column in self.columns)
 
-    def encoded(self, rows: DataFrame | npt.ArrayLike, where: str = "the table") -> Images:
+    def encoded(
+        self, rows: DataFrame | npt.ArrayLike, where: str = "the table", *, tell: bool = False
+    ) -> Images:
         """Return rows as a network takes them, float32 (N, 1, width, 1).
 
         Args:
             rows: A data frame with the columns, or an array (N, columns) in their order.
+            tell: Whether categories that no column has are a warning.
 
         Raises:
             DataError: A column is missing, or a value.
@@ -144,10 +151,39 @@ class Encoding:
                     f"{', '.join(names)}, or an array (N, {len(names)}) in this order"
                 )
             rows = pandas.DataFrame(array, columns=names).infer_objects()
-        check_columns(names, rows, where)
+        known = [str(name) for name in rows.columns]
+        if lacking := [name for name in names if name not in known]:
+            raise DataError(
+                f"{where} has no column {', '.join(map(repr, lacking[:SHOWN]))}, which the run "
+                f"takes; it has {', '.join(known)}"
+            )
+        rows = rows[names]
+        check_complete(rows, where, needed=True)
+        if tell and (lines := self._unseen(rows)):
+            warnings.warn(f"{where}: {'; '.join(lines)}", stacklevel=3)
         parts = [column.encoded(rows[column.name], where) for column in self.columns]
         values = GREY * (np.concatenate(parts, axis=1) + 1)
         return values.astype(np.float32)[:, np.newaxis, :, np.newaxis]
+
+    def _unseen(self, rows: DataFrame) -> list[str]:
+        """Return a line of each column with categories that it has not seen; all are 0."""
+        lines = []
+        for column in self.columns:
+            if not column.categories:
+                continue
+            counts = Counter(_texts(rows[column.name]).tolist())
+            new = [
+                f"'{printable(kind)}' in {count} of {len(rows)} rows"
+                for kind, count in counts.most_common()
+                if kind not in column.categories
+            ]
+            if new:
+                more = f" and {len(new) - SHOWN} more" if new[SHOWN:] else ""
+                lines.append(
+                    f"column '{column.name}' holds {', '.join(new[:SHOWN])}{more}, which the run "
+                    "has not seen: its inputs are 0 there"
+                )
+        return lines
 
     def to_list(self) -> list[dict[str, Any]]:
         """Return the columns as JSON has them."""
@@ -177,7 +213,6 @@ def check_columns(names: Sequence[str], rows: DataFrame, where: str) -> None:
 
 def _column(values: Series[Any], where: str) -> Column:
     name = str(values.name)
-    _check_complete(values, where)
     if _is_numeric(values):
         return Column.of(name, values.to_numpy(np.float64), where)
     if values.dtype.kind in "mM":
@@ -208,15 +243,26 @@ def _texts(values: Series[Any]) -> npt.NDArray[np.str_]:
     return np.asarray(values.to_numpy(object), str)
 
 
-def _check_complete(values: Series[Any], where: str) -> None:
-    bad = values.isna().to_numpy()
-    if not bad.any() and _is_numeric(values):
-        bad = ~np.isfinite(values.to_numpy(np.float64))
-    if bad.any():
-        row = int(bad.argmax())
-        what = f"holds {values.iloc[row]}" if values.notna().iloc[row] else "has no value"
-        others = f", as {more} others" if (more := bad.sum() - 1) else ""
-        raise DataError(
-            f"{where}: row {values.index[row] + 1} {what} in column '{values.name}'{others}; leave "
-            "out such rows, or the column (columns-left-out)"
-        )
+def check_complete(rows: DataFrame, where: str, *, needed: bool = False) -> None:
+    """Refuse rows in which a value is missing, or is no finite number.
+
+    Args:
+        rows: All rows, of which the message says how many.
+        needed: Whether all columns are taken, so that none can be left out.
+
+    Raises:
+        DataError: With the first such row of a column; rows count from 1, without the header.
+    """
+    for name, values in rows.items():
+        bad = values.isna().to_numpy()
+        if not bad.any() and _is_numeric(values):
+            bad = ~np.isfinite(values.to_numpy(np.float64))
+        if bad.any():
+            row = int(bad.argmax())
+            what = f"holds {values.iloc[row]}" if values.notna().iloc[row] else "has no value"
+            others = f", as {more} others" if (more := bad.sum() - 1) else ""
+            leave_out = "" if needed else ", or the column (columns-left-out)"
+            raise DataError(
+                f"{where}: row {row + 1} (from 1, without the header) {what} in column "
+                f"'{name}'{others}; leave out such rows{leave_out}"
+            )

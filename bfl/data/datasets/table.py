@@ -12,7 +12,7 @@ import numpy as np
 
 from bfl.data.datasets.answers import answers_of, columns_of, target_columns
 from bfl.data.datasets.base import Dataset, DatasetSource, dataset_sources
-from bfl.data.datasets.encoding import Column, Encoding, check_columns
+from bfl.data.datasets.encoding import Column, Encoding, check_columns, check_complete
 from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.reading import AS_STORED, LEFT_OUT, TARGET, TASK, TEST_SHARE, Reading
 from bfl.data.datasets.subset import train_and_test
@@ -84,7 +84,11 @@ class TableSource(DatasetSource):
                 f"{train.size} for training and {test.size} for testing"
             )
         inputs = rows.drop(columns=[*targets, *left_out])
-        encoding = reading.encoding or known.encoding or Encoding.of(inputs.iloc[train], where)
+        encoding = reading.encoding or known.encoding
+        if not encoding:
+            check_complete(inputs, where)
+            encoding = Encoding.of(inputs.iloc[train], where)
+        images = encoding.encoded(inputs, where, tell=reading.encoding is not None)
         names = [column.name for column in encoding.columns]
         more = f" and {len(names) - SHOWN} more" if names[SHOWN:] else ""
         shown = printable(", ".join(names[:SHOWN])) + more
@@ -101,9 +105,9 @@ class TableSource(DatasetSource):
                 )
         dataset = Dataset(
             name=f"{self.name}:{location}",
-            train_images=encoding.encoded(inputs.iloc[train], where),
+            train_images=images[train],
             train_labels=answers.labels[train],
-            test_images=encoding.encoded(inputs.iloc[test], where),
+            test_images=images[test],
             test_labels=answers.labels[test],
             class_names=answers.names,
             numbered_here="; ".join(filter(None, said)),

@@ -1,6 +1,8 @@
 """Tables in CSV and Parquet files, written by pandas on the spot."""
 
 import json
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 from bfl.data.datasets import Reading, load_dataset
 from bfl.data.datasets.encoding import Encoding
-from bfl.errors import BflError
+from bfl.errors import BflError, DataError
 
 
 def rows(**changes: Any) -> pd.DataFrame:
@@ -101,6 +103,37 @@ def test_an_encoding_is_the_same_after_it_was_stored(tmp_path: Path) -> None:
     # Columns in another order, and a category that the training rows do not have.
     other = frame[frame.columns[::-1]].assign(stage="iv")
     assert (again.encoded(other)[:, 0, 1:4, 0] == 127.5).all()
+
+
+def test_rows_that_an_encoding_does_not_fit_are_said_as_they_are() -> None:
+    frame = rows().drop(columns=["outcome"])
+    encoding = Encoding.of(frame, "rows")
+    # Rows by position, whatever a person's frame numbers them by.
+    named = frame.assign(age=frame["age"].mask(frame["visits"] > 9)).set_axis([*"ab"] * 20)
+    with pytest.raises(DataError, match=r"row 11 .*'age', as 29 others") as error:
+        encoding.encoded(named)
+    assert "left-out" not in str(error.value)
+    with pytest.raises(DataError, match=r"no column 'stage', 'visits'.*it has age"):
+        encoding.encoded(frame.drop(columns=["stage", "visits"]))
+    strange = frame.assign(stage=["iv"] * 3 + ["v"] + ["i"] * 36)
+    with pytest.warns(UserWarning, match="'stage' holds 'iv' in 3 of 40 rows, 'v' in 1 of 40"):
+        encoding.encoded(strange, tell=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encoding.encoded(frame, tell=True)
+
+
+def test_missing_values_are_counted_over_all_rows(tmp_path: Path) -> None:
+    """Those for training and those for testing."""
+    frame = rows().assign(age=lambda all_rows: all_rows["age"].mask(all_rows["visits"] > 9))
+    with pytest.raises(DataError, match=r"row 11 .*'age', as 29 others.*left-out"):
+        load_dataset(save(tmp_path, frame), "", READING)
+    given = replace(READING, encoding=Encoding.of(rows()[["age", "stage"]], ""))
+    with pytest.raises(DataError, match=r"row 11 .*'age', as 29 others"):
+        load_dataset(save(tmp_path, frame), "", given)
+    word = save(tmp_path, rows(stage=["iv"] * 40))
+    with pytest.warns(UserWarning, match="'iv' in 40 of 40"):
+        load_dataset(word, "", given)
 
 
 @pytest.mark.parametrize(
