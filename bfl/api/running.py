@@ -25,6 +25,7 @@ from bfl.experiments.run.simulation import (
     BACKENDS,
     agree_on_clients,
     check,
+    clients_in_the_data,
     made_up_name,
     read_backend_config,
 )
@@ -90,7 +91,9 @@ def run(
     given = {**_read(configuration, changes), **changes}
     if data is not None:
         given["dataset"] = _dataset(data, given)
-    count, overrides = agree_on_clients(None, given, app.defaults)
+    count, overrides = agree_on_clients(
+        None, given, app.defaults, lambda: clients_in_the_data(app, given)
+    )
     resolved = resolve(app.run_config(overrides))
     name = resolved.keys.name or made_up_name(resolved)
     # Absolute: the process may change its folder meanwhile, and the run may not move.

@@ -20,6 +20,7 @@ from bfl.experiments.run.simulation import (
     DEFAULT_SUPERNODES,
     agree_on_clients,
     check,
+    clients_in_the_data,
     read_backend_config,
 )
 from bfl.files import given_path
@@ -47,7 +48,8 @@ def add_to(options: argparse.ArgumentParser) -> None:
         "--num-supernodes",
         type=int,
         metavar="K",
-        help=f"number of clients (default: the key clients, else {DEFAULT_SUPERNODES})",
+        help="number of clients (default: the key clients, else a column's values of "
+        f"partition='column:NAME', else {DEFAULT_SUPERNODES})",
     )
     options.add_argument(
         "--backend",
@@ -114,10 +116,14 @@ def simulate(given: argparse.Namespace, run: EngineRun) -> None:
         overrides["name"] = given.name
     if given.resume is not None:
         overrides = resumed(given.resume, overrides, renamed=given.name is not None)
+    own = app.server == OWN_SERVER
     count, overrides = agree_on_clients(
-        given.num_supernodes, overrides, app.defaults if app.server == OWN_SERVER else {}
+        given.num_supernodes,
+        overrides,
+        app.defaults if own else {},
+        lambda: clients_in_the_data(app, overrides) if own else 0,
     )
-    if app.server == OWN_SERVER:
+    if own:
         check(app, overrides, count, backend=given.backend, overwrite=given.overwrite)
     if given.backend == "serial":
         run_serially(app, overrides, count, backend_config, run)

@@ -31,13 +31,13 @@ def test_a_data_frame_by_site_becomes_predictions(tmp_path: Path) -> None:
         model="mlp",
         inference="deterministic",
         strategy="nwa",
-        clients=2,
         rounds=1,
         local_epochs=40,
         batch_size=8,
         backend="serial",
         output_dir=str(tmp_path),
     )
+    assert result.configuration["clients"] == 2  # the sites
     assert result.metrics["accuracy"] > 0.8
     partition = json.loads((result.folder / "partition.json").read_text())
     assert partition["names"] == ["north", "south"]

@@ -82,6 +82,8 @@ def test_supernodes_and_clients_are_one_number(
     assert merged["clients"] == expected
     # An app without the key gets no clients.
     assert "clients" not in agree_on_clients(3, {"rounds": 1}, {})[1]
+    of_data, _ = agree_on_clients(num_supernodes, overrides, {"clients": 0}, lambda: 4)
+    assert of_data == (4 if expected == 10 else expected)
 
 
 def test_flowers_backend_configuration_is_taken() -> None:

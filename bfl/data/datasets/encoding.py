@@ -151,7 +151,8 @@ class Encoding:
                     f"{', '.join(names)}, or an array (N, {len(names)}) in this order"
                 )
             rows = pandas.DataFrame(array, columns=names).infer_objects()
-        known = [str(name) for name in rows.columns]
+        rows = rows.rename(columns=str)
+        known = list(rows.columns)
         if lacking := [name for name in names if name not in known]:
             raise DataError(
                 f"{where} has no column {', '.join(map(repr, lacking[:SHOWN]))}, which the run "

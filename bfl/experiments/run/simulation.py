@@ -11,6 +11,8 @@ from typing import Any
 
 from bfl.configuration import Configuration, resolve, unread_settings
 from bfl.configuration.settings import UNSET
+from bfl.data.datasets.cache import cached_dataset
+from bfl.data.partitions import Partition
 from bfl.engine.flower import FlowerApp, Values
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.results.identity import locked
@@ -65,11 +67,21 @@ def read_backend_config(text: str) -> dict[str, Any]:
 
 
 def agree_on_clients(
-    num_supernodes: int | None, overrides: Mapping[str, Any], defaults: Mapping[str, Any]
+    num_supernodes: int | None,
+    overrides: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+    in_the_data: Callable[[], int] = lambda: 0,
 ) -> tuple[int, Values]:
     """Return the number of clients, and the run configuration that says so.
 
     ``--num-supernodes`` and the key ``clients`` are one number: either sets it.
+
+    Args:
+        num_supernodes: ``--num-supernodes``.
+        overrides: The run configuration as it was given.
+        defaults: That of the app.
+        in_the_data: Returns how many there are where neither is given, as ``clients_in_the_data``
+            does; 0: ``DEFAULT_SUPERNODES``.
 
     Raises:
         ConfigurationError: Both are given and differ, or the number is not positive.
@@ -86,10 +98,24 @@ def agree_on_clients(
             f"--num-supernodes is {num_supernodes} and clients is {configured}: they are one "
             "number; give one of them, or the same"
         )
-    count = num_supernodes or configured or DEFAULT_SUPERNODES
+    count = num_supernodes or configured or in_the_data() or DEFAULT_SUPERNODES
     if "clients" in defaults:
         merged["clients"] = count
     return count, merged
+
+
+def clients_in_the_data(app: FlowerApp, overrides: Mapping[str, Any]) -> int:
+    """Return how many clients a partition that names them finds in the data; 0: it names none.
+
+    Raises:
+        ConfigurationError, DataError: The configuration or the data are refused.
+    """
+    configuration = resolve(app.run_config(overrides))
+    partition, keys = configuration.partition, configuration.keys
+    if type(partition).names is Partition.names:
+        return 0
+    dataset = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
+    return len(partition.names(dataset.train_columns))
 
 
 def check(
