@@ -41,8 +41,8 @@ METHODS = {
 OTHERS = ("prior at 0", "temperature")
 """Further closing rounds tried with FedAvg."""
 
-STAGES = "stages"
-"""The line with a density of features of every stage."""
+DENSITIES = ("density of last", "density of stages")
+"""Lines with a density of other features than those of the study beside it."""
 
 CURVATURES: tuple[Form, ...] = ("full", "blocks", "kronecker", "bound")
 FEATURES, CLASSES, PARAMETERS = 64, 10, 75_722
@@ -86,24 +86,24 @@ def lines(study: str) -> list[Line]:
     found: dict[Key, dict[int, Mapping[str, float]]] = {}
     for _, result in sorted(StudyFolder(PAGE.parent / study).results().items()):
         keys = result.configuration
-        key = (keys["dataset"], PARTITIONS[keys["partition"]], keys["rounds"], _method(keys))
+        key = (keys["dataset"], PARTITIONS[keys["partition"]], keys["rounds"], _method(study, keys))
         found.setdefault(key, {})[keys["seed"]] = result.metrics
-    orders = [list(PARTITIONS.values()), [*METHODS.values(), *OTHERS, STAGES, *CURVATURES]]
+    orders = [list(PARTITIONS.values()), [*METHODS.values(), *OTHERS, *DENSITIES, *CURVATURES]]
     ordered = sorted(
         found, key=lambda key: (key[0], orders[0].index(key[1]), key[2], orders[1].index(key[3]))
     )
     return [Line(key, found[key]) for key in ordered]
 
 
-def _method(keys: Mapping[str, Any]) -> str:
+def _method(study: str, keys: Mapping[str, Any]) -> str:
     if "temperature" in keys["closing"]:
         return "temperature"
-    if keys.get("density-features") == "stages":
-        return STAGES
     if keys["head-prior"] == "zero":
         return "prior at 0"
     if keys["head-curvature"] != "blocks":
         return str(keys["head-curvature"])
+    if study in TRIED:
+        return f"density of {keys['density-features']}"
     return "FedAvg" if keys["inference"] == "deterministic" else METHODS[keys["strategy"]]
 
 
@@ -194,10 +194,9 @@ def goals(found: Sequence[Line], price: Mapping[str, float]) -> list[str]:
             worst = min(values, key=lambda told: sign * values[told])
             cells = (data, name, f"{met} of {len(values)}", worst.partition(", ")[2])
             rows.append(f"| {' | '.join(cells)} | {values[worst]:.3f} |")
-    share = message_share(BayesianHead(), FeatureDensity(density_features="last"))
     once = (
         ("closing's computation ≤ 0.05 of FedAvg's", 0.05, price["closing"]),
-        ("largest message of a closing ≤ 0.6 of ResNet-8's", 0.6, share),
+        ("largest message of a closing ≤ 0.6 of ResNet-8's", 0.6, message_share(FeatureDensity())),
     )
     for name, bound, value in once:
         rows.append(f"| all | {name} | {'all' if value <= bound else 'none'} | | {value:.3f} |")
@@ -211,9 +210,7 @@ def message_share(*chain: Closing) -> float:
     return length(chain, FEATURES, CLASSES, STAGE_WIDTHS) / PARAMETERS
 
 
-def curvatures(
-    found: Sequence[Line], others: Sequence[Line], price: Mapping[str, Any]
-) -> list[str]:
+def curvatures(others: Sequence[Line], price: Mapping[str, Any]) -> list[str]:
     """Return the lines of the table of the four curvatures, with FedAvg, over common seeds."""
     heads = ["partition", "curvature", "seeds", "accuracy (%)", "NLL", "ECE", "rounds of sums"]
     heads += ["numbers, of ResNet-8's", "CPU ms a round"]
@@ -221,17 +218,17 @@ def curvatures(
     lines_ = {line.key: line for line in others if line.key[3] in CURVATURES}
     for partition in PARTITIONS.values():
         own = {key[3]: line for key, line in lines_.items() if key[1] == partition}
-        own["blocks"] = next(x for x in found if x.key == ("digits", partition, 20, "FedAvg"))
+        key = ("digits", partition, 20, DENSITIES[0])
+        own["blocks"] = next(x for x in others if x.key == key)
         told = [{n for n, run in x.runs.items() if MADE in run} for x in own.values()]
         seeds = sorted(set.intersection(*told))
         for form in CURVATURES if len(own) == len(CURVATURES) and seeds else ():
             line = Line(own[form].key, {seed: own[form].runs[seed] for seed in seeds})
             accuracy, *rest = (line.mean(metric) for metric in METRICS)
-            made = [run[MADE] for run in line.runs.values()]
             cells = [partition, form, str(len(seeds)), f"{100 * accuracy:.1f}"]
             cells += [f"{value:.3f}" for value in rest]
-            cells.append(" to ".join(dict.fromkeys(f"{n:.0f}" for n in (min(made), max(made)))))
             cells += [
+                rounds_of_sums(line),
                 f"{message_share(BayesianHead(head_curvature=form)):.2f}",
                 f"{1000 * price['curvatures'][form]:.0f}",
             ]
@@ -241,17 +238,23 @@ def curvatures(
 
 def training(found: Sequence[Line]) -> list[str]:
     """Return the lines of the table of what the closing gains, by rounds of training."""
-    rows = [
-        "| data | partition | method | rounds | accuracy (points) | NLL | seeds of lower NLL |",
-        "| --- | --- | --- | ---: | ---: | ---: | ---: |",
-    ]
+    heads = ["data", "partition", "method", "rounds", "accuracy (points)", "NLL"]
+    heads += ["seeds of lower NLL", "rounds of sums", "mean epistemic part"]
+    rows = [f"| {' | '.join(heads)} |", f"| {' | '.join(['---'] * 3 + ['---:'] * 6)} |"]
     for line in found:
         data, partition, rounds, method = line.key
         points, nats = (gains(line, name, line) for name in METRICS[:2])
-        cells = (data, partition, method, str(rounds), f"{100 * fmean(points):+.1f}")
-        lower = f"{sum(each < -5e-4 for each in nats)} of {len(nats)}"
-        rows.append(f"| {' | '.join(cells)} | {fmean(nats):+.3f} | {lower} |")
+        cells = [data, partition, method, str(rounds), f"{100 * fmean(points):+.1f}"]
+        cells += [f"{fmean(nats):+.3f}", f"{sum(each < -5e-4 for each in nats)} of {len(nats)}"]
+        cells += [rounds_of_sums(line), f"{line.mean('mean-epistemic'):.2g}"]
+        rows.append(f"| {' | '.join(cells)} |")
     return rows
+
+
+def rounds_of_sums(line: Line) -> str:
+    """Return the fewest and the most rounds of sums of a line's runs, where they are known."""
+    made = [run[MADE] for run in line.runs.values() if MADE in run]
+    return " to ".join(dict.fromkeys(f"{n:.0f}" for n in (min(made), max(made)))) if made else "–"
 
 
 def tried(found: Sequence[Line], others: Sequence[Line]) -> list[str]:
@@ -279,14 +282,15 @@ def stages(found: Sequence[Line], others: Sequence[Line]) -> list[str]:
     # Sums of the last layer and of stages have a round each.
     last_only = FeatureDensity(density_features="last")
     shares = message_share(BayesianHead(), last_only), message_share(FeatureDensity())
-    for line in (x for x in others if x.key[3] == STAGES):
-        last = next(x for x in found if x.key == (*line.key[:3], "FedAvg"))
+    for line in (x for x in others if x.key[3] in DENSITIES):
+        default = next(x for x in found if x.key == (*line.key[:3], "FedAvg"))
+        last, every = (line, default) if line.key[3] == DENSITIES[0] else (default, line)
         far = [f"ood-{source}-{DENSITY}-auroc" for source in FAR[line.key[0]]]
         names = [*far, f"ood-{NEAR}-{DENSITY}-auroc"]
-        above = sum(all(run[n] > last.runs[s][n] for n in names) for s, run in line.runs.items())
+        above = sum(all(run[n] > last.runs[s][n] for n in names) for s, run in every.runs.items())
         counts = ("", f"{above} of {len(line.runs)}")
         for what, each, count, share in zip(
-            ("last", STAGES), (last, line), counts, shares, strict=True
+            ("last", "stages"), (last, every), counts, shares, strict=True
         ):
             *means, near = [f"{each.mean(name):.3f}" for name in names]
             cells = [*line.key[:2], what, ", ".join(means), near, count]
@@ -363,10 +367,10 @@ def sections() -> dict[str, list[str]]:
     return {
         "table": table(found, price),
         "goals": goals(found, price),
-        "training": training([x for x in found if x.key[3] in ("FedAvg", "NWA")]),
+        "training": training([x for x in found if x.key[3] in ("FedAvg", "WS", "NWA")]),
         "tried": tried(found, others),
         "stages": stages(found, others),
-        "curvatures": curvatures(found, others, price),
+        "curvatures": curvatures(others, price),
         "masked": masked(found, lines(MASKED)),
     }
 
