@@ -72,8 +72,15 @@ def nearest(given: str, allowed: Iterable[str]) -> str | None:
     return matches[0] if matches else None
 
 
-def unknown_name(what: str, given: str, allowed: Iterable[str]) -> str:
+FEW = 20
+"""Names that a message has in full although one of them is near."""
+
+
+def unknown_name(what: str, given: str, allowed: Iterable[str], *, listed: str = "") -> str:
     """Return the message for a name that is not known: the nearest spelling, then all of them.
+
+    Args:
+        listed: The command that lists them, which stands for many of them where one is near.
 
     Example:
         >>> unknown_name("strategy", "conflaton", ["conflation", "linear-pool"])
@@ -82,7 +89,8 @@ def unknown_name(what: str, given: str, allowed: Iterable[str]) -> str:
     choices = sorted(allowed)
     guess = nearest(given, choices)
     hint = f"; did you mean '{guess}'?" if guess else ";"
-    return f"unknown {what} '{given}'{hint} allowed: {', '.join(choices)}"
+    told = f"see {listed}" if guess and listed and len(choices) > FEW else ", ".join(choices)
+    return f"unknown {what} '{given}'{hint} allowed: {told}"
 
 
 class ProtocolError(BflError):

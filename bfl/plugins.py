@@ -260,8 +260,9 @@ def _take_up(plugin: Plugin) -> None:
         told = str(error)
         for known in (plugin, *_active.values()):  # of files, where they are
             told = told.replace(known.module, known.place)
+        kind = "" if isinstance(error, ConfigurationError) else f"{type(error).__name__}: "
         raise ConfigurationError(
-            f"plugins: {plugin.place} cannot be loaded: {type(error).__name__}: {told}"
+            f"plugins: {plugin.place} cannot be loaded: {kind}{told}"
         ) from error
 
 
@@ -271,4 +272,19 @@ def _execute(plugin: Plugin) -> None:
         raise ImportError(f"{plugin.place} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[plugin.module] = module
+    before = _parts_from_outside()
     spec.loader.exec_module(module)
+    if _parts_from_outside() == before:
+        raise ConfigurationError(
+            "it registers no part; allowed: a file with a class under a decorator such as "
+            '@pooling_rules.register("NAME")'
+        )
+
+
+def _parts_from_outside() -> int:
+    """Return how many parts are registered that are none of bfl's own."""
+    return sum(
+        not component.__module__.startswith(registry.package)
+        for registry in Registry.known
+        for component in registry.registered()
+    )

@@ -179,9 +179,13 @@ class Registry(Generic[C]):
 
         return decorate
 
+    def registered(self) -> tuple[type[C], ...]:
+        """Return the classes registered so far; nothing is imported to find more."""
+        return tuple(self._classes.values())
+
     def withdraw(self, which: Callable[[type[C]], bool]) -> list[type[C]]:
         """Take out components, and return them."""
-        taken = [component for component in tuple(self._classes.values()) if which(component)]
+        taken = [component for component in self.registered() if which(component)]
         for component in taken:
             del self._classes[component.name]
             self._sorted = None
@@ -246,7 +250,10 @@ class Registry(Generic[C]):
         self._discover()
         found = self._spellings.get(_normalized(spelling))
         if found is None:
-            raise ConfigurationError(unknown_name(self.kind, spelling, self._spellings))
+            listed = f"bfl list {self.kind}"
+            raise ConfigurationError(
+                unknown_name(self.kind, spelling, self._spellings, listed=listed)
+            )
         return self._classes[found]
 
     def create(self, spelling: str, settings: Mapping[str, Any] | None = None) -> C:

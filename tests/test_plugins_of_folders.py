@@ -10,6 +10,7 @@ import pytest
 import tomli_w
 
 import bfl
+from bfl.aggregation.pooling.base import pooling_rules
 from bfl.commands.flower_simulation import main as simulate
 from bfl.commands.main import main
 from bfl.configuration import resolve
@@ -32,6 +33,17 @@ strategy = "ws"
 {row}
 """
 
+PLUGIN = """
+from bfl.aggregation.pooling.base import pooling_rules
+from bfl.aggregation.pooling.linear_pool import LinearPoolRule
+
+open({!r}, "w").close()
+
+@pooling_rules.register("theirs")
+class Theirs(LinearPoolRule):
+    '''A rule.'''
+"""
+
 
 @pytest.fixture
 def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -39,7 +51,7 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "theirs"
     run = RunFolder.create(tmp_path, "theirs", resolve({"model": "mlp"}).values, {})
     plugin = folder / "parts.py"
-    plugin.write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n", encoding="utf-8")
+    plugin.write_text(PLUGIN.format(str(tmp_path / "ran")), encoding="utf-8")
     relative = "theirs/parts.py"
     keys = {**resolve({"model": "mlp"}).values, "plugins": relative}
     (folder / "config.toml").write_text(tomli_w.dumps(keys), encoding="utf-8")
@@ -134,3 +146,21 @@ def test_only_what_is_named_runs(word: str, theirs: Path, tmp_path: Path) -> Non
         == 0
     )
     assert (tmp_path / "ran").exists()
+
+
+def test_a_file_that_registers_no_part_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, parts = tmp_path / "own.py", tmp_path / "parts_beside.py"
+    path.write_text("import bfl\n", encoding="utf-8")
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match=r"own\.py .*no part"):
+            resolve({"plugins": str(path), "strategy": "own"})
+    # Parts in a module that it imports are its own affair.
+    parts.write_text(PLUGIN.format(str(tmp_path / "ran")), encoding="utf-8")
+    path.write_text("import parts_beside\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for _ in range(2):
+        given = {"plugins": str(path), "strategy": "theirs"}
+        assert resolve(given).pooling.name == "theirs"
+    pooling_rules.withdraw(lambda component: component.__module__ == "parts_beside")

@@ -165,6 +165,17 @@ def test_an_unknown_name_is_answered_with_the_nearest_and_all() -> None:
     )
 
 
+def test_the_command_stands_for_many_names_where_one_is_near() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        pooling_rules.get("linaer-pool")
+    told = str(caught.value)
+    assert "'linear-pool'" in told
+    assert "bfl list pooling" in told
+    assert "conflation" not in told
+    with pytest.raises(ConfigurationError, match="conflation"):
+        pooling_rules.get("zzz")
+
+
 def test_nothing_near_gives_no_guess() -> None:
     assert nearest("zzz", ["conflation"]) is None
     assert unknown_name("x", "zzz", ["a"]) == "unknown x 'zzz'; allowed: a"

@@ -66,9 +66,12 @@ def list_choices(given: argparse.Namespace) -> None:
     registries = _registries()
     if given.kind and given.kind not in registries:
         raise ConfigurationError(unknown_name("kind", given.kind, registries))
-    # A pooling rule's name is a strategy as well.
-    shown = {given.kind, "pooling"} if given.kind == "strategy" else {given.kind or "all"}
-    tables = [_choices_table(r) for kind, r in registries.items() if shown & {kind, "all"}]
+    chosen = [r for kind, r in registries.items() if given.kind in (kind, "")]
+    tables = list(map(_choices_table, chosen))
+    if given.kind == "strategy":
+        rules = _choices_table(registries["pooling"])
+        rules.title = "pooling: each of these rules is a strategy as well"
+        tables.append(rules)
     if given.markdown:
         print(_PARTS, *map(as_markdown, tables), sep="\n", end="")
         return

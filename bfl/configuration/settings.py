@@ -194,7 +194,7 @@ def named_strategy(word: str) -> NamedStrategy:
         name = pooling_rules.get(word).name
         return NamedStrategy(name, {"pooling": name}, only_a_rule=True)
     spellings = {*presets.spellings(), *pooling_rules.spellings()}
-    raise ConfigurationError(unknown_name("strategy", word, spellings))
+    raise ConfigurationError(unknown_name("strategy", word, spellings, listed="bfl list strategy"))
 
 
 def without_former_strategy(

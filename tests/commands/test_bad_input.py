@@ -246,7 +246,12 @@ def test_a_home_folder_is_meant_wherever_a_path_is_given(
     monkeypatch.chdir(tmp_path / "there")
     monkeypatch.setenv("HOME", str(tmp_path))
     archive()(tmp_path)
-    (tmp_path / "own.py").write_text("", encoding="utf-8")
+    part = (
+        "from bfl.aggregation.weightings.equal import Equal\n"
+        "from bfl.aggregation.weightings import weightings\n"
+        "weightings.register('mine')(type('Mine', (Equal,), {'__module__': __name__}))\n"
+    )
+    (tmp_path / "own.py").write_text(part, encoding="utf-8")
     home = {"data-dir": "~", "output-dir": "~/runs", "plugins": "~/own.py"}
     for key in ("dataset", "server-data"):
         values = resolve({**home, key: "npz:~/data.npz"}).values

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bfl.aggregation.pooling.base import pooling_rules
 from bfl.commands.choices import glossary_entry
 from bfl.commands.main import COMMANDS, main
 from bfl.configuration import default_values, resolve, unset_values
@@ -17,6 +18,7 @@ from bfl.evaluation.metrics import metrics
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.plugins import activate
+from bfl.presets import presets
 
 PLUGIN = """
 from pydantic import Field
@@ -150,6 +152,15 @@ def test_the_reference_pages_are_as_printed(name: str, capsys: pytest.CaptureFix
     page = ROOT / "docs" / {"keys": "keys.md", "list": "parts.md"}[name]
     assert main([name, "--markdown"]) == 0
     assert page.read_text("utf-8") == capsys.readouterr().out, f"bfl {name} --markdown prints it"
+
+
+def test_pooling_rules_are_listed_as_strategies(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "strategy"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f" {name} " in printed for name in (*presets.names(), *pooling_rules.names()))
+    assert "a strategy as well" in printed
+    assert main(["list", "pooling"]) == 0
+    assert "strategy" not in capsys.readouterr().out.splitlines()[0]
 
 
 def test_an_unknown_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

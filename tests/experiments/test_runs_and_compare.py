@@ -173,7 +173,11 @@ def test_a_study_whose_plugin_is_not_named_does_not_hide_the_others(
     described["file"]["base"]["plugins"] = "geo.py"
     study.describe(described)
     plugin = tmp_path / "geo.py"
-    plugin.write_text("")
+    plugin.write_text(
+        "from bfl.aggregation.weightings.equal import Equal\n"
+        "from bfl.aggregation.weightings import weightings\n"
+        "weightings.register('geo')(type('Geo', (Equal,), {'__module__': __name__}))\n"
+    )
     assert bfl("runs", tmp_path) == 0
     said = capsys.readouterr().out
     assert "good" in said
