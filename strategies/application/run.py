@@ -40,6 +40,7 @@ from strategies.application.evaluation import (
 )
 from strategies.application.final_evaluation import finish
 from strategies.application.preflight import (
+    NOTHING_LOST,
     check_no_moving_statistics,
     check_privacy,
     divide,
@@ -332,7 +333,8 @@ def _run_rounds(
     except LostStateError as error:
         raise LostStateError(f"{error}\n{how_to_begin_again(context.folder)}") from error
     except RunError as error:
-        raise RunError(f"{error}\n{context.advice}") from error
+        saved = Checkpoints(context.folder).latest() is not None
+        raise RunError(f"{error}\n{context.advice if saved else NOTHING_LOST}") from error
     return posterior_from_arrays(result.arrays), strategy.closed
 
 

@@ -54,7 +54,8 @@ def clients_app(*, keeps_state: bool = True, code: int = RUN_CANNOT_GO_ON) -> Cl
         config: Any = message.content["config"]
         task = TrainTask.from_config(config)
         lost = (Path(task.run_folder) / "lost").exists()
-        if lost and task.server_round > 1 and task.partition_id == 1:
+        at_once = (Path(task.run_folder) / "at-once").exists()
+        if (at_once or (lost and task.server_round > 1)) and task.partition_id == 1:
             return Message(Error(code=code, reason=GONE), reply_to=message)
         arrays: Any = message.content["arrays"]
         posterior = posterior_from_arrays(arrays)
@@ -118,6 +119,14 @@ def test_a_run_that_fails_and_has_lost_nothing_says_how_to_go_on(values: dict[st
         run(values, code=2)
     (folder / "lost").unlink()
     assert len(run({**values, "resume": True}).rounds()) == 2
+
+
+def test_a_run_that_fails_in_its_first_round_begins_again(values: dict[str, Any]) -> None:
+    folder = lose(values)
+    (folder / "at-once").touch()
+    with pytest.raises(RunError, match="--overwrite") as caught:
+        run(values, code=2)
+    assert "--resume" not in str(caught.value)
 
 
 def test_a_run_whose_states_end_with_it_never_advises_to_go_on(
