@@ -20,7 +20,7 @@ import pytest
 from bfl import archives
 from bfl.archives import open_arrays
 from bfl.closing import Closed
-from bfl.commands.predict import read_images
+from bfl.commands.image_files import read_images
 from bfl.data.datasets.archive import read_archive
 from bfl.errors import BflError, DataError
 from bfl.experiments.results.run_folder import RunFolder

@@ -14,8 +14,9 @@ from bfl.deployment.client_list import read_bound_nodes
 from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.experiments.results.files import Files
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.studies.columns import Column, read_published
+from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.published import read_published
 from bfl.experiments.studies.run_result import parse_result
 from bfl.federation.privacy.accountant import Ledger
 

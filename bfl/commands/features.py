@@ -15,7 +15,7 @@ from rich.console import Console
 from bfl.api import Result, load
 from bfl.api.predictions import checked_images
 from bfl.api.result import POSTERIORS
-from bfl.commands.predict import USUAL_NAMES, read_images, read_labels
+from bfl.commands.image_files import USUAL_NAMES, read_images, read_labels
 from bfl.commands.terminal import check_new, check_suffix, path_argument, write_output
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.evaluation.prediction.predictions import FloatArray

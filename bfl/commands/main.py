@@ -22,7 +22,7 @@ COMMANDS = {
     "report": ("pages.add_report_to", "write a report: one HTML file to send"),
     "init": ("init.add_to", "make a folder to begin with: configuration, rule and study"),
     "show": (
-        "runs.add_show_to",
+        "show.add_to",
         "print a run's final metrics; or, without a folder, what a run configuration resolves to, "
         "and where each value comes from",
     ),
@@ -37,7 +37,7 @@ COMMANDS = {
         "write anew the tables and the orders in pages of results, from the results",
     ),
     "predict": ("predict.add_to", "predict images with the posterior of a run"),
-    "evaluate": ("predict.add_evaluate_to", "evaluate a finished run on any labelled data set"),
+    "evaluate": ("evaluate.add_to", "evaluate a finished run on any labelled data set"),
     "close": ("close.add_to", "make the closing round of a simulation that is over"),
     "finish": (
         "close.add_finish_to",

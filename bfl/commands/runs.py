@@ -1,4 +1,4 @@
-"""The commands ``bfl runs``, ``bfl compare`` and ``bfl show``: what runs are and have reached."""
+"""The commands ``bfl runs`` and ``bfl compare``: runs beside each other."""
 
 from __future__ import annotations
 
@@ -9,20 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.measure import Measurement
-from rich.table import Table
 
 from bfl.commands.terminal import (
-    add_run_config_to,
     check_suffix,
-    console,
     path_argument,
     write_output,
 )
-from bfl.configuration import Configuration, resolve, unread_settings
-from bfl.configuration.settings import given_values, in_sections, named_strategy
-from bfl.configuration.sources import read_with_sources
 from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.evaluation.regression import ERROR
 from bfl.experiments.comparison import (
@@ -35,13 +28,15 @@ from bfl.experiments.comparison import (
     row,
     runs_in,
 )
-from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.results.table import metrics_table, results_table, tabulated
+from bfl.experiments.results.table import results_table, tabulated
 
 METRICS = ("accuracy", ERROR, "negative-log-likelihood", "expected-calibration-error")
 """The metrics that are listed; ``bfl compare`` shows all that the runs have."""
 
+
 FOLDER = "runs"
+
+
 WIDEST = 100_000
 """Columns that a table may have."""
 
@@ -169,66 +164,3 @@ def _fitting(rows: Sequence[dict[str, Any]], width: int) -> list[list[str]]:
             parts.append([first])
         parts[-1].append(name)
     return parts
-
-
-def add_show_to(show: argparse.ArgumentParser) -> None:
-    """Add the options of ``bfl show``."""
-    show.add_argument("folder", nargs="?", type=path_argument, help="the run's folder")
-    add_run_config_to(
-        show,
-        """key=value pairs, 'strategy="pvi" rounds=3', or a TOML file, as for flower-simulation""",
-    )
-    show.set_defaults(run=show_run)
-
-
-def show_run(given: argparse.Namespace) -> None:
-    """Print what is asked for."""
-    if given.folder is None:
-        show_configuration(given.run_config, console())
-    elif given.run_config:
-        raise ConfigurationError(
-            "show takes a run's folder or --run-config; for both, give its config.toml: "
-            f"--run-config {given.folder / 'config.toml'}"
-        )
-    else:
-        folder = run_folder(given.folder)
-        console().print(metrics_table(folder.metrics(), folder.config().get("mc-samples")))
-
-
-def run_folder(path: Path) -> RunFolder:
-    """Return the folder of a run.
-
-    Raises:
-        DataError: It is none.
-    """
-    folder = RunFolder(path)
-    if not folder.holds("config.toml"):
-        raise DataError(f"{path} is not the folder of a run: it has no config.toml")
-    return folder
-
-
-def show_configuration(texts: list[str], to: Console) -> None:
-    """Print what a run configuration resolves to; its data need not be on this machine."""
-    read = read_with_sources(texts)
-    values = {key: value for key, (value, _) in read.items()}
-    configuration = resolve(values, check_data=False)
-    table = Table(title=configuration.title, title_justify="left")
-    for header in ("key", "value", "from"):
-        table.add_column(header, overflow="fold")
-    sources = {key: source for key, (_, source) in read.items() if key in given_values(values)}
-    tables = in_sections(origins(configuration, sources))
-    top = {key: origin for key, origin in tables.items() if isinstance(origin, str)}
-    for section in (top, *(each for each in tables.values() if isinstance(each, dict))):
-        for key, origin in section.items():
-            table.add_row(key, escape(repr(configuration.values[key])), escape(origin))
-        table.add_section()
-    to.print(table)
-    for warning in unread_settings(configuration, sources):
-        to.print(f"warning: {warning}", soft_wrap=True, highlight=False)
-
-
-def origins(configuration: Configuration, sources: Mapping[str, str]) -> dict[str, str]:
-    """Return where each value of a configuration comes from: default, strategy, file or pairs."""
-    strategy = named_strategy(configuration.keys.strategy)
-    named = dict.fromkeys(strategy.values, f"strategy {strategy.name}")
-    return {key: {**named, **sources}.get(key, "default") for key in configuration.values}

@@ -16,7 +16,8 @@ from bfl.configuration.messages import refused_values, unknown_key
 from bfl.configuration.settings import default_values
 from bfl.configuration.sources import read_toml
 from bfl.errors import ConfigurationError, unknown_name
-from bfl.experiments.studies.columns import Column, default_columns, read_published
+from bfl.experiments.studies.columns import Column, default_columns
+from bfl.experiments.studies.published import read_published
 from bfl.experiments.studies.study import (
     Choice,
     FigureSpec,

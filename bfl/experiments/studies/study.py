@@ -13,7 +13,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from bfl.configuration.configuration import Value
 from bfl.errors import ConfigurationError
-from bfl.experiments.studies.columns import Column, PublishedTable
+from bfl.experiments.studies.columns import Column
+from bfl.experiments.studies.published import PublishedTable
 from bfl.experiments.studies.scale import EXAMPLES, SEEDS, Scale, number_of, reduced, shown
 from bfl.registry import Registry
 

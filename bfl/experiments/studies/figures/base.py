@@ -25,8 +25,8 @@ from bfl.experiments.results.figures.style import (
     styled,
     wrapped,
 )
-from bfl.experiments.studies.columns import Key
 from bfl.experiments.studies.gathering import OpenedStudy, StudyResults, gather
+from bfl.experiments.studies.published import Key
 from bfl.experiments.studies.run_result import RunResult
 from bfl.experiments.studies.study import Cell, Choice, FigureSpec, Run, Study, study_figures
 from bfl.experiments.studies.table import mean_and_spread

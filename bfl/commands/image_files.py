@@ -1,0 +1,104 @@
+"""Files of images, and of their classes, that commands are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.archives import ALONE, open_arrays
+from bfl.data.datasets.folder import SUFFIXES as PICTURES
+from bfl.data.datasets.folder import opened_picture
+from bfl.data.datasets.pictures import stacked
+from bfl.data.datasets.reading import Reading
+from bfl.data.images import Images
+from bfl.errors import ConfigurationError, DataError, unknown_name
+
+USUAL_NAMES = ("images", "x_test")
+"""Usual names of the array of images in a file."""
+
+
+USUAL_LABELS = ("labels", "y_test")
+"""Usual names of the array of the images' classes."""
+
+
+def read_images(path: Path, array: str = "", *, unclear: str) -> npt.NDArray[Any]:
+    """Return the images in a NumPy file.
+
+    Args:
+        array: The name of an archive's array; empty: one of the usual names, or the only array.
+        unclear: What to do where it is not clear which array is meant, for the message.
+
+    Raises:
+        DataError: The file cannot be read, or it is not clear which array is meant.
+        ConfigurationError: There is no array of that name.
+    """
+    with open_arrays(path) as held:
+        found = held[ALONE if ALONE in held else _chosen(path, list(held), array, unclear)]
+    if not found.ndim:
+        raise DataError(f"{path} holds one number, and no images")
+    return found
+
+
+def read_pictures(path: Path, reading: Reading) -> tuple[tuple[str, ...], Images]:
+    """Return the images in a folder, or in one file, (N, H, W, C), and their N paths from there.
+
+    Args:
+        path: A folder, in and below which all image files are taken but hidden ones; or an image
+            file.
+
+    Raises:
+        DataError: There are none, or one cannot be read.
+    """
+    root = path.parent if path.is_file() else path
+    inside = [path] if path.is_file() else sorted(path.rglob("*"))
+    named = {each.relative_to(root): each for each in inside if each.is_file()}
+    files = {
+        str(name): each
+        for name, each in named.items()
+        if name.suffix.lower() in PICTURES and not any(p.startswith(".") for p in name.parts)
+    }
+    if not files:
+        raise DataError(f"{path} has no image; their names end with {', '.join(PICTURES)}")
+    return tuple(files), stacked(map(opened_picture, files.values()), len(files), reading)
+
+
+def read_labels(path: Path, images: int, classes: int) -> npt.NDArray[np.int64]:
+    """Return the (N,) classes of a NumPy archive's images, from 0.
+
+    Raises:
+        DataError: The file cannot be read, or has no such classes.
+    """
+    usual = " or ".join(USUAL_LABELS)
+    with open_arrays(path) as held:
+        found = [name for name in USUAL_LABELS if name in held]
+        if not found:
+            raise DataError(f"{path} has no array {usual}: the classes of its images are not known")
+        labels = held[found[0]]
+    if labels.dtype.kind not in "iu" or labels.size != images:
+        raise DataError(
+            f"{path}: {found[0]} has shape {labels.shape} and type {labels.dtype}; expected one "
+            f"whole number for each of the {images} images"
+        )
+    # Before they are made int64, in which the greatest of uint64 are negative.
+    if labels.min() < 0 or labels.max() >= classes:
+        raise DataError(
+            f"{path}: {found[0]} has classes from {labels.min()} to {labels.max()}; expected 0 to "
+            f"{classes - 1}, the classes of the run"
+        )
+    return labels.reshape(-1).astype(np.int64)
+
+
+def _chosen(path: Path, names: Sequence[str], wanted: str, unclear: str) -> str:
+    if wanted:
+        if wanted not in names:
+            raise ConfigurationError(f"{path}: --array: {unknown_name('array', wanted, names)}")
+        return wanted
+    found = [name for name in USUAL_NAMES if name in names] or list(names)
+    if len(found) == 1 or (found and found[0] in USUAL_NAMES):
+        return found[0]
+    held = ", ".join(names) or "nothing"
+    raise DataError(f"{path} holds {held}; {unclear}")
