@@ -6,13 +6,15 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from bfl.aggregation.pooling import PoolingRule
+import numpy as np
+
+from bfl.aggregation.pooling import PoolingRule, pool
 from bfl.aggregation.server import Server, UsesServer
 from bfl.aggregation.weightings import Weighting
 from bfl.configuration import Configuration, contradictions, resolve
 from bfl.configuration.component_slots import SLOTS, base_of
 from bfl.data.datasets.server_data import HELD_BACK
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.parts import TwoSidedPart
 from bfl.posteriors import Manifest, Posterior
 from bfl.registry import kebab
@@ -125,12 +127,13 @@ def check_declarations(
 
 
 def check_parts_go_with(posterior: Posterior, rule: PoolingRule, weighting: Weighting) -> None:
-    """Raise if a network has no Gaussian parameters and a part says nothing about points.
+    """Raise if a rule cannot pool, or a part says nothing about a network that is all points.
 
     Raises:
         ConfigurationError: Naming the part.
     """
     if posterior.size:
+        check_pooling(rule)
         return
     if not rule.accepts_points:
         raise ConfigurationError(
@@ -143,3 +146,25 @@ def check_parts_go_with(posterior: Posterior, rule: PoolingRule, weighting: Weig
             f"weighting '{weighting.name}' compares posteriors, and initial_arrays has only point "
             "parameters; allowed: weightings that go by numbers, such as train-size"
         )
+
+
+def check_pooling(rule: PoolingRule) -> None:
+    """Raise if a rule cannot pool two small posteriors.
+
+    Raises:
+        ConfigurationError: Naming the rule, and the error that it raises.
+    """
+    previous, *clients = (
+        Posterior(np.array([mean, 0.5, -mean]), np.array([variance, 0.4, 2 * variance]))
+        for mean, variance in ((0.2, 1.0), (0.3, 0.5), (0.1, 0.7))
+    )
+    generators = [np.random.default_rng(seed) for seed in range(len(clients))]
+    kept = {"previous": previous, "unrounded": previous}
+    try:
+        pool(rule, clients, [1.0, 2.0], generators=generators, **kept)
+    except PosteriorError as error:
+        raise ConfigurationError(f"{error} (tried with two posteriors)") from error
+    except Exception as error:
+        raise ConfigurationError(
+            f"strategy '{rule.name}' cannot pool two posteriors: {type(error).__name__}: {error}"
+        ) from error

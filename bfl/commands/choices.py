@@ -14,6 +14,7 @@ from rich.table import Table
 from bfl.commands.terminal import as_markdown, console
 from bfl.configuration.component_slots import REGISTRIES, SLOTS
 from bfl.configuration.key_sections import SECTIONS
+from bfl.configuration.messages import ALSO_CALLED, unknown_key
 from bfl.configuration.settings import Setting, settings, settings_of, unset_values
 from bfl.data.datasets import dataset_sources
 from bfl.errors import ConfigurationError, unknown_name
@@ -47,6 +48,7 @@ def add_list_to(choices: argparse.ArgumentParser) -> None:
 
 def add_keys_to(keys: argparse.ArgumentParser) -> None:
     """Add the options of ``bfl keys``."""
+    keys.add_argument("word", nargs="?", default="", help="those with this in key or meaning")
     keys.add_argument("--toml", action="store_true", help="as TOML")
     keys.add_argument("--markdown", action="store_true", help="as the page docs/keys.md")
     keys.set_defaults(run=list_keys)
@@ -108,6 +110,16 @@ def list_keys(given: argparse.Namespace) -> None:
     by_key: dict[str, list[Setting]] = {}
     for setting in settings():
         by_key.setdefault(setting.key, []).append(setting)
+    if given.word:
+        word = given.word.lower()
+        also = ALSO_CALLED.get(word)
+        by_key = {
+            key: declared
+            for key, declared in by_key.items()
+            if key == also or word in f"{key} {_meaning(declared)}".lower()
+        }
+        if not by_key:
+            raise ConfigurationError(unknown_key(given.word, [s.key for s in settings()]))
     tables = {title: Table(title=title, title_justify="left") for title in (TOP, *SECTIONS)}
     for table in tables.values():
         for header in ("key", "type", "default", "meaning"):
@@ -118,7 +130,7 @@ def list_keys(given: argparse.Namespace) -> None:
     if given.markdown:
         print(_KEYS, *map(as_markdown, tables.values()), sep="\n", end="")
         return
-    console().print(*tables.values(), sep="\n")
+    console().print(*(table for table in tables.values() if table.row_count), sep="\n")
 
 
 def _defaults(declared: Sequence[Setting]) -> str:

@@ -46,6 +46,7 @@ def add_to(options: argparse.ArgumentParser) -> None:
     )
     options.add_argument(
         "--num-supernodes",
+        "--clients",
         type=int,
         metavar="K",
         help="number of clients (default: the key clients, else a column's values of "

@@ -9,7 +9,7 @@ from typing import Any
 from bfl.configuration.configuration import resolve
 from bfl.configuration.pairs import Value, parse_pairs
 from bfl.configuration.settings import read_sections, without_former_strategy
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, nearest
 from bfl.files import given_path
 from bfl.plugins import PluginPolicy, activate, named_plugins
 from bfl.texts import from_toml
@@ -29,6 +29,11 @@ def read_toml(path: Path) -> dict[str, Any]:
     """
     try:
         return from_toml(path.read_bytes())
+    except FileNotFoundError as error:
+        there = [file.name for file in path.parent.glob("*.toml")]
+        guess = nearest(path.name, there)
+        hint = f"; did you mean '{path.with_name(guess)}'?" if guess else ""
+        raise ConfigurationError(f"{path}: there is no such file{hint}") from error
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:

@@ -179,6 +179,18 @@ def test_keys_are_printed(
     assert all(key in printed for key in default_values())
 
 
+def test_keys_are_found_by_a_word_of_theirs_and_by_others_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for word in ("learning-rate", "lr", "INITIAL learning"):
+        assert main(["keys", word]) == 0
+        printed = capsys.readouterr().out
+        assert " learning-rate " in printed
+        assert "dataset" not in printed
+    assert main(["keys", "learnin-rate"]) == 2
+    assert "did you mean 'learning-rate'" in capsys.readouterr().err
+
+
 def test_plugins_are_listed_where_they_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

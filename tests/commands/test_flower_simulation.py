@@ -32,8 +32,10 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     [
         (["--run-config", "alpah=1"], ["unknown key 'alpah'", "did you mean 'alpha'"]),
         (["--run-config", "rounds"], ["key=value"]),
-        (["--run-config", "none.toml"], ["none.toml", "cannot be read"]),
+        (["--run-config", "none.toml"], ["none.toml", "no such file"]),
+        (["--run-config", f"{ROOT}/configs/digit.toml"], ["did you mean", "configs/digits.toml"]),
         (["--num-supernodes", "0"], ["--num-supernodes is 0"]),
+        (["--clients", "0"], ["--num-supernodes is 0"]),
         (["--num-supernodes", "4", "--run-config", "clients=5"], ["4", "5", "one number"]),
         (["--backend", "seriel"], ["did you mean 'serial'"]),
         (["--backend-config", "{"], ["not JSON"]),

@@ -1,4 +1,4 @@
-"""Runs docs/tutorial.md in a copy of the checkout; called by itself, writes the outputs anew.
+"""Runs docs/tutorial.md in an empty folder; called by itself, writes the outputs anew.
 
 A block of commands or a snippet is followed by a block ``text`` with what its last one prints, or
 by none. A snippet whose first line is a comment with a file's name is that file.
@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,10 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "tutorial.md"
-COPIED = ("bfl", "strategies", "clients", "configs")
 BLOCK = re.compile(r"```(sh|python|toml|text)\n(.*?)```", re.DOTALL)
 FILE = re.compile(r"# (\S+\.(?:py|toml))\n")
-COMMANDS = {"bfl": "bfl.commands.main", "flower-simulation": "bfl.commands.flower_simulation"}
+COMMANDS = {"bfl": "bfl.commands.main"}
 VOLATILE = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
     (re.compile(r"\b[0-9a-f]{40,}\b"), "HASH"),
@@ -34,14 +32,6 @@ def masked(text: str) -> list[str]:
     for pattern, replacement in VOLATILE:
         text = pattern.sub(replacement, text)
     return [line.strip() for line in text.splitlines()]
-
-
-def copy_checkout(folder: Path) -> None:
-    """Copy what the commands need into a folder, as a checkout of its own."""
-    for name in COPIED:
-        ignored = shutil.ignore_patterns("__pycache__", ".*_cache")
-        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
-    shutil.copy(ROOT / "pyproject.toml", folder)
 
 
 STEPS = """
@@ -61,42 +51,28 @@ print(json.dumps(printed))
 
 
 def page_as_run(text: str, folder: Path) -> str:
-    """Return the page with the outputs that its commands and snippets have in a copied checkout.
+    """Return the page with the outputs that its commands and snippets have in an empty folder.
 
-    One process runs them all, but for a new one after each file of bfl: it imports modules once.
+    One process runs them all: it imports modules once.
 
     Raises:
         RuntimeError: One of them has failed.
     """
-    copy_checkout(folder)
     steps: list[tuple[str, str | list[str]]] = []
-    printed: list[str] = []
-    snippets = ""
-
-    def make_steps() -> None:
-        """Run the steps in a process that has run the snippets before them, unheard."""
-        done = output(folder, sys.executable, "-c", STEPS, json.dumps([("", before), *steps]))
-        printed.extend(json.loads(done)[1:])
-        steps.clear()
-
-    before, ends = "", list[int]()
+    ends: list[int] = []
     for block in BLOCK.finditer(text):
         kind, content = block.groups()
         if file := FILE.match(content):
-            if file[1].startswith("bfl/"):
-                make_steps()
-                before = snippets
             (folder / file[1]).write_text(content, encoding="utf-8")
         elif kind == "python":
             steps.append(("", content))
-            snippets += content
         elif kind == "sh":
             for command, *arguments in map(shlex.split, content.splitlines()):
                 module = COMMANDS.get(command, "")
                 steps.append((module, arguments if module else [command, *arguments]))
         else:
-            ends.append(len(printed) + len(steps) - 1)
-    make_steps()
+            ends.append(len(steps) - 1)
+    printed = json.loads(output(folder, sys.executable, "-c", STEPS, json.dumps(steps)))
 
     def shown(block: re.Match[str]) -> str:
         if block[1] != "text":
@@ -109,13 +85,13 @@ def page_as_run(text: str, folder: Path) -> str:
 
 def output(folder: Path, *words: str) -> str:
     """Return what a process prints, with the folder's own path left out."""
-    environment = {**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "100", "NO_COLOR": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "NO_COLOR": "1"}
     done = subprocess.run(
         words, cwd=folder, capture_output=True, text=True, env=environment, timeout=900
     )
     if done.returncode:
         raise RuntimeError(f"{shlex.join(words)}: {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout.replace(str(folder.resolve()), "…/bfl")
+    return done.stdout.replace(str(folder.resolve()), "…")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,18 @@
 """The Strategy subclasses that grep finds, held to the registry."""
 
 import inspect
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import strategies
 from bfl.aggregation import pooling
 from bfl.aggregation.pooling import pooling_rules
+from bfl.errors import ConfigurationError
 from strategies import rules
 from strategies.posterior_pooling import PosteriorPooling
+from strategies.preflight import check_pooling
 
 OWN = pooling.__name__
 WRITTEN = [
@@ -44,3 +48,23 @@ def test_a_rule_from_elsewhere_has_a_class_as_well() -> None:
     assert issubclass(made, PosteriorPooling)
     assert made.rule_class is Elsewhere
     assert made.__name__ == "Elsewhere"
+
+
+def test_every_rule_pools_the_two_posteriors_of_the_trial() -> None:
+    for rule in pooling_rules.classes():
+        check_pooling(rule())
+
+
+@pytest.mark.parametrize(
+    ("broken", "word"),
+    [
+        ({"encode": lambda *_: (1.0,)}, "1 statistics"),
+        ({"encode": lambda _, mean, *__: mean.nothing}, "AttributeError"),
+        ({"decode": lambda *_: None}, "AttributeError"),
+        ({"decode": lambda _, sums, *__: SimpleNamespace(mean=0.0)}, "shape"),
+    ],
+)
+def test_a_rule_that_cannot_pool_is_refused(broken: dict[str, Any], word: str) -> None:
+    rule: Any = type("Broken", (pooling_rules.get("nwa"),), broken)
+    with pytest.raises(ConfigurationError, match=f"naive-weighted-averaging.*{word}"):
+        check_pooling(rule())

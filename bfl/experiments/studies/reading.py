@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 import pydantic
 from pydantic import Field
 
+from bfl.configuration.key_sections import SECTIONS
 from bfl.configuration.messages import refused_values, unknown_key
 from bfl.configuration.settings import default_values
 from bfl.configuration.sources import read_toml
@@ -185,6 +186,9 @@ def _shape_problems(error: pydantic.ValidationError) -> Iterable[str]:
         elif row["type"] == "extra_forbidden":
             model = _TABLES.get(str(where[0]), _File) if where else _File
             allowed = [field.alias or name for name, field in model.model_fields.items()]
+            if not where and (key in SECTIONS or key in default_values()):
+                yield f"'{key}' belongs to a run; give it in [base]"
+                continue
             yield unknown_key(str(key), allowed) + within
         else:
             yield refused

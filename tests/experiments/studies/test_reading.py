@@ -78,6 +78,7 @@ REFUSED = [
     (STUDY, "title = ", "not TOML"),
     (STUDY, "[base]\nrounds = 1", "title.*missing"),
     ("[axes]", "[axis]", "unknown key 'axis'.*'axes'"),
+    ("[axes]", "[training]\nrounds = 2\n[axes]", r"'training'.*\[base\]"),
     ("decimals", "decimal", r"unknown key 'decimal'.*'decimals'.*columns\.0"),
     ("file =", "fil =", "unknown key 'fil'.*did you mean 'file'"),
     ("seed = [0, 1]", "seed = []", "axis 'seed' is empty"),
