@@ -30,9 +30,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return from_toml(path.read_bytes())
     except FileNotFoundError as error:
-        there = [file.name for file in path.parent.glob("*.toml")]
-        guess = nearest(path.name, there)
-        hint = f"; did you mean '{path.with_name(guess)}'?" if guess else ""
+        guess = nearest(path.stem, [file.stem for file in path.parent.glob("*.toml")])
+        hint = f"; did you mean '{path.with_stem(guess)}'?" if guess else ""
         raise ConfigurationError(f"{path}: there is no such file{hint}") from error
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror or error}") from error
