@@ -62,6 +62,7 @@ PROPERTIES: Mapping[str, Property] = {
         "personalization", "model that learns from the data without noise", 'personalization="none"'
     ),
     "averaged-values": Property("pooling", "an average of means, points and log σ"),
+    "normalization": Property("model", "normalisation", 'model="resnet20"'),
     "moving-statistics": Property(
         "model", "normalisation with moving statistics", 'normalization="group"'
     ),

@@ -84,6 +84,13 @@ class Inference(Component):
     def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
         """Return a dense layer with a bias; ``output`` marks the one that gives the logits."""
 
+    def affine(self, name: str) -> Layer | None:
+        """Return what scales and shifts features that the layer ``name`` has normalised.
+
+        None: that layer does it, by points.
+        """
+        return None
+
     @abstractmethod
     def parameters(self, layer: Any) -> list[ParameterVariables]:
         """Return the weights of one layer that it made, in a fixed order; [] for other layers."""
@@ -171,6 +178,14 @@ class VariationalInference(Inference):
     biases: Literal["gaussian", "point"] = Field(
         "gaussian", description="what the biases of variational layers are"
     )
+    normalization_weights: Literal["gaussian", "point"] = Field(
+        "point", description="what the scales and offsets of normalisation are"
+    )
+
+    def requires(self) -> frozenset[str]:
+        """Return that there is normalisation, if its weights are to be Gaussian."""
+        points = self.normalization_weights == "point"
+        return super().requires() | (frozenset() if points else {"normalization"})
 
     @property
     def form(self) -> Form:
@@ -203,6 +218,15 @@ class VariationalInference(Inference):
             return Deterministic().dense(units, name=name)
         _, make = self.layers()
         return make(units, name=name, form=self.form)
+
+    def affine(self, name: str) -> Layer | None:
+        """Return a layer with one draw of its scales and offsets a batch, if they are Gaussian."""
+        from bfl.learning.networks.layers import AFFINE, DrawnAffine
+
+        if self.normalization_weights == "point":
+            return None
+        layer: Layer = DrawnAffine(name=f"{name}{AFFINE}", form=self.form)
+        return layer
 
     @abstractmethod
     def layers(self) -> Layers:

@@ -38,8 +38,8 @@ class ImprovedVariationalOnlineNewton(VariationalInference):
         return super().has() - {"own-likelihood"} | {"held-precisions"} | own
 
     def requires(self) -> frozenset[str]:
-        """Return what moves precisions."""
-        return frozenset({"newton-steps"})
+        """Return what moves precisions, as well."""
+        return super().requires() | {"newton-steps"}
 
     @property
     def counts_all_examples(self) -> bool:

@@ -167,9 +167,9 @@ class ScaledInputs(Architecture):
 class NormalizedNetwork(ScaledInputs):
     """A network whose convolutions are normalised, by batches or by groups of channels.
 
-    Normalisation has point parameters in every inference: scales and offsets, and batch
-    normalisation moving statistics as well. Group normalisation has none, works on each image by
-    itself, and so is the same in training and in prediction.
+    Scales and offsets are points, or what the inference makes of them (``normalization-weights``);
+    batch normalisation's moving statistics are points. Group normalisation has none, works on each
+    image by itself, and so is the same in training and in prediction.
 
     Source: Ioffe and Szegedy (2015); Wu and He (2018), for FL with unlike clients Hsieh et al.
     (2020) and FedBE (2021), appendix C.5, which does not say how many groups there are.
@@ -190,9 +190,9 @@ class NormalizedNetwork(ScaledInputs):
     )
 
     def has(self) -> frozenset[str]:
-        """Return whether batch normalisation keeps moving statistics, as well."""
+        """Return that it normalises, and whether that keeps moving statistics, as well."""
         moving = {"moving-statistics"} if self.normalization == "batch" else set()
-        return super().has() | moving
+        return super().has() | {"normalization"} | moving
 
     @field_validator("normalization_groups")
     @classmethod
@@ -205,17 +205,20 @@ class NormalizedNetwork(ScaledInputs):
             )
         return groups
 
-    def normalized(self, features: Any, name: str) -> Any:
+    def normalized(self, inference: Inference, features: Any, name: str) -> Any:
         """Return normalised features; ``name`` is that of the layer that they come from."""
         from bfl.keras import keras
 
+        affine = inference.affine(f"{name}_norm")
+        points = {"center": affine is None, "scale": affine is None}
         if self.normalization == "group":
             # In float32 whatever the policy is: Keras adds up in the type of the activations.
             layer = keras.layers.GroupNormalization(
-                self.normalization_groups, name=f"{name}_norm", dtype="float32"
+                self.normalization_groups, name=f"{name}_norm", dtype="float32", **points
             )
         else:
             layer = keras.layers.BatchNormalization(
-                momentum=self.batch_norm_momentum, name=f"{name}_norm"
+                momentum=self.batch_norm_momentum, name=f"{name}_norm", **points
             )
-        return layer(features)
+        normalized = layer(features)
+        return affine(normalized) if affine else normalized

@@ -47,7 +47,7 @@ class ResNet(NormalizedNetwork):
 
         images = keras.Input(image_shape, name="images")
         first = inference.convolution(16, 3, strides=1, name="conv1")(self.scaled(images))
-        features = self._activated(self.normalized(first, "conv1"))
+        features = self._activated(self.normalized(inference, first, "conv1"))
         for stage, filters in enumerate((16, 32, 64), start=2):
             for block in range(1, (self.depth - 2) // 6 + 1):
                 strides = 2 if stage > 2 and block == 1 else 1
@@ -65,9 +65,9 @@ class ResNet(NormalizedNetwork):
         from bfl.keras import keras
 
         first = inference.convolution(filters, 3, strides=strides, name=f"{name}a")(features)
-        first = self._activated(self.normalized(first, f"{name}a"))
+        first = self._activated(self.normalized(inference, first, f"{name}a"))
         second = inference.convolution(filters, 3, strides=1, name=f"{name}b")(first)
-        second = self.normalized(second, f"{name}b")
+        second = self.normalized(inference, second, f"{name}b")
         shortcut = self._shortcut(features, filters, strides, name)
         return self._activated(keras.layers.Add(name=f"{name}_add")([shortcut, second]))
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from bfl.keras import keras, tf, tfp
@@ -219,6 +219,39 @@ class DrawnDense(VariationalLayer, tfp.layers.DenseReparameterization):  # type:
 
     def _apply_variational_kernel(self, inputs: Any, bias: Any) -> Any:
         return tf.nn.bias_add(tf.matmul(inputs, self._drawn_kernel(inputs.dtype)), bias)
+
+
+AFFINE = "_affine"
+"""Suffix of the name of the layer that scales and shifts what another one has normalised."""
+
+
+class DrawnAffine(VariationalLayer, keras.layers.Layer):  # type: ignore[misc]
+    """Scales and offsets of normalised features, one draw for all examples of a batch, keyed."""
+
+    @staticmethod
+    def _distributions(form: Form) -> dict[str, Any]:
+        return {"dtype": "float32", "autocast": False}
+
+    def build(self, input_shape: Any) -> None:
+        """Make the Gaussians of the scales and the offsets, (C,) each."""
+        made = VariationalLayer._distributions(self._form)
+        for part, name in (("kernel", "scale"), ("bias", "offset")):
+            make, shape = made[f"{part}_posterior_fn"], [input_shape[-1]]
+            posterior = make(tf.float32, shape, name, True, self.add_weight)
+            setattr(self, f"{part}_posterior", posterior)
+        super().build(input_shape)
+
+    def parameters(self) -> list[ParameterVariables]:
+        """Return the variables of the scales and the offsets, named as normalisation's."""
+        scale, offset = super().parameters()
+        name = self.name.removesuffix(AFFINE)
+        return [
+            replace(scale, name=f"{name}/scale", initialization="ones"),
+            replace(offset, name=f"{name}/offset"),
+        ]
+
+    def _apply_variational_kernel(self, inputs: Any, bias: Any) -> Any:
+        return inputs * self._drawn_kernel(inputs.dtype) + bias
 
 
 class KeyedDropout(keras.layers.Layer):  # type: ignore[misc]

@@ -68,6 +68,8 @@ class Network:
                 ParameterVariables(f"{layer.name}/scale", "ones", value=layer.gamma),
                 ParameterVariables(f"{layer.name}/offset", "zeros", value=layer.beta),
             ]
+            if layer.gamma is None:  # a layer of the inference's follows, which has them
+                affine = []
             if isinstance(layer, keras.layers.GroupNormalization):
                 return affine
             return [

@@ -7,9 +7,11 @@ from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
 from bfl.learning.inferences import inferences
 from bfl.learning.models import create_architecture
+from bfl.posteriors import Posterior
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
+GAUSSIAN = [inference.name for inference in inferences.classes() if inference.gaussian]
 SHAPE = (8, 8, 1)
 GROUPED = {"normalization": "group", "normalization-groups": 4}
 
@@ -38,6 +40,38 @@ def test_group_normalization_has_scales_and_offsets_alone(inference):
     network.load(posterior)
     np.testing.assert_array_equal(network.posterior().point, posterior.point)
     assert network.manifest.trainable_points.all()
+
+
+@pytest.mark.parametrize("inference", GAUSSIAN)
+@pytest.mark.parametrize("norm", [{}, GROUPED], ids=["batch", "group"])
+def test_scales_and_offsets_are_gaussian_on_demand(norm, inference):
+    from bfl.learning.networks.network import build_network, build_predictor
+
+    architecture = create_architecture("resnet8", norm)
+    chosen = inferences.create(inference, {"normalization-weights": "gaussian"})
+    network = build_network(architecture, chosen, SHAPE, 3)
+    points = build(inference, **norm).manifest
+    assert {p.name for p in network.manifest} == {p.name for p in points}
+    assert {p.name for p in network.manifest.point} == {
+        p.name for p in points.point if "moving" in p.name
+    }
+    posterior = network.initial_posterior(3)
+    network.load(posterior)
+    np.testing.assert_array_equal(network.posterior().mean, posterior.mean)
+    images = np.random.default_rng(0).uniform(-1, 1, (4, *SHAPE)).astype(np.float32)
+    # With variances of nearly 0, the drawn network is that of its means.
+    certain = Posterior(posterior.mean, np.full_like(posterior.variance, 1e-12), posterior.point)
+    network.load(certain)
+    predictor = build_predictor(network, architecture)
+    predictor.load_values(network.manifest, certain.mean, certain.point)
+    key = np.zeros(2, np.int32)
+    expected = predictor.logits(images, key, training=False)
+    np.testing.assert_allclose(network.logits(images, key, training=False), expected, atol=1e-3)
+
+
+def test_gaussian_scales_need_normalisation():
+    with pytest.raises(ConfigurationError, match="normalisation"):
+        resolve({"inference": "flipout", "normalization-weights": "gaussian", "model": "mlp"})
 
 
 def test_each_group_of_channels_of_each_image_is_normalized_by_itself():

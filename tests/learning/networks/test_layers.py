@@ -16,6 +16,8 @@ from drawn_layers import (
     set_parameters,
 )
 
+from bfl.learning.inferences import inferences
+
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
 
@@ -230,3 +232,18 @@ def test_biases_of_tensorflow_probabilitys_own_flipout_are_points() -> None:
     layer.build((None, 3))
     assert layer.bias_posterior.distribution.__class__.__name__ == "Deterministic"
     assert layer.kernel_posterior.distribution.__class__.__name__ == "Normal"
+
+
+def test_one_draw_of_scales_and_offsets_serves_a_batch():
+    layer = inferences.create("flipout", {"normalization-weights": "gaussian"}).affine("norm")
+    features = np.random.default_rng(1).normal(size=(3, 2, 2, 4)).astype(np.float32)
+    layer(features)
+    parameters = set_parameters(layer)
+    (scale, scale_deviation), (offset, offset_deviation) = parameters.values()
+    drawn = draw_many(layer, features)
+    variance = np.square(features * scale_deviation) + np.square(offset_deviation)
+    error = np.sqrt(variance / len(drawn))
+    assert (np.abs(drawn.mean(axis=0) - (features * scale + offset)) < 5 * error).all()
+    np.testing.assert_allclose(drawn.var(axis=0), variance, rtol=0.2)
+    drawn_scale = (drawn[:, 0] - drawn[:, 1]) / (features[0] - features[1])
+    np.testing.assert_allclose(drawn_scale[:, 0, 0], drawn_scale[:, 1, 1], rtol=1e-2, atol=1e-2)
