@@ -141,8 +141,8 @@ def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterato
     Messages that Flower does not take are answered at once, by an error.
 
     Args:
-        silence: Seconds without any reply after which the rest is given up. It is not the whole
-            time: where few processes play many clients, replies come one after the other.
+        silence: Seconds without any reply after which the rest is given up. The total may be
+            longer, as a process that plays many clients replies for one after the other.
 
     Raises:
         RunError: The engine has died, or a simulation's client cannot go on.

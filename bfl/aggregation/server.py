@@ -106,9 +106,8 @@ class Server(Protocol):
     ) -> Predictions:
         """Return the mean predictions of members, one at a time in memory.
 
-        A member of a network with dropout predicts under one mask an image.
-        Members whose logits are not finite are left out: ``samples`` of what is returned is the
-        number of the others.
+        A member of a network with dropout predicts under one mask an image. Members whose logits
+        are not finite are left out: ``samples`` of the result is the number of the others.
 
         Args:
             labels: What keys the draws of members that draw (dropout), besides the seed.

@@ -111,7 +111,7 @@ def data_in_memory(
         inputs: The examples, as the network takes them.
         rows: The examples as they were given.
         answers: Classes (N,), by name or by number; numbers (N,); or 0 and 1 of each label (N, L).
-            None: they are columns of ``rows``, a data frame.
+            By default they are columns of ``rows``, a data frame.
 
     Raises:
         DataError: The answers are not those of the run's task, or not as many as the examples.

@@ -34,8 +34,8 @@ MISSING_LIBRARY = (
 class Hub(DatasetSource):
     """A data set of the Hugging Face hub: ``hf:NAME``, or ``hf:NAME:SUBSET``.
 
-    It needs a column of images, a column of labels (classes, whole numbers or words),
-    a split ``train`` and a labelled split ``test`` (or ``validation``).
+    It needs a column of images, a column of labels (classes, whole numbers or words), a split
+    ``train`` and a labelled split ``test`` (or ``validation``).
     """
 
     location_form: ClassVar[str] = "NAME[:SUBSET]"

@@ -154,6 +154,7 @@ class Iid(Partition):
 
     The examples are dealt out like cards, class after class and in random order within a class:
     the numbers of examples of two clients differ by at most one, in each class and in total.
+
     Source: "we assign each client a uniform distribution over the 10 classes", Fischer et al.
     (2024), section 3.1.
     """

@@ -60,8 +60,8 @@ class NodePort:
 
     Attributes:
         address: Its port for them, on loopback.
-        authority: A file with the certificate of what has signed the SuperNode's, for this start
-            alone: whoever else listens on that port is not spoken to.
+        authority: A file with the certificate of what has signed the SuperNode's, for this start.
+            No other process that listens on that port is trusted.
     """
 
     address: str

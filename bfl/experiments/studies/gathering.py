@@ -201,7 +201,7 @@ def gather(
         study: The study, of which the runs that count are looked for.
         of_others: Results of other studies, which are a run's where the configuration is the same.
         pass_over_damaged: Whether a run in the study's folder whose files are corrupt counts as
-            failed: for who makes runs, and finds it again.
+            failed, for a caller that makes the runs and finds it again.
 
     Raises:
         ConfigurationError: A result has another configuration than the study has now, two claim one

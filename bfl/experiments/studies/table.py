@@ -53,8 +53,8 @@ class StudyTable:
         notes: Notes on how to read it, one sentence each; the reduction comes first.
         frame: A row a line, with its labels, ``runs_done``, ``runs`` and ``state``; for each column
             of the study, in its unit, the mean ``METRIC`` and ``METRIC_spread``, ``_by_images``,
-            ``_published``, ``_published_spread`` and ``_difference``. None: there is no number;
-            NaN: a run has diverged.
+            ``_published``, ``_published_spread`` and ``_difference``. A missing number is None, and
+            that of a diverged run NaN.
     """
 
     study: Study

@@ -286,7 +286,7 @@ class LocalTrainer:
     def _gradients(
         self, images: Any, labels: Any, weights: Any, key: Any, count: Any
     ) -> tuple[list[Any], Any]:
-        """Return the meme's gradient on one batch, and what was measured."""
+        """Return the network's gradient on one batch, and the batch's metrics."""
         batch, network_key = self._batch(images, labels, weights, key, count)
         return self.learner.gradients(self.learner.forward(batch.images, network_key), batch)
 
