@@ -1,11 +1,11 @@
-"""Studies: many runs from one file, and the tables and figures made of them.
+"""Studies: many runs from one file, and their tables and figures.
 
-- ``study``: a study, and the runs that it expands to; ``reading``: its TOML file.
-- ``columns``: the numbers of its tables; ``scale``: reductions.
-- ``planning``: everything that can be refused before the first run; ``runner``.
-- ``folder``, ``run_result``, ``gathering``: a study's folder; results kept, gathered and merged.
-- ``table``, ``figures``: ours next to the published numbers.
-- ``claims``, ``pages``: the orders that a file declares, tested; tables, reports and pages.
+- ``study``, ``reading``: a study and its runs; its TOML file.
+- ``columns``, ``scale``: the numbers of its tables; reductions.
+- ``planning``, ``runner``: checks before the first run; making the runs.
+- ``folder``, ``run_result``, ``gathering``: a study's folder; results, gathered and merged.
+- ``table``, ``figures``: our numbers next to the published ones.
+- ``claims``, ``pages``: tests of declared orders; texts of tables, reports and pages.
 """
 
 from bfl.experiments.studies.reading import read_study

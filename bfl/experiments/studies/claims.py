@@ -1,8 +1,8 @@
-"""Claims of papers: orders of two lines that a study's file declares, tested on its runs.
+"""Claims of papers: rankings of two lines that a study's file declares, tested on its runs.
 
 A claim is *found* or *contradicted* by tests of six seeds or more, after Holm's correction over all
-claims of a page. With fewer seeds, or thought of after the runs, it is *suggestive* where all seeds
-agree with it, and *suggestive reverse* where none does. Everything else is *open*.
+claims of a page. With fewer seeds, or declared after the runs, it is *suggestive* if all seeds
+agree with it, and *suggestive reverse* if all seeds disagree. Everything else is *open*.
 
 Sources:
     Holm (1979), "A simple sequentially rejective multiple test procedure"; Wilcoxon (1945),
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
 LEVEL = 0.05
-"""The greatest probability that a page calls any order found which is none."""
+"""The family-wise error rate of a page's claims."""
 
 LEAST_SEEDS = 6
-"""Seeds that a test takes."""
+"""The fewest seeds of a test."""
 
 IMAGE_ERRORS = 2.0
-"""Differences of accuracies below so many standard errors by the test images stay open."""
+"""The least difference for a verdict, in standard errors by the test images."""
 
 RESAMPLES = 99_999
-"""Permutations that are drawn, by a fixed seed, where there are more."""
+"""The most permutations of a test; if there are more, so many are drawn with a fixed seed."""
 
 CONFIDENCE = 0.95
-"""Confidence of the interval that stands next to a difference."""
+"""The confidence level of a difference's interval."""
 
 VERDICTS = {"found": 0, "contradicted": 1, "suggestive": 2, "suggestive reverse": 4, "open": 6}
-"""The verdicts, each with the colour that a forest plot draws it in."""
+"""The verdicts, with the index of their colour in a forest plot."""
 
 FOLDED = 40
-"""Claims above which a page shows their table when it is opened."""
+"""The most claims in a table that is not folded."""
 
 Sides = npt.NDArray[np.float64]
 
@@ -82,7 +82,7 @@ _COLUMNS = (
 
 
 def holm(p_values: Iterable[float]) -> Sides:
-    """Return p-values corrected for their number.
+    """Return p-values, corrected by Holm's procedure.
 
     Example:
         >>> holm([0.01, 0.04, 0.03]).round(2).tolist()
@@ -96,16 +96,16 @@ def holm(p_values: Iterable[float]) -> Sides:
 
 
 def p_value(sides: Sides, claims: int = 1) -> float:
-    """Return the one-sided p-value of the first side's numbers being larger; 1 of too few seeds.
+    """Return the one-sided p-value that the first side is larger; 1 with too few seeds.
 
-    By Wilcoxon's signed ranks where their least p-value, 2^-n of n seeds, can outlive the
-    correction. Else two tests have to agree, of which the greater p-value is returned: Mann and
-    Whitney's of all runs of both lines, exact where equal lines have one distribution, and
-    Student's paired one, whose lines need not have equal spreads.
+    It is that of Wilcoxon's signed-rank test if its least p-value, 2^-n with n seeds, can remain
+    significant after the correction. Otherwise it is the greater p-value of two tests: Mann and
+    Whitney's, exact if both lines have one distribution, and Student's paired test, which allows
+    unequal spreads.
 
     Args:
-        sides: (2, n) numbers, a column a seed; -inf is worse than any.
-        claims: How many claims are tested together.
+        sides: (2, n) numbers, a column for each seed; -inf is worse than any number.
+        claims: The number of claims that are tested together.
 
     Example:
         >>> better = np.array([[7.0, 8, 9, 10, 11, 12], [1, 2, 3, 4, 6, 5]])
@@ -158,23 +158,23 @@ def _rows(table: StudyTable) -> Iterable[dict[str, Any]]:
                 "p": math.nan,
                 "p_reverse": math.nan,
                 "seeds": both.shape[1],
-                # What is not finite is worse than any number.
+                # A value that is not finite is worse than any number.
                 "sides": np.where(np.isfinite(sides), sides, -math.inf),
                 "beforehand": order.beforehand,
             }
 
 
 def _comparable(one: RunResult, other: RunResult) -> bool:
-    """Return whether two runs have the partition and the test images in common, where both know."""
+    """Return whether two runs have the same partition and test images, as far as both are known."""
     known = ((one.partition, other.partition), (one.data.get("test"), other.data.get("test")))
     return all(mine == theirs for mine, theirs in known if mine and theirs)
 
 
 def _numbers(pairs: Iterable[tuple[RunResult, RunResult]], column: Column, last: Column) -> Sides:
-    """Return the (2, n) numbers of the pairs that both have one.
+    """Return the numbers (2, n) of the pairs in which both runs have one.
 
-    A number of a curve has fewer digits than a final one, and shares differ in last bits: what is
-    tied is to stay tied.
+    They are rounded, so that ties stay ties: curves have fewer digits than final metrics, and
+    shares differ in their last bits.
     """
     found = [(a.number(column.metric), b.number(last.metric)) for a, b in pairs]
     kept = [(short(a), short(b)) for a, b in found if a is not None and b is not None]
@@ -183,7 +183,7 @@ def _numbers(pairs: Iterable[tuple[RunResult, RunResult]], column: Column, last:
 
 
 def _interval(both: Sides) -> tuple[float, float, float]:
-    """Return the mean difference of (2, n) numbers between the ends of its t interval, by seed."""
+    """Return the lower end, mean and upper end of the t interval of paired differences."""
     from scipy import stats
 
     with np.errstate(invalid="ignore"):
@@ -212,7 +212,7 @@ def _verdict(row: Any) -> str:
 
 
 def _named(study: Study, order: Order, better: Cell, worse: Cell, than: str) -> str:
-    """Return a claim as ``where: A > B``, without the labels that all lines of the table share."""
+    """Return a claim as ``where: A > B``, without labels that all lines of the table share."""
     differing = [name for name in order.worse if better.labels[name] != worse.labels[name]]
     one, other = (" ".join(map(cell.named, differing)) for cell in (better, worse))
     shared = [
@@ -234,18 +234,18 @@ def _published(study: Study, order: Order, better: Cell, worse: Cell, column: Co
 
 
 def _by_images(table: StudyTable, *sides: tuple[Collection[RunResult], Column]) -> float:
-    """Return a difference's standard error by the test images, as if of independent errors."""
+    """Return a difference's standard error by the test images, for independent errors."""
     every = [result for _, result in table.runs]
     errors = [deviation_by_images(column, results, every) for results, column in sides]
     return math.nan if None in errors else math.hypot(*(error or 0.0 for error in errors))
 
 
 def claims_markdown(table: pd.DataFrame, decimals: Mapping[str, int]) -> str:
-    """Return a page's claims as Markdown: how many have which verdict, then a row each.
+    """Return a page's claims as Markdown: counts of verdicts, then a row for each claim.
 
     Args:
         table: See ``claims``.
-        decimals: How many decimals the numbers of a metric have, by its heading.
+        decimals: The number of decimals by a metric's heading.
     """
     import pandas as pd
 
@@ -260,7 +260,7 @@ def claims_markdown(table: pd.DataFrame, decimals: Mapping[str, int]) -> str:
 
 
 def claims_shown(table: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataFrame:
-    """Return the claims as people read them, a row each; the arguments are those of the above."""
+    """Return the claims as text, a row each; for the arguments see ``claims_markdown``."""
     import pandas as pd
 
     def number(value: float, metric: str) -> str:
@@ -290,9 +290,9 @@ def claims_shown(table: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataFra
 
 
 def forest_plot(table: pd.DataFrame) -> MatplotlibFigure:
-    """Draw a page's claims: a panel a metric, a line a claim, next to the published.
+    """Draw a page's claims: a panel for each metric, with our and published differences.
 
-    Differences are drawn to the side that the claim says is better, left or right of 0.
+    A difference that agrees with its claim lies right of 0, or left of 0 if lower is better.
     """
     from matplotlib.lines import Line2D
 

@@ -1,4 +1,4 @@
-"""Columns of a study's tables: numbers of its runs, in the units of the published table."""
+"""Columns of a study's tables: numbers of runs, in the units of the published table."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 from bfl.registry import STRICT
 
 BEST, MEAN, GAIN = "best-", "mean-", "retention-gain-"
-"""Prefixes: a metric in the best evaluated round, a mean over these, a gain by retention."""
+"""Prefixes: a metric's best value over rounds, its mean over rounds, a gain by retention."""
 
 
 OF_POOLING = (SPREAD, DISTANCE)
-"""Numbers of pooling that results keep of each round, besides the metrics."""
+"""Numbers of pooling that results keep for each round, besides the metrics."""
 
 
 _ROUNDS_TO = re.compile(r"rounds-to-([a-z-]+)-([0-9]+(?:\.[0-9]+)?)")
@@ -52,22 +52,22 @@ FORMS = (
     "accuracy-at-round-10; or client-K-NAME, such as client-0-best-better-accuracy; or "
     "ood-SOURCE-auroc, ood-SOURCE-UNCERTAINTY-auroc, or aupr or fpr95 in its place"
 )
-"""Numbers whose names have a value in them, for messages."""
+"""Forms of names that contain a value, for messages."""
 
 
 Rounds = Sequence[Mapping[str, float]]
 
 
 class Column(pydantic.BaseModel):
-    """One number of the runs, and where the published table has it.
+    """A number of the runs, and its column in the published table.
 
     Attributes:
-        metric: Its name in the runs' ``metrics.json``, or another of ``docs/studies.md``.
+        metric: Its name in the runs' ``metrics.json``, or another name of ``docs/studies.md``.
         title: The column's heading; by default the metric's name.
         scale: Factor of a run's number: 100 for percent.
-        published: The published table's column; empty: it has none.
-        published_spread: The published table's column of the spread; empty: it has none.
-        published_spread_scale: Factor that gives the published spread the unit of the value.
+        published: The published table's column; empty: none.
+        published_spread: The published table's column of spreads; empty: none.
+        published_spread_scale: Factor from the published spread's unit to the value's.
     """
 
     model_config = STRICT
@@ -93,8 +93,8 @@ class Column(pydantic.BaseModel):
 
     @property
     def higher_is_better(self) -> bool | None:
-        """True if higher is better; None: no side is better."""
-        # Of an ensemble and of its members it is the way of the same number of a posterior.
+        """Whether higher is better; None: neither is."""
+        # A number of an ensemble or of a member has the direction of the posterior's number.
         number = of_a_posterior(self.metric).removeprefix(BEFORE_CLOSING)
         if found := _OF_FOREIGN.fullmatch(number):
             return found[1] != "fpr95"
@@ -108,12 +108,12 @@ class Column(pydantic.BaseModel):
 
     @property
     def heading(self) -> str:
-        """The text above the column."""
+        """The column's heading."""
         return self.title or self.metric
 
 
 def default_columns(base: Mapping[str, Any]) -> list[Column]:
-    """Return the columns of a study that names none: accuracy in percent, or error; and the NLL."""
+    """Return the default columns: accuracy in percent or, for regression, the error; the NLL."""
     numbers = base.get("task") == "regression"
     first = (
         Column(metric=ERROR, title="RMSE")
@@ -153,18 +153,18 @@ def numbers_of_a_run() -> tuple[str, ...]:
 
 
 def kept_of_rounds() -> tuple[str, ...]:
-    """Return the names of the numbers that results keep of each evaluated round."""
+    """Return the names of the numbers that results keep for each evaluated round."""
     of_ensembles = (f"{ENSEMBLE}{name}" for name in metrics.names())
     return ("round", *metric_names(), *of_ensembles, *OF_POOLING, FRACTION_AT_FLOOR)
 
 
 def _directed() -> list[str]:
-    """Return the names of the metrics of which a side is better."""
+    """Return the names of the metrics with a direction: higher or lower is better."""
     return [name for name in metric_names() if higher_is_better(name) is not None]
 
 
 def rounds_to(name: str) -> tuple[str, float] | None:
-    """Return the metric and the value of a name such as ``rounds-to-accuracy-0.5``; None: no such.
+    """Return the metric and the value of ``rounds-to-METRIC-VALUE``; None for another name.
 
     Example:
         >>> rounds_to("rounds-to-accuracy-0.5"), rounds_to("rounds-to-nowhere-0.5")
@@ -176,7 +176,7 @@ def rounds_to(name: str) -> tuple[str, float] | None:
 
 
 def at_round(name: str) -> tuple[str, int] | None:
-    """Return the metric and the round of a name such as ``accuracy-at-round-10``; None: no such.
+    """Return the metric and the round of ``METRIC-at-round-N``; None for another name.
 
     Example:
         >>> at_round("ensemble-accuracy-at-round-10"), at_round("nowhere-at-round-10")
@@ -188,7 +188,7 @@ def at_round(name: str) -> tuple[str, int] | None:
 
 
 def curve_of(name: str) -> str:
-    """Return the metric whose curve a number is one of, or is the last or the best of.
+    """Return the metric on whose learning curve a number lies.
 
     Example:
         >>> curve_of("accuracy-at-round-10"), curve_of("best-accuracy"), curve_of("accuracy")
@@ -199,7 +199,7 @@ def curve_of(name: str) -> str:
 
 
 def metric_of(name: str) -> str:
-    """Return the metric that a column's number is made of; other names as they are.
+    """Return the metric that a column's number is computed from; other names unchanged.
 
     Example:
         >>> metric_of("rounds-to-accuracy-0.5"), metric_of("ensemble-accuracy-at-round-10")
@@ -210,16 +210,15 @@ def metric_of(name: str) -> str:
 
 
 def number_of_curves(name: str, rounds: Rounds) -> float | None:
-    """Return a number of a run's evaluated rounds; None: they do not have it.
+    """Return a number of a run's evaluated rounds; None if they do not have it.
 
     Args:
-        name: ``best-METRIC``, the metric of the best evaluated round, NaN where none has a finite
-            one; ``rounds-to-METRIC-VALUE``, the first evaluated round whose metric is as good as
-            the value, infinite where none is; ``mean-log-precision-spread`` or
-            ``mean-distance-from-average``, the mean over the evaluated rounds;
-            ``fraction-at-scale-floor``, that of the last evaluated round; ``METRIC-at-round-N``,
-            that of round N if it is evaluated.
-        rounds: Their ``round`` and metrics.
+        name: ``best-METRIC``, the best value over the evaluated rounds, NaN if none is finite;
+            ``rounds-to-METRIC-VALUE``, the first evaluated round that reaches the value, infinite
+            if none does; ``mean-log-precision-spread`` or ``mean-distance-from-average``, the mean
+            over the evaluated rounds; ``fraction-at-scale-floor``, the last evaluated round's;
+            ``METRIC-at-round-N``, the metric of the evaluated round N.
+        rounds: The evaluated rounds' numbers.
 
     Source:
         Yang et al. (2023), HBFL, Table 1, has the best round's accuracy.
@@ -242,7 +241,7 @@ def number_of_curves(name: str, rounds: Rounds) -> float | None:
 
 
 def _of_finite(rounds: Rounds, name: str, of: Callable[[Sequence[float]], float]) -> float | None:
-    """Return a number of the finite values; NaN where none is finite, None without values."""
+    """Return a statistic of the finite values; NaN if none is finite, None without values."""
     values = [entry[name] for entry in rounds if name in entry]
     finite = [value for value in values if math.isfinite(value)]
     return of(finite) if finite else math.nan if values else None

@@ -1,13 +1,13 @@
-"""A study's folder: the study itself, its runs, their results, and its failures.
+"""A study's folder: its description, runs, results and failures.
 
 | file | content |
 | --- | --- |
-| ``study.json`` | the study's file in full, with its published table; reduction, environment |
-| ``runs/NAME/`` | the runs, see ``results.run_folder``; ``log.txt`` is what they have said |
-| ``runs.jsonl`` | what finished runs have given, a line each, see ``run_result`` |
-| ``runs.jsonl.gz`` | the same, where that is large |
-| ``failures/NAME.txt`` | why a run has failed; it goes when the run succeeds |
-| ``table.*``, ``figures/`` | what ``bfl table --write`` and ``bfl plot`` make |
+| ``study.json`` | the study's complete file, its published table, scale and environment |
+| ``runs/NAME/`` | the runs, see ``results.run_folder``; ``log.txt`` is their output |
+| ``runs.jsonl`` | the results of finished runs, a line each, see ``run_result`` |
+| ``runs.jsonl.gz`` | the same, compressed, if it is large |
+| ``failures/NAME.txt`` | the error of a failed run; removed when the run succeeds |
+| ``table.*``, ``figures/`` | the output of ``bfl table --write`` and ``bfl plot`` |
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ FAILED = "failed"
 """The state of a run whose last attempt has failed, see ``state``."""
 
 LARGE = 1_000_000
-"""Bytes of results above which merging compresses them."""
+"""The size of results in bytes above which merging compresses them."""
 
 
 @dataclass(frozen=True)
 class StudyFolder(Files):
-    """The folder of a study at one scale; see ``Files`` for what readers and writers raise."""
+    """The folder of a study at one scale; see ``Files`` for the errors of reading and writing."""
 
     @property
     def runs(self) -> Path:
@@ -50,7 +50,7 @@ class StudyFolder(Files):
         return self.path / STUDY_JSON
 
     def holds_study(self) -> bool:
-        """Return whether a study has been begun here."""
+        """Return whether the folder describes a study."""
         return self.holds(STUDY_JSON)
 
     def describe(self, described: Mapping[str, Any]) -> None:
@@ -70,7 +70,7 @@ class StudyFolder(Files):
             return {**found, "scale": dict(found["scale"])}
 
     def write(self, file: str, data: bytes) -> Path:
-        """Replace a file as a whole; its folder is made."""
+        """Replace a file atomically; make its folder if needed."""
         with self.writing(file) as path:
             path.parent.mkdir(parents=True, exist_ok=True)
         return super().write(file, data)
@@ -80,7 +80,7 @@ class StudyFolder(Files):
         return RunFolder(self.runs / name)
 
     def results(self) -> dict[str, RunResult]:
-        """Return the results that are kept in the folder's file, by the runs' names.
+        """Return the results in the folder's files, by the runs' names.
 
         Raises:
             DataError: The file is corrupt, or has two results of one run.
@@ -100,9 +100,9 @@ class StudyFolder(Files):
         """Add results of runs to the folder's file; each replaces one of the same name.
 
         Args:
-            compress: Whether a large file is compressed, and nobody else writes to it.
+            compress: Whether a large file is compressed; no other process may write to the folder.
         """
-        # Who compresses puts results together, and leaves nothing but these.
+        # A merge needs no lock, and its folder gets no files but the results.
         with nullcontext() if compress else self.claimed(RUNS_JSONL, wait=True):
             there = self.results()
             kept = there | {result.name: result for result in results}
@@ -117,12 +117,12 @@ class StudyFolder(Files):
             (self.path / (RUNS_JSONL if large else RUNS_GZ)).unlink(missing_ok=True)
 
     def failure_file(self, name: str) -> Path:
-        """Return the file that says why a run has failed."""
+        """Return the path of a run's failure message."""
         return self.path / "failures" / f"{name}.txt"
 
     @contextmanager
     def claimed(self, name: str, *, wait: bool = False) -> Iterator[bool]:
-        """Give a block the run, unless another process works on it: yield whether it is ours."""
+        """Lock a run for the block, and yield whether no other process has it."""
         with self.writing(f"locks/{name}") as path:
             path.parent.mkdir(parents=True, exist_ok=True)
             stream = path.open("w", encoding="utf-8")
@@ -131,7 +131,7 @@ class StudyFolder(Files):
 
 
 def is_done(folder: RunFolder, rounds: int = 0) -> bool:
-    """Return whether a run has come to its end, and has as many rounds as are asked for."""
+    """Return whether a run is finished, with at least this number of rounds."""
     return folder.holds(METRICS) and folder.config().get("rounds", 0) >= rounds
 
 
@@ -141,7 +141,7 @@ def is_begun(folder: RunFolder) -> bool:
 
 
 def rounds_done(folder: RunFolder) -> int:
-    """Return the number of rounds that a run which is resumed need not make again."""
+    """Return the number of rounds that a resumed run need not repeat."""
     checkpoints = folder.path / CHECKPOINTS
     rounds = folder.rounds() if is_begun(folder) and checkpoints.is_dir() else []
     return int(rounds[-1]["round"]) if rounds else 0

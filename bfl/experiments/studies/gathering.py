@@ -1,4 +1,4 @@
-"""A study found, by its file, name or folder; the results of its runs, gathered and merged."""
+"""Opening of studies by file, name or folder; gathering and merging of their runs' results."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from bfl.experiments.studies.study import Run, Study
 from bfl.plugins import PluginPolicy, activate, named_plugins
 
 DEFAULT_CLIENTS = 10
-"""The number of clients of a run whose study does not say: that of ``flower-simulation``."""
+"""The number of clients where a study sets none, as in ``flower-simulation``."""
 
 
 OUTPUT = "runs"
-"""The folder that gets studies' folders."""
+"""The default parent of studies' folders."""
 
 RESULTS = Path("docs") / "results"
 """The folder in which a checkout keeps the results of its studies."""
 
 NO_RESULTS = "none"
-"""In place of a folder: results of the study's own folder alone."""
+"""The value in place of a folder that excludes results from outside the study's folder."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class OpenedStudy:
 
     @cached_property
     def runs(self) -> list[Run]:
-        """The runs that count."""
+        """The selected runs."""
         return [run for run in self.study.runs() if self.wanted(run)]
 
 
@@ -54,9 +54,9 @@ class StudyResults:
     """Results of a study's runs.
 
     Attributes:
-        finished: The results of the runs that are over, by name.
-        begun: Those of the runs that are not, as far as they have come.
-        states: The states in words of the runs that are not over.
+        finished: The results of finished runs, by name.
+        begun: The partial results of unfinished runs, by name.
+        states: The states of unfinished runs in words, by name.
     """
 
     finished: Mapping[str, RunResult]
@@ -72,22 +72,22 @@ def open_study(
     only: Sequence[str] = (),
     results: Sequence[Path] = (),
 ) -> OpenedStudy:
-    """Return a study by its folder, or by the file that its folder is made from.
+    """Return a study from its folder or its TOML file.
 
     Args:
-        path: The study's folder, its TOML file, or the name of one of this project's.
-        output: The folder of the studies' folders, for a file.
-        only: The runs whose name contains or matches one of these; none: all.
-        results: Folders with further results; none: that of the file's checkout.
+        path: The study's folder, its TOML file, or the name of a study of bfl.
+        output: The parent of the study's folder, for a file.
+        only: Selects the runs whose name contains or matches one of these; empty: all runs.
+        results: Folders with further results; empty: the one of the file's checkout.
 
     Raises:
-        ConfigurationError: There is no such study, no run of such a name, or no such folder.
+        ConfigurationError: The study, a named run or a folder does not exist.
     """
     if path.suffix == ".toml" or not path.is_dir():
         study = read_study(study_file(path)).scaled(Scale.parse(scale))
         folder = StudyFolder(output.absolute() / study.folder_name)
     elif scale:
-        raise ConfigurationError(f"--scale: {path} has a scale already; it goes with a TOML file")
+        raise ConfigurationError(f"--scale: the folder {path} has a scale; allowed: a TOML file")
     else:
         folder = StudyFolder(path)
         study = study_in(folder)
@@ -95,9 +95,9 @@ def open_study(
 
 
 def study_file(path: Path) -> Path:
-    """Return the file of a study, which may also be one of this project's: ``fischer2024/table2``.
+    """Return the file of a study, or of a study of bfl by its name, such as ``fischer2024/table2``.
 
-    Those are found from any folder, whether this project is installed or checked out.
+    Names are found from any working directory, in an installed bfl and in a checkout.
     """
     if path.exists() or path.is_absolute():
         return path
@@ -125,7 +125,7 @@ def _places(results: Sequence[Path], study: Study) -> tuple[Path, ...]:
 
 
 def _among(patterns: Sequence[str], runs: Sequence[Run]) -> Callable[[Run], bool]:
-    """Return what says whether a run is among those that ``--only`` names."""
+    """Return the predicate of the runs that ``--only`` selects."""
 
     def matches(name: str, pattern: str) -> bool:
         return fnmatchcase(name, pattern) if set(pattern) & set("*?[") else pattern in name
@@ -141,7 +141,7 @@ def _among(patterns: Sequence[str], runs: Sequence[Run]) -> Callable[[Run], bool
 
 
 def study_in(folder: StudyFolder) -> Study:
-    """Return the study that lies in a folder, at its scale.
+    """Return the study that a folder describes, at its scale.
 
     Raises:
         ConfigurationError: The folder holds none.
@@ -161,7 +161,9 @@ def study_in(folder: StudyFolder) -> Study:
 
 
 def begin(folder: StudyFolder, study: Study, environment: Mapping[str, Any]) -> None:
-    """Write into a folder which study it is, and the environment: it is read by itself then.
+    """Write a study's description and the environment into its folder.
+
+    The folder can then be read without the study's file.
 
     Raises:
         RunError: It cannot be written.
@@ -183,30 +185,30 @@ def begin(folder: StudyFolder, study: Study, environment: Mapping[str, Any]) -> 
 
 
 def values_of(run: Run) -> dict[str, Any]:
-    """Return the keys of a run, with a number of clients where its study does not say one."""
+    """Return the keys of a run, with the default number of clients where its study sets none."""
     return {**run.values, "clients": run.values.get("clients") or DEFAULT_CLIENTS}
 
 
 def configuration_of(run: Run) -> Configuration:
-    """Return the configuration of a study's run; its data need not be there."""
+    """Return the configuration of a study's run, without a check of its data."""
     return resolve(values_of(run), check_data=False)
 
 
 def gather(
     study: OpenedStudy, of_others: Sequence[RunResult] = (), *, pass_over_damaged: bool = False
 ) -> StudyResults:
-    """Return the results of a study's runs; of a run with fewer rounds, that it has begun.
+    """Return the results of a study's selected runs; one with fewer rounds counts as begun.
 
     Args:
-        study: The study, of which the runs that count are looked for.
-        of_others: Results of other studies, which are a run's where the configuration is the same.
+        study: The study.
+        of_others: Results of other studies, used for runs of the same configuration.
         pass_over_damaged: Whether a run in the study's folder whose files are corrupt counts as
-            failed, for a caller that makes the runs and finds it again.
+            failed, for a caller that makes the runs and reports it itself.
 
     Raises:
-        ConfigurationError: A result has another configuration than the study has now, two claim one
-            run with different numbers, or are of one data set and were made with other images; the
-            message names the files.
+        ConfigurationError: A result's configuration differs from the study's, two results of one
+            run differ, or two results of one data set differ in its images; the message names the
+            files.
         DataError: A file is corrupt.
     """
     folder = study.folder
@@ -248,8 +250,8 @@ def gather(
 
 
 def _changed(result: RunResult, configuration: Configuration) -> dict[str, tuple[Any, Any]]:
-    """Return the keys in which a result's configuration is another one, with both values."""
-    # Other keys may need those that may change, which results do not keep.
+    """Return the keys whose values differ between a result and a configuration, with both."""
+    # Results do not keep the keys that may change freely, but checks of other keys may need them.
     free = {key: value for key, value in configuration.values.items() if key in FREE_TO_CHANGE}
     now = {**free, **portable(configuration.values)}
     return changed_keys(portable(result.configuration), now)
@@ -268,7 +270,7 @@ def _unfit(result: RunResult, differing: Mapping[str, tuple[Any, Any]]) -> str:
 def _contradictions(one: RunResult, other: RunResult) -> list[str]:
     """Return a message on two results of one run that contradict each other; [] if they agree.
 
-    Metrics that both have are compared to the last bit, and who holds which data where both know.
+    Common metrics are compared to the last bit, and partitions where both results have one.
     """
     pairs: dict[str, tuple[Any, Any]] = {
         name: (value, other.metrics[name])
@@ -288,7 +290,7 @@ def _contradictions(one: RunResult, other: RunResult) -> list[str]:
 
 
 def different_data(results: Iterable[RunResult]) -> list[str]:
-    """Return messages on data sets with different images or labels in different results."""
+    """Return messages on data sets whose images or labels differ between results."""
     found: dict[tuple[str, str], dict[str, RunResult]] = {}
     for result in results:
         for kind in ("train", "test"):
@@ -304,17 +306,17 @@ def different_data(results: Iterable[RunResult]) -> list[str]:
 
 
 def merge(into: StudyFolder, sources: Sequence[StudyFolder]) -> dict[str, Path]:
-    """Put the results of finished runs into one folder; nothing if one is refused.
+    """Merge the results of finished runs into one folder; if one is refused, nothing is written.
 
-    Of two results of one run that with more rounds is kept. The folder gets the description of the
-    study that has all runs of the others.
+    Of two results of one run, the one with more rounds is kept. The folder gets the description of
+    the study that has all runs of the others.
 
     Args:
         into: The folder, new or with results.
         sources: Folders of studies or of results.
 
     Returns:
-        The files that the results come from that are new in the folder, by the run's name.
+        The sources of the results that are new in the folder, by the run's name.
 
     Raises:
         ConfigurationError: A source holds no result; two results of one run have different
@@ -355,13 +357,13 @@ def merge(into: StudyFolder, sources: Sequence[StudyFolder]) -> dict[str, Path]:
 
 
 def _whole(result: RunResult) -> dict[str, Any]:
-    """Return a result's configuration but for its rounds, with keys that were not there yet."""
-    # Private runs allow no other number of repeated rounds, which results do not keep.
+    """Return a result's configuration without its rounds, with keys that newer versions have."""
+    # Results do not keep round-retries, and private runs allow no value but 0.
     return {**completed(result.configuration, {"round-retries": 0}), "rounds": 0}
 
 
 def _finished(place: StudyFolder) -> dict[str, RunResult]:
-    """Return the results of finished runs that lie in a study's folder."""
+    """Return the results of the finished runs in a study's folder."""
     names = sorted(path.name for path in place.runs.iterdir()) if place.runs.is_dir() else []
     runs = {name: place.run(name) for name in names}
     return {n: result_of(run, n) for n, run in runs.items() if is_begun(run) and is_done(run)}

@@ -1,13 +1,13 @@
-"""A study's table as text, its report, and pages of results, whose sections are written anew.
+"""Texts of a study's table, its report, and sections of pages of results.
 
-What stands between a section's markers is written from the results:
+The text between a section's markers is generated from the results:
 
 | section | content |
 | --- | --- |
-| ``<!-- claims STUDY … -->`` | claims of a page's studies, tested together, and their forest plot |
+| ``<!-- claims STUDY … -->`` | claims of the page's studies, tested together, with a forest plot |
 | ``<!-- table STUDY -->`` | a study's table |
 
-STUDY is the folder of a study's results next to the page. A section ends with ``<!-- end -->``.
+STUDY is a folder of a study's results next to the page. A section ends with ``<!-- end -->``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def shown(table: StudyTable) -> pd.DataFrame:
-    """Return the table as people read it: each number with its spread, next to the published."""
+    """Return the table as text: each number with its spread, next to the published one."""
     import pandas as pd
 
     columns: dict[str, Any] = {n: table.frame[n] for n in table.study.label_columns}
@@ -60,7 +60,7 @@ def shown(table: StudyTable) -> pd.DataFrame:
 
 def _ours(line: Mapping[str, Any], column: Column) -> str:
     ours, images = line[column.metric], line[f"{column.metric}_by_images"]
-    if ours is None:  # a run that is done need not have every number
+    if ours is None:  # a finished run need not have every number
         return ABSENT if line["runs_done"] else str(line["state"])
     text = _number(ours, line[f"{column.metric}_spread"], column.decimals)
     return f"{text} ({images:.{column.decimals}f})" if images else text
@@ -69,7 +69,7 @@ def _ours(line: Mapping[str, Any], column: Column) -> str:
 def _number(value: float | None, spread: float | None, decimals: int) -> str:
     if value is None:
         return ABSENT
-    # Too small for the column: nothing but zeros would be shown, and of the spread as well.
+    # With the column's decimals, a small value and its spread would be all zeros.
     small = bool(value) and not float(f"{value:.{decimals}f}")
     text, behind = (
         "" if n is None else f"{n:.1e}" if small and n else f"{n:.{decimals}f}"
@@ -79,7 +79,7 @@ def _number(value: float | None, spread: float | None, decimals: int) -> str:
 
 
 def markdown(table: StudyTable) -> str:
-    """Return the table as Markdown, under its title and its notes."""
+    """Return the table as Markdown, with its title and notes."""
     frame = shown(table)
     text = markdown_table(frame, len(frame.columns) - len(table.study.label_columns))
     return f"# {table.study.title}\n\n{' '.join(table.notes)}\n\n{text}"
@@ -87,7 +87,7 @@ def markdown(table: StudyTable) -> str:
 
 def comma_separated(table: StudyTable) -> str:
     """Return the table as CSV: full precision, one column for each number, and the scale."""
-    frame = table.frame.drop(columns="state").copy()  # in one piece: pandas warns of many
+    frame = table.frame.drop(columns="state").copy()  # defragmented: pandas warns otherwise
     return str(frame.assign(scale=table.scale).to_csv(index=False))
 
 
@@ -109,7 +109,7 @@ _LATEX = str.maketrans(
 
 
 def latex(table: StudyTable) -> str:
-    """Return the table as LaTeX, for the package booktabs, its notes in the caption."""
+    """Return the table as LaTeX for the package booktabs, with its notes in the caption."""
     frame = shown(table).map(lambda cell: str(cell).translate(_LATEX))
     frame.columns = frame.columns.map(lambda heading: heading.translate(_LATEX))
     labels = len(table.study.label_columns)
@@ -128,7 +128,7 @@ def by_seed(table: StudyTable) -> str:
 
 
 def by_client(table: StudyTable) -> str:
-    """Return the clients of the finished runs as CSV, one line each; empty where none evaluate."""
+    """Return the clients of the finished runs as CSV, one line each; empty if none evaluate."""
     import pandas as pd
 
     rows = [
@@ -146,7 +146,7 @@ FORMATS: dict[str, tuple[str, Callable[[StudyTable], str]]] = {
     "seeds": ("seeds.csv", by_seed),
     "clients": ("clients.csv", by_client),
 }
-"""The name of the file and its writer, by format."""
+"""File name and writer by format."""
 
 
 # Pages --------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ _SECTION = re.compile(r"(<!-- (claims|table) (\S+(?: \S+)*) -->\n).*?(<!-- end -
 
 
 def rewritten(page: Path) -> tuple[str, bytes | None]:
-    """Return a page's text with its sections written anew, and its forest plot if it has claims.
+    """Return a page's text with its sections generated again, and its forest plot if it has claims.
 
     Raises:
         ConfigurationError: A folder holds no study, or results of another one.
@@ -219,7 +219,7 @@ def rewrite(page: Path, *, folders: bool) -> None:
 
 
 def study_report(opened: OpenedStudy) -> str:
-    """Return the report of a study, as far as its runs are done, as one HTML page.
+    """Return the report of a study's finished runs as one HTML page.
 
     Raises:
         DataError: No run is done; and the errors of ``study_table``.
@@ -242,7 +242,7 @@ def study_report(opened: OpenedStudy) -> str:
 
 
 def _claims(table: StudyTable) -> Iterator[Section]:
-    """Yield the section of the orders that the study's file declares, if it does."""
+    """Yield the section of the study's claims, if its file declares orders."""
     found = claims({table.study.name: table})
     if len(found):
         decimals = {column.heading: column.decimals for column in table.study.columns}

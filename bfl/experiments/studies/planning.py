@@ -1,4 +1,4 @@
-"""Preflight of a study: all that can be refused before the first run; what need not be made."""
+"""Preflight of a study: checks before the first run, and detection of repeated computations."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class PlannedRun:
 
     @property
     def data(self) -> tuple[str, str]:
-        """The data set and the folder that it lies in."""
+        """The data set and the key ``data-dir``."""
         return self.configuration.keys.dataset, self.configuration.keys.data_dir
 
     def with_data(self) -> Configuration:
-        """Return the configuration as the run's folder keeps it: with the data's absolute path.
+        """Return the configuration with the data's absolute path, as the run's folder keeps it.
 
         Raises:
             ConfigurationError: The data are missing.
@@ -79,15 +79,15 @@ def plan(
     """Return a study's runs, checked, and messages on data sets that are not on this machine.
 
     Args:
-        study: The study; of runs that do not count the data need not be there.
+        study: The study; the data of runs that are not selected may be missing.
         machine: Keys of this machine for all runs, such as ``data-dir``.
         check: Checks a configuration with its data, and the run's folder.
-        data_may_be_missing: Whether no data set needs to be there: what can be checked without is
-            checked, and no data set is fetched.
+        data_may_be_missing: Whether checks that need a missing data set are skipped, and no data
+            set is downloaded.
 
     Raises:
         ConfigurationError: Some runs are refused. The message has one line for each reason, with
-            the runs it holds for.
+            the affected runs.
     """
     runs, wanted = study.study.runs(), study.wanted
     reasons = _Reasons(len(runs))
@@ -101,7 +101,7 @@ def plan(
             sound.append(PlannedRun(run, configuration, overrides))
     reasons.raise_if_any()
     missing = _missing_data(run for run in sound if wanted(run.run))
-    # One data set after the other: a process keeps two.
+    # Grouped by data set, as a process caches only two.
     for data in dict.fromkeys(each.data for each in sound):
         group = [each for each in sound if each.data == data]
         asked = [each for each in group if wanted(each.run)]
@@ -122,7 +122,7 @@ def plan(
 
 
 class _Reasons:
-    """Reasons why runs are refused: each once, with the runs it holds for."""
+    """Reasons why runs are refused, each once with the affected runs."""
 
     def __init__(self, runs: int) -> None:
         self._runs = runs
@@ -130,7 +130,7 @@ class _Reasons:
 
     @contextmanager
     def of(self, *runs: str) -> Iterator[None]:
-        """Take note of a refusal inside, instead of raising it, for some runs."""
+        """Record a refusal inside for some runs, instead of raising it."""
         try:
             yield
         except (ConfigurationError, DataError) as error:
@@ -138,7 +138,7 @@ class _Reasons:
                 self._names.setdefault(line, []).extend(runs)
 
     def raise_if_any(self) -> None:
-        """Raise all reasons together, if there are some."""
+        """Raise all recorded reasons as one error, if there are any."""
         told = []
         for reason, names in self._names.items():
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
@@ -173,13 +173,13 @@ def _missing_data(runs: Iterable[PlannedRun]) -> dict[tuple[str, str], str]:
 
 
 def check_columns(study: Study, runs: Sequence[PlannedRun]) -> None:
-    """Check that runs have the metrics of columns, and evaluate the rounds whose numbers they show.
+    """Check that runs have the columns' metrics, and evaluate the rounds that columns name.
 
     Args:
-        study: The study; where its rounds are reduced, a column of a round may stay empty.
+        study: The study; if its rounds are reduced, a round's column may stay empty.
 
     Raises:
-        ConfigurationError: No run's task has a metric, or a run does not evaluate such a round.
+        ConfigurationError: No run's task has a metric, or a run does not evaluate a named round.
     """
     by_task = metrics_by_task()
     tasks = sorted({run.configuration.keys.task for run in runs})
@@ -209,13 +209,13 @@ def check_columns(study: Study, runs: Sequence[PlannedRun]) -> None:
 def same_runs(
     runs: Sequence[PlannedRun], sizes: Sizes, wanted: Collection[str] | None = None
 ) -> dict[str, str]:
-    """Return which runs are one computation, by name: the earliest run that is the same.
+    """Return the runs that repeat an earlier run's computation, with the earliest one's name.
 
     Args:
-        runs: All runs of the study, so that it is the same whichever of them are made in one call.
-        sizes: Tells the clients' numbers of examples.
-        wanted: The names of the runs that are asked about, whose data are on this machine; those
-            that are no computation of theirs are left out. None: all.
+        runs: All runs of the study, so that the earliest run does not depend on a selection.
+        sizes: Returns the clients' numbers of examples.
+        wanted: The names of the selected runs, whose data are on this machine; only runs with the
+            computation of one of them are looked at. None: all.
     """
     alike = {run.name: _without_weighting(run.configuration) for run in runs}
     asked = {key for name, key in alike.items() if wanted is None or name in wanted}
@@ -233,7 +233,7 @@ def same_runs(
 
 
 def _without_weighting(configuration: Configuration, **put: Any) -> str:
-    """Return a digest of a configuration but for its weighting."""
+    """Return a digest of a configuration without its weighting."""
     values = portable(configuration.values)
     for setting in (weightings.kind, *configuration.weighting.model_dump(by_alias=True)):
         values.pop(setting, None)
@@ -243,11 +243,11 @@ def _without_weighting(configuration: Configuration, **put: Any) -> str:
 def computation(configuration: Configuration, counts: Sequence[int]) -> str:
     """Return a digest that is the same for configurations of one computation.
 
-    A weighting that goes by the clients' numbers of examples and nothing else is that of equal
-    weights where all have equally many, to the last bit, however many of them take part.
+    A weighting by numbers of examples alone counts as equal weights if all clients have equally
+    many, and its weights are the same bits for every number of participants.
 
     Args:
-        counts: The clients' numbers of examples; empty: not known.
+        counts: The clients' numbers of examples; empty: unknown.
     """
     weighting, equal = configuration.weighting, Equal()
     if len(set(counts)) == 1 and weighting.counts_only:
@@ -263,14 +263,14 @@ def computation(configuration: Configuration, counts: Sequence[int]) -> str:
 def taken_from(
     runs: Sequence[PlannedRun], same: Mapping[str, str], finished: Mapping[str, RunResult]
 ) -> dict[str, str]:
-    """Return which of some runs need not be made, by name: the run whose result they get.
+    """Return the runs that need not be made, with the name of the run whose result they get.
 
-    That is one which is finished, also in an earlier call or elsewhere; else the first of the runs.
+    That is a finished run, of this or an earlier call; without one, the first of the runs.
 
     Args:
-        runs: The runs that are to be made in this call.
+        runs: The runs to make in this call.
         same: See ``same_runs``.
-        finished: The results that there are, by the run's name.
+        finished: The existing results, by the run's name.
     """
     source: dict[str, str] = {}
     for name in (*finished, *(run.name for run in runs)):
@@ -281,12 +281,12 @@ def taken_from(
 
 
 def as_run(result: RunResult, run: PlannedRun) -> RunResult:
-    """Return the result of the run whose computation another run is, as that of the other."""
+    """Return a result as that of another run, which has the same computation."""
     made_as = result.made_as or result.name
     return replace(
         result,
         name=run.name,
         configuration=portable(run.configuration.values),
-        # A copy that goes back to the run that it is a copy of is that run's own again.
+        # A copy that returns to its original run is no longer a copy.
         made_as="" if made_as == run.name else made_as,
     )

@@ -1,4 +1,4 @@
-"""Published tables: read from CSV, and matched to a study by labels, completely or not at all."""
+"""Published tables: read from CSV, and matched to a study by labels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bfl.experiments.studies.columns import Column
 from bfl.texts import read_text
 
 LISTED = 6
-"""Lines that do not match which a message names, at most."""
+"""The most unmatched lines that a message names."""
 
 
 Key = tuple[tuple[str, str], ...]
@@ -25,7 +25,7 @@ Labels = Sequence[Mapping[str, str]]
 
 
 class Entry(NamedTuple):
-    """A published number and its spread in the unit of its column; None: not published."""
+    """A published number and its spread, in the column's unit; None: not published."""
 
     value: float | None = None
     spread: float | None = None
@@ -41,11 +41,11 @@ class PublishedTable:
     notes: tuple[str, ...] = ()
 
     def entry(self, key: Key, metric: str) -> Entry:
-        """Return the number of a line, or one without value where there is none."""
+        """Return a line's number for a metric; an empty entry if there is none."""
         return self.lines.get(key, {}).get(metric, Entry())
 
     def mismatches(self, keys: Iterable[Key]) -> Iterable[str]:
-        """Yield the differences between its lines and those of a study that are published."""
+        """Yield messages on lines of the table or of the study that have no counterpart."""
         ours = dict.fromkeys(keys)
         where = f"published table {self.path}"
         if absent := [key for key in ours if key not in self.lines]:
@@ -72,16 +72,16 @@ def read_published(
     """Return a published table.
 
     Args:
-        path: A CSV file with a header. The columns that ``columns`` names hold numbers, or nothing
-            where none was published.
-        leave_out: Labels by column; lines that have all labels of one of these are left out.
-        fractions: Labels in the same form; lines whose spread is printed as a fraction of 1 where
-            the value is in percent, or in what else ``scale`` makes of it.
+        path: A CSV file with a header. The columns that ``columns`` names hold numbers, or are
+            empty where none was published.
+        leave_out: Labels by column; lines that match all labels of one of these are left out.
+        fractions: Labels in the same form; matching lines print the spread in the unit of the runs'
+            numbers, such as a fraction, and the value in the column's, such as percent.
         text: The file's content; None: it is read.
 
     Raises:
-        ConfigurationError: The file cannot be read, lacks a column, has a line twice, or a cell
-            that is no number.
+        ConfigurationError: The file cannot be read, lacks a column, has a line twice, or has a cell
+            that is not a number.
     """
     try:
         text = read_text(path) if text is None else text
@@ -116,7 +116,7 @@ def _number(where: str, cell: str) -> float | None:
     try:
         return float(cell) if cell else None
     except ValueError as error:
-        raise ConfigurationError(f"{where} is {cell!r}, which is no number") from error
+        raise ConfigurationError(f"{where} is {cell!r}; allowed: a number") from error
 
 
 def _entry(numbers: Mapping[str, float | None], column: Column, fraction: bool) -> Entry:

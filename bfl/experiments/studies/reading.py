@@ -1,4 +1,4 @@
-"""Studies read from TOML, and refused with one message where they cannot be meant as they stand."""
+"""Reading and checking of studies' TOML files."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from bfl.plugins import ANY_PLUGIN, PluginPolicy, activate, named_plugins
 from bfl.registry import STRICT
 
 GIVEN_BY_THE_RUNNER = ("name", "output-dir", "resume", "data-dir")
-"""Keys that say where a run is made: the study's folder and the machine decide them."""
+"""Keys of a run's place, which the study's folder and the machine decide."""
 
 ROW = "row"
-"""The column of rows whose label is one word."""
+"""The label column of rows whose label is a string."""
 
 
 class _Order(pydantic.BaseModel):
-    """A table ``[[orders]]``; a list in place of a name stands for each of its names in turn."""
+    """A table ``[[orders]]``; a list of names stands for one order of each name."""
 
     model_config = STRICT
 
@@ -68,7 +68,7 @@ class _Order(pydantic.BaseModel):
         return list(product(self.metric, _lines(self.better), _lines(self.worse)))
 
     def orders(self) -> list[Order]:
-        """Return an order for each metric, each better and each worse line."""
+        """Return an order for each combination of a metric, a better and a worse line."""
         both = zip(self._expanded, cycle(self._numbers), strict=False)
         return [Order(*order, self.than, self.beforehand, number) for order, number in both]
 
@@ -117,27 +117,30 @@ _TABLES: dict[str, type[pydantic.BaseModel]] = {
 
 
 def read_study(path: Path, *, policy: PluginPolicy = ANY_PLUGIN) -> Study:
-    """Return the study that a TOML file describes; ``docs/studies.md`` says what may stand in it.
+    """Return the study that a TOML file describes, see ``docs/studies.md``.
 
     Args:
         path: The file. A published table is looked up in its folder.
 
     Raises:
         ConfigurationError: The file, or one that it extends, cannot be read or has an unknown key,
-            an axis is empty, two runs have one name, two places set one key, or the published
-            table does not match. The message has one line for each problem.
+            or its study is contradictory. The message has one line for each problem.
     """
     return study_of(read_extended(path), None, policy)
 
 
 def study_of(read: ExtendedFile, published: str | None, policy: PluginPolicy) -> Study:
-    """Return the study of a file's tables; its published table is read, or its text is given."""
+    """Return the study of a file's tables.
+
+    Args:
+        published: The text of the published table; None: it is read from its file.
+    """
     try:
         file = _File(**read.tables)
     except pydantic.ValidationError as error:
         read.refuse(_shape_problems(error), error)
         raise
-    # An axis may be a key of a part of one's own.
+    # An axis may be a setting of a plugin's part.
     activate(named_plugins(file.base), policy)
     problems: list[str] = []
     given_rows = enumerate(file.rows or (), start=1)
@@ -177,7 +180,7 @@ def study_of(read: ExtendedFile, published: str | None, policy: PluginPolicy) ->
 
 
 def _shape_problems(error: pydantic.ValidationError) -> Iterable[str]:
-    """Yield what is wrong with the file's own keys, unknown ones with the nearest spelling."""
+    """Yield the problems of the file's own keys, unknown ones with the nearest spelling."""
     for row, refused in zip(error.errors(), refused_values(error), strict=True):
         *where, key = row["loc"]
         within = f" (in {'.'.join(map(str, where))})" if where else ""
@@ -206,7 +209,7 @@ def _axis(name: str, values: Sequence[Any], problems: list[str]) -> tuple[Choice
 
 
 def _choice(given: Any, where: str, problems: list[str], axis: str = "") -> Choice:
-    """Return an axis's value or a row: keys with a label, or a plain value of the axis's key."""
+    """Return the choice that an axis's value or a row describes: a table, or a plain value."""
     if axis and not isinstance(given, Mapping):
         text = given if isinstance(given, str) else str(given).lower()
         return Choice({axis: text}, {axis: given}, _part(axis, text, isinstance(given, str)))
@@ -228,13 +231,13 @@ def _choice(given: Any, where: str, problems: list[str], axis: str = "") -> Choi
 
 
 def _part(axis: str, label: str, named: bool) -> str:
-    """Return the part of a run's name that a label makes; a bare number gets its axis's name."""
+    """Return a label as a part of a run's name; a number is preceded by its axis's name."""
     part = slug(label)
     return part if named and not part[:1].isdigit() else f"{slug(axis)}-{part}"
 
 
 def _collisions(study: Study) -> Iterable[str]:
-    """Yield which keys are set, and which label columns are used, in two places at once."""
+    """Yield the keys that two places set, and the label columns that two places use."""
     if not study.rows:
         yield "rows is empty; give it rows, or leave it out"
         return
@@ -288,7 +291,7 @@ def _figure_problems(study: Study) -> Iterable[str]:
 
 
 def _order_problems(study: Study) -> Iterable[str]:
-    """Yield what is wrong with the orders, given the study's columns and lines."""
+    """Yield the problems of the orders with the study's columns and lines."""
     shown = {column.metric: (column.higher_is_better, column.scale) for column in study.columns}
     ranked = ", ".join(m for m, (side, _) in shown.items() if side is not None)
     for order in study.orders:
@@ -307,20 +310,20 @@ def _order_problems(study: Study) -> Iterable[str]:
             yield f"orders: no two lines of the table are {order.better} and {order.worse}"
 
 
-# Files that extend others: what studies share is said once, and a file says what differs --------
+# Files that extend others ------------------------------------------------------------------------
 
 BY_KEY = ("base", "axes", "published")
-"""Tables of which a file may say single keys; all else that it says replaces the whole."""
+"""Tables that extending files override key by key; any other value replaces the whole."""
 
 
 @dataclass(frozen=True)
 class ExtendedFile:
-    """A study's file with all that it takes from others.
+    """A study's file, merged with the files that it extends.
 
     Attributes:
-        tables: Its content with theirs, as if it stood in one file.
-        published_folder: The folder that ``published.file`` is in, or below.
-        extended: The files that it extends, and that these do.
+        tables: The merged content.
+        published_folder: The folder that ``published.file`` is relative to.
+        extended: The files that it extends, directly or indirectly.
     """
 
     path: Path
@@ -329,7 +332,7 @@ class ExtendedFile:
     extended: tuple[Path, ...] = ()
 
     def refuse(self, problems: Iterable[str], cause: Exception | None = None) -> None:
-        """Raise a ConfigurationError that says what is wrong, a line each, if anything is."""
+        """Raise a ConfigurationError with a line for each problem, if there are any."""
         others = f" (which extends {', '.join(map(str, self.extended))})" if self.extended else ""
         lines = [f"study {self.path}{others}: {text}" for text in dict.fromkeys(problems)]
         if lines:
@@ -337,16 +340,16 @@ class ExtendedFile:
 
 
 def read_extended(path: Path) -> ExtendedFile:
-    """Return a study's file with what it takes from those that it extends.
+    """Return a study's file, merged with the files that it extends.
 
-    Of several files later ones win over earlier ones, each one over what it extends itself, and the
-    file over all: ``base``, ``axes`` and ``published`` key by key, anything else as a whole; so is
-    ``published`` where its ``file`` is said, or ``false`` for none. An axis that ends up as an
-    empty list is left out. Its name and title are its own.
+    A file overrides those that it extends, and of these a later one overrides an earlier one.
+    ``base``, ``axes`` and ``published`` are overridden key by key, anything else as a whole. A
+    ``published`` with a ``file`` replaces the whole table, and ``false`` removes it. An axis that
+    ends up as an empty list is left out. Name and title are not taken from other files.
 
     Raises:
-        ConfigurationError: A file cannot be read or is no TOML, ``extends`` is no path, or a file
-            extends itself.
+        ConfigurationError: A file cannot be read or is not TOML, ``extends`` is not a path, or a
+            file extends itself.
     """
     *others, (_, own) = _lineage(path, ())
     if not others:
@@ -358,7 +361,7 @@ def read_extended(path: Path) -> ExtendedFile:
             table = isinstance(value, Mapping)
             if key in BY_KEY and not table and (key, value) != ("published", False):
                 raise ConfigurationError(f"study {each}: {key} is {value!r}; allowed: a table")
-            # Another table of published numbers has other notes and lines.
+            # The notes and lines of one published table do not fit another one.
             whole = key == "published" and table and "file" in value
             by_key = key in BY_KEY and table and isinstance(tables.get(key), Mapping)
             tables[key] = {**tables[key], **value} if by_key and not whole else value
@@ -373,7 +376,7 @@ def read_extended(path: Path) -> ExtendedFile:
 
 
 def _lineage(path: Path, below: tuple[Path, ...]) -> list[tuple[Path, dict[str, Any]]]:
-    """Return the files that a file extends, each once, before those that extend it; itself last."""
+    """Return a file and all that it extends, each once, extended files first."""
     if path.resolve() in {each.resolve() for each in below}:
         chain = " extends ".join(map(str, (*below, path)))
         raise ConfigurationError(f"study {path} extends itself: {chain}")
@@ -388,7 +391,7 @@ def _lineage(path: Path, below: tuple[Path, ...]) -> list[tuple[Path, dict[str, 
     found: dict[Path, tuple[Path, dict[str, Any]]] = {}
     for name in names:
         named = path.parent / given_path(name, f"study {path}: extends")
-        # A link to a file extends what lies next to the file.
+        # For a symbolic link, paths are relative to the link's target as well.
         other = named if named.exists() else path.resolve().parent / name
         if not other.is_file():
             raise ConfigurationError(f"study {path} extends '{name}', and there is no file {named}")

@@ -1,21 +1,21 @@
-"""Results of finished runs: one line of JSON each, enough for tables and figures.
+"""Results of finished runs, one line of JSON each, sufficient for tables and figures.
 
 | key | content |
 | --- | --- |
-| ``content`` | SHA-256 of all that follows: numbers changed by hand are noticed |
+| ``content`` | SHA-256 of all that follows, which detects manual changes |
 | ``format`` | 2 |
 | ``name`` | the run's name within its study |
 | ``digest`` | SHA-256 of ``configuration`` |
-| ``configuration`` | all keys that the result depends on; data sets in files by the file's name |
-| ``made-as`` | the run whose computation this is, where two are the same; else empty |
+| ``configuration`` | all keys that the result depends on; files of data sets without their folder |
+| ``made-as`` | the run that this result was copied from, as it has the same computation; or empty |
 | ``metrics`` | numbers of ``metrics.json``, ``foreign.json``; gains of ``retention.json`` |
-| ``seconds`` | those of all rounds |
-| ``partition`` | SHA-256 of who holds which data |
+| ``seconds`` | the duration of all rounds |
+| ``partition`` | SHA-256 of the partition |
 | ``data`` | digests of the training, test and server's images |
-| ``environment`` | versions, machine, commit, and whether the latter can be found |
-| ``posterior-sha256`` | the SHA-256 of the posterior that the run ended with |
-| ``clients`` | how each client's models do on its own test data, where they evaluate |
-| ``lost`` | how often, over all rounds, clients failed or were refused |
+| ``environment`` | versions, machine, commit, and whether the commit can be found |
+| ``posterior-sha256`` | SHA-256 of the final posterior |
+| ``clients`` | metrics of each client's models on its test data, if clients evaluate |
+| ``lost`` | numbers of failed and of refused clients, over all rounds |
 | ``rounds``, ``retention`` | the learning and retention curves, to seven digits |
 """
 
@@ -55,13 +55,13 @@ from bfl.texts import from_json
 FORMAT = 2
 CONTENT = "content"
 DIGITS = 7
-"""Significant digits of the points of curves; metrics are kept in full."""
+"""Significant digits of curves' points; metrics have full precision."""
 
 COMMIT, CHANGED, NOT_FOUND = "git-commit", "git-changed", "git-not-found"
-"""Keys of an environment: the version, that its tree had changes, that no history has it."""
+"""Keys of an environment: commit, uncommitted changes, a commit that no history contains."""
 
 LOST = ("failures", "refused")
-"""Counts in a round's record of the clients that were asked and are not in its pool."""
+"""Counts in a round's record of sampled clients that were not pooled."""
 
 _DATA_KEYS = ("dataset", "server-data")
 
@@ -70,15 +70,13 @@ _DATA_KEYS = ("dataset", "server-data")
 class RunResult:
     """The result of a run; its other attributes are the keys of the module's table.
 
-    Parts that are not known, or that a run does not have, are empty. A run that has only begun has
-    no metrics, nor has one in which nobody has evaluated.
+    Unknown or missing parts are empty. An unfinished or unevaluated run has no metrics.
 
     Attributes:
-        rounds: The evaluated rounds: ``round``, the metrics of each, and the numbers of its pool.
-        over: Whether the run has come to its end; only such runs are kept in files.
-        lost: The counts that are not 0; None where it is not known, as of results from before it
-            was kept.
-        source: The file or the folder that it was read from.
+        rounds: The evaluated rounds: ``round``, metrics, and numbers of pooling.
+        over: Whether the run is finished; only finished runs are kept in files.
+        lost: The counts that are not 0; None if unknown, as in files of older versions.
+        source: The file or folder that it was read from.
     """
 
     name: str
@@ -99,11 +97,11 @@ class RunResult:
 
     @property
     def number_of_rounds(self) -> int:
-        """The number of rounds of its configuration."""
+        """The configured number of rounds."""
         return int(self.configuration["rounds"])
 
     def number(self, name: str) -> float | None:
-        """Return a number of the run, of its curves, or of a client; None: it has no such."""
+        """Return a number of the run, its curves or a client by its name; None if it has none."""
         if name in self.metrics:
             return self.metrics[name]
         if of_client := number_of_a_client(name):
@@ -111,7 +109,7 @@ class RunResult:
         return number_of_curves(name, self.rounds)
 
     def to_line(self) -> str:
-        """Return the result as one line of JSON, sealed with the digest of its content."""
+        """Return the result as one line of JSON, with the digest of its content."""
         columns = dict.fromkeys(key for row in self.rounds for key in row)
         content = {
             "format": FORMAT,
@@ -138,11 +136,10 @@ _RESULT = pydantic.TypeAdapter(RunResult)
 
 
 def parse_result(line: str | bytes, source: Path) -> RunResult:
-    """Return the result that a line of JSON holds.
+    """Return the result in a line of JSON.
 
     Raises:
-        DataError: It is not what it should be, or its digests are not those of its content and its
-            configuration.
+        DataError: The line is not a result, or a digest does not match.
     """
     try:
         content = from_json(line)
@@ -160,17 +157,17 @@ def parse_result(line: str | bytes, source: Path) -> RunResult:
         if type(result.configuration["rounds"]) is not int:
             raise ValueError(f"rounds is {result.configuration['rounds']!r}")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{source} holds what is no result of a run: {error!r}") from error
+        raise DataError(f"{source} has a line that is no run's result: {error!r}") from error
     if content.get("digest") != digest(result.configuration) or seal != digest(content):
         raise DataError(
-            f"{source}: the result of {result.name} does not have the digest that it says; it has "
-            "been changed since it was written"
+            f"{source}: the result of {result.name} does not match its digest; it has been changed "
+            "since it was written"
         )
     return result
 
 
 def portable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a complete configuration that a result depends on, on every machine."""
+    """Return the keys that a result depends on, without what differs between machines."""
     return {
         key: portable_dataset(str(value)) if key in _DATA_KEYS else value
         for key, value in values.items()
@@ -179,13 +176,13 @@ def portable(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def result_of(folder: RunFolder, name: str) -> RunResult:
-    """Return the result of a run from its folder; without metrics where it is not over.
+    """Return the result of a run from its folder; without metrics if it is not finished.
 
     Raises:
         DataError: A file of the run is missing or corrupt.
     """
     rounds = folder.rounds()
-    # Of a model that has no metrics, its logits not being finite, the ensemble may have some.
+    # A posterior with infinite logits has no metrics, but its ensemble may have some.
     evaluated = [
         {key: entry[key] for key in kept_of_rounds() if key in entry}
         for entry in rounds
@@ -211,7 +208,7 @@ def result_of(folder: RunFolder, name: str) -> RunResult:
 
 
 def _lost(folder: RunFolder, rounds: Sequence[Mapping[str, Any]]) -> dict[str, int] | None:
-    """Return how often clients were lost in a run; None: its rounds do not say it."""
+    """Return the numbers of lost clients over all rounds; None if rounds do not record them."""
     if not any(name in entry for entry in rounds for name in LOST):
         return None
     with folder.decoding(ROUNDS):
@@ -234,7 +231,7 @@ def _metrics(folder: RunFolder) -> dict[str, float]:
 
 
 def short(value: Any) -> Any:
-    """Return a value with its floats to seven significant digits, as files keep curves."""
+    """Return a value with its floats rounded to seven significant digits."""
     if isinstance(value, Mapping):
         return {str(key): short(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):

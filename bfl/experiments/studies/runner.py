@@ -1,4 +1,4 @@
-"""Runner of a study: makes the runs that are left, one after the other, whatever becomes of one."""
+"""Runner of a study: makes the missing runs in turn, and continues after a failure."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ GO_ON = "the same command goes on from here"
 
 
 class Engine(Protocol):
-    """An engine that runs the app: Flower's Ray engine, or this process."""
+    """An engine that runs the app, on Ray or in this process."""
 
     @property
     def alive(self) -> bool:
-        """True if another run can be made."""
+        """Whether the engine can make another run."""
 
     def run(self, overrides: Mapping[str, Any], num_supernodes: int, engine_run: EngineRun) -> None:
-        """Run the app once, with some keys set, on so many clients."""
+        """Run the app once, with these keys overridden."""
 
 
 MakeEngine = Callable[[], AbstractContextManager[Engine]]
@@ -84,24 +84,24 @@ def _kind(configuration: Configuration) -> tuple[Any, ...]:
 
 
 def work(configuration: Configuration) -> float:
-    """Return a run's amount of work: epochs over the data that take part in a round."""
+    """Return a run's amount of work: its expected number of epochs over all clients' data."""
     keys = configuration.keys
     share = configuration.sampling.expected_share(max(1, keys.clients))
     return keys.rounds * configuration.workload.expected_epochs(keys.local_epochs) * share
 
 
 class Estimate:
-    """Seconds per unit of work by kind of run; a kind not met yet is taken for an average one."""
+    """Seconds per unit of work by kind of run; a kind without a time gets the mean."""
 
     def __init__(self) -> None:
         self._spent: dict[tuple[Any, ...], Any] = defaultdict(lambda: np.zeros(2))
 
     def record(self, configuration: Configuration, seconds: float, share: float = 1.0) -> None:
-        """Take note of the time that a run, or a share of it, has taken."""
+        """Record the time that a run, or a share of it, has taken."""
         self._spent[_kind(configuration)] += seconds, work(configuration) * share
 
     def left(self, pending: Iterable[tuple[Configuration, float]]) -> float | None:
-        """Return the seconds that runs still take, of each a share; None: nothing is known yet."""
+        """Return the seconds for shares of pending runs; None before the first record."""
         average = sum(self._spent.values(), np.zeros(2))
         if not average[1]:
             return None
@@ -114,7 +114,7 @@ class Estimate:
 
 
 class StudyProgress:
-    """Prints a line when a run begins and when it ends; in a terminal also two bars."""
+    """Prints a line at each run's start and end, and two progress bars in a terminal."""
 
     def __init__(self, runs: int, done: int, console: Console | None, verbose: bool) -> None:
         self.console = console or Console(highlight=False, soft_wrap=True)
@@ -133,23 +133,23 @@ class StudyProgress:
         self._started = time.monotonic()
 
     def say(self, text: str) -> None:
-        """Print a line, with the seconds since the beginning."""
+        """Print a line, with the seconds since the start."""
         self.console.print(f"[{time.monotonic() - self._started:7.1f} s] {text}", markup=False)
 
     def round(self, number: int, rounds: int, shown: str, seconds: float | None) -> None:
-        """Show that a round of the present run is over, and the time that the study still takes."""
+        """Show a completed round of the current run, and the study's remaining time."""
         self.bars.update(self._study, note=left_in_words(seconds))
         self.bars.update(self._run, total=rounds, completed=number, note=shown, visible=True)
         self.bars.refresh()
 
     def run_is_over(self) -> None:
-        """Show that the present run is over."""
+        """Show that the current run is over."""
         self.bars.update(self._run, visible=False)
         self.bars.advance(self._study)
 
     @contextmanager
     def log(self, path: Path) -> Iterator[Console]:
-        """Give a block the console of a run: a log that is added to, or everybody's.
+        """Yield a run's console: its log, which is appended to, or the shared console.
 
         Raises:
             RunError: The log cannot be written.
@@ -167,7 +167,7 @@ class StudyProgress:
 
 
 def left_in_words(seconds: float | None) -> str:
-    """Return the time left in words; empty where it is not known, or nothing."""
+    """Return the remaining time in words; empty where it is unknown or 0."""
     return f"about {timedelta(seconds=round(seconds))} left" if seconds else ""
 
 
@@ -181,24 +181,24 @@ def make_runs(
     console: Console | None = None,
     verbose: bool = False,
 ) -> Outcome:
-    """Make the runs of a study that are left, and return their outcome.
+    """Make the missing runs of a study, and return their outcome.
 
-    A run that fails is recorded, and the others go on, on a new engine: what a failure leaves the
-    old one in is not known. One whose files are damaged has failed as well.
+    A failed run is recorded, and the others continue on a new engine, as the state of the old one
+    is unknown. A run whose files are damaged counts as failed.
 
     Args:
         runs: The runs, in their order.
         make_engine: Makes the engine that all runs share.
-        finished: Results that are there already, by the run's name.
-        same: Runs that are the computation of another one, which is finished or comes before; and
-            that one's name.
+        finished: Existing results, by the run's name.
+        same: Runs that repeat the computation of a run that is finished or comes earlier, with
+            that run's name.
         console: Where to print; standard output by default.
-        verbose: Whether the runs' own lines are shown as well, and not only logged.
+        verbose: Whether the runs' own lines are shown, and not only logged.
 
     Raises:
-        ConfigurationError: The engine cannot be had as configured.
+        ConfigurationError: The engine cannot be configured as asked.
         RunError: The engine cannot be started, or the study's folder cannot be written.
-        KeyboardInterrupt: The user has had enough; all that is done is kept.
+        KeyboardInterrupt: The user has interrupted; finished runs and rounds are kept.
     """
     runner = _Runner(folder, runs, make_engine, dict(finished or {}), same or {})
     shown = runner.shown = StudyProgress(len(runs), runner.done(), console, verbose)
@@ -212,7 +212,7 @@ def make_runs(
 
 @dataclass
 class _Runner:
-    """Makes the runs of a study that are left; see ``make_runs``."""
+    """Maker of a study's missing runs; see ``make_runs``."""
 
     folder: StudyFolder
     runs: Sequence[PlannedRun]
@@ -227,12 +227,12 @@ class _Runner:
     _pending: dict[str, tuple[PlannedRun, float]] = field(default_factory=dict)
 
     def done(self) -> int:
-        """Return how many runs have come to their end."""
+        """Return the number of finished runs."""
         known = self.finished
         return sum(r.name in known or is_done(self.folder.run(r.name), r.rounds) for r in self.runs)
 
     def make_all(self) -> Outcome:
-        """Make all runs that are left, and return their outcome."""
+        """Make all missing runs, and return their outcome."""
         self.finished = {**self.folder.results(), **self.finished}
         for run in self.runs:
             result = self.finished.get(run.name)
@@ -258,13 +258,13 @@ class _Runner:
     def _skip(self, run: PlannedRun, result: RunResult) -> None:
         self.finished[run.name] = result
         if self.folder.run(run.name).holds(METRICS):
-            # Else it was made elsewhere: the time that took says nothing.
+            # The time of a run that was made on another machine says nothing about this one.
             self._estimate.record(run.configuration, result.seconds)
         self.folder.failure_file(run.name).unlink(missing_ok=True)
         self.outcome.skipped.append(run.name)
 
     def _started_engine(self) -> Engine:
-        """Return the engine, started; another one if it has died after the last run."""
+        """Return the started engine; a new one if the last one has died."""
         if self._engine is not None and not self._engine.alive:
             self._end_engine()
         if self._engine is None:
@@ -275,11 +275,11 @@ class _Runner:
     def _end_engine(self) -> None:
         manager, self._manager, self._engine = self._manager, None, None
         if manager is not None:
-            with suppress(Exception):  # one that has died cannot be ended in good order
+            with suppress(Exception):  # a dead engine cannot be shut down cleanly
                 manager.__exit__(None, None, None)
 
     def _settle(self, run: PlannedRun) -> None:
-        """Make a run, unless it is done, or another process is working on it."""
+        """Make a run, unless it is done or another process is making it."""
         folder = self.folder.run(run.name)
         with self.folder.claimed(run.name) as ours:
             if not ours:
@@ -301,7 +301,7 @@ class _Runner:
             self._make(run)
 
     def _take_over(self, run: PlannedRun, first: str) -> None:
-        """Give a run the result of the one whose computation it is."""
+        """Copy the result of the run that makes the same computation."""
         result = self.finished.get(first) or self.folder.results().get(first)
         if result and result.number_of_rounds == run.rounds:
             self.folder.keep([as_run(result, run)])
@@ -320,7 +320,7 @@ class _Runner:
             started = last = time.monotonic()
 
             def on_round(number: int, rounds: int, _seconds: float, shown: str) -> None:
-                """Take note of a round's time; its evaluation counts as well as its training."""
+                """Record a round's time, with its evaluation, and show the round."""
                 nonlocal last
                 now = time.monotonic()
                 self._estimate.record(run.configuration, now - last, 1 / rounds)
@@ -364,16 +364,16 @@ class _Runner:
         self.shown.say(f"{self.runs.index(run) + 1}/{len(self.runs)} {run.name}: {text}")
 
     def _seconds_left(self, run: PlannedRun, share: float) -> float | None:
-        """Return the seconds that all runs still take, of the present one being a share left."""
+        """Return the seconds that all runs still take, given the current one's remaining share."""
         self._pending[run.name] = (run, share)
         return self._estimate.left((r.configuration, s) for r, s in self._pending.values())
 
 
 def _numbers(folder: RunFolder) -> str:
-    """Return a run's main numbers as a line shows them."""
+    """Return a run's main metrics in one line."""
     try:
         metrics = folder.metrics()
-    except DataError as error:  # said here, and again when the table is made
+    except DataError as error:  # the table's command reports it as an error
         return str(error)
     names = {"accuracy": "accuracy", ERROR: "RMSE", "negative-log-likelihood": "NLL"}
     return "  ".join(f"{names[key]} {cell(metrics[key])}" for key in names if key in metrics)

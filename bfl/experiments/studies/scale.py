@@ -1,4 +1,4 @@
-"""Reductions: a study cut down to what a machine can do."""
+"""Scales of studies: reductions for smaller machines."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ REDUCIBLE = (*COUNTS, *EXAMPLES, SEEDS)
 """Configuration keys, and the number of seeds."""
 
 GROWING = ("rounds", SEEDS)
-"""Amounts that may become more in a study that has begun; runs that are there are gone on with."""
+"""Amounts that may increase in a study that has begun: existing runs are extended."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """A stated reduction of a study; see ``Study.scaled``.
+    """A reduction of a study; see ``Study.scaled``.
 
     Attributes:
-        amounts: Amounts by name, sorted: below 1 a share of what the study has, from 1 a number,
-            which raises nothing but the number of seeds.
+        amounts: Amounts by name, sorted: below 1 a share of the study's amount, from 1 an upper
+            limit, or the number of seeds.
     """
 
     amounts: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> Scale:
-        """Return the scale that ``rounds=0.05,train-examples=0.2,seeds=1`` states.
+        """Return the scale of a text such as ``rounds=0.05,train-examples=0.2,seeds=1``.
 
         Raises:
-            ConfigurationError: It is not of that form, or names what cannot be reduced.
+            ConfigurationError: The text does not have that form, or a name cannot be reduced.
         """
         amounts: dict[str, float] = {}
         for pair in filter(None, (part.strip() for part in text.split(","))):
@@ -59,18 +59,18 @@ class Scale:
 
     @property
     def suffix(self) -> str:
-        """The end of the name of a scaled study's folder.
+        """The suffix of a scaled study's folder name.
 
-        Seeds and rounds are not in it: with more of them the study goes on from what there is.
+        It names neither seeds nor rounds: with more of them a study continues in its folder.
         """
         kept = {name: amount for name, amount in self.amounts.items() if name not in GROWING}
         return "".join(f"_{name}-{amount:g}" for name, amount in kept.items())
 
     def reduced(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Return a run's keys, changed as the reduction says.
+        """Return a run's keys, reduced.
 
         Raises:
-            ConfigurationError: A share of the examples is to become a number, which may be more.
+            ConfigurationError: A share of the examples would become a number, which may be greater.
         """
         changed = {**values}
         for key, amount in self.amounts.items():
@@ -84,7 +84,7 @@ class Scale:
 
 
 def reduced(number: int, amount: float) -> int:
-    """Return a number reduced: below 1 to a share, at least 1; from 1 to at most that number.
+    """Return a reduced number: a share of it, at least 1, or at most the amount from 1.
 
     Example:
         >>> reduced(400, 0.05), reduced(1, 0.05), reduced(400, 20), reduced(5, 20)
@@ -94,7 +94,7 @@ def reduced(number: int, amount: float) -> int:
 
 
 def reduced_examples(now: float, amount: float, key: str) -> float:
-    """Return a key such as ``train-examples`` reduced: 0 all, below 1 a share, from 1 a number."""
+    """Return a reduced number of examples: 0 means all, below 1 a share, from 1 a number."""
     if now == 0:
         return float(amount)
     if amount < 1:
@@ -108,13 +108,13 @@ def reduced_examples(now: float, amount: float, key: str) -> float:
 
 
 def number_of(values: Mapping[str, Value], key: str) -> float | None:
-    """Return the number that a run has for a key; None where it is none, to be refused later."""
+    """Return a run's number for a key; None if it is not a number, which is refused later."""
     value = expanded(values)[key]
     return None if isinstance(value, str | bool) else float(value)
 
 
 def shown(name: str, value: float | None) -> str:
-    """Return an amount as people read it.
+    """Return an amount as text.
 
     Example:
         >>> shown("train-examples", 0.0), shown("rounds", 20.0)

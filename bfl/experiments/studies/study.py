@@ -1,4 +1,4 @@
-"""Studies: a base configuration, axes and rows, which expand to runs with stable names."""
+"""Studies: a base configuration, axes and rows that expand to runs with stable names."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ class Choice:
 
 @dataclass(frozen=True)
 class Cell:
-    """A line of a table: a row and a choice of each axis but the seeds, by their labels."""
+    """A line of a table: the labels of a row and of a choice of each axis except the seeds."""
 
     labels: Mapping[str, str]
     published: bool = True
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
-        """The labels in an order that does not depend on the file's."""
+        """The labels, sorted by column."""
         return tuple(sorted(self.labels.items()))
 
     def named(self, column: str) -> str:
-        """Return its label in a column, after the column's name where it says nothing alone.
+        """Return the label in a column, preceded by the column's name if it is a number or yes/no.
 
         Example:
             >>> cell = Cell({"method": "FedBE", "epochs": "20"})
@@ -68,10 +68,10 @@ class Run:
     """One run of a study.
 
     Attributes:
-        name: Its name, which depends on its own labels alone.
-        cell: The line of the table that it belongs to.
-        labels: The labels of its row and of its choice of every axis, by column.
-        values: All keys that the study sets for it.
+        name: The run's name, which depends on its labels alone.
+        cell: The table's line that it belongs to.
+        labels: The labels of its row and of its choice of each axis, by column.
+        values: The keys that the study sets for it.
     """
 
     name: str
@@ -81,16 +81,16 @@ class Run:
 
 
 def _each(given: Any) -> Any:
-    """Return a list for a single label or table, which may stand for itself."""
+    """Return a list; a single label or table becomes a list of one."""
     return [given] if isinstance(given, str | Mapping) else given
 
 
 Labels = Annotated[list[str], BeforeValidator(_each), Field(min_length=1)]
-"""Labels of a column; in a file one may stand for itself."""
+"""Labels of a column; a file may give a single one without a list."""
 
 
 def slug(label: str) -> str:
-    """Return a label as a part of a folder's name.
+    """Return a label as a part of a folder name.
 
     Example:
         >>> slug("MC Dropout"), slug("n/a"), slug("Dirichlet (α = 0.5)")
@@ -100,16 +100,16 @@ def slug(label: str) -> str:
 
 
 study_figures: Registry[StudyFigure] = Registry("study figure", "bfl.experiments.studies.figures")
-"""The kinds of figures; here, as files are checked before anything is drawn."""
+"""The kinds of study figures, registered here because reading a study checks them."""
 
 
 class FigureSpec(BaseModel):
-    """A figure that a study asks for, a table ``[[figures]]``; other keys are the kind's settings.
+    """A study's figure, a table ``[[figures]]``; further keys are the kind's settings.
 
     Attributes:
         kind: A registered study figure.
-        rows: The rows that it shows: those that have, for all columns of one of these, one of the
-            labels; empty: all rows.
+        rows: The rows to show, as allowed labels by column; a row matches one of these if it has
+            an allowed label in each of its columns. Empty: all rows.
     """
 
     model_config = ConfigDict(extra="allow", strict=True)
@@ -121,11 +121,11 @@ class FigureSpec(BaseModel):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The kind's own settings."""
+        """The settings of the figure's kind."""
         return self.model_extra or {}
 
     def shows(self, labels: Mapping[str, str]) -> bool:
-        """Return whether a row with these labels is shown."""
+        """Return whether the figure shows a row with these labels."""
         return not self.rows or any(
             all(labels.get(column) in allowed for column, allowed in choice.items())
             for choice in self.rows
@@ -134,13 +134,14 @@ class FigureSpec(BaseModel):
 
 @dataclass(frozen=True)
 class Order:
-    """An order of two lines that a paper claims, or that one expects.
+    """A claimed or expected ranking of two lines by a metric.
 
     Attributes:
-        worse: Labels of the worse one; in all columns not named the two lines have the same.
-        than: The metric of another column, in which the better lines themselves are worse; empty:
-            two lines are compared in one column.
-        beforehand: Whether it was declared before there were runs; else it cannot be found.
+        worse: Labels of the worse line, in the columns where it differs from the better one.
+        than: A metric in which the better lines themselves are worse, in place of other lines;
+            empty: two lines are compared by one metric.
+        beforehand: Whether it was declared before there were runs; otherwise its verdict cannot be
+            "found".
         published: The paper's difference, in the column's unit, where there is no published table.
     """
 
@@ -152,7 +153,7 @@ class Order:
     published: float | None = None
 
     def pairs(self, cells: Iterable[Cell]) -> list[tuple[Cell, Cell]]:
-        """Return pairs of lines, the better one first; twice the same with ``than``."""
+        """Return pairs of lines, the better one first; with ``than``, of a line and itself."""
         by_labels = {cell.key: cell for cell in cells}
         ours = [c for c in by_labels.values() if self.better.items() <= c.labels.items()]
         if self.than:
@@ -163,21 +164,20 @@ class Order:
 
 @dataclass(frozen=True)
 class Study:
-    """Runs that are made and looked at together.
+    """A set of runs that are made and evaluated together.
 
     Attributes:
-        axes: Choices that combine freely with those of the other axes and with the rows, by the
-            axis's name, in the order of the file.
-        rows: Choices that do not; one without labels where the file has none.
-        columns: The numbers that its tables show.
+        axes: Choices by axis, in the file's order; the runs are the product of all axes and rows.
+        rows: Sets of keys that vary together; a single one without labels where the file has none.
+        columns: The columns of its tables.
         spread: "standard-deviation" or "standard-error", over the seeds.
-        figures: The figures asked for; empty: one of each kind.
-        reuse: Names of other studies whose results are taken where the configurations are equal.
-        orders: The orders whose truth is looked at.
-        tables: The file's content, with that of the files that it extends.
+        figures: The figures to draw; empty: one of each kind.
+        reuse: Names of other studies, whose results are reused where the configurations are equal.
+        orders: The orders to test.
+        tables: The file's content, merged with the files that it extends.
         published: The published table, if there is one.
         scale: The reduction, see ``scaled``.
-        note: The reduction in words, and seeds added; empty: none.
+        note: The reduction and added seeds, in words; empty: none.
     """
 
     name: str
@@ -203,9 +203,9 @@ class Study:
 
     @property
     def said(self) -> str:
-        """The reduction in words, or the images that the file itself leaves.
+        """The reduction in words; without one, the numbers of examples that the file sets.
 
-        A file may be a reduction of its own, so a study that is not scaled down is not called full.
+        The file itself may be a reduction, so an unscaled study is not called full.
         """
         if self.note and not self.note.startswith(MORE_SEEDS):
             return self.note
@@ -219,12 +219,12 @@ class Study:
 
     @property
     def others(self) -> dict[str, tuple[Choice, ...]]:
-        """The axes but that of the seeds."""
+        """The axes except the seeds."""
         return {name: choices for name, choices in self.axes.items() if name != SEED}
 
     @property
     def label_columns(self) -> tuple[str, ...]:
-        """The columns that tell the lines of a table apart."""
+        """The columns that identify a line of a table."""
         return (*self.rows[0].labels, *self.others)
 
     def cells(self) -> tuple[Cell, ...]:
@@ -232,19 +232,18 @@ class Study:
         return tuple(map(_cell, product(self.rows, *self.others.values())))
 
     def panels(self) -> tuple[Mapping[str, str], ...]:
-        """Return the labels of every combination of the axes but the seeds, one for each panel."""
+        """Return the labels of each panel: a combination of all axes except the seeds."""
         return tuple(map(_labels, product(*self.others.values())))
 
     def runs(self) -> tuple[Run, ...]:
         """Return all runs, in the order in which they are made.
 
-        The first axis varies slowest and the rows fastest: with the seeds in front, all rows have
-        their first run before any has its second.
+        The first axis varies slowest and the rows fastest.
         """
         found = []
         for *choices, row in product(*self.axes.values(), self.rows):
             chosen = dict(zip(self.axes, choices, strict=True))
-            # Axes by their names, and the seed at the end.
+            # Sorted by axis, the seed last, so that names do not depend on the file's order.
             parts = [chosen[axis].name for axis in sorted(chosen, key=lambda n: (n == SEED, n))]
             all_of_it = (row, *choices)
             found.append(
@@ -260,12 +259,11 @@ class Study:
         return tuple(found)
 
     def scaled(self, scale: Scale) -> Study:
-        """Return the study with the seeds that a reduction leaves, and its runs as that says.
+        """Return the study at another scale, with fewer or more seeds if the scale says so.
 
         Raises:
-            ConfigurationError: Seeds are to be fewer or more, and the study has no axis of seeds,
-                or to be more, and it is not known which it has, or they set other keys as well; or
-                a share of the examples is to become a number.
+            ConfigurationError: The study has no axis of seeds, seeds cannot be added because their
+                values are not numbers or set other keys, or a share of examples becomes a number.
         """
         axes = dict(self.axes)
         if SEEDS in scale.amounts:
@@ -279,20 +277,19 @@ class Study:
         return replace(after, note=self._changes(before.runs(), after))
 
     def _further_seeds(self, number: int) -> list[Choice]:
-        """Return further seeds: the smallest whole numbers that the study does not have."""
+        """Return additional seeds: the smallest whole numbers that the study does not have."""
         there = [choice.values.get(SEED) for choice in self.axes[SEED]]
         alone = all(choice.values.keys() == {SEED} for choice in self.axes[SEED])
         if number > 0 and not (alone and all(type(seed) is int for seed in there)):
             raise ConfigurationError(
                 f"--scale: seeds can be at most {len(there)}, as the axis 'seed' of {self.source} "
-                "has values that are no number or set other keys as well; write more of them into "
-                "the file"
+                "has values that are not numbers, or set other keys; write more seeds into the file"
             )
         free = islice((seed for seed in count() if seed not in there), max(0, number))
         return [Choice({SEED: str(seed)}, {SEED: seed}, f"{SEED}-{seed}") for seed in free]
 
     def _changes(self, before: Sequence[Run], after: Study) -> str:
-        """Return a reduction in words: from what the study has to what is left of it."""
+        """Return the changes from this study to a scaled one, in words."""
         said, more = [], ""
         for name in after.scale.amounts:
             if name == SEEDS:

@@ -1,4 +1,4 @@
-"""A study's table: ours with its spread over the seeds, the published number, the difference."""
+"""A study's table: our numbers with their spread over seeds, published numbers, differences."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LISTED = 3
-"""Runs that a note names, at most."""
+"""The most runs that a note names."""
 
 ENVIRONMENT = ("bfl", *PACKAGES, "processor", "vector-instructions", COMMIT)
-"""The keys in which the environments of a table's runs are compared."""
+"""Keys of the runs' environments whose differences a note reports."""
 
 SPREADS = {
     "standard-deviation": "sample standard deviation (n − 1) over the seeds",
     "standard-error": "standard error over the seeds, the sample standard deviation (n − 1) / √n",
 }
-"""Notes on the spreads that a study may have."""
+"""Descriptions of the spreads that a study may have."""
 
 MOST_IMAGES = 100_000
-"""The most images that an accuracy may be a share of."""
+"""The largest test set for which an accuracy's step is found."""
 
 ROUNDING = 5e-7
-"""The greatest distance from a multiple of a share, relative to it: curves have seven digits."""
+"""The greatest relative distance from a multiple of a step, as curves have seven digits."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class StudyTable:
     """A study's table.
 
     Attributes:
-        scale: The reduction in words, or that there is none but the file's own.
-        notes: Notes on how to read it, one sentence each; the reduction comes first.
-        frame: A row a line, with its labels, ``runs_done``, ``runs`` and ``state``; for each column
-            of the study, in its unit, the mean ``METRIC`` and ``METRIC_spread``, ``_by_images``,
-            ``_published``, ``_published_spread`` and ``_difference``. A missing number is None, and
-            that of a diverged run NaN.
+        scale: The scale in words, see ``Study.said``.
+        notes: Notes on the table, one sentence each, the scale first.
+        frame: A row for each line, with its labels, ``runs_done``, ``runs`` and ``state``; for each
+            column of the study, in its unit, the mean ``METRIC`` and ``METRIC_spread``,
+            ``_by_images``, ``_published``, ``_published_spread`` and ``_difference``. A missing
+            number is None, and a diverged run's number is NaN.
     """
 
     study: Study
@@ -64,15 +64,12 @@ class StudyTable:
     runs: tuple[tuple[Run, RunResult], ...]
 
     def line(self, cell: Cell) -> dict[str, RunResult]:
-        """Return the finished runs of a line by their seeds."""
+        """Return a line's finished runs by seed."""
         return {r.labels.get(SEED, ""): result for r, result in self.runs if r.cell.key == cell.key}
 
     @property
     def by_run(self) -> pd.DataFrame:
-        """The finished runs, a row each: labels, metrics, the table's numbers, and their origin.
-
-        The table's numbers are also those of a run's curves and clients.
-        """
+        """The finished runs, a row each: labels, metrics, columns' numbers, and origin."""
         import pandas as pd
 
         names = {name for _, result in self.runs for name in result.metrics}
@@ -94,7 +91,7 @@ class StudyTable:
 
 
 def mean_and_spread(values: Sequence[float], spread: str) -> tuple[float | None, float | None]:
-    """Return the mean of some numbers and the spread, a key of ``SPREADS``.
+    """Return the mean and the spread of some numbers; ``spread`` is a key of ``SPREADS``.
 
     Example:
         >>> mean_and_spread([1.0, 3.0], "standard-error")
@@ -112,11 +109,11 @@ def mean_and_spread(values: Sequence[float], spread: str) -> tuple[float | None,
 
 
 def study_table(opened: OpenedStudy) -> StudyTable:
-    """Return the table of a study as far as its runs are done; without lines of which none counts.
+    """Return the table of a study's finished runs; lines without a selected run are left out.
 
     Raises:
-        ConfigurationError: A result does not belong to the study as it stands, or two contradict
-            each other.
+        ConfigurationError: A result's configuration differs from the study's, or two results
+            contradict each other.
         DataError: A result is corrupt.
     """
     import pandas as pd
@@ -165,22 +162,22 @@ def _line(study: Study, cell: Cell, runs: Sequence[Run], results: StudyResults) 
     return line
 
 
-# The error that the test images leave ------------------------------------------------------------
+# Standard errors by the test images ---------------------------------------------------------------
 
 
 def deviation_by_images(
     column: Column, results: Collection[RunResult], others: Iterable[RunResult] = ()
 ) -> float | None:
-    """Return the binomial standard error of one run's share of test images, in the column's unit.
+    """Return the binomial standard error of a share of the test images, in the column's unit.
 
-    The seeds are evaluated on the same images, so that their mean has no less. Results do not keep
-    the number of images: it is the smallest one of which the numbers of all evaluated rounds of all
-    runs that are evaluated on these images are shares.
+    Averaging over seeds does not reduce it, as all are evaluated on the same images. Results do not
+    keep the number of images. It is taken to be the smallest number whose shares include the
+    numbers of all rounds of all runs that are evaluated on these images.
 
     Args:
-        column: A column; None is returned for one whose numbers are no shares.
+        column: A column; the result is None if its numbers are not shares.
         results: Finished runs evaluated on the same images.
-        others: Further ones, of which those evaluated on the same images count.
+        others: Further runs; those evaluated on the same images are used.
     """
     name = curve_of(of_a_posterior(column.metric))
     if name not in metrics.names() or not metrics.get(name).share_of_examples:
@@ -199,13 +196,13 @@ def deviation_by_images(
 
 
 def _images(result: RunResult) -> tuple[str, ...]:
-    """Return the settings that say which test images a run is evaluated on."""
+    """Return the settings that determine a run's test images."""
     return tuple(str(result.configuration.get(key)) for key in ("dataset", "test-examples"))
 
 
-@lru_cache(maxsize=64)  # all lines of a table ask for that of the same numbers
+@lru_cache(maxsize=64)  # all lines of a table ask for the same numbers
 def share_step(numbers: frozenset[float]) -> float:
-    """Return 1/m of the smallest m of which all numbers are shares; 0 where there is no such m.
+    """Return 1/m for the smallest m such that all numbers are multiples of 1/m; 0 if there is none.
 
     Example:
         >>> share_step(frozenset({0.25, 0.5})), share_step(frozenset({347 / 360, 0.9722222}))
@@ -242,7 +239,7 @@ def _notes(table: StudyTable, results: StudyResults) -> Iterator[str]:
 
 
 def _notes_of_floors(table: StudyTable) -> Iterator[str]:
-    """Yield which lines have most of their standard deviations at the floor."""
+    """Yield a note on lines with most of their standard deviations at the floor."""
     told = []
     for cell in table.study.cells():
         line = table.line(cell).values()
@@ -255,7 +252,7 @@ def _notes_of_floors(table: StudyTable) -> Iterator[str]:
 
 
 def _notes_of_runs(runs: Iterable[tuple[Run, RunResult]]) -> Iterator[str]:
-    """Yield notes on single runs: made once for two, without clients, and on other machines."""
+    """Yield notes on copied runs, on lost clients, and on different environments."""
     finished = [result for _, result in runs]
     if same := [f"{r.name} = {r.made_as}" for r in finished if r.made_as]:
         yield f"Runs that are one computation are made once: {_listed(same)}."
@@ -278,7 +275,7 @@ def _notes_of_runs(runs: Iterable[tuple[Run, RunResult]]) -> Iterator[str]:
 
 
 def notes_of_origin(finished: Sequence[RunResult]) -> Iterator[str]:
-    """Yield how many runs cannot be made again as they were, and why."""
+    """Yield notes on the runs that cannot be reproduced, with the reason."""
     for key, what in (
         (NOT_FOUND, "no history has their commit"),
         (CHANGED, "their code had changes that were not committed"),

@@ -1,6 +1,6 @@
-"""Figures of a study: rows are overlaid, and a band shows the spread over the seeds.
+"""Figures of a study: rows overlaid, with bands of their spread over seeds.
 
-Every combination of the axes has a panel. Matplotlib is imported when something is drawn.
+Each combination of the axes has a panel. Matplotlib is imported when a figure is drawn.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["StudyFigure", "draw_study", "study_figures"]
 
 WIDTH = 0.6
-"""The room that the rows of one client share, where clients are 1 apart."""
+"""The width that the rows of one client share; clients are 1 apart."""
 
 
 def _known(what: str, name: str, known: Sequence[str]) -> str:
@@ -50,18 +50,18 @@ def _known(what: str, name: str, known: Sequence[str]) -> str:
 
 @study_figures.register("learning-curves")
 class LearningCurves(StudyFigure):
-    """A metric on the test data after each evaluated round, by row, in one panel a partition.
+    """A metric on the test data after each evaluated round, by row, in a panel for each partition.
 
-    Of a line of which no run is finished, those that have begun are shown as far as they all have
-    come. With ``ensemble`` the same of the ensemble that is evaluated besides the posterior is
-    drawn as well, thin.
+    A line without a finished run shows its begun runs, up to the last round that all have reached.
+    With ``ensemble`` a thin line shows the metric of the ensemble that is evaluated besides the
+    posterior.
 
     Reference:
         Fischer et al. (2024), Figs. 3, 5, 8 and 9; Chen and Chao (2021), Fig. 3, with ``ensemble``.
     """
 
-    metric: str = Field("accuracy", description="what is drawn against the round")
-    ensemble: bool = Field(False, description="whether the ensemble's is drawn as well")
+    metric: str = Field("accuracy", description="the metric to draw")
+    ensemble: bool = Field(False, description="whether the ensemble's metric is drawn, too")
 
     @field_validator("metric")
     @classmethod
@@ -81,7 +81,7 @@ class LearningCurves(StudyFigure):
                 if curves := [points for run in runs if (points := _points(run, name))]:
                     overlay.draw_curves(axes, curves, {**look, **changed}, highest)
         axes.set_xlabel("round")
-        # Rounds are evaluated at multiples of such steps.
+        # Typical values of evaluate-every.
         whole_numbers(axes.xaxis, nbins=6, steps=[1, 2, 5, 10])
         if self.metric == "accuracy":
             percent_axis(axes.yaxis)
@@ -89,7 +89,7 @@ class LearningCurves(StudyFigure):
             axes.set_ylabel("accuracy (%)" if self.metric == "accuracy" else self.metric)
 
     def _lines(self, label: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return the metrics that are drawn of a row, each with its line's own look."""
+        """Return the metrics to draw for a row, each with its line's style."""
         look = {"linewidth": 0.7, "label": f"{label}, ensemble".removeprefix(", ")}
         also = [(f"{ENSEMBLE}{self.metric}", look)] if self.ensemble else []
         return [(self.metric, {}), *also]
@@ -101,10 +101,10 @@ def _points(run: RunResult, metric: str) -> dict[float, float]:
 
 @study_figures.register("retention-curves")
 class RetentionCurves(StudyFigure):
-    """Accuracy against the share of the test data that is kept, by row.
+    """Accuracy against the share of the test data that is retained, by row.
 
     There is a line of panels for each uncertainty, and a column for each partition. A curve that
-    climbs from right to left belongs to a model whose uncertainty knows where it errs.
+    rises from right to left shows that the uncertainty identifies errors.
 
     Reference:
         Fischer et al. (2024), Figs. 2, 4, 6 and 7; Filos et al. (2019).
@@ -113,7 +113,7 @@ class RetentionCurves(StudyFigure):
     by: list[str] = Field(
         default_factory=lambda: ["predictive-entropy", "aleatoric", "epistemic"],
         min_length=1,
-        description="the uncertainties by which data are discarded",
+        description="the uncertainties by which examples are discarded",
     )
 
     @field_validator("by")
@@ -123,7 +123,7 @@ class RetentionCurves(StudyFigure):
         return [_known("uncertainty", name, known) for name in by]
 
     def shows(self, result: RunResult) -> bool:
-        """Return whether the run was evaluated to the end, and predicts classes."""
+        """Return whether the run has a final evaluation and predicts classes."""
         return bool(result.retention) and ERROR not in result.metrics
 
     def compose(self, overlay: Overlay) -> MatplotlibFigure:
@@ -150,9 +150,9 @@ class RetentionCurves(StudyFigure):
 
 @study_figures.register("numbers")
 class Numbers(StudyFigure):
-    """The mean of a number, or of several, with its spread and each seed's own, a line a row.
+    """Means of one or several numbers, with their spread and each seed's value.
 
-    Of each line of the table that is done; in one panel a partition.
+    Finished runs are shown, a line for each row, in a panel for each partition.
 
     Reference:
         Cleveland (1984), "Graphical methods for data presentation", on dot charts.
@@ -162,7 +162,7 @@ class Numbers(StudyFigure):
         default_factory=lambda: ["accuracy"],
         min_length=1,
         max_length=len(MARKERS),
-        description="numbers of metrics.json that are drawn next to each other",
+        description="the numbers of metrics.json to draw",
     )
 
     @field_validator("metrics")
@@ -171,7 +171,7 @@ class Numbers(StudyFigure):
         return [_known("metric", name, numbers_of_a_run()) for name in metrics]
 
     def shows(self, result: RunResult) -> bool:
-        """Return whether the run is over and has one of the numbers."""
+        """Return whether the run is finished and has one of the numbers."""
         return result.over and any(metric in result.metrics for metric in self.metrics)
 
     def size(self, figure: MatplotlibFigure, rows: int, grid: tuple[int, ...]) -> None:
@@ -205,21 +205,21 @@ class Numbers(StudyFigure):
 class ClientNumbers(StudyFigure):
     """A number of each client, as mean and spread over the seeds, and a line at the clients' mean.
 
-    Of finished runs in which clients have test data of their own; in one panel a partition. Rows
-    whose clients have no such number are drawn by ``otherwise``, which the legend says, and those
-    that have neither are named in it: a client without a personal model has no better of two.
+    Finished runs with clients' own test data are shown, in a panel for each partition. If a row's
+    clients do not have the number, ``otherwise`` is drawn, and the legend names it. If they have
+    neither, the legend says so: without a personal model there is no "better" of two models.
 
     Reference:
         Yang et al. (2023), Tables 2 and 3: each client's best accuracy.
     """
 
-    panels_a_line: ClassVar[int] = 2  # ten clients with several rows need some room
+    panels_a_line: ClassVar[int] = 2  # ten clients with several rows need wide panels
 
     metric: str = Field(
-        "global-accuracy", description="what is drawn of each client, by its name in clients.json"
+        "global-accuracy", description="the number to draw, by its name in clients.json"
     )
     otherwise: str = Field(
-        "", description="what is drawn of clients that have no such number; empty: nothing"
+        "", description="the number to draw where clients do not have the former; empty: none"
     )
 
     @field_validator("metric", "otherwise")
@@ -240,11 +240,11 @@ class ClientNumbers(StudyFigure):
         return self
 
     def shows(self, result: RunResult) -> bool:
-        """Return whether the run is over and one of its clients has the number."""
+        """Return whether the run is finished and one of its clients has the number."""
         return result.over and bool(self._metric_of([result]))
 
     def _metric_of(self, runs: Iterable[RunResult]) -> str:
-        """Return the number that is drawn of a row's runs; empty where their clients have none."""
+        """Return the number to draw for a row's runs; empty if their clients have none."""
         had = {name for run in runs for own in run.clients.values() for name in own}
         return next((name for name in (self.metric, self.otherwise) if name in had), "")
 
@@ -274,7 +274,7 @@ class ClientNumbers(StudyFigure):
 def _draw_clients(
     axes: Axes, overlay: Overlay, values: dict[int, list[float]], place: int, label: str
 ) -> None:
-    """Draw a row's clients and, over all of them, its mean."""
+    """Draw a row's clients and the mean over all of them."""
     offset = WIDTH * ((place + 0.5) / max(1, len(overlay.rows)) - 0.5)
     means, spreads = np.array([overlay.mean_and_spread(own) for own in values.values()], float).T
     look = look_of(place)
@@ -291,12 +291,12 @@ def _draw_clients(
 
 
 def _quantity(metric: str) -> str:
-    """Return the quantity of a client's number: of ``last-meme-accuracy`` it is ``accuracy``."""
+    """Return a client's number without its prefixes: ``accuracy`` of ``last-meme-accuracy``."""
     return metric.split("-", 2)[-1]
 
 
 def _by_client(runs: Iterable[RunResult], metric: str) -> dict[int, list[float]]:
-    """Return each client's values, one for each run that has one, in the order of the clients."""
+    """Return the values of each client, one from each run that has it, sorted by client."""
     values: dict[int, list[float]] = {}
     for run in runs:
         for client, numbers in run.clients.items():

@@ -1,4 +1,4 @@
-"""Base class and registry of the study figures, and the runs that they draw by row and panel."""
+"""Base class of the study figures, and selection of their runs by row and panel."""
 
 from __future__ import annotations
 
@@ -37,35 +37,35 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
 MARKERS = ("o", "s", "D", "^", "v", "P")
-"""Markers of numbers next to each other."""
+"""Markers of different numbers in one panel."""
 
 LEAST_WIDTH, LEAST_HEIGHT = 6.0, 4.5
-"""Inches that a figure is wide and high, at least."""
+"""The least width and height of a figure in inches."""
 
 BAND = 0.18
 """Opacity of a band."""
 
 LINE_OF_A_LEGEND = 0.6
-"""Inches that the line before a legend's label and the room around it take."""
+"""Width in inches of a legend's line and the space around it."""
 
 FEW_POINTS = 10
-"""Up to so many points of a curve are marked."""
+"""The most points of a curve that are marked."""
 
 Panel = Mapping[str, str]
-"""The labels of a panel by column: a combination of the axes but the seeds."""
+"""The labels of a panel by column: a combination of all axes except the seeds."""
 
 Drawn = Mapping[Key, Sequence[tuple[Run, RunResult]]]
 
 
 @dataclass(frozen=True)
 class Overlay:
-    """The rows of a study overlaid in panels, one for each combination of the axes but the seeds.
+    """A study's rows, overlaid in a panel for each combination of all axes except the seeds.
 
     Attributes:
         opened: The study.
         spec: The study's description of the figure.
         results: The results of the study's runs.
-        shows: Which results have the numbers that are drawn.
+        shows: Returns whether a result has the numbers to draw.
     """
 
     opened: OpenedStudy
@@ -80,26 +80,26 @@ class Overlay:
 
     @property
     def rows(self) -> list[Choice]:
-        """The rows that are shown."""
+        """The rows to draw."""
         return [row for row in self.study.rows if self.spec.shows(row.labels)]
 
     @property
     def panels(self) -> tuple[Panel, ...]:
-        """The labels of each panel, of those that a run counts for."""
+        """The labels of each panel with a selected run."""
         counted = [run.labels.items() for run in self.opened.runs]
         panels = self.study.panels()
         return tuple(p for p in panels if any(p.items() <= labels for labels in counted))
 
     def runs(self, row: Choice, panel: Panel) -> list[RunResult]:
-        """Return a row's runs in a panel: those that are over, or those that have begun.
+        """Return a row's finished runs in a panel; without any, its begun runs.
 
-        Both next to each other would make a step in their mean where the latter end.
+        Together their mean would have a step where the begun runs end.
         """
         return [result for _, result in self.drawn.get(_key(row, panel), ())]
 
     @cached_property
     def drawn(self) -> Drawn:
-        """The runs that are drawn, with their results, by line; no line without any."""
+        """The runs to draw with their results, by line; lines without runs are left out."""
         shown = {_key(row, panel) for row in self.rows for panel in self.panels}
         found: dict[Key, list[tuple[Run, RunResult]]] = {key: [] for key in shown}
         for run in self.opened.runs:
@@ -114,7 +114,7 @@ class Overlay:
 
     @cached_property
     def _values(self) -> Sequence[Mapping[str, Any]]:
-        """The configurations of the runs that are drawn."""
+        """The configurations of the runs to draw."""
         return [expanded(run.values) for pairs in self.drawn.values() for run, _ in pairs]
 
     @property
@@ -122,9 +122,9 @@ class Overlay:
         return sorted({int(each["seed"]) for each in self._values})
 
     def name(self, row: Choice) -> str:
-        """Return a row's name in the legend: those of its labels in which rows differ.
+        """Return a row's name in the legend: the labels that differ between rows.
 
-        Where it is drawn with fewer seeds than the figure has, the name says so.
+        If the row has fewer seeds than the figure, its name says so.
         """
         differing = [c for c in row.labels if len({other.labels[c] for other in self.rows}) > 1]
         name = drawable(" · ".join(row.labels[column] for column in differing))
@@ -135,12 +135,12 @@ class Overlay:
         return f"{name} ({fewer})" if name else fewer
 
     def lines(self) -> Iterator[tuple[Choice, dict[str, Any]]]:
-        """Yield the rows, each with the look of its line."""
+        """Yield the rows, each with the style of its line."""
         for index, row in enumerate(self.rows):
             yield row, {**look_of(index), "label": self.name(row)}
 
     def mean_and_spread(self, values: Sequence[float]) -> tuple[float | None, float]:
-        """Return the mean of some numbers and their spread, NaN where there is none."""
+        """Return the mean of some numbers and their spread, NaN if there is none."""
         mean, spread = mean_and_spread(values, self.study.spread)
         return mean, math.nan if spread is None else spread
 
@@ -153,8 +153,7 @@ class Overlay:
     ) -> None:
         """Draw the mean curve of several seeds and its band, of numbers from 0 to ``highest``.
 
-        At every abscissa that all of them have: where one of them ended, a mean over the others
-        would go on with a step.
+        Only abscissas of all curves are drawn, as the mean would have a step where one ends.
         """
         x = sorted(set.intersection(*map(set, curves)))
         values = [self.mean_and_spread([curve[at] for curve in curves]) for at in x]
@@ -170,7 +169,7 @@ class Overlay:
         )
 
     def title(self) -> str:
-        """Return the figure's title: its subject, the scale, the meaning of spreads."""
+        """Return the figure's title: subject, common settings, scale and kind of spread."""
         study = self.study
         several = any(len(found) > 1 for found in self.drawn.values())
         bands = f"\n± {study.spread.replace('-', ' ')} over the seeds" if several else ""
@@ -178,7 +177,7 @@ class Overlay:
         return "\n".join(filter(None, lines)) + bands
 
     def _in_common(self) -> str:
-        """Return the data, the network and the clients that all runs drawn have, and the seeds."""
+        """Return the data, network and number of clients common to all runs, and the seeds."""
         first, seeds = self._values[0] if self._values else {}, self._seeds
         keys = [key for key in ("dataset", "model", "inference", "clients") if first.get(key)]
         same = [key for key in keys if all(each[key] == first[key] for each in self._values)]
@@ -188,20 +187,20 @@ class Overlay:
 
     def grid(self, lines: int, columns: int) -> tuple[MatplotlibFigure, npt.NDArray[Any]]:
         """Return a figure and its axes, an array (lines, columns), that share their abscissa."""
-        # Titles and legends take some of it from a single panel.
+        # The least sizes leave room for the titles and the legend of a single panel.
         width, height = max(LEAST_WIDTH, 1.0 + 2.6 * columns), max(LEAST_HEIGHT, 1.1 + 2.3 * lines)
         figure = new_figure(width, height)
         return figure, figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
 
     def finish(self, figure: MatplotlibFigure) -> None:
-        """Give a figure its title and one legend for all panels."""
+        """Add the title and one legend for all panels."""
         handles: dict[str, Any] = {}
         for axes in figure.axes:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 handles.setdefault(label, handle)
         width = figure.get_figwidth()
         if handles and list(handles) != [""]:
-            # Labels, four at most, go next to each other as far as there is room.
+            # At most four labels in a line, if they fit.
             longest = LINE_OF_A_LEGEND + max(map(len, handles)) / CHARACTERS_AN_INCH
             columns = max(1, min(4, len(handles), int(width / longest)))
             figure.legend(
@@ -220,19 +219,19 @@ def panel_title(panel: Panel) -> str:
 
 
 class StudyFigure(Component):
-    """One kind of figure of a study; its fields are settings in the study's file.
+    """A kind of study figure; its fields are settings in the study's file.
 
     Attributes:
-        panels_a_line: Panels next to each other, at most.
+        panels_a_line: The most panels in a line.
     """
 
     panels_a_line: ClassVar[int] = 4
 
     def draw(self, overlay: Overlay) -> MatplotlibFigure | None:
-        """Return the figure, or None when no run has left what it shows.
+        """Return the figure, or None if no run has the numbers that it shows.
 
         Raises:
-            DataError: A file of a run is there but corrupt.
+            DataError: A file of a run is corrupt.
         """
         overlay = replace(overlay, shows=self.shows)
         if not overlay.drawn:
@@ -242,10 +241,10 @@ class StudyFigure(Component):
 
     @abstractmethod
     def shows(self, result: RunResult) -> bool:
-        """Return whether a run has what the figure draws, so that its seed is one of it."""
+        """Return whether a run has the numbers that the figure draws."""
 
     def compose(self, overlay: Overlay) -> MatplotlibFigure:
-        """Return the figure of some runs, under the style already set: by default by panel."""
+        """Return the figure, drawn panel by panel; the style is already set."""
         panels, columns = overlay.panels, min(self.panels_a_line, len(overlay.panels))
         figure, grid = overlay.grid(-(-len(panels) // columns), columns)
         self.size(figure, len(overlay.rows), grid.shape)
@@ -258,11 +257,11 @@ class StudyFigure(Component):
         return figure
 
     def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel, *, first: bool) -> None:
-        """Draw a panel, the first one of its line or another."""
+        """Draw a panel; the first one of a line has the ordinate's label."""
         raise NotImplementedError
 
     def size(self, figure: MatplotlibFigure, rows: int, grid: tuple[int, ...]) -> None:
-        """Change the size of a figure with so many rows, and lines and columns of panels."""
+        """Change the size of a figure with ``rows`` rows and a ``grid`` of panels."""
 
 
 OF_NUMBERS: Mapping[str, Mapping[str, Any]] = {
@@ -270,11 +269,11 @@ OF_NUMBERS: Mapping[str, Mapping[str, Any]] = {
     "numbers": {"metrics": [ERROR]},
     "client-numbers": {"metric": f"global-{ERROR}"},
 }
-"""Settings of the figures where numbers are predicted, of which nobody has the accuracy."""
+"""Settings of the default figures for regression, which has no accuracy."""
 
 
 def draw_study(opened: OpenedStudy) -> list[Path]:
-    """Draw the figures that a study asks for, or one of each kind; return the PNG files.
+    """Draw a study's figures, by default one of each kind; return the PNG files.
 
     Raises:
         RunError: A figure cannot be written; and the errors of ``study_table``.
@@ -285,9 +284,9 @@ def draw_study(opened: OpenedStudy) -> list[Path]:
 
 
 def drawings(opened: OpenedStudy) -> Iterator[tuple[str, MatplotlibFigure]]:
-    """Yield the figures that a study asks for, or one of each kind, with their names.
+    """Yield a study's figures with their names, by default one of each kind.
 
-    The errors are those of ``study_table``.
+    Raises the errors of ``study_table``.
     """
     results = gather(opened)
     numbers = any(run.values.get("task") == "regression" for run in opened.study.runs())
