@@ -113,7 +113,7 @@ def latest(description: NetworkDescription, folder: RunFolder) -> tuple[Posterio
         DataError: It has made none, or its checkpoint is corrupt.
     """
     if not (checkpoint := Checkpoints(folder).latest()):
-        raise DataError(f"{folder.path} has no sound checkpoint: the run has made no round")
+        raise DataError(f"{folder.path} has no valid checkpoint: the run has made no round")
     with predicting_alone():
         _start(description)
         return checkpoint.posterior, _predictor(json.dumps(description.to_dict())).manifest

@@ -1,4 +1,4 @@
-"""The runs of a folder or of a study: where each stands, in what they differ, and their curves."""
+"""Comparison of the runs of a folder or a study: states, differing keys and curves."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from bfl.experiments.studies.run_result import RunResult, result_of
 
 
 def differing_keys(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the keys that matter to the result and differ, in the order of the configurations.
+    """Return the keys that affect the result and differ, in the order of the configurations.
 
-    A key that one of them lacks, as those of older versions do, differs if another has it.
+    A key that one configuration lacks, such as one of an older version, differs.
     """
     keys = dict.fromkeys(key for config in configs for key in config if key not in FREE_TO_CHANGE)
     return [key for key in keys if len({repr(config.get(key)) for config in configs}) > 1]
 
 
 def said(value: Any) -> str:
-    """Return a configuration's value in full, as a table or a legend shows it.
+    """Return a configuration's value as text for a table or a legend.
 
     Example:
         >>> [said(value) for value in (0.001, True, "iid", None)]
@@ -55,7 +55,7 @@ def said(value: Any) -> str:
 
 
 def labels(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what to call runs in a legend: the values in which they differ, else their names.
+    """Return the runs' labels for a legend: their differing values or, if equal, their names.
 
     Example:
         >>> labels(["a", "b"], [{"rounds": 3, "seed": 0}, {"rounds": 3, "seed": 1}])
@@ -68,13 +68,13 @@ def labels(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> list[s
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A run that was found; what is read of it raises DataError where a file is corrupt.
+    """A run of a folder or a study; reading a corrupt file of it raises DataError.
 
     Attributes:
-        name: Its name; below a folder of several, its path from there.
-        folder: Its folder, which a study's run may not have: not yet, or made elsewhere.
+        name: Its name, or its path relative to a folder of several runs.
+        folder: Its folder, which a study's run may lack: it is missing or was made elsewhere.
         failed: Whether a study's run has failed.
-        kept: What a study's run has given that was made elsewhere; None: there is no such.
+        kept: The result of a study's run that was made elsewhere; None: there is none.
     """
 
     name: str
@@ -84,16 +84,16 @@ class ListedRun:
 
     @property
     def has_begun(self) -> bool:
-        """True if there is anything of it."""
+        """Whether the run has a folder or a result."""
         return self.kept is not None or self.folder.holds(CONFIG)
 
     @cached_property
     def result(self) -> RunResult:
-        """The run as far as it has come."""
+        """The result so far."""
         return self.kept or result_of(self.folder, self.name)
 
     def state(self) -> str:
-        """Return in words where the run stands: finished, running, stopped, failed or missing."""
+        """Return the run's state in words: finished, running, stopped, failed or missing."""
         if not self.has_begun:
             return "failed" if self.failed else "missing"
         if self.result.over:
@@ -106,13 +106,14 @@ class ListedRun:
 
 
 def runs_in(path: Path, left_out: dict[str, BflError] | None = None) -> list[ListedRun]:
-    """Return the runs of a folder, by name: of a study, of a folder of runs, or the one run.
+    """Return the runs of a folder: a study, a folder of runs, or a single run.
 
     Args:
-        left_out: Takes studies that cannot be read, by name, where others can; None: none may be.
+        left_out: Gets the errors of unreadable studies, by name, if other runs can be read; None:
+            an unreadable study raises.
 
     Raises:
-        DataError: There is no such folder, or no run in it.
+        DataError: The folder does not exist or has no run.
         ConfigurationError: A study names a plugin that the user has not named.
     """
     if not path.is_dir():
@@ -130,7 +131,7 @@ def runs_in(path: Path, left_out: dict[str, BflError] | None = None) -> list[Lis
 
 
 def _runs(top: Path, unread: dict[str, BflError]) -> Iterator[ListedRun]:
-    """Yield the runs below a folder; there are none within a run."""
+    """Yield the runs below a folder; runs do not contain runs."""
     if RunFolder(top).holds(CONFIG):
         yield ListedRun(top.resolve().name, RunFolder(top))
         return
@@ -154,7 +155,7 @@ def _runs(top: Path, unread: dict[str, BflError]) -> Iterator[ListedRun]:
 def _study_runs(
     study: StudyFolder, results: dict[str, RunResult], prefix: str
 ) -> Iterator[ListedRun]:
-    """Yield all runs of a study, begun or not; of results alone those that there are."""
+    """Yield all runs of a study, begun or not; without a study, those that have a result."""
     names = [run.name for run in study_in(study).runs()] if study.holds_study() else list(results)
     for name in names:
         folder = study.run(name)
@@ -163,10 +164,10 @@ def _study_runs(
 
 
 def chosen_runs(paths: Sequence[Path]) -> list[ListedRun]:
-    """Return the runs that have begun: of folders of a run, of runs, of a study or of results.
+    """Return the runs that have begun, of folders of a run, runs, a study or results.
 
     Raises:
-        DataError: A folder has none, or the same run is given twice.
+        DataError: A folder has none, or one run is given twice.
     """
     chosen: list[ListedRun] = []
     for path in paths:
@@ -184,7 +185,7 @@ def chosen_runs(paths: Sequence[Path]) -> list[ListedRun]:
 def row(run: ListedRun, keys: Sequence[str], metrics: Sequence[str]) -> dict[str, Any]:
     """Return a run as a row of a table: name, state, some keys, some metrics.
 
-    A run whose files are corrupt is a row that says so.
+    The state of a run with corrupt files is the error.
     """
     try:
         found = run.result if run.has_begun else None
@@ -196,7 +197,7 @@ def row(run: ListedRun, keys: Sequence[str], metrics: Sequence[str]) -> dict[str
 
 
 def is_written_to(folder: Path) -> bool:
-    """Return whether a process holds the lock of a run's folder, as far as the system tells."""
+    """Return whether a process holds the lock of a run's folder; False if that is unknown."""
     try:
         import fcntl
 
@@ -214,13 +215,13 @@ LIKELIHOOD = "negative-log-likelihood"
 BY = "predictive-entropy"
 FEW_ROUNDS = 30
 CHARACTERS = 90
-"""Up to so many characters of a label stand in one line of the legend."""
+"""The most characters in a line of the legend."""
 
 Points = Sequence[tuple[float, float]]
 
 
 def overlay(runs: Mapping[str, RunResult]) -> bytes | None:
-    """Return a PNG of the learning curves and retention curves of runs; None without any.
+    """Return a PNG of learning curves and retention curves of runs; None without any curve.
 
     Raises:
         DataError: A file of a run is corrupt.
@@ -250,7 +251,7 @@ def overlay(runs: Mapping[str, RunResult]) -> bytes | None:
         likelihood.set_ylabel("negative log-likelihood (nats)")
         retention.set_xlim(0.0, 1.0)
         retention.set_xlabel(f"data retained by {BY.replace('-', ' ')} (%)")
-        retention.set_ylabel("accuracy of the end (%)")
+        retention.set_ylabel("final accuracy (%)")
         label_panels(*panels)
         figure.legend(accuracy.get_lines(), names, loc="outside lower left", ncols=1)
         figure.suptitle(f"{len(runs)} runs on their test data")
@@ -258,10 +259,9 @@ def overlay(runs: Mapping[str, RunResult]) -> bytes | None:
 
 
 def curves_of(run: RunResult) -> tuple[Points, Points, Points]:
-    """Return the points of a run's curves: accuracy or error, likelihood, and retention at its end.
+    """Return the points of a run's curves: accuracy or error, likelihood, final retention.
 
-    All are empty where the server has evaluated nothing. Of a run that predicts numbers there is no
-    curve of the accuracy of what is retained.
+    All are empty if the server has not evaluated. A regression has no retention curve of accuracy.
 
     Raises:
         DataError: A file of the run is corrupt.

@@ -135,7 +135,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             whose = (grid, federation, folder, evaluator, partition, test_partition)
             context = RunContext(*whose, progress, log, advice)
             if checkpoint:
-                progress.say(f"going on after round {checkpoint.server_round}")
+                progress.say(f"resumes after round {checkpoint.server_round}")
             elif keys.pretrain_examples:
                 checkpoint = _pretrain(context, initial)
             finish(context, *_run_rounds(context, checkpoint, initial))

@@ -1,9 +1,9 @@
-"""Results of a run, and how they are shown.
+"""Results of a run, and their presentation.
 
-- ``run_folder``: the files of one run; ``files``: how these are written and read.
-- ``environment``: on what a run was made.
+- ``run_folder``, ``files``: the files of a run; reading and writing them.
+- ``environment``: versions, machine and commit of a run.
 - ``summary``: metrics, mean uncertainties and retention curves of the final predictions.
-- ``figures``: one figure per file, drawn from a run folder.
+- ``figures``: figures drawn from a run's folder.
 - ``table``: tables for the terminal.
 """
 

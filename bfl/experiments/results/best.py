@@ -1,7 +1,7 @@
-"""The best posterior of a run so far, and whether to go on waiting for a better one.
+"""The best posterior of a run, and early stopping.
 
-Both are functions of the lines of ``rounds.jsonl``, so a run that is resumed goes on as if it had
-not been interrupted.
+Both depend only on the lines of ``rounds.jsonl``, so a resumed run continues as if it had not been
+interrupted.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ VALIDATION = "validation-"
 
 @dataclass(frozen=True)
 class Best:
-    """The best round of some.
+    """A best round.
 
     Attributes:
-        metric: By which metric, as rounds have it: ``validation-...``.
+        metric: The metric's name in rounds: ``validation-...``.
     """
 
     metric: str
@@ -35,11 +35,11 @@ class Best:
 
 
 def best_of(rounds: Sequence[Mapping[str, Any]], metric: str) -> Best | None:
-    """Return the best of some rounds; of equals the first, and None if none has a finite value.
+    """Return the best of some rounds, the first one of a tie; None if no value is finite.
 
     Args:
         rounds: Lines of ``rounds.jsonl``.
-        metric: The metric's name, which says which way is up.
+        metric: The metric's name.
     """
     name = f"{VALIDATION}{metric}"
     sign = 1.0 if higher_is_better(metric) else -1.0
@@ -52,7 +52,7 @@ def best_of(rounds: Sequence[Mapping[str, Any]], metric: str) -> Best | None:
 
 
 def out_of_patience(rounds: Sequence[Mapping[str, Any]], metric: str, patience: int) -> bool:
-    """Return whether the best round lies ``patience`` rounds or more behind; 0: never."""
+    """Return whether the best round is at least ``patience`` rounds ago; False for 0."""
     if not patience or not rounds:
         return False
     best = best_of(rounds, metric)
@@ -61,11 +61,11 @@ def out_of_patience(rounds: Sequence[Mapping[str, Any]], metric: str, patience: 
 
 @dataclass
 class BestPosterior:
-    """Keeps a run's best posterior in its folder.
+    """Keeper of a run's best posterior in its folder.
 
     Attributes:
-        patience: How many rounds without a better one end the run; 0: never.
-        rounds: How many rounds the run was to have.
+        patience: The number of rounds without improvement that ends the run; 0: never.
+        rounds: The configured number of rounds.
     """
 
     folder: RunFolder
@@ -75,10 +75,9 @@ class BestPosterior:
     rounds: int
 
     def go_on(self, posterior: Posterior) -> None:
-        """Take up a run where its records and its last checkpoint leave it.
+        """Reset the best posterior of a resumed run to its records and its last checkpoint.
 
-        A best posterior of a round that has been dropped is dropped as well: what is made in its
-        place may be worse.
+        The posterior of a dropped round is removed, as the repeated round may be worse.
 
         Raises:
             RunError: A file cannot be written or removed.
@@ -87,23 +86,23 @@ class BestPosterior:
         if kept is None or kept not in [best_of([entry], self.metric) for entry in rounds]:
             with self.folder.writing(BEST_POSTERIOR) as path:
                 path.unlink(missing_ok=True)
-        # A run may have been killed between a checkpoint and the look at its posterior.
+        # The server may have been killed after a checkpoint, before it kept the posterior.
         if kept != best_of(rounds, self.metric):
             self.look(posterior)
 
     def _kept(self) -> Best | None:
-        """Return of which round the posterior in the folder is; None: of none that can be read."""
+        """Return the round of the posterior in the folder; None if there is no readable one."""
         with suppress(DataError):
             return Best(**self.folder.best())
         return None
 
     def look(self, posterior: Posterior) -> bool:
-        """Keep the posterior of the last round if it is the best; return whether to stop.
+        """Keep the last round's posterior if it is the best; return whether to stop the run.
 
         Raises:
             RunError: It cannot be written.
         """
-        rounds = self.folder.rounds()  # once: in a long run with many clients it takes seconds
+        rounds = self.folder.rounds()  # read once: it takes seconds in a long run of many clients
         best = best_of(rounds, self.metric)
         if best and best.round == rounds[-1]["round"]:
             self.folder.write_best_posterior(
@@ -112,11 +111,11 @@ class BestPosterior:
         return out_of_patience(rounds, self.metric, self.patience)
 
     def exhausted(self) -> bool:
-        """Return whether the run has waited long enough for a better round."""
+        """Return whether to stop the run."""
         return out_of_patience(self.folder.rounds(), self.metric, self.patience)
 
     def told(self) -> str:
-        """Return what a person reads of the best round and of an end before the last one."""
+        """Return a message on the best round and on early stopping."""
         rounds = self.folder.rounds()
         best = best_of(rounds, self.metric)
         made = int(rounds[-1]["round"]) if rounds else 0
@@ -124,5 +123,5 @@ class BestPosterior:
         early = f"stopped early, after round {made} of {self.rounds}; " if stopped else ""
         if best is None:
             return f"{early}no round has a finite validation-{self.metric}"
-        lost = "" if self._kept() == best else f", of which there is no {BEST_POSTERIOR} any more"
+        lost = "" if self._kept() == best else f"; its {BEST_POSTERIOR} is missing"
         return f"{early}best round by {best.metric}: {best.round} ({best.value:.4f}){lost}"

@@ -1,4 +1,4 @@
-"""A warning, once per run, that the posterior has become as good as a point."""
+"""A warning, once per run, that the epistemic uncertainty has collapsed."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ CLOSES = f"; the score {DENSITY} of its closing round does"
 
 
 def collapse(numbers: Mapping[str, Any], samples: int) -> str | None:
-    """Return in words that a variational posterior's epistemic uncertainty has collapsed, or None.
+    """Return a warning if a variational posterior's epistemic uncertainty has collapsed, or None.
 
-    It has when one of these holds, of those that the numbers tell:
+    It has collapsed if one of these holds:
 
-    - the mean epistemic uncertainty is at most 1/1,000 of the whole, aleatoric and epistemic (Eq. 9
-      of Fischer et al. 2024), evaluated with at least two Monte Carlo samples (one has none);
+    - the mean epistemic uncertainty is at most 1/1,000 of the sum of aleatoric and epistemic (Eq. 9
+      of Fischer et al. 2024), with at least two Monte Carlo samples;
     - more than half of all standard deviations lie at ``scale-floor``.
 
     Args:
-        numbers: A round's or a run's metrics, with ``mean-epistemic``, ``mean-aleatoric`` and
-            ``fraction-at-scale-floor`` where they are known.
-        samples: How many Monte Carlo samples the uncertainties are from.
+        numbers: A round's or a run's metrics; ``mean-epistemic``, ``mean-aleatoric`` and
+            ``fraction-at-scale-floor`` may be missing.
+        samples: The number of Monte Carlo samples of the uncertainties.
     """
     found = []
     if samples > 1 and "mean-epistemic" in numbers:
@@ -53,7 +53,7 @@ def collapse(numbers: Mapping[str, Any], samples: int) -> str | None:
         return None
     return (
         f"the epistemic uncertainty has collapsed: {', and '.join(found)}. The model predicts as "
-        "one with point weights would, and does not say any more what it does not know"
+        "one with point weights would, and no longer tells what it does not know"
     )
 
 
@@ -74,7 +74,7 @@ class CollapseWatch:
         if found and not any("has collapsed" in told for told in self.folder.warnings()):
             config = self.folder.config()
             remedy = CLOSES if DENSITY in config.get("closing", "") else REMEDY
-            # Closing rounds are for classes.
+            # Closing rounds are for classification.
             found += remedy if config.get("task", CLASSES) == CLASSES else OTHER_RULES
             self.say(f"warning, {when}: {found}")
             self.folder.append_warning(f"{when}: {found}")

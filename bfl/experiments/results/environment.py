@@ -1,4 +1,4 @@
-"""On what a run was made: versions, processor and commit."""
+"""Environment of a run: versions, processor and commit."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PACKAGES = (
 
 
 FAMILY = ("vendor_id", "cpu family", "model", "stepping", "CPU implementer", "CPU part")
-"""The kernel's names for what kind of processor it is, of x86 and of ARM."""
+"""The kernel's names of a processor's vendor, family and model, for x86 and ARM."""
 
 VECTORS = re.compile("avx|amx|fma|f16c|sse4|asimd|neon|sve|bf16|i8mm")
 """Prefixes of the kernel's names of vector instructions."""
 
 ONEDNN = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "TF_ENABLE_ONEDNN_OPTS")
-"""Variables by which TensorFlow's oneDNN uses fewer instructions; without them, all it knows."""
+"""Variables that restrict the instructions of TensorFlow's oneDNN."""
 
 
 def package_version(package: str) -> str | None:
@@ -43,7 +43,7 @@ def package_version(package: str) -> str | None:
 
 
 def _processor() -> dict[str, str]:
-    """Return what the kernel says of the first processor, by its own names."""
+    """Return the kernel's description of the first processor."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -53,20 +53,20 @@ def _processor() -> dict[str, str]:
 
 
 def processor_model() -> str:
-    """Return the processor's name as the kernel gives it, else as Python does."""
+    """Return the processor's name by the kernel or, without one, by Python."""
     return _processor().get("model name") or platform.processor() or platform.machine()
 
 
 def processor_family() -> str:
-    """Return vendor, family, model and stepping, which processors of one name may differ in."""
+    """Return vendor, family, model and stepping, which may differ for processors of one name."""
     said = _processor()
     return ", ".join(f"{name} {said[name]}" for name in FAMILY if name in said)
 
 
 def vector_instructions() -> str:
-    """Return the vector instructions that there are, and what TensorFlow's oneDNN may use of them.
+    """Return the processor's vector instructions, and the restrictions of TensorFlow's oneDNN.
 
-    Bits depend on them: two processors of one name may have AVX-512 or not.
+    Bits depend on them, and processors of one name may differ, for instance in AVX-512.
     """
     said = _processor()
     flags = (said.get("flags") or said.get("Features") or "").split()
@@ -81,7 +81,7 @@ def processor_count() -> int:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """Return what a git command prints, or None when it fails or there is no git."""
+    """Return the output of a git command, or None if it fails or git is missing."""
     try:
         done = subprocess.run(
             ["git", "--no-optional-locks", "-C", str(folder), *arguments],
@@ -96,11 +96,11 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def describe_commit(source: Path) -> dict[str, Any]:
-    """Return the git commit of a source tree and whether tracked files were changed since.
+    """Return the git commit of a source tree, and whether tracked files differ from it.
 
     Returns:
-        ``git-commit`` and ``git-changed``; both None unless ``source`` itself is a checkout: the
-        commit of some other project whose folder happens to hold an installed copy says nothing.
+        ``git-commit`` and ``git-changed``; both None unless ``source`` itself is a checkout, as an
+        installed copy may lie in the checkout of another project.
     """
     nothing = {"git-commit": None, "git-changed": None}
     top = _git(source, "rev-parse", "--show-toplevel")
@@ -114,15 +114,15 @@ def describe_commit(source: Path) -> dict[str, Any]:
 
 
 def describe_environment() -> dict[str, Any]:
-    """Return what a reader needs in order to repeat a run: versions, machine and commit.
+    """Return the environment for the reproduction of a run: versions, machine and commit.
 
-    Nothing is imported for it: the versions are those of the installed distributions.
+    No package is imported: the versions are those of the installed distributions.
 
     Returns:
         A dictionary for JSON: ``bfl``, ``python`` and the version (or None) of each package that
         the numbers depend on, ``platform``, ``processor``, ``processor-family``,
-        ``vector-instructions``, ``processors`` (those this process may use),
-        ``memory-bytes``, ``git-commit`` and ``git-changed``.
+        ``vector-instructions``, ``processors`` (available to this process), ``memory-bytes``,
+        ``git-commit`` and ``git-changed``.
     """
     return {
         "bfl": bfl.__version__,

@@ -1,6 +1,6 @@
-"""Results of each client's models on its own test data, best and last: ``clients.json``.
+"""Metrics of each client's models on its own test data: ``clients.json``.
 
-Numbers that clients measure of themselves have a range in which they are believed.
+Metrics that clients report are rejected outside their possible range.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from bfl.federation.client_metrics import (
 
 
 def metrics_of_models() -> dict[str, type[Metric]]:
-    """Return what clients may say of their models, and the metric that it is, or the mean of."""
+    """Return the names that clients may report of their models, each with its metric."""
     accuracy = metrics.get("accuracy")
     of_models = {
         f"{model}{name}": metrics.get(name)
@@ -49,21 +49,21 @@ def metrics_of_models() -> dict[str, type[Metric]]:
 
 @functools.lru_cache(maxsize=1)
 def _named(registered: tuple[type[Metric], ...]) -> dict[str, type[Metric]]:
-    """Return the names that are a metric, of whatever model and measured by whomever.
+    """Return all names under which a metric may be reported, of any model.
 
     Args:
-        registered: All metrics: asked for each client's update, their names are made once.
+        registered: All metrics; the argument keys the cache.
     """
     plain = {f"{of}{metric.name}": metric for of in ("", OWN_TEST) for metric in registered}
     return {**metrics_of_models(), **plain}
 
 
 def impossible_numbers(measured: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Yield those numbers that a client cannot have measured, with their names.
+    """Yield the names and values of numbers that a client cannot have measured.
 
-    A metric has its bounds, by whatever model; times, sizes and numbers of examples are at least 0,
-    and steps whole and at least 1; the better of two accuracies is the greater of those beside it.
-    Nothing is known of a number of another name.
+    A metric has its bounds. Times, sizes and numbers of examples are at least 0, and steps are
+    whole and at least 1. The better of two accuracies is the greater of the reported ones. Numbers
+    of other names are not checked.
     """
     known = _named(metrics.classes())
     for name, value in measured.items():
@@ -75,7 +75,7 @@ def impossible_numbers(measured: Mapping[str, float]) -> Iterator[tuple[str, flo
 
 
 def _better(measured: Mapping[str, float]) -> float | None:
-    """Return the greater of the accuracies that a client has sent of its models; None without."""
+    """Return the greatest reported accuracy of a client's models; None without any."""
     names = {f"{model}accuracy" for model in (MEME, PERSONAL)} & measured.keys()
     return max((measured[name] for name in names), default=None)
 
@@ -84,7 +84,7 @@ CLIENTS = "clients-"
 """Prefix of the names of means over the clients."""
 
 IMPOSSIBLE = "impossible-"
-"""Prefix of the names of impossible numbers that clients have reported."""
+"""Prefix of the names of impossible numbers that clients reported."""
 
 Positions = npt.NDArray[np.int64]
 
@@ -97,27 +97,27 @@ def evaluated_clients(
     due: Callable[[int], bool],
     models: Collection[str],
 ) -> dict[str, dict[str, float]]:
-    """Return what each client's models have reached, by partition id as text.
+    """Return metrics of each client's models, by partition id as text.
 
     Args:
-        evaluate: Gives the numbers of the final global network, closed if it is, on some of all
-            test examples, those of foreign and corrupted images among them; None where the server
-            has no head to predict with.
-        test_partition: The test examples of each client; None for one with data of its own.
-        due: Tells whether clients evaluate their models after a round; what one says of another
-            round is passed over, or it alone would have more rounds to be the best in.
-        models: Those that clients have, of ``MEME`` and ``PERSONAL``; what one says of another is
-            passed over as well.
+        evaluate: Returns the metrics of the final global network, after a closing if there is one,
+            on a subset of the test examples, with those of foreign and corrupted images; None if
+            the server has no head to predict with.
+        test_partition: The test examples of each client; None for a client with its own data.
+        due: Returns whether clients evaluate their models after a round; other reports are ignored,
+            as they would give a client more chances for its best round.
+        models: The models that clients have, of ``MEME`` and ``PERSONAL``; reports of other models
+            are ignored.
 
     Returns:
-        By client ``test-examples``; ``global-NAME``, numbers of the final global network on the
-        client's test examples, where the server holds these; and of each metric that the client has
+        By client ``test-examples``; ``global-NAME``, metrics of the final global network on the
+        client's test examples, if the server has these; and for each metric that the client has
         measured after its training, ``meme-NAME``, ``personal-NAME`` and ``better-accuracy``, the
-        value of the last round in which it did as ``last-...`` and, of accuracies, the greatest as
-        ``best-...``. ``better-accuracy`` is the greater of both models' in one round, the best of
-        which Yang et al. (2023) report in Tables 2 to 4: "the trained μ of the meme model and the
-        trained θ of the local model are used to infer test sets and we record the best accuracy
-        between them" (section 5).
+        last value as ``last-...`` and, for accuracies, the greatest one as ``best-...``.
+        ``better-accuracy`` is the greater accuracy of both models in one round. Yang et al. (2023)
+        report its best value in Tables 2 to 4: "the trained μ of the meme model and the trained θ
+        of the local model are used to infer test sets and we record the best accuracy between them"
+        (section 5).
     """
     table: dict[int, dict[str, float]] = {}
     for client, part in enumerate(test_partition or ()):
@@ -134,18 +134,18 @@ def evaluated_clients(
 
 
 def _measured_of(models: Collection[str]) -> frozenset[str]:
-    """Return the names of what clients may say of the models that they have."""
+    """Return the names of the metrics that clients with these models may report."""
     known = {name for name in metrics_of_models() if name.startswith(tuple(models))}
     return frozenset(known | {BETTER} if PERSONAL in models else known)
 
 
 def drop_evaluations(folder: RunFolder, due: Callable[[int], bool]) -> None:
-    """Drop from the rounds' records what clients have measured in rounds in which none is due.
+    """Drop clients' evaluations from the records of rounds in which none is due.
 
-    A run that is given more rounds has such a round: the one that was to be its last.
+    A run with additional rounds has one such round: its former last one.
 
     Raises:
-        RunError: They cannot be written.
+        RunError: The records cannot be written.
     """
     records = folder.rounds()
     if not all(due(record["round"]) for record in records):
@@ -153,7 +153,7 @@ def drop_evaluations(folder: RunFolder, due: Callable[[int], bool]) -> None:
 
 
 def _without_evaluation(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a round's record without what clients have measured of their models."""
+    """Return a round's record without the clients' evaluations."""
 
     def without(entry: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         said = {name: name.removeprefix(prefix) for name in entry if name.startswith(prefix)}
@@ -167,10 +167,10 @@ def _without_evaluation(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _add(row: dict[str, float], entry: Mapping[str, Any], known: Collection[str]) -> None:
-    """Add what a client has said in a round; what is not known is passed over."""
+    """Add a client's report of a round; unknown names are ignored."""
     examples = entry.get(TEST_EXAMPLES, 0)
     if examples >= 0 and float(examples).is_integer():
-        # The server knows the number of those that it has given out itself.
+        # For test examples that it has assigned itself, the server knows the number.
         row.setdefault(TEST_EXAMPLES, examples)
     else:
         row[f"{IMPOSSIBLE}{TEST_EXAMPLES}"] = examples
@@ -183,13 +183,13 @@ def _add(row: dict[str, float], entry: Mapping[str, Any], known: Collection[str]
 
 
 def _believed(row: Mapping[str, float]) -> dict[str, float]:
-    """Return a client's row without what it has said, if some of it cannot be."""
+    """Return a client's row, without its reports if some of them are impossible."""
     said = ("last-", "best-") if _impossible(row) else ()
     return {name: value for name, value in row.items() if not name.startswith(said)}
 
 
 def _impossible(row: Mapping[str, float]) -> dict[str, float]:
-    """Return the numbers in a client's row that cannot be, by the names that it has sent."""
+    """Return the impossible numbers in a client's row, by their reported names."""
     return {
         name.removeprefix(IMPOSSIBLE): value
         for name, value in row.items()
@@ -198,10 +198,7 @@ def _impossible(row: Mapping[str, float]) -> dict[str, float]:
 
 
 def means_over_clients(table: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Return the means over the clients that have a number, each client counting once.
-
-    They are a part of ``metrics.json``, as ``clients-NAME``.
-    """
+    """Return unweighted means over the clients that have a number, for ``metrics.json``."""
     names = {
         name
         for row in table.values()
@@ -215,12 +212,12 @@ def means_over_clients(table: Mapping[str, Mapping[str, float]]) -> dict[str, fl
 
 
 def names_of_sets() -> tuple[str, ...]:
-    """Return the names of all numbers of conformal prediction sets."""
+    """Return the names of all metrics of conformal prediction sets."""
     return tuple(f"{kind}-{what}" for kind in SETS for what in NUMBERS)
 
 
 def names_of_means() -> tuple[str, ...]:
-    """Return all names that ``means_over_clients`` may give, but those of foreign images."""
+    """Return all names that ``means_over_clients`` may give, except those of foreign images."""
     corrupted = [f"{CORRUPTED}{kind}-{what}" for kind in CORRUPTIONS for what in METRICS]
     last = [f"last-{name}" for name in metrics_of_models()]
     best = [f"best-{name}" for name in metrics_of_models() if name.endswith("accuracy")]
@@ -229,9 +226,9 @@ def names_of_means() -> tuple[str, ...]:
 
 
 def number_of_a_client(name: str) -> tuple[str, str] | None:
-    """Return the client and its number that a name such as ``client-3-best-better-accuracy`` means.
+    """Return the client and the metric of a name such as ``client-3-best-better-accuracy``.
 
-    None if there is no such number; clients are counted from 0, as partition ids are.
+    None for any other name. Clients are numbered by their partition ids, from 0.
     """
     match = re.fullmatch(r"client-(0|[1-9][0-9]*)-(.+)", name)
     if not match:
@@ -244,11 +241,11 @@ _OF_FOREIGN = re.compile(rf"global-{OF_FOREIGN}.+-(auroc|aupr|fpr95)")
 
 
 def told(table: Mapping[str, Mapping[str, float]], called: Sequence[str] = ()) -> str:
-    """Return the mean accuracies over the clients, or errors, in a line for people.
+    """Return a line with the mean accuracies, or errors, over the clients.
 
     Args:
-        table: What ``evaluated_clients`` gives.
-        called: The clients' names, whose accuracies are told by themselves; none: they have none.
+        table: A result of ``evaluated_clients``.
+        called: The clients' names, whose values are listed; empty: they have none.
     """
     numbers = any(f"global-{ERROR}" in row for row in table.values())
     metric = ERROR if numbers else "accuracy"
@@ -277,5 +274,5 @@ def told(table: Mapping[str, Mapping[str, float]], called: Sequence[str] = ()) -
     if by_name:
         line += f"; global, by name: {', '.join(by_name)}"
     if left_out:
-        line += f"; left out, having said what cannot be: {', '.join(left_out)}"
+        line += f"; left out for impossible reports: {', '.join(left_out)}"
     return line

@@ -1,7 +1,6 @@
-"""Files of a folder, each read and written as a whole, and named where something is wrong.
+"""Files of a folder, read and written as a whole, with errors that name the file.
 
-Every file is written to a temporary one beside it, which is then renamed, so a reader (or a run
-that is killed) never meets half a file. Posteriors and predictions are arrays of a file.
+Each file is written to a temporary file beside it and then renamed, so no reader sees half a file.
 """
 
 from __future__ import annotations
@@ -37,26 +36,26 @@ CORRUPT = (
     *(ValueError, KeyError, TypeError, AttributeError),
     *(EOFError, gzip.BadGzipFile, zipfile.BadZipFile, zlib.error),
 )
-"""Errors that NumPy, zip, JSON and TOML raise when a file is cut off or of another kind."""
+"""Errors of NumPy, zip, JSON and TOML for truncated files and files of another format."""
 
 
 @dataclass(frozen=True)
 class Files:
     """The files of a folder.
 
-    Readers raise DataError, naming the file, when it is missing or not what it should be; writers
-    raise RunError, naming the file, when it cannot be written.
+    Readers raise a DataError that names the file if it is missing or corrupt; writers raise a
+    RunError that names the file if it cannot be written.
     """
 
     path: Path
 
     def holds(self, file: str) -> bool:
-        """Return whether there is a file of that name (``metrics.json``, ...)."""
+        """Return whether the folder has a file."""
         return (self.path / file).is_file()
 
     @contextmanager
     def decoding(self, file: str) -> Iterator[None]:
-        """Turn what a corrupt file raises into a DataError that names it."""
+        """Convert the errors of a corrupt file into a DataError that names it."""
         try:
             yield
         except (*CORRUPT, PosteriorError) as error:
@@ -64,7 +63,7 @@ class Files:
 
     @contextmanager
     def reading(self, file: str) -> Iterator[bytes]:
-        """Give the file's bytes to a block that decodes them."""
+        """Yield the file's bytes to a block that decodes them."""
         path = self.path / file
         try:
             data = path.read_bytes()
@@ -77,7 +76,7 @@ class Files:
 
     @contextmanager
     def writing(self, file: str) -> Iterator[Path]:
-        """Give the file's path to a block that writes it."""
+        """Yield the file's path to a block that writes it."""
         path = self.path / file
         try:
             yield path
@@ -85,7 +84,7 @@ class Files:
             raise RunError(f"cannot write {path}: {error.strerror or error}") from error
 
     def write(self, file: str, data: bytes) -> Path:
-        """Replace a file as a whole: whoever reads it meets the old one or the new one."""
+        """Replace a file atomically."""
         with self.writing(file) as path:
             write_atomically(path, data)
         return path
@@ -95,7 +94,7 @@ class Files:
         self.write(file, (json.dumps(plain(content), indent=2) + "\n").encode())
 
     def read_json(self, file: str, missing: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return a JSON object; what is given for a missing one where there is no such file."""
+        """Return a JSON object; ``missing`` if it is given and the file does not exist."""
         if missing is not None and not self.holds(file):
             return dict(missing)
         with self.reading(file) as data:
@@ -109,7 +108,7 @@ class Files:
         self.write(file, "".join(f"{line}\n" for line in lines).encode())
 
     def append_text(self, file: str, text: str) -> None:
-        """Append a text, and a new line behind it."""
+        """Append a text and a newline."""
         with self.writing(file) as path, path.open("a", encoding="utf-8") as stream:
             stream.write(f"{text}\n")
 
@@ -121,15 +120,15 @@ class Files:
     def write_arrays(self, file: str, arrays: Arrays) -> None:
         """Write arrays, compressed."""
         buffer = io.BytesIO()
-        # NumPy 1 has no parameter allow_pickle here and would store it as one more array, so the
-        # arrays go through Any, past the type checker, which takes them for that parameter.
+        # NumPy 1 would store the argument allow_pickle as an array. Without it, the type checker
+        # takes the arrays for that argument, hence Any.
         named: dict[str, Any] = dict(arrays)
         np.savez_compressed(buffer, **named)
         self.write(file, buffer.getvalue())
 
     @contextmanager
     def reading_arrays(self, file: str) -> Iterator[ArrayFile]:
-        """Give a block the arrays of a file, each of which is read when it is asked for."""
+        """Yield the arrays of a file, each read on access."""
         with open_arrays(self.path / file) as arrays, self.decoding(file):
             yield arrays
 
@@ -146,10 +145,10 @@ def plain(value: Any) -> Any:
 
 
 def config_of(data: bytes) -> dict[str, Any]:
-    """Return a run's configuration, of the bytes of its file.
+    """Return the configuration in the bytes of a run's file.
 
     Raises:
-        ValueError: It is no TOML, or its rounds are no number.
+        ValueError: It is not TOML, or its rounds are not a number.
     """
     config: dict[str, Any] = {}
     for key, value in from_toml(data).items():
@@ -163,23 +162,23 @@ _TEXT: Shapes = {"manifest": ()}
 
 
 def posterior_arrays(posterior: Posterior, manifest: Manifest) -> dict[str, npt.NDArray[Any]]:
-    """Return a posterior's vectors, by their names, and the manifest of them."""
+    """Return a posterior's vectors by name, and their manifest."""
     return {**posterior.vectors(), "manifest": np.array(manifest.to_json())}
 
 
 def posterior_of(arrays: ArrayFile) -> tuple[Posterior, Manifest]:
-    """Return the posterior of such arrays, checked, and its manifest.
+    """Return the posterior in a file's arrays, checked, and its manifest.
 
     Raises:
         KeyError: An array is missing.
-        PosteriorError: They are no posterior.
+        PosteriorError: The vectors are not a posterior.
         ValueError: The vectors do not fit the manifest.
     """
     try:
         manifest = Manifest.from_json(str(arrays.checked(["manifest"], shapes=_TEXT)["manifest"]))
         gaussian, point = manifest.gaussian_size, manifest.point_size
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"its manifest is none: {type(error).__name__}: {error}") from error
+        raise ValueError(f"its manifest is not valid: {type(error).__name__}: {error}") from error
     shapes = {"mean": (gaussian,), "variance": (gaussian,), "point": (point,)}
     posterior = Posterior(**arrays.checked(shapes, shapes=shapes))
     posterior.check()
@@ -189,12 +188,12 @@ def posterior_of(arrays: ArrayFile) -> tuple[Posterior, Manifest]:
 def predictions_arrays(
     predictions: Predictions, labels: npt.ArrayLike, settings: Mapping[str, Any]
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return predictions in full precision, and what every uncertainty measures of them.
+    """Return predictions in full precision, with all uncertainties.
 
     Args:
-        predictions: For N examples of C classes.
+        predictions: Predictions for N examples of C classes.
         labels: (N,) their true classes.
-        settings: The configuration, of which each uncertainty takes its own keys.
+        settings: The configuration, from which each uncertainty takes its keys.
     """
     return {
         "labels": np.asarray(labels, dtype=np.int64),
@@ -208,11 +207,11 @@ def predictions_arrays(
 
 
 def predictions_of(arrays: ArrayFile) -> tuple[Predictions, IntArray]:
-    """Return the predictions of such arrays, and the labels (N,).
+    """Return the predictions in a file's arrays, and the labels (N,).
 
     Raises:
         KeyError: An array is missing.
-        ValueError: They do not go together.
+        ValueError: The arrays' shapes do not fit together.
     """
     of_classes = ("mean_probability", "log_mean_probability")
     shape = arrays.header(of_classes[0]).shape

@@ -1,4 +1,4 @@
-"""Foreign and corrupted images: how well each uncertainty tells them, and metrics by strength."""
+"""Evaluation on foreign and corrupted images: detection by uncertainties; metrics by strength."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ METRICS = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
 
 
 CORRUPTED = "corrupted-"
-"""The prefix of numbers of corrupted images, means over the strengths from 1."""
+"""The prefix of metrics of corrupted images, means over the strengths from 1."""
 
 ByStrength = Mapping[str, Sequence[Predictions]]
-"""Predictions for images by corruption, at strengths 0 to 5; strength 0 are the images as such."""
+"""Predictions for images by corruption, at strengths 0 to 5; at 0 the images are unchanged."""
 
 
 def predicted_by_strength(
@@ -52,11 +52,10 @@ def by_strength(
 
     Args:
         labels: (N,) the images' classes.
-        settings: The configuration, of which each metric takes its own keys.
+        settings: The configuration, from which each metric takes its keys.
 
     Returns:
-        ``found[corruption][metric]``, a number for each strength. It is the content of
-        ``corruptions.json``.
+        The content of ``corruptions.json``: ``found[corruption][metric]`` is a list by strength.
     """
     found = {
         corruption: [evaluate(predictions, labels, settings) for predictions in rows]
@@ -69,7 +68,7 @@ def by_strength(
 
 
 def means_by_corruption(found: Mapping[str, Mapping[str, list[float]]]) -> dict[str, float]:
-    """Return the means over strengths 1 to 5 of what ``by_strength`` gives."""
+    """Return the means of a result of ``by_strength`` over strengths 1 to 5."""
     return {
         f"{CORRUPTED}{corruption}-{metric}": float(np.mean(values[1:]))
         for corruption, by_metric in found.items()
@@ -80,10 +79,10 @@ def means_by_corruption(found: Mapping[str, Mapping[str, list[float]]]) -> dict[
 WITHOUT_DENSITY = "predictive-entropy"
 
 BEFORE_CLOSING = "before-closing-"
-"""The prefix of numbers of the posterior without its closing."""
+"""The prefix of metrics of the posterior without its closing."""
 
 OF_FOREIGN = "ood-"
-"""The prefix of numbers of foreign images."""
+"""The prefix of metrics of foreign images."""
 
 Shown = Mapping[str, Predictions]
 """Predictions for the same images, by the prefix of their uncertainties' names."""
@@ -100,11 +99,10 @@ def write_foreign(
     foreign: Iterable[tuple[str, bool, Shown]],
     settings: Mapping[str, Any],
 ) -> dict[str, float]:
-    """Write how well foreign images are told from test images; return the run's metrics of it.
+    """Write the detection of foreign images to ``foreign.json``; return the run's metrics of it.
 
-    The metrics are of one score, which is not picked by the result: the density of features where a
-    closing has found one, and otherwise the entropy of predictions. The arguments are those of
-    ``evaluated_foreign``.
+    The metrics are of one score, which does not depend on the result: the feature density of a
+    closing or, without one, the predictive entropy. See ``evaluated_foreign`` for the arguments.
 
     Returns:
         ``ood-NAME-auroc``, ``ood-NAME-aupr`` and ``ood-NAME-fpr95`` of each source.
@@ -117,7 +115,7 @@ def write_foreign(
 
 
 def headline(content: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of ``foreign.json`` that are of the run's one score."""
+    """Return the metrics of ``foreign.json`` by the run's score."""
     return {
         f"{OF_FOREIGN}{name}-{what}": value
         for name, source in content["sources"].items()
@@ -131,12 +129,12 @@ def foreign_to_some(
     positions: IntArray,
     settings: Mapping[str, Any],
 ) -> dict[str, float]:
-    """Return how well foreign images are told from some of the test images, by the run's score.
+    """Return the detection of foreign images against some of the test images, by the run's score.
 
-    Of test images that have been changed they are the same ones.
+    Foreign sources that are changed test images are restricted to the same ones.
 
     Args:
-        positions: Which test images, at least one.
+        positions: Positions of test images, at least one.
         settings: As for ``evaluated_foreign``.
     """
     some = {"": test.take(positions)}
@@ -154,10 +152,10 @@ def evaluated_foreign(
     """Return the content of ``foreign.json``; nothing without foreign images.
 
     Args:
-        test: The predictions for the test images: the run's under "", and those before its closing
-            under ``BEFORE_CLOSING`` where they are others.
+        test: The predictions for the test images: the run's under "", and those before a closing
+            under ``BEFORE_CLOSING``, if they differ.
         foreign: The name of each foreign source, whether it is near, and its predictions.
-        settings: The configuration, of which each uncertainty takes its own keys.
+        settings: The configuration, from which each uncertainty takes its keys.
     """
     inside = _measured(test, settings)
     score = DENSITY if DENSITY in inside else WITHOUT_DENSITY
@@ -177,7 +175,7 @@ def evaluated_foreign(
 
 
 def numbers_of_foreign(content: Mapping[str, Any]) -> dict[str, float]:
-    """Return all numbers of ``foreign.json``: ``ood-NAME-UNCERTAINTY-auroc`` and its like."""
+    """Return all metrics of ``foreign.json``, such as ``ood-NAME-UNCERTAINTY-auroc``."""
     return {
         f"{OF_FOREIGN}{name}-{by}-{what}": float(value)
         for name, source in content["sources"].items()
@@ -187,7 +185,7 @@ def numbers_of_foreign(content: Mapping[str, Any]) -> dict[str, float]:
 
 
 def told_of_foreign(content: Mapping[str, Any]) -> str:
-    """Return in a line how well the run's score tells the foreign images of ``foreign.json``."""
+    """Return a line with the AUROC of the run's score for each source of ``foreign.json``."""
     score = content["score"]
     found = (
         f"{name} ({'near' if source['near'] else 'far'}) "
@@ -206,14 +204,14 @@ def _measured(shown: Shown, settings: Mapping[str, Any]) -> dict[str, FloatArray
 
 
 def detection(inside: npt.ArrayLike, foreign: npt.ArrayLike) -> dict[str, float]:
-    """Return AUROC, AUPR and FPR95 of a score, the foreign images being positive.
+    """Return AUROC, AUPR and FPR95 of a score; foreign images are the positive class.
 
     ``auroc`` is the probability that a foreign image has the higher score, ties counted half;
-    ``aupr`` the average precision; ``fpr95`` the share of test images that are taken for foreign
-    where 95 % of the foreign ones are.
+    ``aupr`` is the average precision; ``fpr95`` is the false positive rate at a true positive rate
+    of 95 %.
 
     Args:
-        inside: (N,) scores of test images, higher where an image looks more foreign.
+        inside: (N,) scores of test images; higher means more foreign.
         foreign: (M,) scores of foreign images.
 
     Source: Hendrycks and Gimpel (2017); Yang et al. (2022), "OpenOOD", for the three together.

@@ -1,4 +1,4 @@
-"""Identity of the run in a folder: its key, its server's lock, and digests of its partition."""
+"""Identity of a run's folder: the run's key, its server's lock, and its partition's digest."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ RUN_KEY, LOCK = "run-key", "run.lock"
 """Files of a run's folder."""
 
 WHOLE = "whole-sha256"
-"""The digest of a partition's description that the folder of a private run does not have."""
+"""The key of the digest of a partition whose numbers a private run's folder leaves out."""
 
 
 def run_key(folder: Path) -> str:
-    """Return the random word of the run in a folder, made when it is first asked for.
+    """Return the random key of the run in a folder, created at the first call.
 
-    Nodes file by it what they keep for a run: it is the same when the run is gone on with, and
-    another one for another run, of the same name as well.
+    Nodes store their state of a run under it: a resumed run keeps its key, and a new run of the
+    same name gets another one.
 
     Raises:
         DataError: The file is corrupt.
@@ -46,7 +46,7 @@ def run_key(folder: Path) -> str:
 
 
 def read_run_key(folder: Path) -> str | None:
-    """Return the key of the run in a folder; None where there is none, or no folder."""
+    """Return the key of the run in a folder; None without a key or a folder."""
     try:
         key = (folder / RUN_KEY).read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -55,18 +55,18 @@ def read_run_key(folder: Path) -> str | None:
 
 
 def is_run_key(text: str) -> bool:
-    """Return whether a text is the key of a run: 32 hexadecimal digits, and so a safe file name."""
+    """Return whether a text is the key of a run: 32 hexadecimal digits, a safe file name."""
     return len(text) == 32 and not set(text) - set("0123456789abcdef")
 
 
 @contextmanager
 def locked(folder: Path, who: str = "another server writes to") -> Iterator[None]:
-    """Keep other servers, of this machine or another one, from writing to a run's folder.
+    """Lock a run's folder against other servers, of this machine or another one.
 
-    A server that is killed lets go of it. The folder is made when it does not exist.
+    A killed server releases the lock. The folder is made if it does not exist.
 
     Raises:
-        ConfigurationError: Another server writes to it, which is named, or it cannot be written.
+        ConfigurationError: Another server, which is named, has the lock; or it cannot be written.
     """
     path = folder / LOCK
     try:
@@ -90,20 +90,20 @@ def locked(folder: Path, who: str = "another server writes to") -> Iterator[None
 
 
 def digest(content: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a mapping, whatever the order of its keys."""
+    """Return the SHA-256 of a mapping, independent of the order of its keys."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def without_numbers(partition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return of who holds which data what tells of no single client, for a run that is private.
+    """Return a partition's description without the numbers of single clients, for a private run.
 
-    A resume compares its one digest, and a study the digest of all that is left out.
+    A resume compares its one digest, and a study the digest of the complete description.
     """
     kept = {key: partition[key] for key in ("sha256", "server") if key in partition}
     return {**kept, WHOLE: digest(partition)}
 
 
 def partition_digest(partition: Mapping[str, Any]) -> str:
-    """Return the digest of who holds which data, by which runs of equal partitions are known."""
+    """Return the digest of a partition's description, which is equal for equal partitions."""
     return str(partition.get(WHOLE) or digest(partition))

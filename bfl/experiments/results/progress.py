@@ -1,4 +1,4 @@
-"""Progress of a federation for people: a line a round, and a bar with a curve in a terminal."""
+"""Progress of a run: a line for each round, and a bar with a curve in a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bfl.experiments.results.table import cell
 from bfl.federation.client_metrics import TRAIN_DIVERGENCE_PER_EXAMPLE, TRAIN_LIKELIHOOD, recorded
 from bfl.federation.privacy.accountant import EPSILON, EXAMPLE_EPSILON
 
-# What a round's line shows, where the round has it, and how it is called there.
+# The numbers in a round's line, with their labels.
 _SHOWN = {
     "accuracy": "accuracy",
     "root-mean-squared-error": "RMSE",
@@ -29,14 +29,14 @@ _SHOWN = {
 }
 
 _DRAWN = ("accuracy", "root-mean-squared-error", recorded(TRAIN_LIKELIHOOD))
-"""Numbers of which the bar shows the curve: the first that there are."""
+"""Numbers for the bar's curve; the first one that rounds have is drawn."""
 
 _HEIGHTS, _POINTS = "▁▂▃▄▅▆▇█", 10
-"""Heights of a curve's points, and how many of the last ones are shown."""
+"""Characters for the heights of a curve's points, and the number of points."""
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Return the last values as a curve of one line, from the least to the greatest of them.
+    """Return a curve of the last values in one line of text.
 
     Example:
         >>> sparkline([0.0, 0.5, 1.0])
@@ -49,16 +49,16 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 _HIDDEN_AT_0 = frozenset({"failures"})
-"""Numbers that are normally 0 and hidden then; any other number is shown, 0 as well."""
+"""Numbers that are hidden if they are 0."""
 
 
 @dataclass
 class Follower:
-    """Follower of a run that shows it in its own way, as a study does.
+    """Follower of a run that shows its progress differently, such as a study.
 
     Attributes:
-        round: Takes note of a round that is over: its number, from 1, the number of rounds, how
-            many seconds it took, and its metrics as a line shows them.
+        round: Called after each round with its number, from 1, the number of rounds, its seconds,
+            and its metrics as text.
     """
 
     console: Console
@@ -66,10 +66,10 @@ class Follower:
 
 
 class ProgressReport:
-    """Prints one line a round; in a terminal also a bar with the time that is left.
+    """Prints a line for each round; in a terminal also a bar with the remaining time.
 
     Args:
-        console: Where to; by default that of who follows the run, or standard output.
+        console: Where to print; by default the follower's console, or standard output.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class ProgressReport:
         self._started = time.monotonic()
 
     def say(self, text: str) -> None:
-        """Print a line, with the seconds since the beginning."""
+        """Print a line, with the seconds since the start."""
         self.console.print(f"[{time.monotonic() - self._started:6.1f} s] {text}", markup=False)
 
     def round(self, number: int, seconds: float, metrics: Mapping[str, Any]) -> None:
-        """Print the line of a round that is over."""
+        """Print the line of a finished round."""
         shown = "  ".join(
             f"{name} {cell(metrics[key])}"
             for key, name in _SHOWN.items()
@@ -113,16 +113,16 @@ class ProgressReport:
             self._follower.round(number, self.rounds, seconds, shown)
 
     def replied(self, asked: int, counts: Mapping[str, int]) -> None:
-        """Show how many clients of those asked have replied in the round that is under way.
+        """Show how many of the sampled clients have replied in the current round.
 
         Args:
-            counts: How many usable replies (``clients``), ``failures`` and ``refused`` there are.
+            counts: The numbers of usable replies (``clients``), ``failures`` and ``refused``.
         """
         of_asked = {**counts, "clients": f"{counts['clients']}/{asked}"}
         self._progress.update(self._bar, seen=self._seen(of_asked))
 
     def _seen(self, counts: Mapping[str, Any]) -> str:
-        """Return the curve of all rounds, and the clients of the last."""
+        """Return the curve of all rounds, and the counts of the last one's clients."""
         drawn = next(filter(None, self._curves.values()), [])
         named = ("clients", "failures", "refused")
         return "  ".join([sparkline(drawn), *(f"{counts[k]} {k}" for k in named if counts.get(k))])

@@ -1,6 +1,6 @@
-"""Reports: one HTML file that holds all that a run has shown, and opens without a network.
+"""Reports: all results of a run as one HTML file, which needs no network.
 
-Figures are vector graphics whose lines take the page's colours, light or dark.
+Figures are vector graphics in the page's colours, light or dark.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 TEMPLATE = Path(__file__).with_name("report.html")
 
 REPORT = "report.html"
-"""The report's file in a run's folder, if no other is named."""
+"""The report's default file in a run's folder."""
 
 SECTIONS = {
     "Learning": ("learning-curve", "posterior-spread", "client-curves"),
@@ -43,14 +43,14 @@ SECTIONS = {
     "Test images": ("certain-images",),
     "Clients": ("partition",),
 }
-"""The sections of a run's report with their figures; other registered figures come last."""
+"""The sections of a run's report with their figures; other figures come last."""
 
 
 TILES = (
     *("accuracy", "root-mean-squared-error", "negative-log-likelihood"),
     *("expected-calibration-error", "continuous-ranked-probability-score", "interval-coverage"),
 )
-"""The numbers at the head of a run's report, as far as the run has them."""
+"""The numbers at the top of a run's report, if the run has them."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its caption, its columns with whether they are numbers, its rows as texts."""
+    """A table: its caption, its columns with whether they are numeric, its rows as texts."""
 
     caption: str
     columns: Sequence[tuple[str, bool]]
@@ -89,12 +89,12 @@ class Section:
 
 
 def svg(figure: MatplotlibFigure, name: str) -> str:
-    """Return a figure as an SVG element that takes the ink of the page around it.
+    """Return a figure as an SVG element in the colours of the page around it.
 
     Args:
-        name: Its name on the page: it makes the graphic's ids its own, and names it for readers.
+        name: Its name on the page, which makes its ids unique and is read to the blind.
     """
-    figure.suptitle("")  # the page says which run it is
+    figure.suptitle("")  # the page names the run
     figure.patch.set_alpha(0.0)
     for axes in figure.axes:
         axes.patch.set_alpha(0.0)
@@ -107,7 +107,7 @@ def svg(figure: MatplotlibFigure, name: str) -> str:
         (PAPER, "--back"),
     ):
         text = text.replace(color.lower(), f"var({variable})")
-    # Outlines without a colour of their own, such as letters, are black by SVG's rules.
+    # By default SVG fills outlines without a colour, such as letters, with black.
     label = f'role="img" aria-label="{name}" fill="var(--ink)" '
     return re.sub(r"<svg ", f"<svg {label}", text, count=1)
 
@@ -130,7 +130,7 @@ def run_report(folder: RunFolder) -> str:
 
 
 def page(**content: Any) -> str:
-    """Return a page: ``title``, lines ``about`` it, ``sections``, and ``tiles`` if any."""
+    """Return a page with a ``title``, lines ``about`` it, ``sections``, and ``tiles`` if any."""
     from jinja2 import Environment
 
     environment = Environment(autoescape=True, trim_blocks=False, keep_trailing_newline=True)
@@ -138,7 +138,7 @@ def page(**content: Any) -> str:
 
 
 def _tiles(numbers: Mapping[str, float]) -> list[dict[str, str]]:
-    """Return the numbers that a reader looks for first, with those before the closing round."""
+    """Return the main numbers, with their values before the closing round."""
     names = [*TILES]
     names += [name for name in numbers if name.startswith("ood-") and name.endswith("-auroc")]
     tiles = []
@@ -180,7 +180,7 @@ def _metrics(numbers: Mapping[str, float]) -> Table:
 
 
 def _clients(folder: RunFolder) -> Iterator[Table]:
-    """Yield what each client holds, its weight in the last round, and how models do on its data."""
+    """Yield the table of clients: examples, weights in the last round, metrics on their data."""
     table: dict[str, dict[str, Any]] = {}
     if folder.holds(PARTITION):
         partition = folder.read_json(PARTITION)

@@ -1,36 +1,36 @@
-"""The folder of one run: its files by name, read and written.
+"""The folder of one run: reading and writing of its files.
 
 | file | content |
 | --- | --- |
 | ``config.toml`` | the complete configuration |
-| ``given.toml`` | what of it was given; the rest is the strategy's, or default |
+| ``given.toml`` | the keys that were given, without the strategy's values and the defaults |
 | ``environment.json`` | versions, machine, commit |
-| ``network.json`` | what predicting with the posterior takes besides: images, classes, network |
-| ``run-key``, ``run.lock`` | which run this is, and who writes here: see ``identity`` |
-| ``partition.json`` | who holds which data |
-| ``data.json`` | which data these are: digests of those that lie where the server does |
-| ``rounds-begun`` | the rounds begun, where each is a private release of its own |
-| ``sums-begun`` | the rounds of a closing's noised sums begun, where training is private |
-| ``rounds.jsonl`` | one line per round, appended as the round ends |
-| ``warnings.txt`` | what the results do not show by themselves, a line each; only if there is any |
-| ``refusals.txt`` | which client failed or was refused in which round, and why; if any |
+| ``network.json`` | description of the network for predictions: images, classes, keys |
+| ``run-key``, ``run.lock`` | the run's key and its server's lock, see ``identity`` |
+| ``partition.json`` | each client's examples |
+| ``data.json`` | digests of the data on the server's machine |
+| ``rounds-begun`` | the number of rounds begun, if each is a private release |
+| ``sums-begun`` | the number of a closing's noised rounds begun, if training is private |
+| ``rounds.jsonl`` | one line per round, appended at its end |
+| ``warnings.txt`` | warnings about the results, a line each; if any |
+| ``refusals.txt`` | failed and refused clients by round, with the reason; if any |
 | ``posterior.npz`` | the global posterior: mean, variance, point, manifest |
-| ``closing.npz`` | what the closing round has found: a last layer, a density of features, … |
-| ``best-posterior.npz`` | that of the best round so far, with the round, and metric and value |
+| ``closing.npz`` | the result of the closing round: a last layer, a density of features, … |
+| ``best-posterior.npz`` | the best round's posterior, with the round, and metric and value |
 | ``predictions.npz`` | labels, mean probabilities and uncertainties of the test examples |
-| ``regression.npz`` | of a run that predicts numbers: targets, means, variances, in its place |
-| ``labels.npz`` | of a multi-label run: targets, probabilities, uncertainties, in its place |
-| ``metrics.json`` | metrics, mean uncertainties and retention areas; written last of all |
-| ``clients.json`` | how models do on each client's own test data, or its site's |
-| ``foreign.json`` | how well each uncertainty tells foreign images (``ood-dataset``) |
+| ``regression.npz`` | in its place for regression: targets, means, variances |
+| ``labels.npz`` | in its place for multi-label tasks: targets, probabilities, uncertainties |
+| ``metrics.json`` | metrics, mean uncertainties and retention areas; written last |
+| ``clients.json`` | metrics on each client's own test data, or its site's |
+| ``foreign.json`` | detection of foreign images by each uncertainty (``ood-dataset``) |
 | ``corruptions.json`` | metrics of corrupted test images by strength (``corruptions``) |
 | ``retention.json`` | retention curves on a grid of percents, with their areas |
 | ``ensemble.json`` | retention curves of an ensemble (``predictive``), its members |
-| ``examples.npz`` | the test images that are predicted with the most and the least certainty |
+| ``examples.npz`` | the test images with the most and the least certain predictions |
 | ``figures/`` | PNG files |
 
-Every file but ``rounds.jsonl`` is written to a temporary file beside it and then renamed, so a
-reader (or a run that is killed) never meets half a file.
+Each file except ``rounds.jsonl`` is written to a temporary file beside it and then renamed, so no
+reader sees half a file.
 """
 
 from __future__ import annotations
@@ -101,11 +101,11 @@ FINAL_RESULTS = (
     CLOSING,
     POSTERIOR,
 )
-"""Results of the end of a run, without its figures. The file that says that it is finished is
-removed first and written last."""
+"""Final results of a run, without figures. The first one marks a finished run: it is removed first
+and written last."""
 
 FILES_OF_A_BEGUN_RUN = (CONFIG, NETWORK, PARTITION, DATA, ROUNDS, BEST_POSTERIOR, *FINAL_RESULTS)
-"""Files that only a run leaves which has begun: not its environment, written before it has."""
+"""Files that show that a run has begun; its environment is written before that."""
 
 PER_CLIENT = "per-client"
 """The key of a round's line that has one entry for each client."""
@@ -114,12 +114,12 @@ DEVIATIONS = "deviation-by-layer"
 """The key of a round's line with a standard deviation of each layer of Gaussian parameters."""
 
 FINAL_EVALUATION = "final evaluation"
-"""Prefix of warnings about the final posterior, and not about a round's."""
+"""Prefix of warnings about the final posterior."""
 
 
 @dataclass(frozen=True)
 class RunFolder(Files):
-    """The folder of one run; reads and writes what its files hold, see ``Files`` for how."""
+    """The folder of one run; see ``Files`` for the errors of reading and writing."""
 
     @classmethod
     def create(
@@ -132,19 +132,19 @@ class RunFolder(Files):
     ) -> RunFolder:
         """Make the folder of a new run and write its configuration and environment.
 
-        The configuration comes last, and makes it a run: one that is killed before leaves a folder
-        in which the same run begins, with nothing missing.
+        The configuration is written last, and makes the folder a run's. If the process is killed
+        before, the same run can begin in the folder.
 
         Args:
-            output_dir: The folder of all runs; it is made when it does not exist.
+            output_dir: The folder of all runs, made if it does not exist.
             name: The run's name, which is its folder below ``output_dir``.
             config: The complete configuration; settings that are None are left out, as TOML has
                 no null.
             environment: See ``describe_environment``.
-            beside: Other files that the run has from its beginning, by their names.
+            beside: Further files of the new run, by name.
 
         Raises:
-            ConfigurationError: The name is not that of one folder, the folder holds another run, or
+            ConfigurationError: The name is not valid for a folder, the folder holds another run, or
                 it cannot be written.
         """
         folder = cls.named(output_dir, name)
@@ -166,10 +166,10 @@ class RunFolder(Files):
 
     @classmethod
     def named(cls, output_dir: str | os.PathLike[str], name: str) -> RunFolder:
-        """Return the folder that a run of some name has, whether it is there or not.
+        """Return the folder of a run by its name, whether it exists or not.
 
         Raises:
-            ConfigurationError: The name is not that of one folder.
+            ConfigurationError: The name is not valid for a folder.
         """
         problem = folder_name_problem(name)
         if problem:
@@ -177,17 +177,16 @@ class RunFolder(Files):
         return cls(Path(output_dir) / name)
 
     def _refuse_another_run(self, reason: Exception | None = None) -> None:
-        """Raise if there is a run in the folder, or what one has left."""
+        """Raise if the folder has a run, or files of one."""
         if reason or any((self.path / file).exists() for file in FILES_OF_A_BEGUN_RUN):
             raise ConfigurationError(
                 f"{self.path} holds another run; choose another name, or overwrite it"
             ) from reason
 
     def _claim(self, config: Mapping[str, Any]) -> None:
-        """Write the configuration into a folder that holds no run yet.
+        """Write the configuration into a folder without a run.
 
-        Of two runs that start at once under one name only one gets the folder, and a run that is
-        killed meanwhile leaves the whole file or none.
+        The write is atomic, so only one of two runs that start at once gets the folder.
         """
         text = tomli_w.dumps({k: v for k, v in plain(config).items() if v is not None})
         try:
@@ -203,19 +202,19 @@ class RunFolder(Files):
             return config_of(data)
 
     def reconfigure(self, config: Mapping[str, Any]) -> None:
-        """Write a configuration of more rounds, or of another end; drop the final results."""
+        """Write a configuration with other rounds or another end; drop the final results."""
         text = tomli_w.dumps(plain(config))
-        # The configuration last: a run killed here is to be given more rounds again. With the
-        # new one next to the old results it would pass for a finished run of as many.
+        # Results first: if the process is killed between, new rounds with old results would look
+        # like a finished run.
         self._drop_final_results()
         self.write(CONFIG, text.encode())
 
     def final_results(self) -> list[str]:
-        """Return the names of the final results that are there."""
+        """Return the names of the existing final results."""
         return [name for name in FINAL_RESULTS if self.holds(name)]
 
     def _drop_final_results(self) -> None:
-        """Remove the final results, their figures and the warnings of them."""
+        """Remove the final results, their figures and their warnings."""
         with self.writing(METRICS):
             for name in FINAL_RESULTS:
                 (self.path / name).unlink(missing_ok=True)
@@ -227,10 +226,7 @@ class RunFolder(Files):
             self.write_lines(WARNINGS, kept)
 
     def write_metrics(self, metrics: Mapping[str, float]) -> None:
-        """Write the final metrics, see ``results.summary``.
-
-        With them the run is finished: they are the last of its files to be written.
-        """
+        """Write the final metrics, which mark the run as finished; see ``results.summary``."""
         self.write_json(METRICS, metrics)
 
     def metrics(self) -> dict[str, float]:
@@ -240,10 +236,9 @@ class RunFolder(Files):
     # Rounds ------------------------------------------------------------------------------------
 
     def append_round(self, entry: Mapping[str, Any]) -> None:
-        """Append one round's line, on the disk when this returns.
+        """Append one round's line, and flush it to the disk.
 
-        A torn last line, of a run that was killed while it wrote, is cut off first: appended to, it
-        would spoil the new line as well.
+        An incomplete last line, of a process that was killed while writing, is removed first.
 
         Args:
             entry: ``{"round": 3, "seconds": 4.2, "clients": 10, "accuracy": ..., ...}``. NaN and
@@ -264,14 +259,14 @@ class RunFolder(Files):
                 sync_folder(self.path)
 
     def rounds(self) -> list[dict[str, Any]]:
-        """Return the rounds in the order of the file; none when there is no file yet.
+        """Return the rounds in the order of the file; none without a file.
 
-        A torn last line is left out; any other that is corrupt raises DataError.
+        An incomplete last line is left out; any other corrupt line raises DataError.
         """
         return self._whole_rounds()[1]
 
     def keep_rounds(self, last: int) -> None:
-        """Drop the rounds after ``last``, which are made again, and before them final results.
+        """Drop the rounds after ``last``, which will be repeated, and before them final results.
 
         Args:
             last: The last round to keep; 0 keeps none.
@@ -282,11 +277,11 @@ class RunFolder(Files):
         self.write_rounds([entry for entry in rounds if entry["round"] <= last])
 
     def write_rounds(self, entries: Iterable[Mapping[str, Any]]) -> None:
-        """Write all rounds' lines anew."""
+        """Replace the lines of all rounds."""
         self.write_lines(ROUNDS, [json.dumps(plain(entry)) for entry in entries])
 
     def _whole_rounds(self) -> tuple[bytes, list[dict[str, Any]]]:
-        """Return the rounds' file up to its last whole line, and the entries of its lines."""
+        """Return the rounds' file up to its last complete line, and the lines' entries."""
         path = self.path / ROUNDS
         try:
             lines = path.read_bytes().splitlines(keepends=True)
@@ -312,7 +307,7 @@ class RunFolder(Files):
         self.write_lines(WARNINGS, [*self.warnings(), text])
 
     def warnings(self) -> list[str]:
-        """Return the warnings, a line each; none when there is no file."""
+        """Return the warnings, a line each; none without a file."""
         return self.read_lines(WARNINGS) if self.holds(WARNINGS) else []
 
     # Arrays ------------------------------------------------------------------------------------
@@ -333,7 +328,7 @@ class RunFolder(Files):
         self.write_arrays(BEST_POSTERIOR, {**posterior_arrays(posterior, manifest), **best})
 
     def best(self) -> dict[str, Any]:
-        """Return of which round the best posterior is: ``metric``, ``round`` and ``value``."""
+        """Return ``metric``, ``round`` and ``value`` of the best posterior."""
         with self.reading_arrays(BEST_POSTERIOR) as arrays:
             shapes: Shapes = dict.fromkeys(("metric", "round", "value"), ())
             return {name: a.item() for name, a in arrays.checked(shapes, shapes=shapes).items()}
@@ -342,8 +337,8 @@ class RunFolder(Files):
         """Return the global posterior, or the best one, and the manifest of its vectors.
 
         Raises:
-            DataError: The file is missing or corrupt, the vectors do not fit the manifest, or they
-                are no posterior.
+            DataError: The file is missing or corrupt, or its vectors do not fit the manifest or are
+                not a posterior.
         """
         with self.reading_arrays(file) as arrays:
             return posterior_of(arrays)
@@ -352,7 +347,7 @@ class RunFolder(Files):
         """Write the predictions for the test examples in full precision, for later analyses.
 
         The arrays are ``labels`` (N,), ``mean_probability`` and ``log_mean_probability`` (N, C),
-        ``predicted`` (N,), ``samples`` and one (N,) of each registered uncertainty, under its name.
+        ``predicted`` (N,), ``samples`` and each registered uncertainty (N,), by its name.
         """
         settings = self.config() if self.holds(CONFIG) else {}
         self.write_arrays(PREDICTIONS, predictions_arrays(predictions, labels, settings))

@@ -1,7 +1,4 @@
-"""The final predictions in numbers: metrics, mean uncertainties and retention curves.
-
-The test images that are predicted with the most and the least certainty are kept to be looked at.
-"""
+"""Summary of final predictions: metrics, mean uncertainties, retention curves, example images."""
 
 from __future__ import annotations
 
@@ -36,10 +33,10 @@ Curves = Mapping[str, Mapping[str, RetentionCurve]]
 """Retention curves by metric and uncertainty."""
 
 RANDOM = "random"
-"""Name of a random order among the uncertainties of ``retention.json``."""
+"""Name of the random order among the uncertainties of ``retention.json``."""
 
-# One percent to all of the data: what a figure can show, and small enough for a text file. The
-# exact curve has as many points as examples; predictions.npz holds what it is made from.
+# Percents are precise enough for a figure and small enough for a text file. The exact curve has a
+# point for each example, and can be computed from predictions.npz.
 GRID = np.arange(1, 101) / 100
 
 
@@ -48,17 +45,16 @@ def retention_curves(
     labels: npt.ArrayLike,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, dict[str, RetentionCurve]]:
-    """Return the retention curve of each metric by each uncertainty that asks for one.
+    """Return the retention curve of each metric by each uncertainty with ``retention = True``.
 
     Args:
         predictions: The predictions for N examples.
         labels: (N,) true classes, integers in [0, C).
-        settings: The configuration, of which each component takes its own keys.
+        settings: The configuration, from which each component takes its keys.
 
     Returns:
-        ``curves[metric][uncertainty]``: of accuracy and negative log-likelihood, by predictive
-        entropy, aleatoric and epistemic uncertainty, and whatever else is registered with
-        ``retention = True``.
+        ``curves[metric][uncertainty]``, among them accuracy and negative log-likelihood by
+        predictive entropy, aleatoric and epistemic uncertainty.
 
     Raises:
         ValueError: The labels do not fit the predictions.
@@ -76,10 +72,10 @@ def retention_curves(
 def retention_gains(
     predictions: Predictions, labels: npt.ArrayLike, settings: Mapping[str, Any] | None = None
 ) -> dict[str, dict[str, float]]:
-    """Return what sorting gains over the mean of all examples, ``gains[metric][uncertainty]``.
+    """Return the gains of retention by uncertainty, ``gains[metric][uncertainty]``.
 
-    Arguments and errors are those of ``retention_curves``, and a gain is that of
-    ``retention_gain``; under "random" is the control, see ``random_gain``.
+    See ``retention_curves`` for arguments and errors, and ``retention_gain`` for the gain. The
+    uncertainty "random" is the control, see ``random_gain``.
     """
     retained, ranks = _ranked(predictions, labels, settings)
     return {
@@ -96,11 +92,11 @@ def _ranked(
     labels: npt.ArrayLike,
     settings: Mapping[str, Any] | None,
 ) -> tuple[dict[str, tuple[Numbers, bool]], dict[str, Numbers]]:
-    """Return what retention curves are made of.
+    """Return the data of retention curves.
 
     Returns:
-        The (N,) values of each metric that has curves, with its better side, True for higher; and
-        the (N,) values of each uncertainty that sorts the examples.
+        For each metric the values (N,), and whether higher is better; for each uncertainty the
+        values (N,) that sort the examples.
     """
     if isinstance(predictions, TaskPredictions):
         measured = predictions.uncertainty
@@ -121,18 +117,18 @@ def summarize(
     settings: Mapping[str, Any] | None = None,
     curves: Curves | None = None,
 ) -> dict[str, float]:
-    """Return the numbers of ``metrics.json``.
+    """Return the content of ``metrics.json``.
 
     Args:
         predictions: The predictions for N examples.
         labels: (N,) true classes, integers in [0, C).
-        settings: The configuration, of which each component takes its own keys.
-        curves: The retention curves; None: they are made.
+        settings: The configuration, from which each component takes its keys.
+        curves: The retention curves; None: they are computed.
 
     Returns:
-        Every metric under its name (``accuracy``), the mean of every uncertainty
-        (``mean-epistemic``), coverage and size of prediction sets, and the area of every retention
-        curve (``retention-area-accuracy-epistemic``).
+        All metrics by name (``accuracy``), the means of all uncertainties (``mean-epistemic``),
+        coverage and size of prediction sets, and the areas of all retention curves
+        (``retention-area-accuracy-epistemic``).
 
     Raises:
         ValueError: The labels do not fit the predictions.
@@ -153,7 +149,7 @@ def summarize(
 
 
 def describe_posterior(posterior: Posterior) -> dict[str, float]:
-    """Return what a posterior itself says, in numbers: its degree of spread if it has one."""
+    """Return the metrics of a posterior itself: its degree of spread, if it is Gaussian."""
     return {"degree-of-spread": posterior.degree_of_spread} if posterior.size else {}
 
 
@@ -177,14 +173,14 @@ def write_evaluation(
 ) -> dict[str, float]:
     """Write the final predictions and retention curves of a run; return its metrics.
 
-    These are not written: ``metrics.json`` says that a run is finished, so it comes last of all.
+    The metrics are not written: ``metrics.json`` marks a finished run, so it must be the last file.
 
     Args:
         predictions: The predictions for N examples.
         labels: (N,) true classes, integers in [0, C).
-        settings: The configuration, of which each component takes its own keys.
-        posterior: What has predicted; the metrics then describe it as well.
-        ensemble: What predicts beside it; see ``write_ensemble``.
+        settings: The configuration, from which each component takes its keys.
+        posterior: The posterior that has predicted, whose metrics are added.
+        ensemble: An ensemble that predicts besides it; see ``write_ensemble``.
 
     Raises:
         ValueError: The labels do not fit the predictions.
@@ -211,13 +207,13 @@ def write_evaluation(
 def write_ensemble(
     folder: RunFolder, ensemble: EvaluatedEnsemble, settings: Mapping[str, Any] | None = None
 ) -> dict[str, float]:
-    """Write what an ensemble predicts at the end of a run; return its metrics, ``ensemble-NAME``.
+    """Write a run's ``ensemble.json``; return the ensemble's metrics, ``ensemble-NAME``.
 
-    Its retention curves, its members' accuracies and confidences, and which models are left out, go
-    to ``ensemble.json``.
+    The file has its retention curves, its members' accuracies and confidences, and the models that
+    are left out.
 
     Args:
-        settings: The configuration, of which each component takes its own keys.
+        settings: The configuration, from which each component takes its keys.
 
     Raises:
         RunError: The file cannot be written.
@@ -234,10 +230,10 @@ def write_ensemble(
 
 
 def retained(content: Mapping[str, Any], metric: str, by: str, where: Path) -> dict[float, float]:
-    """Return a metric by the share of the data retained, of the content of ``retention.json``.
+    """Return a metric by the share of the data retained, from the content of ``retention.json``.
 
     Raises:
-        DataError: There is no such curve.
+        DataError: The curve is missing.
     """
     try:
         values = content["curves"][metric][by]["value"]
@@ -247,7 +243,7 @@ def retained(content: Mapping[str, Any], metric: str, by: str, where: Path) -> d
 
 
 def _on_grid(curves: Curves) -> dict[str, Any]:
-    """Return the content of ``retention.json``: the grid, then curves[metric][uncertainty]."""
+    """Return the content of ``retention.json``: the grid and ``curves[metric][uncertainty]``."""
     return {
         "fraction": GRID.tolist(),
         "curves": {
@@ -261,11 +257,11 @@ def _on_grid(curves: Curves) -> dict[str, Any]:
 
 
 BY = "predictive-entropy"
-"""The uncertainty that images are chosen by: the one that holds all of it."""
+"""The uncertainty by which images are chosen: aleatoric and epistemic together."""
 
 
 MOST = 8
-"""Images of either kind, at most."""
+"""The most images of each kind."""
 
 
 @dataclass(frozen=True)
@@ -293,9 +289,9 @@ def write_examples(
     images: Images,
     labels: npt.ArrayLike,
 ) -> None:
-    """Write the most and the least certain test images, as many of either, into a run's folder.
+    """Write the most and the least certain test images, equally many, into a run's folder.
 
-    Of images that are equally uncertain the first in the test set comes first.
+    Ties keep the order of the test set.
 
     Args:
         predictions: The predictions for N test images.

@@ -22,7 +22,7 @@ ABSENT = "–"
 
 
 def cell(value: Any) -> str:
-    """Return a value as a table shows it: four decimals where they say something.
+    """Return a value as text for a table: with four decimals, or in scientific notation.
 
     Example:
         >>> [cell(value) for value in (0.91234567, 12, 1.5e-7, None, "iid", True)]
@@ -42,10 +42,9 @@ def cell(value: Any) -> str:
 def tabulated(
     rows: Sequence[Mapping[str, Any]],
 ) -> tuple[list[tuple[str, bool]], list[list[str]]]:
-    """Return the columns of rows, each with whether it has numbers, and the rows as texts.
+    """Return the columns of rows, each with whether it is numeric, and the rows as texts.
 
-    The columns are the rows' keys in the order of first appearance; a key that a row lacks is shown
-    as a dash.
+    The columns are the rows' keys in the order of first appearance; a missing value is a dash.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     numeric = [
@@ -56,12 +55,12 @@ def tabulated(
 
 
 def results_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
-    """Return a table of rows, such as runs or rounds, under a title; see ``tabulated``."""
+    """Return a table of rows, such as runs or rounds, with a title; see ``tabulated``."""
     columns, texts = tabulated(rows)
     # Text and not str: a bracket in a name must not be taken for rich's markup.
     table = Table(title=Text(title), title_justify="left", header_style="bold")
     for column, numeric in columns:
-        # Where it is narrow, texts go on in the next line, and numbers stay whole.
+        # In a narrow terminal, texts wrap and numbers do not.
         align: Any = {"justify": "right", "no_wrap": True} if numeric else {"overflow": "fold"}
         table.add_column(Text(_header(column)), **align)
     for row in texts:
@@ -74,15 +73,15 @@ def metrics_table(metrics: Mapping[str, float], samples: int | None = None) -> T
 
     Args:
         metrics: See ``bfl.experiments.results.summary.summarize``.
-        samples: The Monte Carlo samples of the final evaluation; those of the rounds are fewer. Not
-            named where the server has evaluated nothing: it gives every registered metric.
+        samples: The number of Monte Carlo samples of the final evaluation; ignored if the server
+            has not evaluated.
     """
     title = f"Final metrics, {samples} Monte Carlo samples" if samples else "Final metrics"
-    # The clients' means are of the rounds' evaluations, and so of other samples.
+    # Without a metric of the server's, all are clients' means, with other numbers of samples.
     if not any(name in metrics for name in registered_metrics.names()):
         title = "Final metrics; the server has evaluated nothing"
     table = Table(title=title, title_justify="left", header_style="bold")
-    table.add_column("metric", overflow="fold")  # where it is narrow, no part of a name goes
+    table.add_column("metric", overflow="fold")  # a narrow terminal must not truncate names
     table.add_column("value", justify="right")
     for name, value in metrics.items():
         table.add_row(Text(_header(name)), Text(cell(value)))
@@ -90,7 +89,7 @@ def metrics_table(metrics: Mapping[str, float], samples: int | None = None) -> T
 
 
 def _header(key: str) -> str:
-    """Return a key with an arrow up or down when it is a metric, or the area of one's curve."""
+    """Return a key, with an arrow towards the better side if it is a metric or a curve's area."""
     arrow = {True: " ↑", False: " ↓", None: ""}[higher_is_better(key)]
     return f"{key}{arrow}"
 
@@ -99,7 +98,7 @@ def markdown_table(table: pd.DataFrame, numbers: int | None = None) -> str:
     """Return a table as Markdown.
 
     Args:
-        numbers: How many columns, from the right, are set to the right; None: those of numbers.
+        numbers: The number of last columns to align right; None: align numeric columns right.
     """
     right = [kind.kind in "if" for kind in table.dtypes]
     if numbers is not None:
@@ -112,10 +111,10 @@ def markdown_table(table: pd.DataFrame, numbers: int | None = None) -> str:
 
 
 def section_written(text: str, name: str, lines: Iterable[str]) -> str:
-    """Return a page's text with the lines between ``<!-- NAME -->`` and ``<!-- end of NAME -->``.
+    """Return a page's text with new lines between ``<!-- NAME -->`` and ``<!-- end of NAME -->``.
 
     Raises:
-        DataError: The page has no such marks.
+        DataError: The page does not have these marks.
     """
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     head, _, rest = text.partition(begin)

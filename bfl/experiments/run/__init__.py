@@ -1,12 +1,12 @@
-"""A run as it is configured: started, named, gone on with, trained and evaluated.
+"""Runs by their configuration: start, resume, training and evaluation.
 
-What it leaves behind, which knows nothing of configurations, is ``experiments.results``.
+Their results, which do not depend on configurations, are in ``experiments.results``.
 
-- ``simulation``: what a simulation is started with, and what is refused before.
+- ``simulation``: a simulation's name, backend and number of clients.
 - ``resume``: a run's folder, new or begun, and its checkpoints.
-- ``network``: what predicting with a run's posterior takes besides; the posterior it begins with.
-- ``trainer``: the trainer that a configuration describes.
-- ``evaluator``: what evaluates a run's posteriors.
+- ``network``: the description of a run's network; a given initial posterior.
+- ``trainer``: the trainer of a configuration.
+- ``evaluator``: the evaluation of a run's posteriors.
 
 Importing this package does not import TensorFlow; ``evaluator`` does.
 """

@@ -1,7 +1,4 @@
-"""Evaluation of a posterior on a test set, in a process of its own state: networks built once.
-
-With the server's own images it is what ``bfl.aggregation.server`` asks for.
-"""
+"""Evaluation of posteriors on a test set, and the server of ``bfl.aggregation.server``."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class EvaluationNetwork:
-    """A run's network, built to evaluate with: takes seconds, and knows nothing of clients."""
+    """A run's network for evaluation, which takes seconds to build."""
 
     initial: Posterior
     manifest: Manifest
@@ -69,17 +66,17 @@ class EvaluationNetwork:
 class Evaluator:
     """Evaluator of posteriors of a run's network on the test set.
 
-    Where clients keep heads of their own (``shared``), it has none and evaluates nothing: it knows
-    what travels.
+    If clients keep personal heads (``shared``), it has the shared parameters only, and does not
+    evaluate.
 
     Attributes:
-        initial: The global posterior that the run begins with.
+        initial: The initial global posterior.
         foreign: Foreign images (``ood-dataset``).
 
     Args:
-        network: Its network; by default it is built here.
-        server_data: The server's own images, on which rounds are validated where they have labels;
-            by default none.
+        network: The network; by default it is built here.
+        server_data: The server's own images, which validate rounds if they have labels; by default
+            none.
     """
 
     def __init__(
@@ -111,13 +108,13 @@ class Evaluator:
     ) -> Predictions:
         """Return the predictions of M samples for the test set, or for other images.
 
-        In a run that is evaluated at the posterior's mean (``evaluate-at``), M is 1.
+        If the run evaluates at the posterior's mean (``evaluate-at``), M is 1.
 
         Args:
             samples: M.
-            purpose: What keys the draws besides the seed: the round, or ``"final"``.
-            images: Images (N, H, W, C) other than the test set's.
-            closed: What the closing round has found of the posterior's network.
+            purpose: Keys the draws besides the seed: the round, or ``"final"``.
+            images: Images (N, H, W, C) in place of the test set's.
+            closed: The result of the closing round of the posterior's network.
         """
         shown = self.dataset.test_images if images is None else images
         if closed:
@@ -142,7 +139,7 @@ class Evaluator:
         )
 
     def train_accuracy(self, posterior: Posterior, positions: Positions, epoch: int) -> float:
-        """Return the accuracy on training images that are held out, after an epoch."""
+        """Return the accuracy on held-out training images after an epoch."""
         predictions = self.predict(
             posterior,
             samples=self.configuration.keys.pretrain_mc_samples,
@@ -153,14 +150,14 @@ class Evaluator:
 
     @property
     def validates(self) -> bool:
-        """True if there are labelled images of the server's own."""
+        """Whether the server has labelled images."""
         return self.server_data is not None and self.server_data.labels is not None
 
     def validation_metrics(self, posterior: Posterior, server_round: int) -> dict[str, float]:
-        """Return the ``metrics`` of the server's own images, as ``validation-NAME``.
+        """Return the ``metrics`` on the server's own images, as ``validation-NAME``.
 
         Raises:
-            RunError: It has none, or no labels of them.
+            RunError: The server has no images, or no labels.
         """
         images, labels = labelled_images(self.server_data)
         predictions = self.predict(
@@ -173,7 +170,7 @@ class Evaluator:
         return {f"{VALIDATION}{name}": value for name, value in found.items()}
 
     def metrics(self, posterior: Posterior, server_round: int) -> dict[str, float]:
-        """Return metrics and mean uncertainties, by the configuration's ``evaluate-mc-samples``."""
+        """Return metrics and mean uncertainties with ``evaluate-mc-samples`` samples."""
         predictions = self.predict(
             posterior,
             samples=self.configuration.keys.evaluate_mc_samples,
@@ -190,7 +187,7 @@ class Evaluator:
 
 
 class NetworkServer:
-    """A server with images and a network; teachers are vectors that one network takes in turn."""
+    """A server with images and one network, which takes the vectors of all teachers in turn."""
 
     def __init__(
         self,
@@ -222,14 +219,14 @@ class NetworkServer:
         return self.data.images
 
     def predict(self, posterior: Posterior, *, labels: Labels) -> Predictions:
-        """Return what a posterior predicts for the server's own images."""
+        """Return a posterior's predictions for the server's own images."""
         samples = self._configuration.keys.evaluate_mc_samples
         return self._predictor.predict(
             posterior, self.images, samples=samples, seed=self.seed, labels=labels
         )
 
     def logits_at_mean(self, posterior: Posterior) -> npt.NDArray[Any]:
-        """Return the logits (N, C) of the model at a posterior's mean for the server's images."""
+        """Return the logits (N, C) for the server's images at a posterior's mean."""
         return self._predictor.logits_at_mean(posterior, self.images)
 
     def predict_ensemble(
@@ -252,7 +249,7 @@ class NetworkServer:
             yield member.name, self._predictor.logits(*weights, shown, self.seed, keyed)
 
     def _weights(self, member: Member, labels: Labels) -> tuple[Any, Any]:
-        """Return a member's values and points, with its statistics as it has them made."""
+        """Return a member's values and points, with recomputed statistics if it asks for them."""
         if not member.recompute:
             return member.values, member.point
         network, manifest = self._predictor.network, self._predictor.manifest
@@ -261,7 +258,7 @@ class NetworkServer:
         return network.read_values(manifest)
 
     def distiller(self, task: DistillationTask) -> Distiller:
-        """Return what trains the students of a task's plan."""
+        """Return the trainer of a task's students."""
         configuration, plan = self._configuration, task.plan
         network = build_network(
             configuration.architecture,

@@ -1,7 +1,7 @@
 """Description of a run's network for predictions: ``network.json``, written at the start.
 
-With ``posterior.npz`` it is enough to predict on another machine, without the training data and
-whatever has become of the keys that do not concern prediction.
+With ``posterior.npz`` it is sufficient for predictions on another machine. It does not depend on
+the training data, nor on keys that do not affect predictions.
 """
 
 from __future__ import annotations
@@ -33,30 +33,29 @@ from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.manifest import Parameter
 
 FORMAT = 1
-"""The number of this file's layout."""
+"""The version of the file's format."""
 
 SCALING = {"divide-by": 127.5, "subtract": 1.0}
-"""Scaling of pixels of 0 to 255 in the network: ``normalized_images`` of ``networks.network``."""
+"""Scaling of pixels in [0, 255] by ``normalized_images`` of ``networks.network``."""
 
 EVALUATE_AT = "evaluate-at"
 KEYS = ("model", "inference", "seed", "mc-samples", "evaluate-precision", EVALUATE_AT)
-"""The keys that prediction depends on, besides the settings of the model and of the inference, and
-the plugins that have these."""
+"""The keys that predictions depend on, besides model, inference, their settings and plugins."""
 
 VERSIONS = ("bfl", "python", "tensorflow", "tensorflow-probability", "tf-keras", "numpy")
 
 
 @dataclass(frozen=True)
 class NetworkDescription:
-    """Description of a run's network: all that predictions take besides the posterior.
+    """Description of a run's network: all that predictions need besides the posterior.
 
     Attributes:
         image_shape: Height, width and channels of an image.
-        threads: TensorFlow's threads in the process that evaluated the run; None if not known.
+        threads: TensorFlow's threads in the process that evaluated the run; None if unknown.
         versions: The versions of the packages that the bits depend on.
-        encoding: What the columns of a table become; None: the network takes images.
-        task: The key ``task``: what it predicts.
-        target: Mean and deviation of the numbers that it predicts, if it does.
+        encoding: The encoding of a table's columns; None: the network takes images.
+        task: The key ``task``.
+        target: Mean and deviation of a regression's target; None: another task.
     """
 
     image_shape: tuple[int, int, int]
@@ -75,7 +74,7 @@ class NetworkDescription:
         """Return the description of a run's network.
 
         Args:
-            dataset: Its data set; its shape, class names and columns are taken.
+            dataset: Gives the images' shape, the class names and the encoding.
         """
         parts = (configuration.architecture, configuration.inference)
         settings = [key for part in parts for key in settings_of(type(part))]
@@ -117,8 +116,7 @@ class NetworkDescription:
         """Return the description in the content of ``network.json``.
 
         Raises:
-            ValueError, KeyError, TypeError: The content is not what it should be, or of a version
-                that this one cannot read.
+            ValueError, KeyError, TypeError: The content is not valid, or of another format.
         """
         if content["format"] != FORMAT or content["scaling"] != SCALING:
             raise ValueError(
@@ -144,7 +142,7 @@ class NetworkDescription:
 
     @property
     def at_mean(self) -> bool:
-        """True if the run's posterior is evaluated at its mean, as a network of points."""
+        """Whether the run's posterior is evaluated at its mean, as a network of points."""
         return self.keys[EVALUATE_AT] == "mean"
 
     @property
@@ -152,17 +150,17 @@ class NetworkDescription:
         """The network's architecture.
 
         Raises:
-            ConfigurationError: This version of bfl does not know it, or one of its settings.
+            ConfigurationError: It or one of its settings is unknown in this version of bfl.
         """
         activate(str(self.keys.get("plugins", "")), PluginPolicy(named_by=f"the run's {NETWORK}"))
         return _created(create_architecture, str(self.keys["model"]), self.keys)
 
     @property
     def inference(self) -> Inference:
-        """Inference: the form of the network's weights.
+        """The inference, which gives the form of the network's weights.
 
         Raises:
-            ConfigurationError: This version of bfl does not know it, or one of its settings.
+            ConfigurationError: It or one of its settings is unknown in this version of bfl.
         """
         activate(str(self.keys.get("plugins", "")), PluginPolicy(named_by=f"the run's {NETWORK}"))
         return _created(inferences.create, str(self.keys["inference"]), self.keys)
@@ -199,8 +197,8 @@ def given_posterior(given: str, manifest: Manifest | None = None) -> Posterior:
     """Return the posterior that the key ``initial-posterior`` names.
 
     Args:
-        given: A run's folder, or a file of a posterior in one.
-        manifest: The parameters of the run's network; None: they are not known yet.
+        given: A run's folder, or the file of a posterior in one.
+        manifest: The parameters of the run's network; None: not known yet.
 
     Raises:
         ConfigurationError: It cannot be read, or is of another network.
@@ -232,11 +230,11 @@ def _said(parameter: Parameter | None) -> str:
 
 
 def statistics_of(task: str, target: Column | None) -> Callable[[], Any]:
-    """Return what makes the statistics of a network's predictions.
+    """Return the constructor of the statistics of a network's predictions.
 
     Args:
         task: The key ``task``.
-        target: Of a regression, mean and deviation of what it predicts.
+        target: Mean and deviation of a regression's target; None: another task.
     """
     if target:
         return partial(MixtureStatistics, target)

@@ -1,4 +1,4 @@
-"""Going on with a run: its folder, new or begun, and where it stands."""
+"""Resuming of a run: its folder, new or begun, and its checkpoints."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ FREE_TO_CHANGE = frozenset(
         "round-retries",
     }
 )
-"""Keys that say where and how patiently a run is made, not what comes out."""
+"""Keys that do not affect a run's result: its place, timeouts and retries."""
 
 
 def keys_of_the_end() -> frozenset[str]:
-    """Return the keys that say what becomes of the final posterior, and change no round."""
+    """Return the keys that affect only what follows the last round."""
     settings = (key for each in closings.classes() for key in each.setting_keys())
     return frozenset(
         {"closing", "closing-posterior", "figures", "ood-dataset", "corruptions", *settings}
@@ -71,7 +71,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of a run, the last two kept."""
+    """The last two checkpoints of a run."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._snapshots = Snapshots(folder.path / CHECKPOINTS)
@@ -87,10 +87,10 @@ class Checkpoints:
         self._snapshots.save(checkpoint.server_round, {**vectors, **state})
 
     def latest(self) -> Checkpoint | None:
-        """Return the sound checkpoint that was written last; None when there is none.
+        """Return the latest valid checkpoint; None if there is none.
 
         Raises:
-            DataError: It holds something else than a posterior.
+            DataError: Its content is not a posterior.
         """
         found = self._snapshots.latest()
         if found is None:
@@ -101,7 +101,8 @@ class Checkpoints:
             posterior.check()
         except (TypeError, AttributeError, PosteriorError) as error:
             raise DataError(
-                f"{self._snapshots.folder}: the checkpoint of round {server_round} is none: {error}"
+                f"{self._snapshots.folder}: the checkpoint of round {server_round} is not valid: "
+                f"{error}"
             ) from error
         return Checkpoint(server_round, posterior, strip_prefix(_STATE, arrays))
 
@@ -114,31 +115,28 @@ def open_run(
     data: Mapping[str, str] | None = None,
     partition: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[RunFolder, Checkpoint | None]]:
-    """Give a block the folder of a run and, if it is one to go on with, its last checkpoint.
+    """Yield the folder of a run, locked, and the last checkpoint of a resumed run.
 
-    No other server writes to the folder in the meantime.
-
-    With ``resume``, a run that has not begun is begun; so a supervisor may always say it. A run can
-    be given more rounds, also when it is finished, or fewer, down to those that it has made. Rounds
-    recorded after the checkpoint are dropped, with the final results if there are any: they are
-    made again, with the same result.
+    With ``resume``, a run that has not begun starts, so a supervisor may always set it. A run can
+    get more rounds, even if it is finished, or fewer, down to those that it has made. Rounds
+    recorded after the checkpoint are dropped with the final results, and repeated with the same
+    result.
 
     Args:
         environment: See ``describe_environment``.
-        data: Digests of the data that the run is made with, by what they are for.
-        partition: Who holds which data, as the run's folder has it.
+        data: Digests of the run's data, by purpose.
+        partition: The partition, as in the run's folder.
 
     Raises:
-        ConfigurationError: The folder cannot be written, holds another run, another server writes
-            to it, or the run in it was begun with another configuration, other data or another
-            partition; the message names what has changed. Or it has final results, and no sound
-            checkpoint to go on from.
+        ConfigurationError: The folder cannot be written, is locked, or holds a run with another
+            name, configuration, data or partition; the message names the difference. Or it has
+            final results, and no valid checkpoint.
         DataError: The run's files are corrupt.
     """
     keys = configuration.keys
     folder = RunFolder.named(keys.output_dir, name)
     with locked(folder.path):
-        # Each plugin with its SHA-256.
+        # The key has each plugin with its SHA-256.
         described = {**environment, "plugins": [p for p in keys.plugins.split(", ") if p]}
         if not keys.resume or not folder.holds(CONFIG):
             given = tomli_w.dumps(plain(configuration.given)).encode()
@@ -158,9 +156,9 @@ def _go_on(
     data: Mapping[str, str],
     partition: Mapping[str, Any],
 ) -> Checkpoint | None:
-    """Return the checkpoint that a run goes on from, its folder put back to it; None: it begins.
+    """Return the checkpoint to resume from, and reset the folder to it; None: start at round 1.
 
-    All that is refused is refused before anything is written.
+    All checks come before the first write.
     """
     _refuse_changes(folder, configuration)
     _refuse_other_data(folder, configuration, data)
@@ -168,17 +166,17 @@ def _go_on(
     checkpoint = Checkpoints(folder).latest()
     if checkpoint is None:
         _refuse_loss_of_results(folder)
-        # One round may have been killed between its record and its checkpoint.
+        # A server may have been killed between a round's record and its checkpoint.
         if (lost := len(folder.rounds())) > 1:
             warnings.warn(
-                f"{folder.path / CHECKPOINTS} has no sound checkpoint; all {lost} rounds are made "
-                "again",
+                f"{folder.path / CHECKPOINTS} has no valid checkpoint; all {lost} rounds are "
+                "repeated",
                 stacklevel=2,
             )
     else:
         _refuse_lost_record(folder, checkpoint.server_round)
     saved, now = folder.config(), configuration.values
-    if changed_keys(saved, now):  # all others have been refused
+    if changed_keys(saved, now):  # rounds or keys of the end: all others have been refused
         end = keys_of_the_end()
         changed = {key: now[key] for key in end & now.keys()} | {"rounds": now["rounds"]}
         kept = {k: v for k, v in saved.items() if k not in end}
@@ -190,32 +188,32 @@ def _go_on(
 
 
 def _refuse_loss_of_results(folder: RunFolder) -> None:
-    """Raise if a run without a sound checkpoint has final results: to begin anew would cost it."""
+    """Raise if a run without a valid checkpoint has final results, which a restart would lose."""
     if found := folder.final_results():
         raise ConfigurationError(
-            f"cannot resume {folder.path}: it holds the results of a run that came to its end "
-            f"({', '.join(found)}), and no sound checkpoint in {folder.path / CHECKPOINTS} to go "
-            "on from; all rounds would be made again, and the results lost. Restore the "
-            "checkpoints, make the run again under another name, or remove the folder"
+            f"cannot resume {folder.path}: it holds the results of a finished run "
+            f"({', '.join(found)}), and no valid checkpoint in {folder.path / CHECKPOINTS}; all "
+            "rounds would be repeated, and the results lost. Restore the checkpoints, make the run "
+            "again under another name, or remove the folder"
         )
 
 
 def _refuse_lost_record(folder: RunFolder, last: int) -> None:
-    """Raise if rounds up to the checkpoint are not recorded: they would never be again.
+    """Raise if the record lacks rounds up to the checkpoint, which would not be repeated.
 
     A round is recorded before its checkpoint is written.
     """
     recorded = {entry["round"] for entry in folder.rounds()}
     if lost := [number for number in range(1, last + 1) if number not in recorded]:
         raise ConfigurationError(
-            f"cannot resume {folder.path}: its checkpoint is that of round {last}, and "
-            f"{folder.path / ROUNDS} lacks {len(lost)} of the rounds before, the first of them "
-            f"{lost[0]}. Restore the file, or make the run again under another name"
+            f"cannot resume {folder.path}: its checkpoint is of round {last}, and "
+            f"{folder.path / ROUNDS} lacks {len(lost)} rounds up to it, from round {lost[0]}. "
+            "Restore the file, or make the run again under another name"
         )
 
 
 def check_output(configuration: Configuration) -> None:
-    """Check, before anything starts, that a run's folder can be made, or gone on with.
+    """Check, before anything starts, that a run's folder can be made or resumed.
 
     Raises:
         ConfigurationError: The folder cannot be written, holds another run, or the run in it was
@@ -227,7 +225,7 @@ def check_output(configuration: Configuration) -> None:
     try:
         while not existing.exists():
             existing = existing.parent
-    except OSError as error:  # a name that is too long, or below what may not be looked into
+    except OSError as error:  # the name is too long, or a parent may not be read
         raise ConfigurationError(
             f"output-dir is {keys.output_dir!r}: {error.strerror or error}"
         ) from error
@@ -246,8 +244,8 @@ def check_output(configuration: Configuration) -> None:
         return
     if not keys.resume:
         raise ConfigurationError(
-            f"{folder.path} holds another run; choose another name, overwrite it, or go on "
-            "with that run by resume=true"
+            f"{folder.path} holds another run; choose another name, overwrite it, or resume that "
+            "run by resume=true"
         )
     _refuse_changes(folder, configuration)
 
@@ -263,17 +261,17 @@ def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
     changed = changed_keys(saved, configuration.values)
     changed = {key: both for key, both in changed.items() if key not in end}
     was, now = changed.get("rounds", (0, 0))
-    # Rounds are read where they matter alone: damaged ones fail their run, and refuse no study.
+    # Read only if needed: damaged rounds fail their run, and must not refuse a whole study.
     rounds = folder.rounds() if now != was else []
     made = max((entry["round"] for entry in rounds), default=1)
     if now != was and now >= made:
         if configuration.schedule.depends_on_rounds():
             raise ConfigurationError(
-                f"rounds is {now}, and the run in {folder.path} was begun with {was}: by schedule "
-                f"'{configuration.schedule.name}' as it is set the learning rates of its rounds "
-                f"depend on how many there are to be; allowed: {was}"
+                f"rounds is {now}, and the run in {folder.path} was begun with {was}: with its "
+                f"settings, schedule '{configuration.schedule.name}' depends on the number of "
+                f"rounds; allowed: {was}"
             )
-        # Nothing else in a round does: these are those of a run of so many.
+        # Nothing else in a round depends on the number of rounds.
         del changed["rounds"]
     elif changed.keys() == {"rounds"}:
         raise ConfigurationError(
@@ -292,7 +290,7 @@ def _refuse_other_data(
 ) -> None:
     """Raise if images or labels are not those that the run was begun with.
 
-    A run that was killed before it had said which has nothing to compare them with.
+    A run that was killed before it had recorded their digests passes.
     """
     begun = folder.read_json(DATA, missing=data)
     keys = configuration.keys
@@ -311,10 +309,10 @@ def _refuse_other_data(
 
 
 def _refuse_other_partition(folder: RunFolder, partition: Mapping[str, Any]) -> None:
-    """Raise if the clients, or the server, would go on with other images than they have begun with.
+    """Raise if the clients' or the server's images are not those that the run was begun with.
 
-    Data that nodes have of their own are in no digest, and where other nodes than before have such,
-    the digests are not of the same clients and are not compared.
+    The digests leave out nodes with their own data. If the number of other clients has changed,
+    they are not compared.
     """
     if not folder.holds(PARTITION) or Checkpoints(folder).latest() is None:
         return
@@ -332,21 +330,21 @@ def _refuse_other_partition(folder: RunFolder, partition: Mapping[str, Any]) -> 
                 f"cannot resume {folder.path} on another partition: the positions of the {who} "
                 f"images had the SHA-256 {digests[0][:12]} ({folder.path / PARTITION}) and have "
                 f"{digests[1][:12]}. Another version of bfl has divided them, or other nodes have "
-                f"data of their own: go on with what {folder.path / ENVIRONMENT} names and with "
-                "the same nodes, or make the run again under another name"
+                f"their own data: resume with the versions of {folder.path / ENVIRONMENT} and the "
+                "same nodes, or make the run again under another name"
             )
 
 
 def changed_keys(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the keys that matter to the result and differ, with both values.
+    """Return the keys that affect the result and differ, with both values.
 
-    Keys that an older version did not have had the values that its run resolves to today.
+    Keys that an older version did not have get the values that its run resolves to today.
     """
     if now.keys() - saved.keys():
-        # What may change is not saved with a result, and other keys may need it.
+        # Results do not keep the keys that may change freely, but other keys may need them.
         saved = completed(saved, {key: now[key] for key in FREE_TO_CHANGE & now.keys()})
     keys = [key for key in {**saved, **now} if key not in FREE_TO_CHANGE]
-    # A run begun with clients = 0 has recorded how many there were.
+    # A run begun with clients = 0 has recorded the number of clients.
     if not now.get("clients"):
         keys.remove("clients")
     return {key: (saved.get(key), now.get(key)) for key in keys if saved.get(key) != now.get(key)}
@@ -355,10 +353,10 @@ def changed_keys(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
 def completed(saved: Mapping[str, Any], free: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a saved configuration with the keys that an older version did not have.
 
-    They have the values that its run resolves to today; it stays as it is where it does not.
+    They get the values that its run resolves to today; if it does not resolve, it stays unchanged.
 
     Args:
-        free: Keys of ``FREE_TO_CHANGE`` that others may need; if not given they have defaults.
+        free: Keys of ``FREE_TO_CHANGE`` that others may need; missing ones get their defaults.
     """
     with suppress(ConfigurationError):
         policy = PluginPolicy(named_by="a saved configuration")

@@ -1,4 +1,4 @@
-"""Name, backend and clients that a simulation starts with, and its refusals."""
+"""Name, backend and number of clients of a simulation, and checks before its start."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bfl.texts import from_json
 
 
 def made_up_name(configuration: Configuration) -> str:
-    """Return a readable name that no run in ``output-dir`` has: the time, then what was chosen."""
+    """Return a readable name that is free in ``output-dir``: the time, then the main choices."""
     keys = configuration.keys
     parts = (
         datetime.now().strftime("%Y%m%d-%H%M%S"),
@@ -72,16 +72,16 @@ def agree_on_clients(
     defaults: Mapping[str, Any],
     in_the_data: Callable[[], int] = lambda: 0,
 ) -> tuple[int, Values]:
-    """Return the number of clients, and the run configuration that says so.
+    """Return the number of clients, and the run configuration with it.
 
     ``--num-supernodes`` and the key ``clients`` are one number: either sets it.
 
     Args:
         num_supernodes: ``--num-supernodes``.
         overrides: The run configuration as it was given.
-        defaults: That of the app.
-        in_the_data: Returns how many there are where neither is given, as ``clients_in_the_data``
-            does; 0: ``DEFAULT_SUPERNODES``.
+        defaults: The app's default configuration.
+        in_the_data: Returns the number if neither is given, such as ``clients_in_the_data``; 0:
+            ``DEFAULT_SUPERNODES``.
 
     Raises:
         ConfigurationError: Both are given and differ, or the number is not positive.
@@ -105,7 +105,7 @@ def agree_on_clients(
 
 
 def clients_in_the_data(app: FlowerApp, overrides: Mapping[str, Any]) -> int:
-    """Return how many clients a partition that names them finds in the data; 0: it names none.
+    """Return the number of clients that a partition finds in the data; 0: it does not name any.
 
     Raises:
         ConfigurationError, DataError: The configuration or the data are refused.
@@ -127,10 +127,10 @@ def check(
     overwrite: bool = False,
     say: Callable[..., None] = print,
 ) -> None:
-    """Refuse, before the engine starts, what can be known to be wrong with this project's app.
+    """Check a run before the engine starts.
 
-    What is being started is said at once: the first imports take seconds. With ``overwrite``, and
-    nothing wrong, the run that has the name is removed.
+    A line announces the run at once, as the first imports take seconds. With ``overwrite``, a run
+    of the same name is removed after the checks.
     """
     configuration = resolve(app.run_config(overrides))
     if not overwrite:
@@ -140,7 +140,7 @@ def check(
     where = "this process" if backend == "serial" else "Ray actors"
     say(f"run of {clients} clients in {where}: {configuration.title}", flush=True)
     if overwrite:
-        # Without its name, which is taken as yet.
+        # Checked without its name, which is still taken.
         app.check_before_start(resolve(app.run_config({**overrides, "name": ""})), clients)
         remove_run(configuration)
         check_output(configuration)
@@ -149,15 +149,15 @@ def check(
 
 
 def remove_run(configuration: Configuration) -> None:
-    """Remove the run that has the configuration's name, if there is one; no other folder.
+    """Remove the run with the configuration's name, if it exists; no other folder.
 
     Raises:
-        ConfigurationError: The run has no name, is to be resumed, or is being made.
+        ConfigurationError: The run has no name, is to be resumed, or is running.
     """
     keys = configuration.keys
     if keys.resume or not keys.name:
         raise ConfigurationError(
-            "overwrite takes the run's name (--name or the key name), and no resume"
+            "overwrite needs the run's name (--name or the key name), and excludes resume"
         )
     folder = RunFolder.named(keys.output_dir, keys.name)
     if folder.holds(CONFIG):

@@ -1,4 +1,4 @@
-"""The trainer that a configuration describes, built at most once per process."""
+"""The trainer of a configuration, built at most once per process."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def trainer_for(
 
     Args:
         image_shape: Height, width and channels of the images.
-        personal_model: The word of the client's personal model, where clients have one; empty: the
-            federation's own.
+        personal_model: The name of the client's personal model, if clients have one; empty: the
+            global one.
 
     Raises:
         ConfigurationError: The images are smaller than the architecture takes.
@@ -58,7 +58,7 @@ def trainer_for(
 
 
 def _personal(configuration: Configuration, meme: Network, model: str) -> PersonalNetwork | None:
-    """Return what a personal model is made of; None if clients have none."""
+    """Return the network of a personal model with its training; None if clients have none."""
     from bfl.learning.networks.network import build_predictor
     from bfl.learning.training.companion import PersonalNetwork
 
@@ -80,7 +80,7 @@ def personal_network(
     """Return the network of a personal model, built once per process.
 
     Args:
-        model: The word of its architecture; empty: the federation's own.
+        model: The name of its architecture; empty: the global one.
         image_shape: Height, width and channels of the images.
 
     Raises:
@@ -95,9 +95,9 @@ def personal_network(
 
 
 def personal_architecture(configuration: Configuration, model: str) -> Architecture:
-    """Return the architecture of a personal model; an empty word is the federation's own.
+    """Return the architecture of a personal model; an empty name is the global one.
 
-    Its settings are those that the configuration has for the federation's.
+    Its settings are those of the configuration.
     """
     if not model:
         return configuration.architecture
@@ -111,10 +111,10 @@ def check_images(
 
     Args:
         image_shape: Height, width and channels of the images.
-        dataset: Whose images they are, for the message; empty: it does not say.
+        dataset: The images' data set, for the message; empty: not named.
 
     Raises:
-        ConfigurationError: Naming the architecture by its word.
+        ConfigurationError: The images are too small.
     """
     if min(image_shape[:2]) < architecture.minimum_side:
         whose = f", as those of dataset '{dataset}' are" if dataset else ""

@@ -31,7 +31,7 @@ from bfl.experiments.studies.run_result import RunResult, result_of
 
 LOG = "log.txt"
 
-GO_ON = "the same command goes on from here"
+GO_ON = "the same command continues from here"
 
 
 class Engine(Protocol):
@@ -297,7 +297,7 @@ class _Runner:
                 self._failed(run, error)
                 return
             self._estimate.record(run.configuration, seconds, done / run.rounds)
-            self._say(run, f"begins, going on after round {done}" if done else "begins")
+            self._say(run, f"resumes after round {done}" if done else "begins")
             self._make(run)
 
     def _take_over(self, run: PlannedRun, first: str) -> None:

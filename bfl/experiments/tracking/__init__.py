@@ -1,6 +1,6 @@
-"""Live logging of a run's rounds, its final figures and its configuration, picked by a word.
+"""Live logging of a run's rounds, final figures and configuration, chosen by the key ``log``.
 
-Nothing is logged twice, and no failure of a log ends the run.
+No round is logged twice, and a failed log does not end the run.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from bfl.registry import Component, Registry
 
 
 class Tracking:
-    """The log of one run, open, which keeps nothing; what it raises ends the log, never the run."""
+    """The open log of one run, which keeps nothing; its errors end the log, never the run."""
 
     @property
     def last_round(self) -> int:
-        """The last round that the log already has; 0 where it has none."""
+        """The last round in the log; 0 without any."""
         return 0
 
     def log_round(self, number: int, metrics: Mapping[str, float]) -> None:
-        """Add the metrics of a round; rounds come once each, in their order."""
+        """Add the metrics of a round; each round comes once, in ascending order."""
 
     def log_end(self, rounds: int, metrics: Mapping[str, float], figures: Sequence[Path]) -> None:
-        """Add the final metrics and the figures (PNG files), of a run of so many rounds."""
+        """Add the final metrics and the figures (PNG files) of a run with ``rounds`` rounds."""
 
     def close(self, *, finished: bool) -> None:
-        """Write what is left, and say whether the run has come to its end."""
+        """Write pending data and the run's state."""
 
 
 class Tracker(Component):
-    """Log of a run's rounds while it goes on.
+    """Live log of a run's rounds.
 
     Attributes:
-        package: The package that it needs and that bfl does not always bring along.
+        package: An optional package that it needs; empty: none.
     """
 
     package: ClassVar[str] = ""
 
     def check(self) -> None:
-        """Check that the package is there.
+        """Check that the package is installed.
 
         Raises:
             ConfigurationError: It is not; the message says how to install it.
@@ -57,7 +57,7 @@ class Tracker(Component):
 
     @abstractmethod
     def open(self, run: TrackedRun) -> Tracking:
-        """Open the log of a run, new or one to go on with."""
+        """Open the log of a new or a resumed run."""
 
 
 trackers: Registry[Tracker] = Registry("log", "bfl.experiments.tracking")
@@ -65,7 +65,7 @@ trackers: Registry[Tracker] = Registry("log", "bfl.experiments.tracking")
 
 @trackers.register("none")
 class NoTracker(Tracker):
-    """The run's folder alone has the rounds."""
+    """No log besides the run's folder."""
 
     def open(self, run: TrackedRun) -> Tracking:
         """Return a log that keeps nothing."""
@@ -74,11 +74,11 @@ class NoTracker(Tracker):
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """The run that is logged.
+    """The logged run.
 
     Attributes:
-        key: Its random word, the same when the run is gone on with.
-        configuration: Every key, kebab-case, with its value.
+        key: Its random identifier, which a resumed run keeps.
+        configuration: All keys, kebab-case, with their values.
     """
 
     path: Path
@@ -88,7 +88,7 @@ class TrackedRun:
 
 
 def numbers(entry: Mapping[str, Any]) -> dict[str, float]:
-    """Return what can be drawn of a line of ``rounds.jsonl``: its numbers, without the round."""
+    """Return the numbers of a line of ``rounds.jsonl``, without the round."""
     return {
         key: float(value)
         for key, value in entry.items()
@@ -97,10 +97,10 @@ def numbers(entry: Mapping[str, Any]) -> dict[str, float]:
 
 
 class LiveLog:
-    """Hands a run's rounds to a tracker, until that fails; then it says so once and goes on.
+    """Forwarder of a run's rounds to a tracker; warns once if that fails, and ends the log.
 
     Args:
-        rounds: The rounds that the run has made before; those that the log lacks are added.
+        rounds: The rounds made before; those that the log lacks are added.
     """
 
     def __init__(
@@ -139,14 +139,14 @@ class LiveLog:
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        """Close the log; a run that an error or an interruption ends is not finished."""
+        """Close the log; after an error or an interruption the run is not finished."""
         if tracking := self._tracking:
             self._guarded(lambda: tracking.close(finished=error is None))
 
     def _guarded(self, act: Callable[[], None]) -> None:
         try:
             act()
-        except Exception as error:  # whatever a tracker or its server comes up with
+        except Exception as error:  # trackers and their servers raise errors of any type
             self._tracking = None
             lines = str(error).strip().splitlines() or [type(error).__name__]
-            self._warn(f"log '{self._name}' has failed and is left out from now on: {lines[0]}")
+            self._warn(f"log '{self._name}' has failed and is not written any more: {lines[0]}")

@@ -17,13 +17,13 @@ from bfl.experiments.tracking import TrackedRun, Tracker, Tracking, trackers
 from bfl.files import write_atomically
 
 RUN_KEY = "bfl.run-key"
-"""The tag by which a run is found again."""
+"""The tag that identifies a resumed run."""
 
 EXPERIMENT = "bfl"
-"""The experiment, unless MLFLOW_EXPERIMENT_NAME says another."""
+"""The experiment, unless MLFLOW_EXPERIMENT_NAME is set."""
 
 _MOST_PARAMETERS, _MOST_METRICS = 100, 1000
-"""Greatest numbers of parameters and of metrics that MLflow takes at a time."""
+"""The most parameters and metrics in one request to MLflow."""
 
 
 class _MlflowRun(Tracking):
@@ -31,7 +31,7 @@ class _MlflowRun(Tracking):
         import mlflow
         from mlflow.entities import Param
 
-        # Else it tells of every table of a new database.
+        # At a lower level they log every table of a new database.
         for name in ("mlflow", "alembic"):
             logging.getLogger(name).setLevel(logging.WARNING)
         parent = run.path.resolve().parent
@@ -47,7 +47,7 @@ class _MlflowRun(Tracking):
                 experiment, run_name=run.name, tags={RUN_KEY: run.key}
             )
             self._id = created.info.run_id
-            # A parameter is set once; a run that is given more rounds has this in its config.toml.
+            # MLflow sets a parameter once; later changes, such as more rounds, are in config.toml.
             parameters = [Param(key, str(value)) for key, value in run.configuration.items()]
             for part in _parts(parameters, _MOST_PARAMETERS):
                 self._client.log_batch(self._id, params=part)
@@ -98,7 +98,7 @@ def _parts(entries: Iterable[Any], most: int) -> Iterable[list[Any]]:
 
 @trackers.register("mlflow")
 class MlflowTracker(Tracker):
-    """A run of MLflow at MLFLOW_TRACKING_URI, else in ``mlflow.db`` next to the run's folder."""
+    """A run of MLflow at MLFLOW_TRACKING_URI, by default ``mlflow.db`` next to the run's folder."""
 
     package: ClassVar[str] = "mlflow"
 
@@ -115,7 +115,7 @@ FINAL = "final/"
 
 
 class _EventFiles(Tracking):
-    """The events of a run, written anew by each process that goes on with it."""
+    """The event files of a run, rewritten by each process that resumes it."""
 
     def __init__(self, run: TrackedRun) -> None:
         from tensorboard.plugins.hparams.summary_v2 import hparams_pb
@@ -123,8 +123,8 @@ class _EventFiles(Tracking):
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         folder = run.path / FOLDER
-        # All rounds before come again, from the run's own record: what a file has beyond them (a
-        # round that was logged and lost its checkpoint) must not be drawn as well.
+        # All earlier rounds are logged again from the run's record: an old file may have rounds
+        # whose checkpoint was lost.
         for old in folder.glob("events.out.tfevents.*"):
             old.unlink()
         self._writer = EventFileWriter(str(folder))
@@ -179,10 +179,10 @@ class TensorBoardTracker(Tracker):
 
 
 PROJECT = "bfl"
-"""The project, unless WANDB_PROJECT says another."""
+"""The project, unless WANDB_PROJECT is set."""
 
 LAST_ROUND = "wandb/last-round"
-"""The file of a run's folder that says which rounds are written: offline, wandb does not know."""
+"""The file with the last logged round, which wandb does not know when offline."""
 
 
 class _WandbRun(Tracking):

@@ -131,7 +131,7 @@ def test_the_best_posterior_of_a_dropped_round_goes_and_a_lost_one_is_told(
 ) -> None:
     kept = gone_on_with(tmp_path, written, 0.7, 0.1)
     assert not kept.folder.holds(BEST_POSTERIOR)
-    assert kept.told().endswith("1 (0.7000), of which there is no best-posterior.npz any more")
+    assert kept.told().endswith("1 (0.7000); its best-posterior.npz is missing")
     kept.folder.append_round({**rounds(0.9)[0], "round": 3})
     kept.look(posterior_of(3))
     assert kept.folder.best()["round"] == 3

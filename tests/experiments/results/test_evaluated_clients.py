@@ -75,7 +75,7 @@ def test_who_says_what_cannot_be_is_left_out_and_named(name: str, value: float) 
     expected |= {f"impossible-{lie}": said for lie, said in lies.items()}
     assert table["0"] == pytest.approx(expected, nan_ok=True)
     named = ", ".join(f"{lie} {said:g}" for lie, said in lies.items())
-    assert f"left out, having said what cannot be: client 0 ({named})" in told(table)
+    assert f"left out for impossible reports: client 0 ({named})" in told(table)
     assert "left out" not in told(table_of(honest))
 
 

@@ -163,7 +163,7 @@ def test_a_run_killed_while_its_folder_is_made_begins_again_by_the_same_command(
         # on with it.
         begun = (tmp_path / name / "config.toml").exists()
         if begun and not resume:
-            with pytest.raises(ConfigurationError, match="go on with that run by resume=true"):
+            with pytest.raises(ConfigurationError, match="resume=true"):
                 opened(name)
         assert content(opened(name, resume=resume or begun)) == whole
     # Environment, what was given, configuration and digests, each before and behind its naming.

@@ -126,7 +126,7 @@ def test_a_finished_run_without_checkpoints_keeps_its_results(
     said = str(caught.value)
     assert str(folder.path) in said
     assert POSTERIOR in said
-    assert "no sound checkpoint" in said
+    assert "no valid checkpoint" in said
     assert content(folder) == before
 
 
@@ -135,7 +135,7 @@ def test_an_interrupted_run_without_checkpoints_begins_anew_and_says_so(tmp_path
     remove(folder)
     wanted = configured(tmp_path, resume=True)
     with (
-        pytest.warns(UserWarning, match="no sound checkpoint; all 3 rounds are made again"),
+        pytest.warns(UserWarning, match="no valid checkpoint; all 3 rounds"),
         open_run(wanted, "run", {}) as (_, checkpoint),
     ):
         assert checkpoint is None
@@ -195,7 +195,7 @@ def test_a_run_is_overwritten_by_its_name_alone(tmp_path: Path) -> None:
     remove_run(configured(tmp_path, name="other"))
     assert (other / "notes.txt").exists()
     for kept in ({"name": ""}, {"resume": True}):
-        with pytest.raises(ConfigurationError, match="overwrite takes"):
+        with pytest.raises(ConfigurationError, match="overwrite needs"):
             remove_run(configured(tmp_path, **kept))
     with locked(folder.path), pytest.raises(ConfigurationError, match="another server"):
         remove_run(configured(tmp_path))

@@ -11,7 +11,7 @@ from bfl.errors import RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.folder import StudyFolder, state
 from bfl.experiments.studies.gathering import begin
-from bfl.experiments.studies.runner import Estimate, Outcome, make_runs
+from bfl.experiments.studies.runner import GO_ON, Estimate, Outcome, make_runs
 from bfl.experiments.studies.study import Study
 
 FIRST = "flipout-ws_iid_seed-0"
@@ -76,7 +76,7 @@ def test_a_run_that_has_begun_goes_on(small: Small) -> None:
     outcome = small.make(engine)
     assert outcome.skipped == [FIRST]
     assert engine.asked[0] == (SECOND, 3)
-    assert f"2/8 {SECOND}: begins, going on after round 2" in small.shown
+    assert f"2/8 {SECOND}: resumes after round 2" in small.shown
     rounds = small.folder.run(SECOND).rounds()
     assert [entry["round"] for entry in rounds] == [1, 2, 3, 4]
 
@@ -88,7 +88,7 @@ def test_an_interruption_has_the_server_stop_waiting(small: Small) -> None:
     engine = PretendingEngine(stop)
     with pytest.raises(KeyboardInterrupt) as interrupt:
         small.make(engine)
-    assert interrupt.value.__notes__ == ["the same command goes on from here"]
+    assert interrupt.value.__notes__ == [GO_ON]
     assert engine.ended == 1
     [interrupted] = engine.runs
     assert interrupted.ended

@@ -11,6 +11,7 @@ from small_study import PUBLISHED, STUDY, PretendingEngine, bfl, write_study
 import bfl as bfl_of_python
 from bfl.errors import RunError
 from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.runner import GO_ON
 
 Output = pytest.CaptureFixture[str]
 
@@ -130,7 +131,7 @@ def test_the_printed_command_prints_the_table_also_of_a_study_with_a_plugin(
     ("error", "status", "told", "done"),
     [
         (RunError, 1, ["1 of 8 runs have failed", "ws_iid_seed-1: no luck"], 7),
-        (KeyboardInterrupt, 130, ["interrupted\n  the same command goes on from here"], 4),
+        (KeyboardInterrupt, 130, [f"interrupted\n  {GO_ON}"], 4),
     ],
     ids=["failure", "interruption"],
 )

@@ -1,6 +1,6 @@
-"""Figures of a run, found by registration and drawn from its folder alone.
+"""Registry of a run's figures, which are drawn from its folder alone.
 
-Matplotlib is imported when something is drawn, not before.
+Matplotlib is imported when a figure is drawn.
 """
 
 from __future__ import annotations
@@ -18,47 +18,47 @@ if TYPE_CHECKING:
 
 
 class Figure(Component):
-    """One figure of a run, saved in ``figures/``.
+    """A figure of a run, saved in ``figures/``.
 
     Attributes:
-        needs: The file without which a run has no such figure; empty: ``compose`` finds out.
+        needs: A file that the figure needs; empty: ``compose`` checks for its data.
     """
 
     needs: ClassVar[str] = ""
 
     def draw(self, folder: RunFolder) -> MatplotlibFigure | None:
-        """Return the figure of a run, or None when the run has not left what it shows.
+        """Return the figure of a run, or None if the run does not have its data.
 
         Raises:
-            DataError: A file of the run is there but corrupt.
+            DataError: A file of the run is corrupt.
         """
         if self.needs and not folder.holds(self.needs):
             return None
         with styled():
             figure = self.compose(folder)
             if figure is not None:
-                # Legends below axes move with them: the layout is whole after the second time.
+                # Legends below axes move with them: the layout needs a second pass.
                 figure.draw_without_rendering()
             return figure
 
     @abstractmethod
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
-        """Return what ``draw`` returns; a subclass writes this, under the style already set."""
+        """Return the figure or None, like ``draw``; the style is already set."""
 
 
 figures: Registry[Figure] = Registry("figure", "bfl.experiments.results.figures")
 
 
 def draw_all(folder: RunFolder, kind: str = "") -> list[Path]:
-    """Draw every registered figure that the run has the data for, and return the files.
+    """Draw every registered figure for which the run has data, and return the files.
 
     The same data give the same bytes.
 
     Args:
-        kind: ``png``, ``svg``, ``pdf`` or ``none``; empty: the run's own key ``figures``.
+        kind: ``png``, ``svg``, ``pdf`` or ``none``; empty: the run's key ``figures``.
 
     Raises:
-        DataError: A file of the run is there but corrupt.
+        DataError: A file of the run is corrupt.
         RunError: A figure cannot be written.
     """
     written = []

@@ -1,4 +1,4 @@
-"""Figures of rounds and of clients: learning curves, who holds what, what clients measure."""
+"""Figures of rounds and clients: learning curves, spreads, clients' metrics, partitions."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ FEW_ROUNDS = 30
 class LearningCurve(Figure):
     """Accuracy, or error, and negative log-likelihood of the global model by evaluated round.
 
-    The likelihood on the clients' training data, while they train, is drawn next to that on the
-    test data; what training pays for the divergence from the prior, KL / N, has a panel of its own.
+    The training likelihood is drawn next to the test likelihood, and the divergence from the prior
+    per example, KL / N, in a separate panel.
 
     Reference:
         Fischer et al. (2024), section 3.3 (the metrics).
@@ -106,7 +106,7 @@ class LearningCurve(Figure):
 
 
 def _samples(folder: RunFolder) -> str:
-    """Return the number of Monte Carlo samples of a round; the final metrics have more."""
+    """Return the number of Monte Carlo samples in a round's evaluation, for the title."""
     samples = folder.config().get("evaluate-mc-samples") if folder.holds(CONFIG) else None
     return f", {samples} Monte Carlo samples a round" if samples else ""
 
@@ -117,7 +117,7 @@ def _round_axis(axes: Axes) -> None:
 
 
 def _plain_decades(axis: Axis) -> None:
-    """Write the numbers of a logarithmic axis as they are, as no formula is drawn as one."""
+    """Label a logarithmic axis with plain numbers, as formulas are not parsed."""
     from matplotlib.ticker import LogFormatter
 
     axis.set_major_formatter("{x:g}")
@@ -131,7 +131,7 @@ def _line(axes: Axes, points: list[tuple[int, float]], color: str, **style: Any)
 
 
 def _curve(axes: Axes, points: list[tuple[int, float]], metric: str, color: str, form: str) -> None:
-    """Draw one metric against the round and mark its best round."""
+    """Draw a metric against the round, and mark its best round."""
     _round_axis(axes)
     if not points:
         return
@@ -152,21 +152,21 @@ PANELS = {
     f"{PERSONAL}accuracy": "personal model's accuracy (%)",
     f"{MEME}accuracy": "meme's accuracy (%)",
 }
-"""Panels, drawn where clients have measured the number, and their titles."""
+"""Panels' titles, by the clients' metric that they show."""
 
 PERCENTS = {"weight", TEST_ACCURACY, f"{PERSONAL}accuracy", f"{MEME}accuracy"}
 
 TOLD_APART = 10
-"""Up to so many clients have a colour and a name; of more, the median and the spread are drawn."""
+"""The most clients that are drawn one by one; of more, the median and quantiles are drawn."""
 
 
 @figures.register("posterior-spread")
 class PosteriorSpread(Figure):
     """Mean epistemic uncertainty by round, and standard deviations by layer and by round.
 
-    A layer's line spans the middle 90 % of its Gaussian parameters at the end, and its dot is their
-    median; of each round there is its √(mean σ²). An epistemic part that falls to nothing belongs
-    to a posterior that has collapsed.
+    A layer's line spans the middle 90 % of its Gaussian parameters' final standard deviations, with
+    a dot at the median. Each round has its √(mean σ²). If the epistemic uncertainty vanishes, the
+    posterior has collapsed.
 
     Reference:
         Blundell et al. (2015), "Weight uncertainty in neural networks", Section 5.1 (the spread of
@@ -215,7 +215,7 @@ class PosteriorSpread(Figure):
     def _by_round(
         figure: MatplotlibFigure, axes: Axes, rounds: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Draw a layer's √(mean σ²) in each round as a map of colours, in the order of the dots."""
+        """Draw each layer's √(mean σ²) in each round as a heat map, in the order of the dots."""
         values = np.transpose([entry[DEVIATIONS] for entry in rounds])
         first, last = rounds[0]["round"], rounds[-1]["round"]
         extent = (first - 0.5, last + 0.5, len(values) - 0.5, -0.5)
@@ -231,13 +231,12 @@ class PosteriorSpread(Figure):
 
 @figures.register("client-curves")
 class ClientCurves(Figure):
-    """Likelihood, divergence, weight and seconds of each client in each round it took part in.
+    """Likelihood, divergence, weight and seconds of each client in each of its rounds.
 
-    The negative log-likelihood is that per training example, the divergence from the prior the
-    whole one, both of the client's last epoch. Where clients have test data of their own, their
-    accuracy on them as well; where they evaluate, those of their personal models and of their
-    copies of the global model, the memes. Clients of a heterogeneous partition that learn what the
-    others do not show here, as do stragglers.
+    The negative log-likelihood is per training example, and the divergence from the prior is not;
+    both are of the client's last epoch. Clients with test data also have their accuracy on them, or
+    the accuracies of their personal models and of their copies of the global model (memes). The
+    curves reveal stragglers and clients of a heterogeneous partition that learn differently.
 
     Reference:
         Fischer et al. (2024), Eq. 6 (likelihood and divergence) and section 2.6 (the weights); Yang
@@ -245,7 +244,7 @@ class ClientCurves(Figure):
     """
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
-        """Return the figure, or None when no round has a record of its clients."""
+        """Return the figure, or None if no round has a record of its clients."""
         table = measured_by_clients(folder)
         drawn = [name for name in PANELS if name in table and table[name].notna().any()]
         if not drawn:
@@ -272,10 +271,10 @@ class ClientCurves(Figure):
 
 
 def measured_by_clients(folder: RunFolder) -> pd.DataFrame:
-    """Return a row for each round and client, with the finite numbers that it has measured.
+    """Return the finite numbers that clients have measured, a row for each round and client.
 
     Raises:
-        DataError: A round's record of its clients is not what it should be.
+        DataError: A round's record of its clients is corrupt.
     """
     import pandas as pd
 
@@ -292,7 +291,7 @@ def measured_by_clients(folder: RunFolder) -> pd.DataFrame:
 
 
 def _panel(axes: Axes, curves: pd.DataFrame) -> None:
-    """Draw clients' curves, a column each by round; of many the median, 5 to 95 %, min to max."""
+    """Draw clients' curves by round; of many clients the median, 5 to 95 %, and the range."""
     look: dict[str, Any] = {"marker": "o" if len(curves) <= FEW_ROUNDS else "", "markersize": 3.0}
     if len(curves.columns) <= TOLD_APART:
         for index, client in enumerate(curves):
@@ -307,7 +306,7 @@ def _panel(axes: Axes, curves: pd.DataFrame) -> None:
         band: dict[str, Any] = {"color": COLORS[0], "linewidth": 0.0}
         axes.fill_between(rounds, lowest, highest, alpha=0.12, label="all clients", **band)
         axes.fill_between(rounds, low, high, alpha=0.25, label="5 to 95 % of the clients", **band)
-        if len(rounds) == 1:  # a band of no width cannot be seen
+        if len(rounds) == 1:  # a band of width 0 is invisible
             axes.vlines(rounds, lowest, highest, color=FAINT)
         axes.plot(rounds, median, color=INK, **look, label="median")
     _round_axis(axes)
@@ -315,7 +314,7 @@ def _panel(axes: Axes, curves: pd.DataFrame) -> None:
 
 
 WRITTEN = 240
-"""Up to so many cells have their number written into them."""
+"""The most cells with their number written into them."""
 
 
 @figures.register("partition")
@@ -333,13 +332,13 @@ class PartitionFigure(Figure):
         """Return the figure."""
         with folder.decoding(PARTITION):
             partition = folder.read_json(PARTITION)
-            if WHOLE in partition:  # of a private run
+            if WHOLE in partition:  # a private run's, without numbers
                 return None
             counts = np.array(partition["class_counts"], dtype=np.int64)
             examples = sum(partition["num_examples"])
             if counts.size and counts.ndim != 2:
                 raise ValueError(f"counts of the shape {counts.shape}")
-        if not counts.size:  # every node has data of its own
+        if not counts.size:  # all nodes have their own data
             return None
         clients, classes = counts.shape
         width, height = 2.2 + min(10.0, 0.45 * classes), 1.6 + min(10.0, 0.26 * clients)

@@ -1,4 +1,4 @@
-"""Figures of images: by their certainty, foreign ones, corrupted ones; features in the plane."""
+"""Figures of certain, foreign and corrupted images; layouts of features in the plane."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ GAP = 0.12
 """Gap between two images, as a share of their width."""
 
 LONGEST_NAME = 10
-"""Characters of a class's name that fit below an image."""
+"""The most characters of a class's name below an image."""
 
 
 @figures.register("certain-images")
 class CertainImages(Figure):
     """The test images with the lowest and with the highest predictive entropy, with their classes.
 
-    Wrong predictions are written in another colour: among the certain ones they are what to worry
-    about, and the uncertain ones show what the model takes to be hard.
+    Wrong predictions have another colour. Certain errors deserve attention; the uncertain images
+    show what is hard for the model.
 
     Reference:
         Fischer et al. (2024), Eq. 8 (the uncertainty); Filos et al. (2019), Fig. 4 (images by
@@ -74,7 +74,7 @@ class CertainImages(Figure):
 
 
 def _row(axes: Axes, examples: Examples, names: Sequence[str], label: str) -> None:
-    """Draw images beside each other, with what was predicted below each."""
+    """Draw images side by side, with their predictions below."""
     height, width, channels = examples.images.shape[1:]
     step = 1.0 + GAP
     for place, image in enumerate(examples.images):
@@ -115,10 +115,10 @@ def _caption(examples: Examples, place: int, names: Sequence[str]) -> str:
 
 @figures.register("foreign-images")
 class ForeignImagesFigure(Figure):
-    """The share of test images, and of each foreign source's, below a score.
+    """Cumulative shares of the test images and of each foreign source by score.
 
-    A source whose line is far to the right of the test images' is told from them; its AUROC is the
-    probability that a foreign image has the higher score of two.
+    A source is detected if its line is far to the right of the test images'. The AUROC is the
+    probability that a foreign image has a higher score than a test image.
 
     Reference:
         Hendrycks and Gimpel (2017), "A baseline for detecting misclassified and out-of-distribution
@@ -139,7 +139,7 @@ class ForeignImagesFigure(Figure):
                 area = source["uncertainties"][score]["auroc"]
                 label = f"{name}, {'near' if source['near'] else 'far'} (AUROC {area:.3f})"
                 axes.plot(source["quantiles"], QUANTILES, **look_of(index), label=label)
-        # Scores of foreign images may be thousands of times those of test images.
+        # Scores of foreign images may be thousands of times greater than those of test images.
         axes.set_xscale("symlog", linthresh=max(1e-3, float(np.ptp(test)) / 2))
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set_xlabel(score.replace("-", " ") + (" (nats)" if score == "feature-density" else ""))
@@ -152,10 +152,10 @@ class ForeignImagesFigure(Figure):
 
 @figures.register("corruptions")
 class CorruptionsFigure(Figure):
-    """Accuracy, likelihood and calibration as test images are corrupted more and more.
+    """Accuracy, likelihood and calibration error by strength of corruption of the test images.
 
-    Strength 0 are the test images themselves. A network that knows what it does not know becomes
-    less certain as it becomes less accurate, and its calibration error stays low.
+    Strength 0 is the unchanged images. The calibration error of a reliable network stays low, as
+    its certainty falls with its accuracy.
 
     Reference:
         Ovadia et al. (2019), "Can you trust your model's uncertainty? Evaluating predictive
@@ -188,15 +188,15 @@ class CorruptionsFigure(Figure):
 # Features of several runs in the plane, a panel for each run and set of images ------------------
 
 MARKERS = ("o", "^", "s", "D", "v", "P")
-"""With as many colours, 36 classes differ."""
+"""Markers of classes; they change when the colours repeat."""
 
 
 SIDE = 3.0
-"""Inches that a panel is wide."""
+"""The width of a panel in inches."""
 
 
 CHARACTERS_OF_A_PANEL = 40
-"""Up to so many characters stand in one line above a panel."""
+"""The most characters in a line above a panel."""
 
 
 @dataclass(frozen=True)
@@ -204,10 +204,10 @@ class Layout:
     """Layout of one panel.
 
     Attributes:
-        images: What the images are called, and what they are coloured by.
-        places: Places (N, 2) in the plane.
-        groups: (N,) the class that colours each of them.
-        silhouette: How well the classes' features are apart.
+        images: The title: the images' name, and the meaning of colours.
+        places: (N, 2) positions in the plane.
+        groups: (N,) the classes that colour the images.
+        silhouette: The silhouette of the classes' features.
     """
 
     run: str
@@ -252,7 +252,7 @@ def _draw_layout(axes: Axes, layout: Layout, groups: Sequence[int]) -> None:
 
 
 def _points(axes: Axes, places: FloatArray, group: int) -> Artist:
-    """Draw a class, and return what stands for it in the legend."""
+    """Draw a class, and return its handle for the legend."""
     return axes.scatter(
         places[:, 0],
         places[:, 1],

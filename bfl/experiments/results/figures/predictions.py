@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
 WRITTEN = 20
-"""Up to so many classes have their numbers written into the cells, and all their names besides."""
+"""The most classes with numbers in the cells and all names at the axes."""
 
 
 @figures.register("confusion-matrix")
 class ConfusionMatrix(Figure):
-    """Test examples by true and predicted class; the colour is the share of a row.
+    """Test examples by true and predicted class; the colour is the share of the true class.
 
     Reference:
         Kohavi and Provost (1998), "Glossary of terms", Machine Learning 30.
@@ -97,10 +97,10 @@ def _ticks(axes: Axes, names: list[str], classes: int) -> None:
 
 @figures.register("reliability-diagram")
 class ReliabilityDiagram(Figure):
-    """Accuracy against confidence by bins of confidence, over the histogram of the confidences.
+    """Accuracy against confidence in bins, over the histogram of the confidences.
 
     Bars below the diagonal are overconfident. The bins are those of the expected calibration error
-    in the title, with the run's ``calibration-bins``.
+    in the title, ``calibration-bins`` of the run.
 
     Reference:
         Guo et al. (2017), "On calibration of modern neural networks", Fig. 1.
@@ -121,11 +121,11 @@ class ReliabilityDiagram(Figure):
 
 
 Z = 1.959964
-"""Quantile of the normal distribution of intervals of 95 %."""
+"""Quantile of the normal distribution for 95 % intervals."""
 
 
 def _metric(folder: RunFolder) -> ExpectedCalibrationError:
-    """Return the calibration error with the run's number of bins."""
+    """Return the expected calibration error with the run's number of bins."""
     config = folder.config() if folder.holds(CONFIG) else {}
     key = kebab("calibration_bins")
     return ExpectedCalibrationError(**{key: config[key]} if key in config else {})
@@ -152,7 +152,7 @@ def _accuracies(axes: Axes, bins: CalibrationBins) -> None:
         label="gap to mean confidence",
     )
     count = bins.count[filled]
-    # Wilson (1927): the mean of a binomial share is within z of its own standard deviations.
+    # Wilson (1927): the means whose share is within z standard deviations of them.
     centre = (accuracy + Z**2 / (2 * count)) / (1 + Z**2 / count)
     half = np.sqrt(accuracy * (1 - accuracy) / count + (Z / (2 * count)) ** 2)
     half *= Z / (1 + Z**2 / count)
@@ -167,7 +167,7 @@ def _accuracies(axes: Axes, bins: CalibrationBins) -> None:
 
 
 def _histogram(axes: Axes, bins: CalibrationBins) -> None:
-    """Draw shares and numbers of the examples by confidence, with mean confidence and accuracy."""
+    """Draw the histogram of confidences, with mean confidence and accuracy."""
     share = bins.count / bins.count.sum()
     axes.bar(
         bins.edges[:-1], share, np.diff(bins.edges), align="edge", color=FAINT, edgecolor="white"
@@ -190,7 +190,7 @@ def _histogram(axes: Axes, bins: CalibrationBins) -> None:
     for (what, values, dash), color in zip(looks, COLORS, strict=False):
         mean = float(np.sum(values[filled] * share[filled]))
         axes.axvline(mean, color=color, linestyle=dash, label=f"mean {what} {100 * mean:.1f}%")
-    # Below the axes, where no bar and no number can be.
+    # Below the axes, where it covers no bar and no number.
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.3), ncols=2)
     percent_axis(axes.xaxis)
     percent_axis(axes.yaxis)
@@ -204,13 +204,11 @@ LIKELIHOOD = "negative-log-likelihood"
 
 @figures.register("retention-curves")
 class RetentionCurves(Figure):
-    """Accuracy, or error, and likelihood of the data retained when the most uncertain go.
+    """Accuracy, or squared error, and likelihood of the data retained by certainty.
 
-    Where numbers are predicted, squared errors take the place of the accuracy.
-
-    One line per uncertainty, with its area in the legend; the baseline is what discarding at random
-    would give, and the oracle discards the errors first. A line that climbs from right to left
-    belongs to an uncertainty that knows where the model errs.
+    Each uncertainty has a line, with its area in the legend. The baseline discards at random, and
+    the oracle discards the errors first. If accuracy rises from right to left, the uncertainty
+    identifies errors.
 
     Reference:
         Fischer et al. (2024), section 3.3 and Figs. 2, 4, 6 and 7; Filos et al. (2019).
@@ -240,7 +238,7 @@ class RetentionCurves(Figure):
             left.set_ylabel("accuracy (%)")
         left.plot(fraction, oracle, color=FAINT, linewidth=1.0, linestyle=":", label="oracle")
         right.set_ylabel("negative log-likelihood (nats)")
-        # No corner of the panels is free for every run, so the legends go below the axes.
+        # Below the axes, as no corner of the panels is free in every run.
         for axes in (left, right):
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22))
         label_panels(left, right)
@@ -249,7 +247,7 @@ class RetentionCurves(Figure):
 
 
 def _draw(axes: Axes, fraction: Any, curves: Mapping[str, Any]) -> float:
-    """Draw the curves of one metric and its baseline; return the metric of all the data."""
+    """Draw the curves of a metric and its baseline; return the metric of all data."""
     base = 0.0
     for index, (by, curve) in enumerate(curves.items()):
         label = f"{by.replace('-', ' ')} (area {curve['area']:.4f})"
@@ -267,11 +265,11 @@ BINS = 24
 
 @figures.register("uncertainty-of-errors")
 class UncertaintyOfErrors(Figure):
-    """Uncertainties of the right predictions and of the wrong ones, by measure.
+    """Uncertainties of right and of wrong predictions, by measure.
 
     The number in a panel is the area under the receiver operating characteristic: the probability
-    that a wrong prediction is more uncertain than a right one, ties counted half. 0.5 says nothing
-    about errors, 1 tells all of them.
+    that a wrong prediction is more uncertain than a right one, ties counted half. An uncertainty
+    unrelated to errors has 0.5, and a perfect one has 1.
 
     Reference:
         Hendrycks and Gimpel (2017), "A baseline for detecting misclassified and out-of-distribution
@@ -299,7 +297,7 @@ class UncertaintyOfErrors(Figure):
 
 
 def _panel(axes: Axes, values: npt.NDArray[Any], wrong: npt.NDArray[Any], name: str) -> None:
-    """Draw two histograms, each as shares of its own predictions."""
+    """Draw a histogram of the right predictions and one of the wrong ones, as shares."""
     from matplotlib.ticker import MaxNLocator
     from sklearn.metrics import roc_auc_score
 
@@ -329,10 +327,10 @@ CONFIDENCES = "confidences"
 
 @figures.register("member-confidences")
 class MemberConfidences(Figure):
-    """Histograms of the test examples that members predict right and wrong, along the confidence.
+    """Histograms of members' confidences in right and in wrong predictions of test examples.
 
-    A panel for the clients' models and one for the samples, means over those of each kind. Of
-    models that know what they do not know, the wrong ones lie on the left.
+    The clients' models have a panel and the samples another one, with means over the members. For
+    reliable models, wrong predictions lie on the left.
 
     Reference:
         Chen and Chao (2021), FedBE, Figs. 1 (c) and 9.

@@ -1,4 +1,4 @@
-"""Style of the figures: colours, type, axes, the line that names the run, and their files."""
+"""Style of figures: colours, fonts, axes and titles; writing them to files."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def class_names(folder: RunFolder) -> tuple[str, ...]:
-    """Return the names of a run's classes; none for runs that have not written them down.
+    """Return the names of a run's classes; empty if the run has not recorded them.
 
     Raises:
-        DataError: The file is there but corrupt.
+        DataError: The file is corrupt.
     """
     if not folder.holds(NETWORK):
         return ()
@@ -34,14 +34,14 @@ def class_names(folder: RunFolder) -> tuple[str, ...]:
         return tuple(str(name) for name in content["class-names"])
 
 
-# Okabe and Ito's palette, which the colour-blind can tell apart; yellow is left out on white.
+# Okabe and Ito's palette for the colour-blind; yellow is left out, as the page is white.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#333333", "#8C564B")
-# Lines differ in dash as well as in colour, for prints in grey.
+# Lines differ in dashes as well, for prints in grey.
 DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 
 
 def look_of(index: int) -> dict[str, Any]:
-    """Return the look of one of several lines; a second round of the colours meets other dashes."""
+    """Return the style of one of several lines; repeated colours get other dashes."""
     dash = DASHES[(index + index // len(COLORS)) % len(DASHES)]
     return {"color": COLORS[index % len(COLORS)], "linestyle": dash}
 
@@ -50,18 +50,18 @@ INK = "#333333"
 FAINT = "#8A8A8A"
 GRID = "#E6E6E6"
 ON_LIGHT = "#222222"
-"""Ink on cells of a light colour, on whatever page."""
+"""Colour of text on cells of a light colour, on any page."""
 PAPER = "#FFFFFE"
-"""The page's colour, behind legends that cover lines."""
+"""The page's colour, the background of legends that cover lines."""
 
 TITLE_KEYS = (
     ("dataset", "model", "inference", "clients", "seed"),
     ("strategy", "weighting", "partition"),
 )
-"""The keys that a figure's title has, line by line."""
+"""The keys in a figure's title, by line."""
 
 CHARACTERS_AN_INCH = 12
-"""Number of a title's characters that fit in an inch."""
+"""The number of a title's characters in an inch."""
 
 _STYLE = {
     "font.size": 9.0,
@@ -86,16 +86,16 @@ _STYLE = {
     "legend.facecolor": PAPER,
     "figure.titlesize": 10.0,
     "figure.constrained_layout.use": True,
-    "text.parse_math": False,  # names are plain text: a dollar sign must not start mathematics
+    "text.parse_math": False,  # a dollar sign in a name must not start a formula
 }
 
 LONGEST_NAME = 24
-"""Characters of a class's name that a figure shows at most."""
+"""The most characters of a class's name in a figure."""
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Draw in the figures' style, whatever the user's own Matplotlib settings are."""
+    """Draw in the figures' style, independent of the user's Matplotlib settings."""
     import matplotlib.style
 
     with matplotlib.style.context(["default", _STYLE]):
@@ -103,9 +103,9 @@ def styled() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float) -> MatplotlibFigure:
-    """Return an empty figure of a size in inches, on the Agg canvas and outside pyplot's state.
+    """Return an empty figure of a size in inches, on the Agg canvas.
 
-    No display is needed, and any number of threads can draw.
+    It needs no display, and pyplot's global state is not used, so several threads can draw.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -116,7 +116,7 @@ def new_figure(width: float, height: float) -> MatplotlibFigure:
 
 
 def run_title(config: Mapping[str, Any]) -> str:
-    """Return the words that tell one run from another: data, network, clients, seed, and the rule.
+    """Return the main choices of a run: data, network, clients and seed; rule and partition.
 
     Example:
         >>> run_title({"strategy": "conflation", "partition": "dirichlet", "seed": 1}).splitlines()
@@ -130,7 +130,7 @@ def run_title(config: Mapping[str, Any]) -> str:
 
 
 def _named(key: str, value: Any) -> str:
-    """Return a value as a title has it: numbers with their word, a file without its folder."""
+    """Return a value as text for a title: numbers with their unit, a file without its folder."""
     if key == "clients":
         return f"{value} clients"
     if key == "seed":
@@ -142,7 +142,7 @@ def _named(key: str, value: Any) -> str:
 
 
 def wrapped(text: str, width: float) -> str:
-    """Return a title's lines, broken where the figure ends.
+    """Return a title, wrapped to the figure's width.
 
     Args:
         width: The figure's width in inches.
@@ -153,7 +153,7 @@ def wrapped(text: str, width: float) -> str:
 
 @cache
 def _characters() -> frozenset[str]:
-    """Return the characters that the figures' font has; of others it would draw empty boxes."""
+    """Return the characters of the figures' font, which draws boxes for others."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
     return frozenset(map(chr, get_font(findfont(FontProperties("DejaVu Sans"))).get_charmap()))
@@ -162,16 +162,16 @@ def _characters() -> frozenset[str]:
 def drawable(text: str) -> str:
     """Return a text on one line, with a question mark for each character that cannot be drawn.
 
-    No legend shows a label that begins with an underscore, which gets a space.
+    A leading underscore is preceded by a space, as Matplotlib hides such labels in legends.
     """
     line = "".join(c if c in _characters() else "?" for c in " ".join(text.split()))
     return f" {line}" if line.startswith("_") else line
 
 
 def names_of_classes(names: Sequence[str], longest: int = LONGEST_NAME) -> list[str]:
-    """Return classes' names as figures show them: drawable, short, and not two alike.
+    """Return classes' names for figures: drawable, short and unique.
 
-    Numbers stand before names that would be alike otherwise, or of which characters are lacking.
+    Names that would be equal, or have characters that cannot be drawn, are preceded by numbers.
     """
     lines = [drawable(name) for name in names]
     short = [_shortened(line, longest) for line in lines]
@@ -188,7 +188,7 @@ def _shortened(line: str, most: int) -> str:
 
 
 def set_title(figure: MatplotlibFigure, what: str, folder: RunFolder) -> None:
-    """Head a figure with what it shows and which run it shows."""
+    """Set a figure's title: its subject and the run."""
     run = run_title(folder.config()) if folder.holds(CONFIG) else ""
     title = "\n".join(filter(None, (what, run)))
     figure.suptitle(wrapped(title, figure.get_figwidth()))
@@ -200,20 +200,20 @@ def percent_axis(axis: Any) -> None:
 
 
 def whole_numbers(axis: Any, **ticks: Any) -> None:
-    """Have an axis's ticks at whole numbers; see Matplotlib's ``MaxNLocator`` for more."""
+    """Put an axis's ticks at whole numbers; see Matplotlib's ``MaxNLocator`` for ``ticks``."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(integer=True, **ticks))
 
 
 def finite_points(rounds: Sequence[Mapping[str, Any]], metric: str) -> list[tuple[int, float]]:
-    """Return (round, value) of the rounds that have a finite value."""
+    """Return pairs (round, value) of the rounds with a finite value."""
     values = [(entry["round"], entry.get(metric)) for entry in rounds]
     return [(n, float(v)) for n, v in values if v is not None and math.isfinite(v)]
 
 
 def write_counts(axes: Axes, counts: npt.NDArray[np.int64], dark: npt.NDArray[np.bool_]) -> None:
-    """Write the numbers (rows, columns) into an image's cells, white where these are dark."""
+    """Write the numbers (rows, columns) into an image's cells, in white on dark cells."""
     for (row, column), count in np.ndenumerate(counts):
         if count:
             color = "white" if dark[row, column] else ON_LIGHT
@@ -221,7 +221,7 @@ def write_counts(axes: Axes, counts: npt.NDArray[np.int64], dark: npt.NDArray[np
 
 
 def label_panels(*axes: Axes) -> None:
-    """Letter the panels (a), (b), ... at their upper left."""
+    """Label the panels (a), (b), ... at their upper left."""
     for letter, panel in zip("abcdef", axes, strict=False):
         panel.set_title(f"({letter})", loc="left")
 
@@ -233,7 +233,7 @@ _METADATA = {
     "svg": ("Date", "Creator"),
     "pdf": ("Creator", "Producer", "CreationDate"),
 }
-"""Keys under which a file of a kind tells how it was made: left out."""
+"""Metadata of each file format that are left out."""
 
 
 def png(figure: MatplotlibFigure) -> bytes:
@@ -242,11 +242,11 @@ def png(figure: MatplotlibFigure) -> bytes:
 
 
 def image_of(figure: MatplotlibFigure, kind: str, name: str = "bfl") -> bytes:
-    """Return a figure as a file of a kind, ``png``, ``svg`` or ``pdf``; its ids tell the name."""
+    """Return a figure as ``png``, ``svg`` or ``pdf``; the name makes an SVG's ids unique."""
     import matplotlib
 
     buffer = io.BytesIO()
-    # Matplotlib's version and the date stay out, so that the same data give the same bytes.
+    # Without Matplotlib's version and the date, the same data give the same bytes.
     nothing = dict.fromkeys(_METADATA[kind])
     with styled(), matplotlib.rc_context({"svg.hashsalt": name}):
         figure.savefig(buffer, format=kind, dpi=DOTS_PER_INCH, metadata=nothing)
