@@ -1,8 +1,8 @@
-"""The ClientApp: says which client a node plays, and trains.
+"""The ClientApp: describes its node, and trains.
 
 A node's configuration (``--node-config`` of a SuperNode; set by Flower in a simulation) has
 
-- ``partition-id`` and ``num-partitions``: which client of how many it plays;
+- ``partition-id`` and ``num-partitions``: its partition, and the number of clients;
 - ``data-dir``: where archives lie on its machine, in place of the run's ``data-dir``;
 - ``allow-run-paths``: true if the node may read the paths that the run names, the archive of
   ``dataset="npz:PATH"`` and its ``data-dir``, as every simulated one may;
@@ -105,7 +105,7 @@ app = ClientApp()
 @app.query()
 @reports_errors
 def describe(message: Message, context: Context) -> Message:
-    """Say which client this node plays, how much data of its own it has, and which code it runs."""
+    """Describe this node: its partition, its own number of examples, and its code."""
     node = Node.of(context)
     question: Any = message.content.get(CONFIG, {})
     # Before the data, which a plugin may be the source of.

@@ -63,7 +63,7 @@ def advertised(message: Message, context: Context) -> Message:
     _agreed(message, node)
     if asked.client != node.partition_id:
         raise ConfigurationError(
-            f"this node plays partition {node.partition_id} and is asked for keys of partition "
+            f"this node has partition {node.partition_id} and is asked for keys of partition "
             f"{asked.client}"
         )
     identity = node.identity
@@ -75,11 +75,11 @@ def advertised(message: Message, context: Context) -> Message:
 
 @lru_cache(maxsize=16)
 def _say_unsigned(run_id: int) -> None:
-    """Say once in a run, in the node's own log, what its operator has not asked for."""
+    """Warn once in a run, in the node's log, of keys that are not signed."""
     print(
         f"warning: run {run_id} masks updates, and this node has no clients-list: its keys are not "
-        "signed, it takes everybody's, and a server that plays clients of its own learns its "
-        "updates; see docs/secure-aggregation.md",
+        "signed, it accepts all keys, and a server that simulates clients learns its updates; see "
+        "docs/secure-aggregation.md",
         file=sys.stderr,
         flush=True,
     )

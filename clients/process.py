@@ -124,7 +124,7 @@ def refuse(task: TrainTask, node: Node, configuration: Configuration) -> None:
     # Behind the last client comes the virtual one that pre-trains.
     if task.partition_id not in (node.partition_id, node.num_partitions):
         refusal = ConfigurationError(
-            f"this node plays partition {node.partition_id} and is asked for partition "
+            f"this node has partition {node.partition_id} and is asked for partition "
             f"{task.partition_id}; has its configuration been changed during the run?"
         )
         raise public(refusal)

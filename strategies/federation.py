@@ -78,7 +78,7 @@ class Federation:
         return not self.noise_anew
 
     def partition_of(self, node_id: int) -> int:
-        """Return the partition id that a node plays."""
+        """Return the partition id of a node."""
         return self._partitions[node_id]
 
     def reads_run_paths(self, partition_id: int) -> bool:
@@ -146,11 +146,11 @@ class Federation:
         return newcomers
 
     def _unfit(self, partition_id: int, newcomers: Described, online: set[int]) -> str | None:
-        """Return why nodes that have come cannot play a partition; None if the only one can."""
+        """Return why new nodes cannot have a partition; None if the only one can."""
         if partition_id not in self.nodes:
             return f"its partition-id is {partition_id}; expected 0 to {self.size - 1}"
         if self.nodes[partition_id] in online:
-            return f"node {self.nodes[partition_id]} plays this partition"
+            return f"node {self.nodes[partition_id]} has this partition"
         if len(newcomers) > 1:
             return f"they all have partition-id {partition_id}"
         [description] = newcomers.values()
@@ -226,7 +226,7 @@ def discover(
         expected = _expected(clients, described)
         federation = _complete(expected, described, descriptions)
         if federation:
-            # Nodes that nobody simulates cannot make the server take them for simulated ones.
+            # Real nodes cannot pass for simulated ones.
             anew = federation.noise_anew or not is_simulation(grid)
             return replace(federation, noise_anew=anew)
         if time.monotonic() > deadline:
@@ -236,7 +236,7 @@ def discover(
 
 
 def _ordered(nodes: set[int], *, simulated: bool) -> Federation:
-    """Return the federation of nodes that do not say who they are, in the order of their ids."""
+    """Return the federation of nodes that report no partition, in the order of their ids."""
     return Federation(
         nodes=dict(enumerate(sorted(nodes))),
         own_examples=dict.fromkeys(range(len(nodes)), 0),
@@ -281,13 +281,13 @@ def _expected(clients: int, described: Described) -> int:
 
 
 def _named(nodes: Sequence[int]) -> str:
-    """Return what some nodes are called, the first of many."""
+    """Return the names of some nodes, of many only the first."""
     more = f" and {len(nodes) - FEW} others" if len(nodes) > FEW else ""
     return f"{', '.join(map(called, nodes[:FEW]))}{more}"
 
 
 def _by_partition(described: Described) -> dict[int, list[int]]:
-    """Return the nodes that say they play each partition."""
+    """Return the nodes that report each partition."""
     nodes: dict[int, list[int]] = {}
     for node, description in described.items():
         nodes.setdefault(description.partition_id, []).append(node)
@@ -315,7 +315,7 @@ def _complete(
 def _missing(
     expected: int, described: Described, descriptions: NodeDescriptions, timeout: float
 ) -> ConfigurationError | RunError:
-    """Return the error that says who is missing when the time is over."""
+    """Return the error that names the missing nodes after the timeout."""
     nodes = _by_partition(described)
     for partition_id, several in nodes.items():
         if len(several) > 1:
@@ -323,7 +323,7 @@ def _missing(
                 f"{_named(several)} all have partition-id {partition_id} in "
                 "their node configuration; each needs its own, from 0"
             )
-    # A few: a node may say that there are any number of partitions.
+    # Only a few, as a node may report any number of partitions.
     absent = [str(p) for p in islice((p for p in range(expected) if p not in nodes), NAMED + 1)]
     text = (
         f"{len(described)} of {expected} nodes are there after {timeout:g} s (node-timeout), "
@@ -331,7 +331,7 @@ def _missing(
         f"{' and others' if len(absent) > NAMED else ''}"
     )
     for node in descriptions.silent():
-        text += f"\n{called(node)} does not say who it is"
+        text += f"\n{called(node)} does not report its partition"
     for node, reason in sorted(descriptions.failures.items()):
-        text += f"\n{called(node)} cannot say who it is: {reason}"
+        text += f"\n{called(node)} cannot report its partition: {reason}"
     return RunError(f"{text}\nstart the missing SuperNodes, or set clients")

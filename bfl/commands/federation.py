@@ -50,10 +50,10 @@ def _add_init(parts: Any) -> None:
 
 
 def _add_changes(parts: Any) -> None:
-    add = parts.add_parser("add-client", help="let one client more in")
+    add = parts.add_parser("add-client", help="add a client")
     _folder_and_name(add)
     add.add_argument(
-        "--partition", type=int, metavar="P", help="what it plays (default: the first vacant one)"
+        "--partition", type=int, metavar="P", help="its partition (default: the first free one)"
     )
     add.add_argument(
         "--public-key",
@@ -63,7 +63,7 @@ def _add_changes(parts: Any) -> None:
         "private one never leaves its machine",
     )
     add.set_defaults(run=_run(add_client))
-    revoke = parts.add_parser("revoke-client", help="take a client off the list, for ever")
+    revoke = parts.add_parser("revoke-client", help="revoke a client's key for ever")
     _folder_and_name(revoke)
     revoke.set_defaults(run=_run(revoke_client))
     renew = parts.add_parser("renew", help="make the server's certificate anew, for the same key")
@@ -156,7 +156,7 @@ def add_client(given: argparse.Namespace) -> None:
     client = setup.add_client(
         given.folder, given.name, partition_id=given.partition, public_key=key
     )
-    print(f"client {client.name} plays partition {client.partition_id}")
+    print(f"client {client.name} has partition {client.partition_id}")
     print(f"its folder is {folder.client(client.name)}; {_to_the_server(folder.server / CLIENTS)}")
     after = ClientList.read(folder.server / CLIENTS).num_partitions
     if after != before:
@@ -195,7 +195,7 @@ def renew_certificate(given: argparse.Namespace) -> None:
     hosts = checked_hosts(given.host) if given.host else ()
     authority = setup.renew(given.folder, hosts, _now())
     server = FederationFolder(given.folder).server
-    print(f"{server / SERVER_CERTIFICATE} is new; start the server anew with it")
+    print(f"{server / SERVER_CERTIFICATE} is new; restart the server with it")
     if authority:
         print(f"so is the authority's certificate: each client needs its new {CA}")
 

@@ -26,15 +26,15 @@ COMMANDS = {
         "print a run's final metrics; or, without a folder, what a run configuration resolves to, "
         "and where each value comes from",
     ),
-    "study": ("study.add_to", "make all runs of a study that are left"),
+    "study": ("study.add_to", "make the missing runs of a study"),
     "table": ("study.add_table_to", "print a study's table next to the published one"),
     MERGE: (
         "study.add_merge_to",
-        "put the results of several machines, or of shards, into one folder",
+        "merge results of several machines or shards into one folder",
     ),
     "verdicts": (
         "study.add_verdicts_to",
-        "write anew the tables and the orders in pages of results, from the results",
+        "rewrite the tables and claims in pages of results",
     ),
     "predict": ("predict.add_to", "predict images with the posterior of a run"),
     "evaluate": ("evaluate.add_to", "evaluate a finished run on any labelled data set"),

@@ -1,4 +1,4 @@
-"""The commands ``bfl plot`` and ``bfl report``: figures and pages of runs and of studies."""
+"""The commands ``bfl plot`` and ``bfl report``: figures and reports of runs and studies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_plot_to(plot: argparse.ArgumentParser) -> None:
 def add_report_to(report: argparse.ArgumentParser) -> None:
     """Add the options of ``bfl report``."""
     report.add_argument(
-        "folder", type=path_argument, help="a run's folder, a study's, or its TOML file"
+        "folder", type=path_argument, help="the folder of a run or a study, or a study's TOML file"
     )
     study.add_place_to(report)
     report.add_argument(
@@ -34,7 +34,7 @@ def add_report_to(report: argparse.ArgumentParser) -> None:
 
 
 def _run_folder(given: argparse.Namespace) -> RunFolder:
-    """Return a run's folder; refuse options of studies, which would do nothing."""
+    """Return a run's folder; refuse options that are for studies."""
     folder = show.run_folder(given.folder)
     for name, default in {"output": Path(OUTPUT), "scale": "", "only": [], "results": []}.items():
         if getattr(given, name) != default:
@@ -43,12 +43,12 @@ def _run_folder(given: argparse.Namespace) -> RunFolder:
 
 
 def plot_folder(given: argparse.Namespace) -> None:
-    """Draw the figures of a run, or of a study, from its folder."""
+    """Draw the figures of a run or a study from its folder."""
     if study.is_study_place(given.folder):
         study.plot_study(given.folder, given)
         return
     folder = _run_folder(given)
-    # A run that has drawn none was in a hurry; whoever asks for them now wants them.
+    # figures="none" saves the run time; this command asks for them explicitly.
     hurried = folder.config().get("figures") == "none"
     paths = draw_all(folder, "png" if hurried else "")
     if not paths:
@@ -58,7 +58,7 @@ def plot_folder(given: argparse.Namespace) -> None:
 
 
 def write_report(given: argparse.Namespace) -> None:
-    """Write the report of a run or of a study, and print where it is."""
+    """Write the report of a run or a study, and print its path."""
     if given.to:
         check_suffix("--to", given.to, ".html")
     if study.is_study_place(given.folder):

@@ -1,4 +1,4 @@
-"""The commands ``bfl runs`` and ``bfl compare``: runs beside each other."""
+"""The commands ``bfl runs`` and ``bfl compare``: lists and comparisons of runs."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from bfl.experiments.comparison import (
 from bfl.experiments.results.table import results_table, tabulated
 
 METRICS = ("accuracy", ERROR, "negative-log-likelihood", "expected-calibration-error")
-"""The metrics that are listed; ``bfl compare`` shows all that the runs have."""
+"""The metrics of ``bfl runs``; ``bfl compare`` shows all metrics of the runs."""
 
 
 FOLDER = "runs"
 
 
 WIDEST = 100_000
-"""Columns that a table may have."""
+"""The greatest width of a table in characters, if the output is not a terminal."""
 
 
 def add_to(listing: argparse.ArgumentParser) -> None:
@@ -60,20 +60,20 @@ def add_comparison_to(compare: argparse.ArgumentParser) -> None:
         type=path_argument,
         nargs="+",
         metavar="RUN",
-        help="a run's folder, or a study's, or one of results: all runs",
+        help="a run's folder, or a folder of a study or of results with all its runs",
     )
     compare.add_argument(
         "--output",
         type=path_argument,
         default=Path("comparison.png"),
         metavar="FILE",
-        help="what gets the figure, a PNG (default: comparison.png)",
+        help="the figure's file, a PNG (default: comparison.png)",
     )
     compare.set_defaults(run=compare_runs)
 
 
 def list_runs(given: argparse.Namespace) -> None:
-    """Print the runs of a folder: where each stands, in what they differ, their metrics."""
+    """Print the runs of a folder: states, differing keys and metrics."""
     left_out: dict[str, BflError] = {}
     found = runs_in(given.folder, left_out)
     rows = [row(run, _differing(found), METRICS) for run in found]
@@ -85,7 +85,7 @@ def list_runs(given: argparse.Namespace) -> None:
 
 
 def compare_runs(given: argparse.Namespace) -> None:
-    """Print in what runs differ and all their metrics, and overlay their curves."""
+    """Print the differing keys and all metrics of runs, and draw their curves."""
     check_suffix("--output", given.output, ".png")
     runs = chosen_runs(given.runs)
     if len(runs) < 2:
@@ -94,18 +94,18 @@ def compare_runs(given: argparse.Namespace) -> None:
     configs = [result.configuration for result in results]
     names = list(dict.fromkeys(name for result in results for name in result.metrics))
     keys = differing_keys(configs)
-    # One column for a run: there are more metrics than runs.
+    # A column for each run, as there are more metrics than runs.
     columns = _unambiguous(runs)
     shown = [row(run, keys, names) for run in runs]
     lines = [
         {"": name, **{column: shown[i].get(name) for i, column in enumerate(columns)}}
         for name in ("state", *keys, *names)
     ]
-    _print(lines, f"{len(runs)} runs; what differs, and the metrics of their ends")
+    _print(lines, f"{len(runs)} runs: differing keys and final metrics")
     for column, result in zip(columns, results, strict=True):
         if not any(curves_of(result)):
             there = "its metrics are in the table" if result.metrics else "it has no metrics either"
-            print(f"{column}: the server has evaluated no round of it, so it has no curve; {there}")
+            print(f"{column}: no curve, as the server has not evaluated a round; {there}")
     legend = labels(columns, configs)
     figure = overlay(dict(zip(legend, results, strict=True)))
     if figure is None:
@@ -120,21 +120,21 @@ def _differing(runs: Sequence[ListedRun]) -> list[str]:
     """Return the keys that differ between the runs that can be read."""
     configs: list[Mapping[str, Any]] = []
     for run in runs:
-        with suppress(BflError):  # its own row says so
+        with suppress(BflError):  # the run's row has the error
             configs += [run.result.configuration] if run.has_begun else []
     return differing_keys(configs)
 
 
 def _unambiguous(runs: Sequence[ListedRun]) -> list[str]:
-    """Return the runs' names; their paths where two have one name."""
+    """Return the runs' names; their paths if two have the same name."""
     names = [run.name for run in runs]
     return names if len(set(names)) == len(names) else [str(run.folder.path) for run in runs]
 
 
 def _print(rows: Sequence[dict[str, Any]], title: str) -> None:
-    """Print a table of which nothing is cut off.
+    """Print a table without truncation.
 
-    Where a terminal is narrower, its columns follow in further tables, each with the first one.
+    In a narrow terminal it is split into several tables, each with the first column.
     """
     console = Console()
     if not (rows and console.is_terminal):
@@ -150,7 +150,7 @@ def _print(rows: Sequence[dict[str, Any]], title: str) -> None:
 
 
 def _fitting(rows: Sequence[dict[str, Any]], width: int) -> list[list[str]]:
-    """Return the columns of tables that fit in a width; the first column is in each, and folds."""
+    """Return the columns of tables that fit into a width, each with the first column, folded."""
     columns, texts = tabulated(rows)
     wide = {
         name: 5 + max(len(name), *(len(row[i]) for row in texts))

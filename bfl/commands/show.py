@@ -1,4 +1,4 @@
-"""The command ``bfl show``: a run's final metrics, or what a run configuration resolves to."""
+"""The command ``bfl show``: a run's final metrics, or a resolved run configuration."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add_to(show: argparse.ArgumentParser) -> None:
 
 
 def show_run(given: argparse.Namespace) -> None:
-    """Print what is asked for."""
+    """Print a run's metrics or a resolved configuration."""
     if given.folder is None:
         show_configuration(given.run_config, console())
     elif given.run_config:
@@ -51,7 +51,7 @@ def run_folder(path: Path) -> RunFolder:
     """Return the folder of a run.
 
     Raises:
-        DataError: It is none.
+        DataError: The path is not the folder of a run.
     """
     folder = RunFolder(path)
     if not folder.holds("config.toml"):
@@ -60,7 +60,7 @@ def run_folder(path: Path) -> RunFolder:
 
 
 def show_configuration(texts: list[str], to: Console) -> None:
-    """Print what a run configuration resolves to; its data need not be on this machine."""
+    """Print a resolved run configuration; its data need not be on this machine."""
     read = read_with_sources(texts)
     values = {key: value for key, (value, _) in read.items()}
     configuration = resolve(values, check_data=False)
@@ -80,7 +80,7 @@ def show_configuration(texts: list[str], to: Console) -> None:
 
 
 def origins(configuration: Configuration, sources: Mapping[str, str]) -> dict[str, str]:
-    """Return where each value of a configuration comes from: default, strategy, file or pairs."""
+    """Return the origin of each value of a configuration: default, strategy, file or pairs."""
     strategy = named_strategy(configuration.keys.strategy)
     named = dict.fromkeys(strategy.values, f"strategy {strategy.name}")
     return {key: {**named, **sources}.get(key, "default") for key in configuration.values}

@@ -1,4 +1,4 @@
-"""The commands of studies: their runs, gathered results, tables, figures and pages."""
+"""The commands of studies: runs, merged results, tables, figures and pages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from bfl.experiments.studies.scale import REDUCIBLE
 from bfl.experiments.studies.table import study_table
 
 MACHINE_KEYS = sorted((FREE_TO_CHANGE - set(GIVEN_BY_THE_RUNNER)) | {"data-dir"})
-"""Keys that --run-config may set for a study: they change how it is made, not what comes out."""
+"""Keys that --run-config may set for a study, as they do not affect its results."""
 
 
 def add_to(study: argparse.ArgumentParser) -> None:
@@ -74,39 +74,39 @@ def add_to(study: argparse.ArgumentParser) -> None:
         "--shard",
         default="",
         metavar="I/N",
-        help="the i-th of n parts of the runs, for n jobs that share the work: 1/4 to 4/4",
+        help="the I-th of N parts of the runs, for N parallel jobs: 1/4 to 4/4",
     )
     study.add_argument(
-        "--dry-run", action="store_true", help="check everything and list the runs; make none"
+        "--dry-run", action="store_true", help="check all runs and list them; make none"
     )
     study.add_argument(
-        "--verbose", action="store_true", help="show the runs' own lines, and log none"
+        "--verbose", action="store_true", help="show the runs' output instead of logging it"
     )
     study.set_defaults(run=run_study)
 
 
 def add_place_to(options: argparse.ArgumentParser) -> None:
-    """Add the options that say which study, at which scale, and which of its runs."""
+    """Add the options of a study's folder, scale, runs and further results."""
     options.add_argument(
         "--output",
         type=path_argument,
         default=Path(OUTPUT),
         metavar="DIR",
-        help=f"folder that gets the study's folder (default: {OUTPUT})",
+        help=f"the parent of the study's folder (default: {OUTPUT})",
     )
     options.add_argument(
         "--scale",
         default="",
         metavar="NAME=AMOUNT,...",
         help="a reduction, such as rounds=0.05,train-examples=0.2,seeds=1: below 1 a share, from 1 "
-        f"a number, of seeds also a greater one; of {', '.join(REDUCIBLE)}",
+        f"a number, which can be greater for seeds; names: {', '.join(REDUCIBLE)}",
     )
     options.add_argument(
         "--only",
         action="append",
         default=[],
         metavar="PATTERN",
-        help="the runs whose name contains this, or matches it with * and ?; repeatable",
+        help="select the runs whose name contains this, or matches it with * and ?; repeatable",
     )
     options.add_argument(
         "--results",
@@ -114,20 +114,20 @@ def add_place_to(options: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="DIR",
-        help="a folder with runs.jsonl, of runs that need not be made again; repeatable "
+        help="a folder with runs.jsonl, whose runs are not repeated; repeatable "
         "(default: docs/results/STUDY of the checkout of the study's file; 'none': no folder)",
     )
 
 
 def opened(path: Path, given: argparse.Namespace) -> OpenedStudy:
-    """Return the study that a path and the options of ``add_place_to`` say."""
+    """Return the study of a path and the options of ``add_place_to``."""
     return open_study(
         path, output=given.output, scale=given.scale, only=given.only, results=given.results
     )
 
 
 def run_study(given: argparse.Namespace) -> None:
-    """Make the runs of a study that are left."""
+    """Make the missing runs of a study."""
     if given.backend not in BACKENDS:
         raise ConfigurationError(unknown_name("--backend", given.backend, BACKENDS))
     backend_config = read_backend_config(given.backend_config)
@@ -144,7 +144,7 @@ def run_study(given: argparse.Namespace) -> None:
     )
     chosen = [run for run in planned if study.wanted(run.run)]
     check_columns(study.study, planned)
-    # Without the data, as in a dry run, the clients' numbers of examples are not known.
+    # Without the data, as in a dry run, the clients' numbers of examples are unknown.
     here = {run.name for run in chosen if run.data[0] not in missing}
     same = same_runs(planned, app.client_sizes, here)
     runs = sharded(chosen, same, given.shard)
@@ -168,7 +168,7 @@ def run_study(given: argparse.Namespace) -> None:
 
 
 def _of_others(given: argparse.Namespace, opened: OpenedStudy) -> list[RunResult]:
-    """Return the results of the studies whose runs are taken where they are the same."""
+    """Return the results of the studies that the study's file names in ``reuse``."""
     study, folder = opened.study, opened.folder
     names = [f"{name}{study.scale.suffix}" for name in study.reuse]
     in_checkout = [] if given.results else [results_next_to(study.source, n) for n in names]
@@ -180,28 +180,28 @@ def machine_keys(texts: Sequence[str]) -> dict[str, Value]:
     """Return the keys of this machine that ``--run-config`` gives.
 
     Raises:
-        ConfigurationError: A key would change what comes out, or cannot be read.
+        ConfigurationError: A key affects the results, or cannot be read.
     """
     keys = read_run_config(texts)
     for key in keys:
         if key not in MACHINE_KEYS:
             raise ConfigurationError(
                 f"--run-config: {key} cannot be given for a study; allowed: "
-                f"{', '.join(MACHINE_KEYS)} (what changes the result stands in the study's file, "
-                "and reductions in --scale)"
+                f"{', '.join(MACHINE_KEYS)} (keys that affect results belong into the study's "
+                "file, and reductions into --scale)"
             )
     return keys
 
 
 def sharded(runs: Sequence[PlannedRun], same: Mapping[str, str], text: str) -> list[PlannedRun]:
-    """Return the runs of one part of several, every n-th; runs of one computation stay together.
+    """Return every n-th run, from the i-th; runs of one computation stay together.
 
     Args:
-        same: Runs that are the computation of an earlier one, and this one's name.
+        same: Runs that repeat the computation of an earlier one, with its name.
         text: ``i/n``; empty: all runs.
 
     Raises:
-        ConfigurationError: It is not of that form, or i is outside 1..n.
+        ConfigurationError: The text does not have that form, or i is outside 1..n.
     """
     if not text:
         return list(runs)
@@ -221,7 +221,7 @@ def _engine(
     runs: Sequence[PlannedRun],
     backend_config: dict[str, object],
 ) -> MakeEngine:
-    """Return what makes the engine of a study's runs."""
+    """Return the constructor of the engine of a study's runs."""
     _share_threads(runs)
     if given.backend == "serial":
         return lambda: nullcontext(SerialEngine(app, backend_config))
@@ -230,12 +230,12 @@ def _engine(
 
 
 def _share_threads(runs: Sequence[PlannedRun]) -> None:
-    """Have the server's threads be those of the runs that depend on them, in all runs.
+    """Set the number of the server's threads for all runs, if some runs depend on it.
 
-    All share one process, and TensorFlow keeps the threads that the first of them has given it.
+    All runs share a process, in which TensorFlow's number of threads is fixed by the first one.
 
     Raises:
-        ConfigurationError: They depend on different numbers of threads.
+        ConfigurationError: The runs depend on different numbers.
     """
     of_runs = [run.configuration for run in runs if run.configuration.server_network_decides]
     threads = {configuration.keys.server_threads for configuration in of_runs}
@@ -267,7 +267,7 @@ def _show_plan(
 
 
 def _table_command(given: argparse.Namespace) -> str:
-    """Return the command that prints a study's table: of its file, whose plugins are the user's."""
+    """Return the command that prints a study's table, by its file, whose plugins may run."""
     output = [] if given.output == Path(OUTPUT) else ["--output", given.output]
     scale = ["--scale", given.scale] if given.scale else []
     results = chain.from_iterable(("--results", place) for place in given.results)
@@ -298,7 +298,7 @@ def add_table_to(table: argparse.ArgumentParser) -> None:
     add_place_to(table)
     table.add_argument("--format", default="markdown", metavar=f"{{{','.join(FORMATS)}}}")
     table.add_argument(
-        "--write", action="store_true", help="write all formats into the study's folder as well"
+        "--write", action="store_true", help="also write all formats into the study's folder"
     )
     table.set_defaults(run=print_table)
 
@@ -313,7 +313,7 @@ def add_merge_to(merged: argparse.ArgumentParser) -> None:
         type=path_argument,
         nargs="+",
         metavar="FROM",
-        help="a study's folder, or one of results",
+        help="a study's folder, or a folder of results",
     )
     merged.set_defaults(run=merge_results)
 
@@ -324,7 +324,7 @@ def add_verdicts_to(pages: argparse.ArgumentParser) -> None:
         "pages", type=path_argument, nargs="+", metavar="PAGE", help="a Markdown file"
     )
     pages.add_argument(
-        "--write", action="store_true", help="write the tables and figures of its studies as well"
+        "--write", action="store_true", help="also write the tables and figures of its studies"
     )
     pages.set_defaults(run=write_pages)
 
@@ -343,7 +343,7 @@ def print_table(given: argparse.Namespace) -> None:
 
 
 def plot_study(path: Path, given: argparse.Namespace) -> None:
-    """Draw a study's figures and print where they are."""
+    """Draw a study's figures and print their paths."""
     asked = opened(path, given)
     paths = draw_study(asked)
     if not paths:
@@ -359,12 +359,12 @@ def report_of(path: Path, given: argparse.Namespace) -> tuple[Path, str]:
 
 
 def is_study_place(path: Path) -> bool:
-    """Return whether a path is that of a study: its TOML file or its folder."""
+    """Return whether a path is a study's TOML file or folder."""
     return path.suffix == ".toml" or StudyFolder(path).holds_study()
 
 
 def merge_results(given: argparse.Namespace) -> None:
-    """Put results together, and say which are new."""
+    """Merge results, and print the new ones."""
     into = StudyFolder(given.into)
     new = merge(into, [StudyFolder(source) for source in given.sources])
     for name, source in new.items():
@@ -373,7 +373,7 @@ def merge_results(given: argparse.Namespace) -> None:
 
 
 def write_pages(given: argparse.Namespace) -> None:
-    """Write the sections of pages anew, and with --write what else is made of the results."""
+    """Rewrite the sections of pages; with --write also tables and figures of their studies."""
     for page in given.pages:
         rewrite(page, folders=given.write)
         print(page)

@@ -105,7 +105,7 @@ def check_connection(identity: Identity, authority: Path) -> str | None:
 
 
 def wait_for_server(identity: Identity, authority: Path, say: Say) -> None:
-    """Call the server until it answers: before that, nobody knows its certificate and its clock.
+    """Call the server until it answers, and check its certificate and its clock.
 
     Raises:
         DataError: As for ``check_connection``.
@@ -159,8 +159,8 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
     folder = folder.resolve()
     identity, node = check_client(folder, datetime.now(UTC))
     state = private_folder(state.resolve())
-    # Before anything is written that a client which runs already reads.
-    with locked(state, "a client runs already on"):
+    # Locked before the first write, as a running client reads these files.
+    with locked(state, "another client uses"):
         wait_for_server(identity, folder / names.CA, say)
         _play(identity, node, folder, state, say)
 
@@ -195,7 +195,7 @@ def _play(identity: Identity, node: NodeSettings, folder: Path, state: Path, say
             *("--node-config", config),
         )
         say(
-            f"client {identity.name} plays partition {identity.partition_id} of "
+            f"client {identity.name} has partition {identity.partition_id} of "
             f"{identity.num_partitions} at {identity.address}"
         )
         tasks = Tasks(port, secret.read_bytes())
@@ -223,7 +223,7 @@ def _certify_port(state: Path, now: datetime) -> None:
 
 
 def _free_port() -> int:
-    """Return a port of loopback that nobody listens on; only this machine reaches it."""
+    """Return a free port of loopback, which only this machine reaches."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

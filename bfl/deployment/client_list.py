@@ -1,4 +1,4 @@
-"""The list of clients: which key plays which partition. Who is not in it is not let in.
+"""The list of clients: the key of each partition. Nodes with other keys are refused.
 
 Flower's nodes are bound to the partitions of their keys, and clients sign by them.
 """
@@ -28,8 +28,8 @@ from bfl.files import given_path, write_atomically
 from bfl.texts import from_json, read_text
 
 HEADER = """\
-# The clients of this federation: a key, and the partition that only its holder may play.
-# Changed by bfl federation add-client and revoke-client; a server that runs sees it within seconds.
+# The clients of this federation: a key, and the partition that is bound to it.
+# Changed by bfl federation add-client and revoke-client; a running server follows within seconds.
 
 """
 
@@ -134,7 +134,7 @@ class ClientList(Table):
         return by_name[name]
 
     def vacant(self) -> list[int]:
-        """Return the partitions that nobody plays; the next one where all are taken."""
+        """Return the free partitions; if all are taken, the next one."""
         taken = {client.partition_id for client in self.clients}
         return [p for p in range(self.num_partitions) if p not in taken] or [self.num_partitions]
 
@@ -199,7 +199,7 @@ class ListedIdentity:
         ):
             raise ConfigurationError(
                 f"node configuration: the list {clients} has another key than {key} for partition "
-                f"{partition_id}, which this node plays"
+                f"{partition_id}, which is this node's"
             )
         return cls(private, keys)
 
@@ -236,13 +236,13 @@ environment the name is missing does not believe nodes for that."""
 
 
 def write_bound_nodes(path: Path, nodes: Mapping[int, Client]) -> None:
-    """Write which client's node may play what, by Flower's node id."""
+    """Write the client of each node, by Flower's node id."""
     tables = {str(node): client.model_dump(by_alias=True) for node, client in nodes.items()}
     write_atomically(path, json.dumps(tables, indent=1).encode())
 
 
 def read_bound_nodes(path: Path) -> dict[int, Client]:
-    """Return which client's node may play what; none if nothing has been written yet.
+    """Return the client of each node; empty if nothing has been written yet.
 
     Raises:
         DataError: The file is damaged.
@@ -250,7 +250,7 @@ def read_bound_nodes(path: Path) -> dict[int, Client]:
     try:
         return dict(_nodes_of(path.read_bytes())) if path.exists() else {}
     except (OSError, ValueError, TypeError, AttributeError, ConfigurationError) as error:
-        raise DataError(f"{path} does not say which node plays which partition: {error}") from error
+        raise DataError(f"{path} is not a list of nodes and their partitions: {error}") from error
 
 
 @lru_cache(maxsize=1)  # each node is looked up, and every key in the file is parsed
@@ -259,13 +259,13 @@ def _nodes_of(data: bytes) -> dict[int, Client]:
 
 
 def binding_problem(node: int, partition_id: int) -> str | None:
-    """Return why a node may not play a partition; None if it may, or if nothing is bound here.
+    """Return why a node may not have a partition; None if it may, or if partitions are not bound.
 
-    Nothing is bound outside of a federation that ``bfl federation`` has made.
+    Only a federation that ``bfl federation`` has made binds partitions to keys.
 
     Args:
         node: Flower's id of the node.
-        partition_id: What it says that it plays.
+        partition_id: The partition that it reports.
 
     Raises:
         DataError: The file that binds nodes is damaged.
@@ -279,13 +279,13 @@ def binding_problem(node: int, partition_id: int) -> str | None:
     if bound.partition_id != partition_id:
         return (
             f"it has the key of client {bound.name}, which the list of clients binds to partition "
-            f"{bound.partition_id}, and says that it plays partition {partition_id}"
+            f"{bound.partition_id}, and reports partition {partition_id}"
         )
     return None
 
 
 def called(node: int) -> str:
-    """Return what a node is called in a message: Flower's id, and its client's name if it is known.
+    """Return a node's name for messages: Flower's id, and its client's name if that is known.
 
     Raises:
         DataError: The file that binds nodes is damaged.

@@ -117,7 +117,7 @@ class Processes(StoppedWhenLeft):
             revivals, now = self._revivals.get(name), time.monotonic()
             if revivals is None or (len(revivals) == MOST_REVIVALS and now - revivals[0] < WITHIN):
                 raise RunError(f"{name} has ended (status {status}); what it said is above")
-            print(f"warning: {name} has ended (status {status}) and is started anew", flush=True)
+            print(f"warning: {name} has ended (status {status}) and is restarted", flush=True)
             revivals.append(now)
             self._started[name] = self._starts[name]()
 

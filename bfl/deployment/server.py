@@ -81,8 +81,8 @@ def serve_federation(folder: Path, state: Path, say: Say) -> None:
     if ends - now < SOON:
         say(f"warning: the server's certificate ends on {ends:%Y-%m-%d}; bfl federation renew")
     state = private_folder(state.resolve())
-    # Before anything is written that a server which runs already reads.
-    with locked(state, "a server runs already on"):
+    # Locked before the first write, as a running server reads these files.
+    with locked(state, "another server uses"):
         _serve(folder, state, settings, listed, say)
 
 
@@ -192,7 +192,7 @@ def _watch(processes: Processes, path: Path, registration: Registration, say: Sa
         except (BflError, OSError) as error:
             # Tried again at each look: a revoked client must not stay for a moment's failure.
             if str(error) != told:
-                say(f"warning: the list of clients is not taken over: {error}")
+                say(f"warning: the changed list of clients is not in use: {error}")
             told = str(error)
 
 
@@ -208,7 +208,7 @@ class Registration:
 
     Args:
         flwr: Runs ``flwr``.
-        path: The file that says which node may play what.
+        path: The file of nodes and their partitions.
     """
 
     def __init__(self, flwr: Flwr, path: Path, say: Callable[[str], None]) -> None:
@@ -260,7 +260,7 @@ class Registration:
                 f"where {self._path} and Flower's own state.db beside it are of different times, "
                 "remove both; runs and their folders are kept"
             )
-        self._say(f"client {client.name} may play partition {client.partition_id}")
+        self._say(f"client {client.name} is registered for partition {client.partition_id}")
         return int(answer["node-id"])
 
     def _unregister(self, node: int, client: Client) -> None:

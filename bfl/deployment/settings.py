@@ -27,8 +27,8 @@ MADE = "# Made by bfl federation; what it says of others is lost when it is chan
 """Head of the files that tell a client who it is."""
 
 NODE_FILE = """\
-# What this machine alone decides; the server does not see this file. Start the client anew after a
-# change. Paths are absolute, or below this folder.
+# Settings of this machine; the server does not see this file. Restart the client after a change.
+# Paths are absolute, or below this folder.
 
 # Data of the client's own: all training images in the archive are this client's, and its metrics
 # come from the test images in it. Without it, the client takes its part of the run's data set.
@@ -46,8 +46,8 @@ NODE_FILE = """\
 # How many CPUs the client computes with; all of them by default.
 # cpus = 2
 
-# How many seconds a task may take (86400, a day): then what plays it is killed, the server is told
-# that it has failed, and the next task is played by a new process.
+# How many seconds a task may take (86400, a day): then its process is killed, the server is told
+# that it has failed, and the next task gets a new process.
 # task-timeout = 3600
 
 # The one way in which updates may leave this machine (docs/secure-aggregation.md), and this

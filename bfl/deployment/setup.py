@@ -67,7 +67,7 @@ def add_client(
     """Let one client more in; return it.
 
     Args:
-        partition_id: What it plays; None: the first partition that nobody plays.
+        partition_id: Its partition; None: the first free one.
         public_key: A key that the client has made itself; None: one is made here.
 
     Raises:

@@ -315,7 +315,7 @@ def said_first(configuration: Configuration) -> list[str]:
 
 
 def unevaluated_personal_models(configuration: Configuration) -> list[str]:
-    """Return what is to be said before the first round of personal models that nobody evaluates.
+    """Return a warning before the first round if personal models are not evaluated.
 
     Only a client has its own: the server evaluates the global model.
     """
@@ -325,11 +325,11 @@ def unevaluated_personal_models(configuration: Configuration) -> list[str]:
     what = (
         "the global model alone is evaluated"
         if personalization.trains_meme
-        else "the global model is evaluated, which nobody trains"
+        else "the evaluated global model is not trained"
     )
     return [
-        f"personalization is '{personalization.name}' and evaluated-by is 'server': nobody "
-        f"evaluates the clients' personal models, and {what}; "
+        f"personalization is '{personalization.name}' and evaluated-by is 'server': the clients' "
+        f"personal models are not evaluated, and {what}; "
         'evaluated-by="clients" has each client do so'
     ]
 

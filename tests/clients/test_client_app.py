@@ -133,7 +133,7 @@ def test_what_is_allowed_is_not_refused(values: Any, config: Any) -> None:
 
 
 def test_another_clients_task_is_refused() -> None:
-    assert "plays partition 1 and is asked for partition 2" in reason(task(2))
+    assert "partition 1 and is asked for partition 2" in reason(task(2))
     # The virtual client that pre-trains is behind the last one.
     assert NOTHING_TO_DO in reason(task(3))
 

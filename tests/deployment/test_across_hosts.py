@@ -225,7 +225,7 @@ def test_a_run_outlives_links_clients_and_the_server(
     assert entries[0]["clients"] == entries[-1]["clients"] == 3
     assert 0.0 <= folder.metrics()["accuracy"] <= 1.0
     assert f"resumes after round {rounds}" in federation.said("run")
-    assert "client client-1 plays partition 1 of 3" in federation.said("client-1")
+    assert "client client-1 has partition 1 of 3" in federation.said("client-1")
     for name in ("client-0", "client-2"):  # when the server was killed
         _, failed, after = federation.said(name).rpartition("Connection attempt failed, retrying")
         assert failed, flower.logs()

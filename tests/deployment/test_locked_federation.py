@@ -242,7 +242,7 @@ def test_nobody_else_gets_anything_while_a_run_waits(server: Server, tmp_path: P
     wait_for(lambda: _has_ended(run), 200)
     text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", run_log.read_text()).split())
     assert "it has the key of client client-1, which the list of clients binds to" in text
-    assert "says that it plays partition 0" in text
+    assert "reports partition 0" in text
     assert "0 of 2 nodes are there" in text or "0 of 1 nodes are there" in text
     assert not (tmp_path / "run").exists()
     assert "train message" not in node_log.read_text()

@@ -67,4 +67,4 @@ def test_a_revocation_is_not_forgotten(
         server._watch(looks, path, registration, said.append)
     bound = read_bound_nodes(tmp_path / "nodes.json").values()
     assert [node.name for node in bound] == ["a"]
-    assert sum("not taken over" in line for line in said) == failures
+    assert sum("not in use" in line for line in said) == failures

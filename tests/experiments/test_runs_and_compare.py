@@ -321,7 +321,7 @@ def test_runs_that_clients_alone_have_judged_are_compared_by_what_there_is(
     printed = capsys.readouterr().out
     assert not figure.exists()
     assert f"no figure: {figure} is not written" in printed
-    assert all(f"{name}: the server has" in printed for name in "ab")
+    assert all(f"{name}: no curve" in printed for name in "ab")
     assert bfl("compare", one, two, "--output", figure) == 0
     row = table(capsys)["clients-last-meme-accuracy"]
     assert [float(cell) for cell in row[:2]] == [0.25, 0.75]
@@ -329,8 +329,8 @@ def test_runs_that_clients_alone_have_judged_are_compared_by_what_there_is(
     other = make_run(tmp_path, "c").path
     assert bfl("compare", one, other, "--output", figure) == 0
     printed = capsys.readouterr().out
-    assert "a: the server has" in printed
-    assert "c: the server has" not in printed
+    assert "a: no curve" in printed
+    assert "c: no curve" not in printed
     assert figure.is_file()
 
 

@@ -74,7 +74,7 @@ def test_a_silent_node_ends_the_wait_at_the_deadline_and_is_named() -> None:
     assert 0.5 <= time.monotonic() - began < 2.0
     assert "2 of 4 nodes are there after 0.5 s" in str(caught.value)
     assert "without partitions 2, 3" in str(caught.value)
-    assert f"node {FIRST_ID + 1} does not say who it is" in str(caught.value)
+    assert f"node {FIRST_ID + 1} does not report its partition" in str(caught.value)
     assert queries(grid).count(FIRST_ID + 1) == 1
 
 
@@ -111,7 +111,7 @@ def test_a_node_that_fails_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_node_that_always_fails_is_named_with_its_reason() -> None:
     grid = DeploymentGrid(failing(10**9), range(2), 2)
-    with pytest.raises(RunError, match=rf"node {FIRST_ID + 1} cannot say who it is(.|\n)*archive"):
+    with pytest.raises(RunError, match=rf"node {FIRST_ID + 1} cannot report(.|\n)*archive"):
         discover(grid, 2, timeout=0.1, poll=0.01)
     assert queries(grid) == [FIRST_ID, FIRST_ID + 1]
 
@@ -119,7 +119,7 @@ def test_a_node_that_always_fails_is_named_with_its_reason() -> None:
 def test_a_node_that_flower_answers_for_is_named_by_its_own_id() -> None:
     grid = DeploymentGrid(make_app(), range(2), 2)
     grid.kill(FIRST_ID, noticed=False)
-    with pytest.raises(RunError, match=f"node {FIRST_ID} cannot say who it is: .*Unavailable"):
+    with pytest.raises(RunError, match=f"node {FIRST_ID} cannot report.*Unavailable"):
         discover(grid, 2, timeout=0.1, poll=0.01)
 
 
@@ -215,7 +215,7 @@ def test_two_live_nodes_of_one_partition_are_not_both_used() -> None:
     new = grid.start(1)
     after, said = refreshed(grid, federation)
     assert after.nodes == federation.nodes
-    assert said == [f"node {new} is not used: node {FIRST_ID + 1} plays this partition"]
+    assert said == [f"node {new} is not used: node {FIRST_ID + 1} has this partition"]
     assert refreshed(grid, after) == (federation, [])  # told once
     grid.kill(FIRST_ID + 1)
     assert refreshed(grid, after)[0].nodes[1] == new

@@ -323,7 +323,7 @@ def test_a_wrong_number_of_plain_clients_is_refused(clients: int) -> None:
 
 def test_plain_clients_cannot_be_assigned_examples() -> None:
     strategy = strategies.Conflation(partition=[np.arange(3)] * CLIENTS, node_timeout=0.2)
-    with pytest.raises(RunError, match="cannot say who it is"):
+    with pytest.raises(RunError, match="cannot report its partition"):
         run(strategy.start)
 
 
