@@ -1,17 +1,16 @@
 """The server side of Flower: the ServerApp and one Strategy subclass per pooling rule.
 
 ``strategies.Conflation``, ``strategies.LinearPool``, ... are in ``strategies/rules.py``. Each pools
-with its rule and takes the rule's settings and the other parts as keyword arguments; a rule of
-your own has its Strategy with no edit here:
+with its rule, and takes the rule's settings and the other parts as keyword arguments. A new rule
+has its Strategy without an edit here:
 
-    from strategies import Conflation
+    from strategies import LinearPool
 
-    Conflation(weighting="distance").start(grid, initial_arrays)
+    LinearPool(weighting="distance").start(grid, initial_arrays)
 
-That is all that a ServerApp of your own needs. Its clients may be of any framework:
-docs/wire-format.md says what they are sent and have to send, with both apps in full. The clients of
-this package train on the examples that the Strategy's ``partition`` assigns to them, or on data of
-their node's own.
+A ServerApp of your own needs nothing else. Its clients may use any framework: docs/wire-format.md
+specifies the messages, with both apps in full. bfl's clients train on the examples that the
+Strategy's ``partition`` assigns to them, or on their node's own data.
 """
 
 from __future__ import annotations
