@@ -84,7 +84,7 @@ class ListedRun:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the run has a folder or a result."""
+        """True if the run has a folder or a result."""
         return self.kept is not None or self.folder.holds(CONFIG)
 
     @cached_property

@@ -150,7 +150,7 @@ class Evaluator:
 
     @property
     def validates(self) -> bool:
-        """Whether the server has labelled images."""
+        """True if the server has labelled images."""
         return self.server_data is not None and self.server_data.labels is not None
 
     def validation_metrics(self, posterior: Posterior, server_round: int) -> dict[str, float]:

@@ -142,7 +142,7 @@ class NetworkDescription:
 
     @property
     def at_mean(self) -> bool:
-        """Whether the run's posterior is evaluated at its mean, as a network of points."""
+        """True if the run's posterior is evaluated at its mean, as a network of points."""
         return self.keys[EVALUATE_AT] == "mean"
 
     @property

@@ -93,7 +93,7 @@ class Column(pydantic.BaseModel):
 
     @property
     def higher_is_better(self) -> bool | None:
-        """Whether higher is better; None: neither is."""
+        """True if higher is better; None: neither is."""
         # A number of an ensemble or of a member has the direction of the posterior's number.
         number = of_a_posterior(self.metric).removeprefix(BEFORE_CLOSING)
         if found := _OF_FOREIGN.fullmatch(number):

@@ -39,7 +39,7 @@ class Engine(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether the engine can make another run."""
+        """True if the engine can make another run."""
 
     def run(self, overrides: Mapping[str, Any], num_supernodes: int, engine_run: EngineRun) -> None:
         """Run the app once, with these keys overridden."""
