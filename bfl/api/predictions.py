@@ -13,13 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.pixels import WHITE, as_pixels, line_of_negative, looks_unit, nearly_unit
+from bfl.data.datasets.reading import Reading
 from bfl.data.images import Images
 from bfl.errors import DataError, RunError
 from bfl.evaluation.prediction.predictions import FloatArray, IntArray
 from bfl.files import given_path, write_atomically
 
 
-def checked_images(given: npt.ArrayLike, shape: tuple[int, int, int]) -> Images:
+def checked_images(
+    given: npt.ArrayLike, shape: tuple[int, int, int], settings: Mapping[str, Any] | None = None
+) -> Images:
     """Return images (N, H, W, C) as a network takes them.
 
     Integers are pixels of 0 to 255, and of 0 to 65,535 in uint16 where one is above 255. Floats are
@@ -30,6 +33,7 @@ def checked_images(given: npt.ArrayLike, shape: tuple[int, int, int]) -> Images:
     Args:
         given: Images (N, H, W, C), or (N, H, W) where C is 1.
         shape: Height, width and channels of the images that the network takes.
+        settings: The run's configuration; where it has ``pixel-range``, all are on that scale.
 
     Raises:
         DataError: The images are empty, or of another shape, type or range; the message says what
@@ -50,6 +54,8 @@ def checked_images(given: npt.ArrayLike, shape: tuple[int, int, int]) -> Images:
         raise DataError(f"images have shape {np.shape(given)}; {expected}{hint}")
     if not len(images):
         raise DataError(f"images are empty: they have shape {images.shape}; {expected}, N >= 1")
+    if scale := Reading.of(settings or {}).pixel_range:
+        return as_pixels({"images": images}, scale)["images"]
     return _pixels(images)
 
 

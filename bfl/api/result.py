@@ -311,7 +311,7 @@ class Result:
         """Return images or rows of a table as the network takes them."""
         if self._network.encoding:
             return self._network.encoding.encoded(given, tell=True)
-        return checked_images(given, self._network.image_shape)
+        return checked_images(given, self._network.image_shape, self.configuration)
 
     def _statistics(self, inputs: Images, samples: int | None = None) -> Statistics:
         from bfl.api.network import predict

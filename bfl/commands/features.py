@@ -170,7 +170,7 @@ def _read(
     images = read_images(path, unclear=f"the array of its images has to be called {usual}")
     for result in results:
         try:
-            checked_images(images, result.image_shape)
+            checked_images(images, result.image_shape, result.configuration)
         except DataError as error:
             raise DataError(f"{path}, {result.name}: {error}") from error
     classes = len(results[0].class_names)

@@ -25,7 +25,7 @@ from bfl.commands.terminal import (
 )
 from bfl.data.datasets.folder import SUFFIXES as PICTURES
 from bfl.data.datasets.pixels import dark_pixels
-from bfl.data.datasets.reading import Reading
+from bfl.data.datasets.reading import PIXEL_RANGE, Reading
 from bfl.data.datasets.table import SUFFIXES, read_table
 from bfl.errors import DataError
 from bfl.evaluation.multilabel import LabelPredictions
@@ -56,8 +56,8 @@ def add_to(predict: argparse.ArgumentParser) -> None:
         required=True,
         metavar="FILE",
         help="a NumPy archive (.npz) or array (.npy) of images (N, H, W, C): integers of 0 to 255, "
-        "or floats of 0 to 1; a folder of image files, or one of them; or a table (.csv, .parquet) "
-        "with the columns of the run's",
+        "floats of 0 to 1, or any within the run's pixel-range; a folder of image files, or one of "
+        "them; or a table (.csv, .parquet) with the columns of the run's",
     )
     predict.add_argument(
         "--array",
@@ -121,6 +121,11 @@ def predict_images(given: argparse.Namespace) -> None:
     elif given.data.is_dir() or given.data.suffix.lower() in PICTURES:
         size = height if height == width else 0
         reading = replace(Reading.of(result.configuration), size=size, channels=channels)
+        if reading.pixel_range:
+            raise DataError(
+                f"{given.data} is of image files, and {given.folder} was made on measurements "
+                f"({PIXEL_RANGE} {reading.pixel_range}); allowed: {NPZ} or .npy"
+            )
         files, images = read_pictures(given.data, reading)
         if images.dtype.kind == "f":
             images = images / 255
@@ -128,7 +133,8 @@ def predict_images(given: argparse.Namespace) -> None:
         images = read_images(given.data, given.array, unclear=unclear)
     try:
         if not table:
-            for line in dark_pixels(str(given.data), checked_images(images, result.image_shape)):
+            checked = checked_images(images, result.image_shape, result.configuration)
+            for line in dark_pixels(str(given.data), checked):
                 print(line)
         predict = getattr(result, PREDICT[result.task])
         predictions = predict(images, samples=given.samples)

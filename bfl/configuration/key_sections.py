@@ -45,6 +45,11 @@ class Data(Section):
         "resize",
         description="how images get image-size: resized, or padded by repeating their edges",
     )
+    pixel_range: str = Field(
+        "",
+        description="LOW:HIGH, the scale of measurements in arrays of images (npz:, disk:, hf:): "
+        "LOW becomes black and HIGH white; empty: they are pixels",
+    )
     test_share: float = Field(
         0.2,
         gt=0.0,

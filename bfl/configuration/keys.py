@@ -19,6 +19,7 @@ from bfl.configuration.key_sections import (
     Training,
 )
 from bfl.data.datasets import Reading
+from bfl.data.datasets.pixels import range_of
 from bfl.files import folder_name_problem, given_path
 from bfl.registry import kebab
 
@@ -97,6 +98,7 @@ class Keys(
             self.target,
             self.columns_left_out,
             self.task,
+            pixel_range=self.pixel_range,
         )
 
     def clients_evaluate(self, server_round: int) -> bool:
@@ -131,6 +133,13 @@ class Keys(
     def _path(cls, path: str, info: pydantic.ValidationInfo) -> str:
         what = kebab(str(info.field_name))
         return str(given_path(path, what, room=ROOM * (what == "output-dir"))) if path else path
+
+    @pydantic.field_validator("pixel_range")
+    @classmethod
+    def _scale(cls, given: str) -> str:
+        if given:
+            range_of(given)
+        return given
 
     @pydantic.field_validator("name")
     @classmethod

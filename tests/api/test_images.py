@@ -45,6 +45,17 @@ def test_dark_images_stay_dark() -> None:
     assert checked_images(np.full((1, *GREY), 0.5), GREY).max() == 127.5
 
 
+@pytest.mark.parametrize("dtype", [np.int16, np.float64])
+def test_measurements_have_the_runs_range(dtype: Any) -> None:
+    images = (pixels(5, 8, 8) * 16.0 - 1024).astype(dtype)
+    settings = {"pixel-range": "-1024:3071"}
+    checked = checked_images(images, GREY, settings)[..., 0]
+    np.testing.assert_allclose(checked, (images + 1024.0) / 4095 * 255, rtol=1e-6)
+    images[4, 0, 1] = 3072
+    with pytest.raises(DataError, match=r"images\[4, 0, 1, 0\] is 3072"):
+        checked_images(images, GREY, settings)
+
+
 def test_grey_images_need_no_channel_axis() -> None:
     images = pixels(5, 8, 8)
     np.testing.assert_array_equal(checked_images(images, GREY)[..., 0], images)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import bfl
 from bfl.commands.main import main
@@ -98,6 +99,45 @@ def test_other_labels_are_evaluated_by_themselves(closed: bfl.Result, tmp_path: 
     right = closed.predict(few["x_test"]).predicted == few["y_test"]
     assert found["metrics"]["accuracy"] == right.mean()
     assert found["foreign"] == found["corruptions"] == {}
+
+
+def test_measurements_are_read_alike_wherever_they_are_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a run on what a person has mapped, which has the same bits."""
+    digits = load_dataset("digits")
+    found = {}
+    for name, scale in (("measured", "-1024:3071"), ("mapped", "")):
+        (tmp_path / name).mkdir()
+        x = [np.round(a * 16.0 - 1024) for a in (digits.train_images, digits.test_images)]
+        x = [a.astype(np.int16) if scale else (a + 1024) / 4095 for a in x]
+        word = archive(tmp_path / name, x_train=x[0], x_test=x[1])
+        given = {**KEYS, "dataset": word, "ood_dataset": word, "output_dir": str(tmp_path / "runs")}
+        result = bfl.run(**given, name=name, pixel_range=scale)
+        labels = digits.test_labels
+        evaluated = [result.evaluate(x[1], labels, foreign=word), result.evaluate(word)]
+        assert evaluated[0]["metrics"] == evaluated[1]["metrics"]
+        output = tmp_path / f"{name}.json"
+        words = ["--data", word, "--output", str(output)]
+        assert main(["evaluate", str(result.folder), *words]) == 0
+        file = str(tmp_path / name / "data.npz")
+        predicted = tmp_path / f"{name}.npz"
+        words = ["predict", str(result.folder), "--data", file, "--output", str(predicted)]
+        assert main(words) == 0
+        found[name] = [
+            result.metrics,
+            result.posterior.digest(),
+            *(each["metrics"] for each in evaluated),
+            evaluated[0]["foreign"],
+            json.loads(output.read_text(encoding="utf-8"))["metrics"],
+            np.load(predicted)["mean_probability"].tolist(),
+        ]
+    assert found["measured"] == found["mapped"]
+    capsys.readouterr()
+    Image.fromarray(digits.test_images[0, ..., 0]).save(tmp_path / "one.png")
+    run = str(tmp_path / "runs" / "measured")
+    assert main(["predict", run, "--data", str(tmp_path / "one.png")]) == 2
+    assert "pixel-range" in capsys.readouterr().err
 
 
 def two_channels() -> dict[str, Any]:

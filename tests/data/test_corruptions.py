@@ -85,3 +85,6 @@ def test_foreign_archives_have_their_own_names(tmp_path: Path) -> None:
     assert [each.name for each in found] == ["rotated", "a", "b", "a-2", "rotated-2"]
     assert [int(each.images.max()) for each in found[1:]] == [1, 2, 3, 4]
     assert [each.near for each in found] == [True, False, False, False, False]
+    # Those of an archive have the run's range, and no others.
+    both = foreign_images(f"digits+npz:{tmp_path / 'a'}.npz", "", load_dataset("digits"), "0:2")
+    assert [int(each.images.max()) for each in both] == [255, 127]

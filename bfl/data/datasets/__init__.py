@@ -16,7 +16,7 @@ from bfl.data.datasets.base import (
     said_of,
     source_and_location,
 )
-from bfl.data.datasets.reading import AS_STORED, Reading
+from bfl.data.datasets.reading import AS_STORED, PIXEL_RANGE, Reading
 from bfl.errors import ConfigurationError
 from bfl.files import given_path
 
@@ -130,5 +130,11 @@ def load_dataset(dataset: str, data_dir: str | Path = "", reading: Reading = AS_
         raise ConfigurationError(
             f"task is '{reading.task}' and dataset is '{dataset}', which has classes; allowed: "
             f'{able}, or task="classification"'
+        )
+    if reading.pixel_range and PIXEL_RANGE not in source.reads_keys:
+        able = ", ".join(c.name for c in dataset_sources.classes() if PIXEL_RANGE in c.reads_keys)
+        raise ConfigurationError(
+            f"{PIXEL_RANGE} is '{reading.pixel_range}', which is for arrays, and dataset is "
+            f"'{dataset}'; allowed: {able}, or {PIXEL_RANGE}=\"\""
         )
     return source.load_in(reading, location, folder)

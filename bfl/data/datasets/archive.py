@@ -14,7 +14,7 @@ from bfl.data.datasets.base import Dataset, dataset_sources
 from bfl.data.datasets.labels import Classes, numbered_classes, several_labels
 from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.pixels import as_pixels, channels_last
-from bfl.data.datasets.reading import TASK, Reading
+from bfl.data.datasets.reading import AS_STORED, PIXEL_RANGE, TASK, Reading
 from bfl.data.images import Images
 from bfl.data.partitions.base import Columns
 from bfl.errors import DataError
@@ -33,7 +33,8 @@ class Archive(PathSource):
     """A NumPy archive of your own: ``npz:PATH``, with x_train, y_train, x_test and y_test.
 
     Images are [N, H, W] or [N, H, W, C]: integers 0..255, uint16 of 0..65535, or floats of 0..1 or
-    0..255, by one scale for all of the archive. What 256 levels do not hold is kept as floats.
+    0..255, by one scale for all of the archive; or any numbers within ``pixel-range``. What 256
+    levels do not hold is kept as floats.
     Labels are whole numbers from 0 or from 1, [N] or [N, 1], one-hot [N, classes], or strings. An
     array of strings ``class_names`` may name the classes; else there are as many as ``y_train``
     says. Arrays NAME_train and NAME_test are columns for partitions, such as ``site``. A relative
@@ -41,24 +42,36 @@ class Archive(PathSource):
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("classification", "multi-label")
-    reads_keys: ClassVar[frozenset[str]] = frozenset({TASK})
+    reads_keys: ClassVar[frozenset[str]] = frozenset({TASK, PIXEL_RANGE})
 
     def load(self, location: str, data_dir: Path | None) -> Dataset:
-        """Return the data set of the archive."""
-        return read_archive(self.find(location, data_dir), f"npz:{location}")
+        """Return the data set of the archive, its images as they are."""
+        return self.load_in(AS_STORED, location, data_dir)
 
     def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the archive; of ``task="multi-label"`` y is 0 and 1, [N, L]."""
-        if not reading.multilabel:
-            return super().load_in(reading, location, data_dir)
         path = self.find(location, data_dir)
-        return reading.applied(read_archive(path, f"npz:{location}", several=True))
+        dataset = read_archive(
+            path, f"npz:{location}", several=reading.multilabel, pixel_range=reading.pixel_range
+        )
+        return reading.applied(dataset)
 
 
 def read_archive(
-    path: Path, name: str, class_names: tuple[str, ...] = (), *, several: bool = False
+    path: Path,
+    name: str,
+    class_names: tuple[str, ...] = (),
+    *,
+    several: bool = False,
+    pixel_range: str | None = None,
 ) -> Dataset:
     """Return the data set in an archive.
+
+    Args:
+        name: Its word.
+        class_names: The classes of a known data set; empty: what the archive says.
+        several: Whether several labels may apply to an image.
+        pixel_range: The scale of its images, as for ``as_pixels``.
 
     Raises:
         DataError: The message names the file, the array and what is wrong.
@@ -78,7 +91,7 @@ def read_archive(
         else:
             targets = None, None
             classes = numbered_classes(labels, given, fixed=bool(class_names))
-        pixels = as_pixels({"x_train": train, "x_test": test})
+        pixels = as_pixels({"x_train": train, "x_test": test}, pixel_range)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
     train_labels, test_labels = classes.labels

@@ -10,10 +10,10 @@ from pathlib import PurePath
 import numpy as np
 
 from bfl import randomness
-from bfl.data.datasets import absolute_dataset, validate_dataset
+from bfl.data.datasets import absolute_dataset, source_and_location, validate_dataset
 from bfl.data.datasets.base import Dataset
 from bfl.data.datasets.cache import cached_dataset
-from bfl.data.datasets.reading import like
+from bfl.data.datasets.reading import PIXEL_RANGE, Reading, like
 from bfl.data.images import Images, as_type
 from bfl.errors import ConfigurationError
 
@@ -87,7 +87,9 @@ def absolute_foreign(given: str, data_dir: str) -> str:
     return LINK.join(found)
 
 
-def foreign_images(given: str, data_dir: str, dataset: Dataset) -> Iterator[ForeignImages]:
+def foreign_images(
+    given: str, data_dir: str, dataset: Dataset, pixel_range: str = ""
+) -> Iterator[ForeignImages]:
     """Yield the images of each source, at most as many as there are test images.
 
     Images of another size are resized; grey ones get three equal channels, and colours become
@@ -97,6 +99,7 @@ def foreign_images(given: str, data_dir: str, dataset: Dataset) -> Iterator[Fore
         given: ``ood-dataset``.
         data_dir: Where archives of named data sets lie.
         dataset: The run's data set, with the test images that are used.
+        pixel_range: The run's, for data sets that read it.
 
     Raises:
         ConfigurationError: They cannot be had in the size and channels of the test images.
@@ -112,7 +115,9 @@ def foreign_images(given: str, data_dir: str, dataset: Dataset) -> Iterator[Fore
                 )
             yield ForeignImages(name, word in NEAR, CHANGES[word](dataset.test_images), True)
             continue
-        images = cached_dataset(word, data_dir).test_images[: len(dataset.test_images)]
+        measured = PIXEL_RANGE in source_and_location(word)[0].reads_keys
+        reading = Reading(pixel_range=pixel_range if measured else "")
+        images = cached_dataset(word, data_dir, reading).test_images[: len(dataset.test_images)]
         yield ForeignImages(name, False, like(dataset, images, f"ood-dataset '{word}'"))
 
 

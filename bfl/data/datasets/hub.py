@@ -14,7 +14,7 @@ from bfl.data.datasets.base import Dataset, DatasetSource, dataset_sources
 from bfl.data.datasets.labels import numbered_classes
 from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.pictures import pixels_of, stacked
-from bfl.data.datasets.reading import AS_STORED, Reading
+from bfl.data.datasets.reading import AS_STORED, PIXEL_RANGE, Reading
 from bfl.data.images import Images, with_channels
 from bfl.errors import ConfigurationError, DataError
 
@@ -39,6 +39,7 @@ class Hub(DatasetSource):
     """
 
     location_form: ClassVar[str] = "NAME[:SUBSET]"
+    reads_keys: ClassVar[frozenset[str]] = frozenset({PIXEL_RANGE})
 
     def check_location(self, location: str, data_dir: Path | None) -> None:
         """Check that the library is there; the hub is not asked."""
@@ -78,6 +79,7 @@ class Disk(PathSource):
     """
 
     is_folder: ClassVar[bool | None] = True
+    reads_keys: ClassVar[frozenset[str]] = frozenset({PIXEL_RANGE})
 
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the folder, its images as they are."""
@@ -217,7 +219,7 @@ def to_arrays(split: Any, where: str, reading: Reading = AS_STORED) -> Split:
     image_column, label_column = find_columns(split, where)
     if not len(split):
         raise DataError(f"{where}: no images")
-    images = stacked(_opened(split, image_column, where), len(split), reading)
+    images = stacked(_opened(split, image_column, where, reading), len(split), reading)
     given = split[label_column][:]
     if any(label is None for label in given):
         raise DataError(f"{where}: column '{label_column}' has examples without a label")
@@ -251,12 +253,12 @@ def find_columns(split: Any, where: str) -> tuple[str, str]:
     return image_columns[0], preferred[0]
 
 
-def _opened(split: Any, column: str, where: str) -> Iterator[tuple[str, Images]]:
+def _opened(split: Any, column: str, where: str, reading: Reading) -> Iterator[tuple[str, Images]]:
     for number in range(len(split)):
         name = f"{where}, image {number}"
         try:
             image = split[number][column]
-            pixels = None if image is None else pixels_of(image)
+            pixels = None if image is None else pixels_of(image, reading.pixel_range)
         # Pillow and its decoders have exceptions of their own, by what is damaged.
         except Exception as error:
             raise DataError(f"{name}: cannot be read: {error}") from error

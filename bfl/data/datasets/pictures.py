@@ -13,10 +13,13 @@ from bfl.data.images import Images, check_fits, with_channels
 from bfl.errors import DataError
 
 
-def pixels_of(image: Any) -> Images:
+def pixels_of(image: Any, pixel_range: str | None = None) -> Images:
     """Return one of Pillow's images (H, W, C) with one channel or three, without transparency.
 
     Grey ones of 16 bits or of floats become floats on the scale of pixels.
+
+    Args:
+        pixel_range: The scale of its values, as for ``as_pixels``.
 
     Raises:
         DataError: Its values are on no scale, or more than Pillow reads.
@@ -24,15 +27,18 @@ def pixels_of(image: Any) -> Images:
     """
     if image.mode.startswith(("I", "F")):
         values = np.asarray(image)[..., np.newaxis]
-        if values.dtype.kind in "iu" and values.min() >= 0 and values.max() < 2**16:
+        of_16_bits = values.dtype.kind in "iu" and values.min() >= 0 and values.max() < 2**16
+        if of_16_bits and not pixel_range:
             return np.asarray(values / 257, np.float32)
-        return np.asarray(as_pixels({f"mode {image.mode}": values}).popitem()[1], np.float32)
+        name = f"mode {image.mode}"
+        return np.asarray(as_pixels({name: values}, pixel_range)[name], np.float32)
     # Of 16-bit colours Pillow gives the upper 8 bits, and says so in what it is to decode alone.
     if ";16" in str(getattr(image, "tile", "")):
         raise DataError("colours of 16 bits, of which Pillow reads 8; store them as arrays (npz:)")
     grey = image.mode in ("1", "L", "LA")
     pixels = np.asarray(image.convert("L" if grey else "RGB"), np.uint8)
-    return pixels[..., np.newaxis] if grey else pixels
+    pixels = pixels[..., np.newaxis] if grey else pixels
+    return as_pixels({"it": pixels}, pixel_range)["it"] if pixel_range else pixels
 
 
 def stacked(images: Iterable[tuple[str, Images]], count: int, reading: Reading) -> Images:

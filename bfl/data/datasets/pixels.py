@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.images import Images, as_type
-from bfl.errors import DataError
+from bfl.data.images import AT_ONCE, Images, as_type
+from bfl.errors import ConfigurationError, DataError
 
 WHITE = 255
 _MOST_CHANNELS = 4
@@ -24,21 +26,30 @@ _HAIR = 0.01
 _AT_ONCE = 2**22
 """The number of pixels that are counted, about, where there are more."""
 
+MEASUREMENTS = '; or give the scale of measurements, pixel-range="LOW:HIGH"'
+"""Way out for numbers that are no pixels, for the end of a message."""
+
 Array = npt.NDArray[Any]
 
 
-def as_pixels(images: Mapping[str, Array]) -> dict[str, Images]:
+def as_pixels(images: Mapping[str, Array], pixel_range: str | None = None) -> dict[str, Images]:
     """Return images as uint8 or, where 256 levels do not hold them, float32, of the same shape.
 
     Integers are pixels of 0 to 255, and of 0 to 65,535 in uint16 where one is above 255. Floats are
     those of 0 to 1 if none of all the arrays is more than half a step of a pixel above 1, and else
     those of 0 to 255. On either scale 0 becomes 0 and the greatest 255.
 
+    Args:
+        pixel_range: The key ``pixel-range``, by which any numbers become float32; None: it is not
+            read here.
+
     Raises:
         DataError: They are neither, or their scale is not clear; the message has the line that
             mends it.
     """
     ranges = {name: _range(name, array) for name, array in images.items()}
+    if pixel_range:
+        return {name: _of_range(name, array, pixel_range) for name, array in images.items()}
     kinds = {name: array.dtype.kind == "f" for name, array in images.items()}
     if len(set(kinds.values())) > 1:
         described = " but ".join(f"{name} {array.dtype}" for name, array in images.items())
@@ -50,10 +61,11 @@ def as_pixels(images: Mapping[str, Array]) -> dict[str, Images]:
     scale = float(WHITE) if any(kinds.values()) and all(unit.values()) else 1.0
     if _of_16_bits(*images.values()):
         return {name: np.asarray(array / 257, np.float32) for name, array in images.items()}
+    key = "" if pixel_range is None else MEASUREMENTS
     for name, (lowest, highest) in ranges.items():
-        _check_range(name, images[name].dtype, lowest, highest, scale)
+        _check_range(name, images[name].dtype, (lowest, highest), scale, key)
         if kinds[name] and scale == 1.0:
-            _check_scale(name, images[name], highest, unit)
+            _check_scale(name, images[name], highest, unit, key)
     if not any(kinds.values()):
         return {name: array.astype(np.uint8, copy=False) for name, array in images.items()}
     return of_floats(images, scale)
@@ -74,6 +86,67 @@ def of_floats(images: Mapping[str, Array], scale: float) -> dict[str, Images]:
     return {name: as_type(array, dtype) for name, array in scaled.items()}
 
 
+def range_of(given: str) -> tuple[Fraction, Fraction]:
+    """Return LOW and HIGH of the key ``pixel-range``.
+
+    Raises:
+        ConfigurationError: It has another form, or no width.
+    """
+    try:
+        low, high = (
+            Fraction(int(text) if text.strip("+- ").isdecimal() else float(text))
+            for text in given.split(":")
+        )
+        # A fraction that no float holds is an OverflowError.
+        sound = low < high and all(map(math.isfinite, map(float, (low, high, high - low))))
+    except (ValueError, OverflowError):
+        sound = False
+    if not sound:
+        raise ConfigurationError(
+            f"pixel-range is '{given}'; allowed: LOW:HIGH, two finite numbers of which LOW is the "
+            'smaller one, such as "-1024:3071"'
+        )
+    return low, high
+
+
+def _of_range(name: str, given: Array, pixel_range: str) -> Images:
+    """Return measurements as float32 pixels: LOW becomes 0, and HIGH 255.
+
+    Args:
+        given: Finite numbers.
+
+    Raises:
+        DataError: One is outside; the message has the first.
+    """
+    low, high = range_of(pixel_range)
+    first: Any = math.ceil(low)
+    last: Any = math.floor(high)
+    floats = given.dtype.kind == "f"
+    if floats:
+        with np.errstate(over="ignore"):
+            first, last = (given.dtype.type(float(end)) for end in (low, high))
+    outside = (given < first) | (given > last)
+    if outside.any():
+        place = np.unravel_index(int(outside.argmax()), given.shape)
+        raise DataError(
+            f"{name}[{', '.join(map(str, place))}] is {given[place]}, and pixel-range is "
+            f"'{pixel_range}'; allowed: values within it, or a wider one"
+        )
+    images = np.empty(given.shape, np.float32)
+    for start in range(0, len(given), AT_ONCE):
+        part = given[start : start + AT_ONCE]
+        if floats:
+            above = part.astype(np.float64) - float(low)
+        else:
+            # Integers from the first one on, modulo 2^64, as float64 does not hold all of them.
+            least = max(first, int(np.iinfo(given.dtype).min))
+            steps = part.astype(np.uint64) - np.uint64(least % 2**64)
+            above = steps.astype(np.float64) + float(least - low)
+        shares = np.clip(above / float(high - low), 0, 1).astype(np.float32)
+        images[start : start + AT_ONCE] = shares * np.float32(WHITE)
+    return images
+
+
 def _of_16_bits(*images: Array) -> bool:
     """Return whether all are uint16, and some beyond 8 bits."""
     return all(a.dtype == np.uint16 for a in images) and any(a.max() > WHITE for a in images)
@@ -90,18 +163,22 @@ def looks_unit(images: Array) -> bool:
     return bool(most and not np.array_equal(images, np.rint(images)))
 
 
-def line_of_negative(name: str, lowest: float, highest: float) -> str:
-    """Return what makes pixels of floats of which some are below 0, for the end of a message."""
+def line_of_negative(name: str, lowest: float, highest: float, key: str = "") -> str:
+    """Return what makes pixels of floats of which some are below 0, for the end of a message.
+
+    Args:
+        key: What names the key for measurements, where it is read.
+    """
     # As cubic and sinc filters overshoot; what was normalised is further from [0, 1].
     if lowest > -_OVERSHOOT and highest < 1 + _OVERSHOOT:
         return f"; of [0, 1], and resized: {name} = np.clip({name}, 0, 1)"
     if lowest >= -1 and highest <= 1:
         return f"; of [-1, 1]: {name} = ({name} + 1) / 2"
-    return (
-        "; undo a normalisation by mean and deviation; other measurements become images by one "
-        f"line for all: {name} = ({name} - LOW) / (HIGH - LOW), such as with {lowest:g} and "
-        f"{highest:g}"
+    line = (
+        f"; other measurements become images by one line for all: {name} = ({name} - LOW) / "
+        f"(HIGH - LOW), such as with {lowest:g} and {highest:g}"
     )
+    return f"; undo a normalisation by mean and deviation{key or line}"
 
 
 def _within(images: Array) -> int:
@@ -125,23 +202,26 @@ def _range(name: str, images: Array) -> tuple[float, float]:
 
 
 def _check_range(
-    name: str, dtype: np.dtype[Any], lowest: float, highest: float, scale: float
+    name: str, dtype: np.dtype[Any], ends: tuple[float, float], scale: float, key: str
 ) -> None:
     """Refuse values that do not become 0 to 255 by rounding."""
+    lowest, highest = ends
     if np.rint(lowest * scale) >= 0 and np.rint(highest * scale) <= WHITE:
         return
-    line = ""
+    line = key
     if dtype.kind == "f" and lowest < 0:
-        line = line_of_negative(name, lowest, highest)
+        line = line_of_negative(name, lowest, highest, key)
     elif dtype.kind in "iuf" and lowest >= 0:
-        line = f"; if {highest:g} is white: {name} = {name} / {highest:g}"
+        line = f"; if {highest:g} is white: {name} = {name} / {highest:g}{key}"
     raise DataError(
         f"{name} holds values from {lowest:g} to {highest:g}; images are uint8, or floats in "
         f"[0, 1] or [0, 255]{line}"
     )
 
 
-def _check_scale(name: str, images: Array, highest: float, unit: Mapping[str, bool]) -> None:
+def _check_scale(
+    name: str, images: Array, highest: float, unit: Mapping[str, bool], key: str
+) -> None:
     """Refuse floats that are read as 0 to 255 for a value above 1 here or there, and look not so.
 
     Suspicious are floats of which most lie within [0, 1] and are not whole.
@@ -159,7 +239,7 @@ def _check_scale(name: str, images: Array, highest: float, unit: Mapping[str, bo
         f"{name} holds values up to {highest:.7g}, of which {within} of {positive} above 0 are not "
         "above 1; images are floats in [0, 1] or in [0, 255]. Mend it by "
         f"{name} = np.clip({name}, 0, 1), or, if it is in [0, 255], by "
-        f"{name} = np.rint({name}).astype(np.uint8)"
+        f"{name} = np.rint({name}).astype(np.uint8){key}"
     )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SIZE, CHANNELS, FIT, TEST_SHARE = "image-size", "image-channels", "image-fit", "test-share"
 TARGET, LEFT_OUT, TASK = "target", "columns-left-out", "task"
+PIXEL_RANGE = "pixel-range"
 """The configuration keys."""
 
 _NESTED = re.compile(r"\s*(padded|resized)\s*:\s*([0-9]+)([0-9x]*)\s*:\s*(.*)", re.IGNORECASE)
@@ -41,6 +42,7 @@ class Reading:
         left_out: Names of a table's columns that are no inputs, with commas.
         task: Whether that is a class, a number, or several labels of 0 or 1.
         encoding: What a table's columns become; None: by its own training rows.
+        pixel_range: LOW:HIGH, the scale of measurements in arrays; empty: they are pixels.
     """
 
     size: int = 0
@@ -51,6 +53,7 @@ class Reading:
     left_out: str = ""
     task: str = "classification"
     encoding: Encoding | None = None
+    pixel_range: str = ""
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Reading:
@@ -63,6 +66,7 @@ class Reading:
             str(values.get(TARGET, "")),
             str(values.get(LEFT_OUT, "")),
             str(values.get(TASK, cls.task)),
+            pixel_range=str(values.get(PIXEL_RANGE, "")),
         )
 
     def values(self) -> dict[str, str | int | float]:
@@ -74,7 +78,7 @@ class Reading:
             found[TEST_SHARE] = self.test_share
         if self.task != AS_STORED.task:
             found[TASK] = self.task
-        named = {TARGET: self.target, LEFT_OUT: self.left_out}
+        named = {TARGET: self.target, LEFT_OUT: self.left_out, PIXEL_RANGE: self.pixel_range}
         return found | {key: names for key, names in named.items() if names}
 
     @property

@@ -95,7 +95,9 @@ class Evaluator:
         self.manifest = built.manifest
         self.predictor = built.predictor
         keys = configuration.keys
-        self.foreign = tuple(foreign_images(keys.ood_dataset, keys.data_dir, dataset))
+        self.foreign = tuple(
+            foreign_images(keys.ood_dataset, keys.data_dir, dataset, keys.pixel_range)
+        )
 
     def predict(
         self,

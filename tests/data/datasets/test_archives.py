@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bfl.data.datasets import load_dataset, said_of
-from bfl.errors import DataError
+from bfl.data.datasets import Reading, load_dataset, said_of
+from bfl.errors import BflError, DataError
 
 GENERATOR = np.random.Generator(np.random.Philox(0))
 IMAGES = GENERATOR.integers(0, 256, (6, 5, 4, 3), np.uint8)
@@ -24,10 +24,10 @@ def arrays(**changes: Any) -> dict[str, Any]:
     return {name: value for name, value in {**good, **changes}.items() if value is not None}
 
 
-def load(tmp_path: Path, **changes: Any):
+def load(tmp_path: Path, pixel_range: str = "", **changes: Any):
     path = tmp_path / "some.npz"
     np.savez(path, **arrays(**changes))
-    return load_dataset(f"npz:{path}")
+    return load_dataset(f"npz:{path}", "", Reading(pixel_range=pixel_range))
 
 
 def test_uint8_archives_come_back_as_they_are(tmp_path: Path) -> None:
@@ -74,6 +74,76 @@ def test_what_256_levels_do_not_hold_is_kept_as_floats(tmp_path: Path) -> None:
     dataset = load(tmp_path, x_train=deep[:4], x_test=deep[4:])
     assert np.unique(dataset.train_images).size == 240
     np.testing.assert_allclose(dataset.train_images, deep[:4] / 65_535 * 255, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "pixel_range"),
+    [
+        (np.int16, "-1024:3071"),
+        (np.int64, "-1e300:1e300"),
+        (np.float32, "-0.7:1.4"),
+        (np.float64, " -1e3 : 4000.5"),
+        (np.uint8, "0:255"),
+    ],
+)
+def test_measurements_are_mapped_as_by_hand_and_kept_as_floats(
+    tmp_path: Path, dtype: type, pixel_range: str
+) -> None:
+    low, high = map(float, pixel_range.split(":"))
+    generator = np.random.default_rng(0)
+    ends = (max(low, -9e18), min(high, 9e18)) if dtype is np.int64 else (low, high)
+    given = generator.uniform(*ends, (6, 5, 4, 3)).astype(dtype)
+    given[0, 0, 0, :2] = ends
+    dataset = load(tmp_path, pixel_range, x_train=given[:4], x_test=given[4:])
+    by_hand = np.clip((given.astype(np.float64) - low) / (high - low), 0, 1).astype(np.float32)
+    assert dataset.train_images.dtype == dataset.test_images.dtype == np.float32
+    np.testing.assert_array_equal(dataset.train_images, by_hand[:4] * np.float32(255))
+    np.testing.assert_array_equal(dataset.test_images, by_hand[4:] * np.float32(255))
+    # Of one type or of two: the scale is that of all.
+    mixed = load(tmp_path, pixel_range, x_train=given[:4], x_test=given[4:].astype(np.float64))
+    np.testing.assert_allclose(mixed.test_images, by_hand[4:] * 255, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low"),
+    [(np.int64, 2**63 - 256), (np.int64, -(2**63)), (np.uint64, 2**64 - 256), (np.uint32, 7)],
+)
+def test_large_integers_are_told_apart(tmp_path: Path, dtype: type, low: int) -> None:
+    given = (np.arange(240, dtype=np.uint64) + np.uint64(low % 2**64)).astype(dtype)
+    given = given.reshape(4, 5, 4, 3)
+    dataset = load(tmp_path, f"{low}:{low + 255}", x_train=given, x_test=given[:2])
+    np.testing.assert_allclose(dataset.train_images.reshape(-1), np.arange(240), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (-1025, r"x_test\[1, 0, 2, 1\] is -1025.*-1024:3071"),
+        (3072, r"x_test\[1, 0, 2, 1\] is 3072"),
+        (np.nan, "x_test .*1 of 120 are not finite"),
+        (-np.inf, "x_test .*1 of 120 are not finite"),
+    ],
+)
+def test_measurements_outside_the_range_are_refused(
+    tmp_path: Path, value: float, said: str
+) -> None:
+    given = IMAGES[4:].astype(np.float64)
+    given[1, 0, 2, 1] = given[1, 4, 3, 2] = value
+    if np.isnan(value) or np.isinf(value):
+        given[1, 4, 3, 2] = 0
+    for dtype in (np.float64, np.int32) if np.isfinite(value) else (np.float64,):
+        with pytest.raises(DataError, match=rf"some\.npz: {said}") as error:
+            load(tmp_path, "-1024:3071", x_test=given.astype(dtype))
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "images", [IMAGES * 9.0 - 1000, IMAGES.astype(np.int16) - 1000, IMAGES * 16.0, IMAGES / 200]
+)
+def test_the_refusal_of_measurements_names_the_range(tmp_path: Path, images: np.ndarray) -> None:
+    with pytest.raises(BflError, match='pixel-range="LOW:HIGH"') as error:
+        load(tmp_path, x_train=images[:4], x_test=images[4:])
+    assert "\n" not in str(error.value)
 
 
 def test_dark_test_images_are_scaled_as_the_train_images(tmp_path: Path) -> None:

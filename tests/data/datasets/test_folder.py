@@ -182,6 +182,16 @@ def bad(root: Path, name: str) -> None:
         (root / "classes.txt").write_text("ant\nbees\n")
 
 
+def test_floats_of_a_folder_have_no_range(tmp_path: Path) -> None:
+    fill(tmp_path, 2)
+    write(tmp_path / "ant" / "0.tif", grey(0, dtype=np.float32) - 1000)
+    with pytest.raises(BflError, match=r"0\.tif.*-1000") as error:
+        load_dataset(f"folder:{tmp_path}")
+    assert "pixel-range" not in str(error.value)
+    with pytest.raises(ConfigurationError, match=r"pixel-range.*folder.*npz"):
+        load_dataset(f"folder:{tmp_path}", "", Reading(pixel_range="-1000:3000"))
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [

@@ -272,6 +272,23 @@ def test_a_saved_folder_is_read_as_the_hub_is(tmp_path: Path) -> None:
             load_dataset(f"disk:{tmp_path / name}")
 
 
+def test_measurements_of_a_saved_folder_have_the_range(tmp_path: Path) -> None:
+    """Images of floats, and of integers that are no measurements on their own."""
+    given = [np.full((4, 4), value, np.float32) for value in (-1000.0, 3000.0)]
+    parts = mnist_split(given, [0, 1]), mnist_split([*pictures(1, 4, 4)], [0])
+    datasets.DatasetDict(train=parts[0], test=parts[1]).save_to_disk(tmp_path / "saved")
+    word = f"disk:{tmp_path / 'saved'}"
+    dataset = load_dataset(word, "", Reading(pixel_range="-1000:3000"))
+    assert np.unique(dataset.train_images).tolist() == [0.0, 255.0]
+    np.testing.assert_allclose(
+        dataset.test_images, (to_arrays(parts[1], "").images + 1000.0) / 4000 * 255, rtol=1e-6
+    )
+    with pytest.raises(DataError, match=r"image 1.*3000"):
+        load_dataset(word, "", Reading(pixel_range="-1000:2999"))
+    with pytest.raises(DataError, match=r"image 0.*pixel-range"):
+        load_dataset(word)
+
+
 def test_a_grey_image_among_coloured_ones_gets_three_channels() -> None:
     grey, coloured = pictures(1, 4, 4)[0], pictures(1, 4, 4, 3)[0]
     images, _, _ = to_arrays(mnist_split([grey, coloured], [0, 1]), "here")

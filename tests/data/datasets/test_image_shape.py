@@ -111,3 +111,23 @@ def test_how_images_fit_a_size_is_read_where_there_is_one() -> None:
     for size, unread in ((0, 1), (8, 0)):
         keys = {"image-fit": "pad", "image-size": size}
         assert len(unread_settings(resolve(keys), ["image-fit"])) == unread
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("1:1", "2:1", "0:inf", "nan:1", "-1e308:1e308", "0", "0:1:2", ":", "a:b", "0:0.0"),
+        *("1" * 400 + ":9e9", f"{10**400}:{10**400 + 1}", "9" * 5000 + ":1", "1/3:1"),
+    ],
+)
+def test_other_ranges_are_refused(given: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"pixel-range is .*LOW:HIGH"):
+        resolve({"pixel-range": given})
+
+
+def test_a_range_is_for_arrays_alone(tmp_path: Path) -> None:
+    (tmp_path / "some.csv").write_text("a,target\n" + "1,0\n2,1\n" * 5)
+    for word in ("digits", f"table:{tmp_path / 'some.csv'}", "tasks:digits:1,digits:1"):
+        with pytest.raises(ConfigurationError, match=r"pixel-range.*npz"):
+            load_dataset(word, "", Reading(pixel_range="0:1"))
+    assert Reading.of(resolve({"pixel-range": "0:1"}).values).pixel_range == "0:1"
