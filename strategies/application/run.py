@@ -93,7 +93,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         progress.say(configuration.title)
         whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
         dataset = with_test_examples(whole, keys.test_examples)
-        for text in (*said_first(configuration), *said_of(dataset)):
+        sites = configuration.partition.said(dataset.train_columns, dataset.test_columns)
+        for text in (*said_first(configuration), *said_of(dataset), *sites):
             progress.say(text)
         refuse_for_tables(configuration, dataset)
         # It is built while the clients' processes start.

@@ -105,6 +105,10 @@ class Partition(Component):
         """Return the clients' names; none: they have their numbers."""
         return ()
 
+    def said(self, columns: Columns, tests: Columns) -> list[str]:
+        """Return what is to be said of the columns of training and test examples; see ``names``."""
+        return []
+
     @abstractmethod
     def assign(
         self, labels: Indices, clients: int, generator: np.random.Generator

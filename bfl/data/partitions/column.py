@@ -10,6 +10,7 @@ from pydantic import Field
 
 from bfl.data.partitions.base import Columns, Indices, Partition, partitions
 from bfl.errors import ConfigurationError, unknown_name
+from bfl.texts import printable
 
 _SHOWN = 10
 """Greatest number of values that a message names."""
@@ -59,6 +60,20 @@ class Column(Partition):
             return None
         names, values = np.unique(self._values(columns)), self._values(tests)
         return [np.flatnonzero(values == name) for name in names]
+
+    def said(self, columns: Columns, tests: Columns) -> list[str]:
+        """Return which values stand in test examples alone, so that no client has them."""
+        if self.site_column not in columns or self.site_column not in tests:
+            return []
+        values = np.asarray(tests[self.site_column])
+        alone = values[~np.isin(values, columns[self.site_column])]
+        names = [printable(str(name)) for name in np.unique(alone)]
+        more = f" and {len(names) - _SHOWN} more" if names[_SHOWN:] else ""
+        return [
+            f"partition 'column:{self.site_column}': {', '.join(names[:_SHOWN])}{more} stand in "
+            f"{alone.size} test examples and in no training example: they are no clients, and "
+            "their examples count in the server's evaluation alone"
+        ][: len(names)]
 
     def _values(self, columns: Columns) -> np.ndarray[tuple[int], np.dtype[np.generic]]:
         if self.site_column in columns:
