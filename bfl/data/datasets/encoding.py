@@ -252,18 +252,29 @@ def check_complete(rows: DataFrame, where: str, *, needed: bool = False) -> None
         needed: Whether all columns are taken, so that none can be left out.
 
     Raises:
-        DataError: With the first such row of a column; rows count from 1, without the header.
+        DataError: With the first such row of the first column, counted from 1 without the header,
+            and with the number of such cells in each column.
     """
+    found: dict[str, int] = {}
+    first = ""
     for name, values in rows.items():
         bad = values.isna().to_numpy()
-        if not bad.any() and _is_numeric(values):
-            bad = ~np.isfinite(values.to_numpy(np.float64))
-        if bad.any():
-            row = int(bad.argmax())
-            what = f"holds {values.iloc[row]}" if values.notna().iloc[row] else "has no value"
-            others = f", as {more} others" if (more := bad.sum() - 1) else ""
-            leave_out = "" if needed else ", or the column (columns-left-out)"
-            raise DataError(
-                f"{where}: row {row + 1} (from 1, without the header) {what} in column "
-                f"'{name}'{others}; leave out such rows{leave_out}"
-            )
+        if _is_numeric(values):
+            bad = bad | ~np.isfinite(values.to_numpy(np.float64, na_value=np.nan))
+        if not bad.any():
+            continue
+        row = int(bad.argmax())
+        what = f"holds {values.iloc[row]}" if values.notna().iloc[row] else "has no value"
+        others = f", as {more} others" if (more := bad.sum() - 1) else ""
+        first = first or (
+            f"row {row + 1} (from 1, without the header) {what} in column '{name}'{others}"
+        )
+        found[str(name)] = int(bad.sum())
+    if not found:
+        return
+    if len(found) > 1:
+        counts = [f"'{printable(name)}' {count}" for name, count in found.items()]
+        more = f" and {len(counts) - SHOWN} columns more" if counts[SHOWN:] else ""
+        first += f"; in all {sum(found.values())} cells: {', '.join(counts[:SHOWN])}{more}"
+    leave_out = "" if needed else f", or the column{'s' * (len(found) > 1)} (columns-left-out)"
+    raise DataError(f"{where}: {first}; leave out such rows{leave_out}")

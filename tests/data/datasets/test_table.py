@@ -128,6 +128,13 @@ def test_missing_values_are_counted_over_all_rows(tmp_path: Path) -> None:
     frame = rows().assign(age=lambda all_rows: all_rows["age"].mask(all_rows["visits"] > 9))
     with pytest.raises(DataError, match=r"row 11 .*'age', as 29 others.*left-out"):
         load_dataset(save(tmp_path, frame), "", READING)
+    # Of all columns, of which five are named.
+    gaps = {f"x{n}": np.where(np.arange(40) < n, np.nan, 1.0) for n in range(1, 8)}
+    with pytest.raises(DataError, match=r"row 1 .*'x1'; .* 28 cells: 'x1' 1, .*'x5' 5 and 2"):
+        load_dataset(save(tmp_path, rows(**gaps)), "", READING)
+    both = rows(age=gaps["x3"], visits=[*range(38), np.nan, np.inf])
+    with pytest.raises(DataError, match=r"row 1 .*'age', as 2 others; .* 5 cells.*'visits' 2"):
+        Encoding.of(rows()[["age", "visits"]], "").encoded(both)
     given = replace(READING, encoding=Encoding.of(rows()[["age", "stage"]], ""))
     with pytest.raises(DataError, match=r"row 11 .*'age', as 29 others"):
         load_dataset(save(tmp_path, frame), "", given)
