@@ -88,9 +88,10 @@ class Column:
         if self.categories:
             return np.asarray(_texts(values)[:, np.newaxis] == np.array(self.categories), float)
         if not _is_numeric(values):
+            row, text = _first_text(values)
             raise DataError(
-                f"{where}: column '{self.name}' holds '{printable(values.iloc[0])}', and the run "
-                "takes numbers"
+                f"{where}: row {row + 1} (from 1, without the header) of column '{self.name}' "
+                f"holds '{text}', and the run takes numbers"
             )
         numbers = values.to_numpy(np.float64)[:, np.newaxis]
         return np.asarray((numbers - self.mean) / self.deviation)
@@ -230,10 +231,18 @@ def _column(values: Series[Any], where: str) -> Column:
     if len(categories) > MOST_CATEGORIES or len(categories) == len(values) > FEW_ROWS:
         raise DataError(
             f"{where}: column '{name}' has {len(categories)} categories in {len(values)} rows, "
-            f"such as '{printable(categories[0])}'; at most {MOST_CATEGORIES} are taken, and not "
-            "one a row; leave it out (columns-left-out), or store numbers"
+            f"such as '{_first_text(values)[1]}'; at most {MOST_CATEGORIES} are taken, and not one "
+            "a row; leave it out (columns-left-out), or store numbers"
         )
     return Column(name, categories)
+
+
+def _first_text(values: Series[Any]) -> tuple[int, str]:
+    """Return the first value that is no number, else the first one, with its position."""
+    import pandas
+
+    row = int(pandas.to_numeric(values, errors="coerce").isna().to_numpy().argmax())
+    return row, printable(str(values.iloc[row]))
 
 
 def _is_numeric(values: Series[Any]) -> bool:

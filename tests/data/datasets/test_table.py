@@ -115,6 +115,8 @@ def test_rows_that_an_encoding_does_not_fit_are_said_as_they_are() -> None:
     assert "left-out" not in str(error.value)
     with pytest.raises(DataError, match=r"no column 'stage', 'visits'.*it has age"):
         encoding.encoded(frame.drop(columns=["stage", "visits"]))
+    with pytest.raises(DataError, match=r"row 8 .*'age' holds 'n\\x1ba'"):
+        encoding.encoded(named.assign(age=["7", *range(6), "n\x1ba", *["x"] * 32]))
     strange = frame.assign(stage=["iv"] * 3 + ["v"] + ["i"] * 36)
     with pytest.warns(UserWarning, match="'stage' holds 'iv' in 3 of 40 rows, 'v' in 1 of 40"):
         encoding.encoded(strange, tell=True)
@@ -157,6 +159,11 @@ def test_missing_values_are_counted_over_all_rows(tmp_path: Path) -> None:
         ({"age": [np.inf, *range(39)]}, READING, "row 1 .*inf.*'age'"),
         ({"age": [f"{n},5" for n in range(40)]}, READING, "'age'.*'0,5'"),
         ({"stage": [f"p{n}" for n in range(40)]}, READING, "'stage'.*left-out"),
+        (
+            {"age": [*range(20), *[f"n/a?{n}" for n in range(20)]]},
+            READING,
+            r"'age'.*'n/a.*left-out",
+        ),
         ({"age": np.ones(40)}, Reading(target="age", task="regression"), "'age'.*in all"),
         ({"outcome": np.full(40, 3)}, READING, "two classes"),
         ({"age": np.repeat([1e308, -1e308], 20)}, READING, "'age'.*1e\\+308"),
