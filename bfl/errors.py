@@ -68,8 +68,9 @@ def public(error: E) -> E:
 
 def nearest(given: str, allowed: Iterable[str]) -> str | None:
     """Return the allowed spelling nearest to ``given``, or None when nothing is near."""
-    matches = difflib.get_close_matches(given.lower(), list(allowed), n=1, cutoff=0.5)
-    return matches[0] if matches else None
+    lowered = {name.lower(): name for name in allowed}
+    matches = difflib.get_close_matches(given.lower(), lowered, n=1, cutoff=0.5)
+    return lowered[matches[0]] if matches else None
 
 
 FEW = 20

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.images import Images
-from bfl.errors import DataError, unknown_name
+from bfl.errors import DataError, nearest, unknown_name
 from bfl.texts import printable
 
 if TYPE_CHECKING:
@@ -155,9 +155,12 @@ class Encoding:
         rows = rows.rename(columns=str)
         known = list(rows.columns)
         if lacking := [name for name in names if name not in known]:
+            others = [name for name in known if name not in names]
+            near = {name: nearest(name, others) for name in lacking[:SHOWN]}
+            hints = [f"{n!r}" + (f" (did you mean {g!r}?)" if g else "") for n, g in near.items()]
             raise DataError(
-                f"{where} has no column {', '.join(map(repr, lacking[:SHOWN]))}, which the run "
-                f"takes; it has {', '.join(known)}"
+                f"{where} has no column {', '.join(hints)}, which the run takes; it has "
+                f"{', '.join(known)}"
             )
         rows = rows[names]
         check_complete(rows, where, needed=True)

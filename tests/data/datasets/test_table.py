@@ -115,6 +115,8 @@ def test_rows_that_an_encoding_does_not_fit_are_said_as_they_are() -> None:
     assert "left-out" not in str(error.value)
     with pytest.raises(DataError, match=r"no column 'stage', 'visits'.*it has age"):
         encoding.encoded(frame.drop(columns=["stage", "visits"]))
+    with pytest.raises(DataError, match=r"'stage' \(did you mean 'Stages'\?\), .*; it has age"):
+        encoding.encoded(frame.rename(columns={"stage": "Stages", "visits": "z"}))
     with pytest.raises(DataError, match=r"row 8 .*'age' holds 'n\\x1ba'"):
         encoding.encoded(named.assign(age=["7", *range(6), "n\x1ba", *["x"] * 32]))
     strange = frame.assign(stage=["iv"] * 3 + ["v"] + ["i"] * 36)
@@ -151,6 +153,7 @@ def test_missing_values_are_counted_over_all_rows(tmp_path: Path) -> None:
         ({}, Reading(), "target or label or class or y.*target: age"),
         ({}, Reading(target="outcomes"), "did you mean 'outcome'"),
         ({}, Reading(target="outcome", left_out="sites"), "did you mean 'site'"),
+        ({"TARGET OF ALL": range(40)}, Reading(target="TARGT OF ALL"), "mean 'TARGET OF ALL'"),
         ({"age": [*range(38), np.nan, 1.0]}, READING, "row 39 .*'age'"),
         ({"stage": ["i"] * 4 + [None] + ["ii"] * 35}, READING, "row 5 .*'stage'"),
         ({"outcome": ["well"] * 9 + [None] + ["ill"] * 30}, READING, "row 10 .*'outcome'"),
