@@ -189,7 +189,8 @@ def data_problem(message: Message, node: Node) -> str:
     """
     try:
         data = data_asked_of(message, node)
-        for line in dark_pixels("training images", data.images) if data else ():
+        dark = dark_pixels("training images", data.images) if data else ()
+        for line in (*data.said, *dark) if data else ():
             print(line, file=sys.stderr)
     except BflError as error:
         if error.public:

@@ -37,11 +37,15 @@ from clients.node import Node
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Training images (N, H, W, C), labels (N,), and the answers of other tasks in their place."""
+    """Training images (N, H, W, C), labels (N,), and the answers of other tasks in their place.
+
+    What is to be said of how they were read is for the node's own log.
+    """
 
     images: Images
     labels: npt.NDArray[np.integer[Any]]
     targets: npt.NDArray[np.floating[Any]] | None = None
+    said: tuple[str, ...] = ()
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -104,7 +108,7 @@ def _training_data(dataset: Dataset) -> TrainingData:
     targets = (
         np.asarray(dataset.trained_on, np.float32) if dataset.train_targets is not None else None
     )
-    return TrainingData(dataset.train_images, dataset.train_labels, targets)
+    return TrainingData(dataset.train_images, dataset.train_labels, targets, dataset.said)
 
 
 def start_tensorflow() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -89,6 +90,8 @@ def named_data(
     if network.encoding:
         reading = replace(reading, size=0, channels=0, encoding=network.encoding)
     dataset = cached_dataset(data, data_dir, reading)
+    for line in dataset.said:
+        warnings.warn(line, stacklevel=3)
     _check_goes_with(network, dataset, data)
     # A copy of the run's data is no other data: some of it was for training.
     copied = digests.get("test") == dataset.test_digest

@@ -50,6 +50,10 @@ class Data(Section):
         description="LOW:HIGH, the scale of measurements in arrays of images (npz:, disk:, hf:): "
         "LOW becomes black and HIGH white; empty: they are pixels",
     )
+    unreadable_images: Literal["refuse", "skip"] = Field(
+        "refuse",
+        description="whether a folder with damaged images is refused, or read without them",
+    )
     test_share: float = Field(
         0.2,
         gt=0.0,

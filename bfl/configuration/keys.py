@@ -99,6 +99,7 @@ class Keys(
             self.columns_left_out,
             self.task,
             pixel_range=self.pixel_range,
+            unreadable=self.unreadable_images,
         )
 
     def clients_evaluate(self, server_round: int) -> bool:

@@ -13,12 +13,12 @@ from bfl.configuration.configuration import Configuration
 from bfl.configuration.pairs import Value
 from bfl.configuration.settings import default_values
 from bfl.data.datasets import source_and_location
-from bfl.data.datasets.reading import LEFT_OUT, TARGET, TASK, TEST_SHARE
+from bfl.data.datasets.reading import LEFT_OUT, TARGET, TASK, TEST_SHARE, UNREADABLE
 from bfl.evaluation.metrics import metrics
 from bfl.learning.priors import priors
 from bfl.registry import Registry
 
-READ_BY_SOURCES = (TEST_SHARE, TARGET, LEFT_OUT, TASK)
+READ_BY_SOURCES = (TEST_SHARE, TARGET, LEFT_OUT, TASK, UNREADABLE)
 """Keys that some sources of data sets go by."""
 
 

@@ -84,6 +84,7 @@ class Dataset:
         train_targets: The numbers of the training examples, (N,), in their unit; or 1 for each
             label that applies and else 0, (N, C). Labels are then the first that applies, or 0.
         test_targets: Those of the test examples, (M,) or (M, C).
+        said: What is to be said of how it was read, such as what was left out.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Dataset:
     target: Column | None = None
     train_targets: Targets | None = None
     test_targets: Targets | None = None
+    said: tuple[str, ...] = ()
 
     @property
     def trained_on(self) -> Labels | Targets:
@@ -201,6 +203,7 @@ def said_of(dataset: Dataset) -> list[str]:
     sizes = f"{len(dataset.train_labels)} training and {len(dataset.test_labels)} test examples"
     here = dataset.numbered_here
     lines = [f"{dataset.name}: {sizes}; {here}"] if here else []
+    lines += dataset.said
     for split in ("train", "test") if not dataset.encoding else ():
         images, labels = getattr(dataset, f"{split}_images"), getattr(dataset, f"{split}_labels")
         for task in dataset.tasks or (None,):

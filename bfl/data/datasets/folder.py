@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -16,7 +16,7 @@ from bfl.data.datasets.base import Dataset, Labels, dataset_sources
 from bfl.data.datasets.encoding import check_columns
 from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.pictures import pixels_of, stacked
-from bfl.data.datasets.reading import AS_STORED, TARGET, TASK, TEST_SHARE, Reading
+from bfl.data.datasets.reading import AS_STORED, TARGET, TASK, TEST_SHARE, UNREADABLE, Reading
 from bfl.data.datasets.subset import train_and_test
 from bfl.data.datasets.table import read_table
 from bfl.data.images import Images
@@ -35,6 +35,9 @@ CLASSES = "classes.txt"
 
 LABELS = "labels.csv"
 """File whose lines say the answers of images: a column of their files, and others."""
+
+SHOWN = 3
+"""Most damaged images that are named."""
 
 SITE = "site"
 """Name of the column that the folders above the classes fill."""
@@ -63,12 +66,13 @@ class Folder(PathSource):
     folder; else ``test-share`` of each class is for testing. Classes are numbered in the order of
     their names, or of the lines of PATH/classes.txt. Images of several sizes need ``image-size``.
     Grey ones among colours get three equal channels, transparency is dropped, and 16 bits are kept
-    as floats. Folders above the classes are the column ``site`` (``partition="column:site"``).
+    as floats. Damaged ones are refused, or left out (``unreadable-images="skip"``). Folders above
+    the classes are the column ``site`` (``partition="column:site"``).
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("classification", "multi-label")
     is_folder: ClassVar[bool | None] = True
-    reads_keys: ClassVar[frozenset[str]] = frozenset({TEST_SHARE, TARGET, TASK})
+    reads_keys: ClassVar[frozenset[str]] = frozenset({TEST_SHARE, TARGET, TASK, UNREADABLE})
 
     def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
         """Return files of answers, and all folders, which change where an image comes or goes."""
@@ -106,7 +110,12 @@ class Folder(PathSource):
                 train.part(p) for p in train_and_test(train.answers.labels, reading.test_share)
             ]
         paths = [path for files in every for path in files.paths]
-        images = stacked(map(opened_picture, paths), len(paths), reading)
+        damaged: dict[Path, str] | None = {} if reading.unreadable == "skip" else None
+        images = stacked(_opened(paths, damaged), len(paths), reading)
+        said = []
+        if damaged:
+            every, line = _without(root, every, [*damaged], several=reading.multilabel)
+            said.append(line)
         answers = [files.answers for files in every]
         count = len(answers[0].labels)
         dataset = Dataset(
@@ -122,9 +131,58 @@ class Folder(PathSource):
             test_columns=every[1].columns,
             train_targets=answers[0].true,
             test_targets=answers[1].true,
+            said=tuple(said),
         )
         dataset.check()
         return dataset
+
+
+def _opened(paths: Iterable[Path], damaged: dict[Path, str] | None) -> Iterator[tuple[str, Images]]:
+    """Yield images with their names; one that cannot be read is put among the damaged.
+
+    Raises:
+        DataError: It cannot be read, and they are not kept apart; or none of all can.
+    """
+    read = False
+    for path in paths:
+        try:
+            yield opened_picture(path)
+            read = True
+        except DataError as error:
+            if damaged is None:
+                raise
+            damaged[path] = str(error)
+    if damaged and not read:
+        raise DataError(
+            f"none of {len(damaged)} images can be read: {next(iter(damaged.values()))}"
+        )
+
+
+def _without(
+    root: Path, every: Sequence[_Files], damaged: Sequence[Path], *, several: bool
+) -> tuple[list[_Files], str]:
+    """Return the files for training and testing without damaged ones, and what is to be said.
+
+    Args:
+        several: Whether several labels may apply to an image, so that it has no class.
+
+    Raises:
+        DataError: A class is left without an image, or without one for training.
+    """
+    gone, number = set(damaged), sum(len(files.paths) for files in every)
+    left = [f.part(np.flatnonzero([path not in gone for path in f.paths])) for f in every]
+    shown = [printable(path.relative_to(root).as_posix()) for path in damaged[:SHOWN]]
+    more = f" and {len(damaged) - SHOWN} more" if damaged[SHOWN:] else ""
+    said = (
+        f"{root}: {len(damaged)} of {number} images cannot be read and are left out "
+        f"({UNREADABLE}): {', '.join(shown)}{more}"
+    )
+    before, after = ([set(f.answers.labels.tolist()) for f in files] for files in (every, left))
+    lost = sorted((before[0] - after[0]) | (set.union(*before) - set.union(*after)))
+    if lost and not several:
+        names = ", ".join(printable(left[0].answers.names[label]) for label in lost)
+        raise DataError(f"{said}; of the class {names} no image is left to train on")
+    return left, said
 
 
 def _visible(folder: Path) -> list[Path]:

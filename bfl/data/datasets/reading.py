@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SIZE, CHANNELS, FIT, TEST_SHARE = "image-size", "image-channels", "image-fit", "test-share"
 TARGET, LEFT_OUT, TASK = "target", "columns-left-out", "task"
-PIXEL_RANGE = "pixel-range"
+PIXEL_RANGE, UNREADABLE = "pixel-range", "unreadable-images"
 """The configuration keys."""
 
 _NESTED = re.compile(r"\s*(padded|resized)\s*:\s*([0-9]+)([0-9x]*)\s*:\s*(.*)", re.IGNORECASE)
@@ -43,6 +43,7 @@ class Reading:
         task: Whether that is a class, a number, or several labels of 0 or 1.
         encoding: What a table's columns become; None: by its own training rows.
         pixel_range: LOW:HIGH, the scale of measurements in arrays; empty: they are pixels.
+        unreadable: What is done with damaged images of a folder: ``refuse``, or ``skip``.
     """
 
     size: int = 0
@@ -54,6 +55,7 @@ class Reading:
     task: str = "classification"
     encoding: Encoding | None = None
     pixel_range: str = ""
+    unreadable: str = "refuse"
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Reading:
@@ -67,6 +69,7 @@ class Reading:
             str(values.get(LEFT_OUT, "")),
             str(values.get(TASK, cls.task)),
             pixel_range=str(values.get(PIXEL_RANGE, "")),
+            unreadable=str(values.get(UNREADABLE, cls.unreadable)),
         )
 
     def values(self) -> dict[str, str | int | float]:
@@ -78,6 +81,8 @@ class Reading:
             found[TEST_SHARE] = self.test_share
         if self.task != AS_STORED.task:
             found[TASK] = self.task
+        if self.unreadable != AS_STORED.unreadable:
+            found[UNREADABLE] = self.unreadable
         named = {TARGET: self.target, LEFT_OUT: self.left_out, PIXEL_RANGE: self.pixel_range}
         return found | {key: names for key, names in named.items() if names}
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bfl.data.datasets import Reading, load_dataset, validate_dataset
+from bfl.data.datasets import Reading, load_dataset, said_of, validate_dataset
 from bfl.errors import BflError, ConfigurationError
 
 
@@ -190,6 +190,48 @@ def test_floats_of_a_folder_have_no_range(tmp_path: Path) -> None:
     assert "pixel-range" not in str(error.value)
     with pytest.raises(ConfigurationError, match=r"pixel-range.*folder.*npz"):
         load_dataset(f"folder:{tmp_path}", "", Reading(pixel_range="-1000:3000"))
+
+
+def damage(*paths: Path) -> None:
+    for path in paths:
+        path.write_bytes(path.read_bytes()[:40])
+
+
+@pytest.mark.parametrize("parts", ["", "train"])
+def test_damaged_images_are_left_out_where_it_is_asked_for(tmp_path: Path, parts: str) -> None:
+    """With their labels and sites, and told of once."""
+    north = tmp_path / parts / "north"
+    fill(north, 8)
+    fill(tmp_path / parts / "south", 8)
+    if parts:
+        fill(tmp_path / "test" / "south", 2)
+    word, skip = f"folder:{tmp_path}", Reading(unreadable="skip")
+    assert Reading.of(skip.values()) == skip
+    assert not load_dataset(word, "", skip).said
+    whole = load_dataset(word, "", skip)
+    damage(*(north / "bee" / f"{number}.png" for number in (0, 2, 3, 7)))
+    with pytest.raises(BflError, match=r"bee.\d\.png"):
+        load_dataset(word)
+    dataset = load_dataset(word, "", skip)
+    [said] = [line for line in said_of(dataset) if "unreadable-images" in line]
+    assert f"4 of {36 if parts else 32} " in said
+    assert said.count(".png") == 3
+    gone = {100, 102, 103, 107}
+    for split in ("train", "test"):
+        pixels, old = (getattr(d, f"{split}_images")[:, 0, 0, 0] for d in (dataset, whole))
+        labels, sites = getattr(dataset, f"{split}_labels"), getattr(dataset, f"{split}_columns")
+        of_north = getattr(whole, f"{split}_columns")["site"] == "north"
+        kept = ~(of_north & np.isin(old, [*gone]))
+        assert pixels.tolist() == old[kept].tolist()
+        assert labels.tolist() == (pixels >= 100).astype(int).tolist()
+        np.testing.assert_array_equal(sites["site"] == "north", of_north[kept])
+    damage(*(tmp_path / parts).rglob("bee/*.png"))
+    with pytest.raises(BflError, match=r"class bee .*train") as error:
+        load_dataset(word, "", skip)
+    assert "\n" not in str(error.value)
+    damage(*tmp_path.rglob("*.png"))
+    with pytest.raises(BflError, match="none of"):
+        load_dataset(word, "", skip)
 
 
 @pytest.mark.parametrize(

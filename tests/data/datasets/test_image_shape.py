@@ -113,6 +113,14 @@ def test_how_images_fit_a_size_is_read_where_there_is_one() -> None:
         assert len(unread_settings(resolve(keys), ["image-fit"])) == unread
 
 
+def test_damaged_images_are_a_folders(tmp_path: Path) -> None:
+    (tmp_path / "some").mkdir()
+    for word, unread in (("digits", 1), (f"folder:{tmp_path / 'some'}", 0)):
+        configuration = resolve({"dataset": word, "unreadable-images": "skip"})
+        assert len(unread_settings(configuration, ["unreadable-images"])) == unread
+        assert configuration.keys.reading.unreadable == "skip"
+
+
 @pytest.mark.parametrize(
     "given",
     [
