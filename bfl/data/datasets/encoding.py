@@ -28,6 +28,9 @@ SHOWN = 5
 FEW_ROWS = 10
 """Most rows in which each may have a category of its own."""
 
+_ID = re.compile(r"(?:(?:^|[\W_])(?i:id|index)|[a-z](?:Id|ID|Index))$")
+"""Names of columns that number rows, in whatever order."""
+
 _NUMBER_WITH_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 
 LEAST_NOISE = 1e-6
@@ -58,12 +61,15 @@ class Column:
             DataError: They are too large to have a deviation.
         """
         with np.errstate(over="ignore"):
-            if not np.isfinite(numbers.std()):
+            deviation = float(numbers.std())
+            if not np.isfinite(deviation):
                 raise DataError(
                     f"{where}: column '{name}' holds numbers up to {np.abs(numbers).max():.3g}, "
                     "too large to be standardised; give it another unit"
                 )
-        return cls(name, mean=float(numbers.mean()), deviation=float(numbers.std()) or 1.0)
+            # That of one value may be the rounding of its mean.
+            deviation *= bool(np.ptp(numbers))
+        return cls(name, mean=float(numbers.mean()), deviation=deviation or 1.0)
 
     @classmethod
     def from_dict(cls, column: Mapping[str, Any]) -> Column:
@@ -202,6 +208,35 @@ class Encoding:
             TypeError, KeyError, ValueError: It is something else.
         """
         return cls(tuple(map(Column.from_dict, columns)))
+
+
+def said_of_inputs(rows: DataFrame, train: npt.NDArray[np.int64], left_out: Sequence[str]) -> str:
+    """Return what is to be said of columns of numbers that are an identity or one value; or "".
+
+    Args:
+        rows: The inputs, complete, in the order of their file.
+        train: The positions of those for training.
+        left_out: The columns that are no inputs already.
+    """
+    found: dict[str, str] = {}
+    for name, values in rows.items():
+        if not _is_numeric(values):
+            continue
+        numbers = values.to_numpy(np.float64)
+        if not np.ptp(numbers[train]):
+            found[str(name)] = "has one value"
+        elif len(numbers) > FEW_ROWS and np.array_equal(numbers, np.rint(numbers)):
+            by_one = (np.diff(numbers) == 1).all()
+            if by_one or (_ID.search(str(name)) and np.unique(numbers).size == numbers.size):
+                found[str(name)] = "numbers the rows"
+    shown = [f"'{printable(name)}' {why}" for name, why in found.items()][:SHOWN]
+    more = f" and {len(found) - SHOWN} more such" if len(found) > SHOWN else ""
+    without = printable(",".join([*left_out, *found]))
+    said = (
+        f"inputs that may say nothing: {', '.join(shown)}{more}; "
+        f'columns-left-out="{without}" drops them'
+    )
+    return said if found else ""
 
 
 def check_columns(names: Sequence[str], rows: DataFrame, where: str) -> None:

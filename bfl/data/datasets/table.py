@@ -12,7 +12,13 @@ import numpy as np
 
 from bfl.data.datasets.answers import answers_of, columns_of, target_columns
 from bfl.data.datasets.base import Dataset, DatasetSource, dataset_sources
-from bfl.data.datasets.encoding import Column, Encoding, check_columns, check_complete
+from bfl.data.datasets.encoding import (
+    Column,
+    Encoding,
+    check_columns,
+    check_complete,
+    said_of_inputs,
+)
 from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.reading import AS_STORED, LEFT_OUT, TARGET, TASK, TEST_SHARE, Reading
 from bfl.data.datasets.subset import train_and_test
@@ -84,10 +90,12 @@ class TableSource(DatasetSource):
                 f"{train.size} for training and {test.size} for testing"
             )
         inputs = rows.drop(columns=[*targets, *left_out])
-        encoding = reading.encoding or known.encoding
+        encoding, told = reading.encoding or known.encoding, list[str]()
         if not encoding:
             check_complete(inputs, where)
             encoding = Encoding.of(inputs.iloc[train], where)
+            line = said_of_inputs(inputs[: len(rows) - (own_test or 0)], train, left_out)
+            told += [f"{where}: {line}"] if line else []
         images = encoding.encoded(inputs, where, tell=reading.encoding is not None)
         names = [column.name for column in encoding.columns]
         more = f" and {len(names) - SHOWN} more" if names[SHOWN:] else ""
@@ -118,6 +126,7 @@ class TableSource(DatasetSource):
             target=scale,
             train_targets=None if true is None else true[train],
             test_targets=None if true is None else true[test],
+            said=tuple(told),
         )
         dataset.check()
         return dataset

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bfl.data.datasets import Reading, load_dataset
+from bfl.data.datasets import Reading, load_dataset, said_of
 from bfl.data.datasets.encoding import Encoding
 from bfl.errors import BflError, DataError
 
@@ -125,6 +125,43 @@ def test_rows_that_an_encoding_does_not_fit_are_said_as_they_are() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         encoding.encoded(frame, tell=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({}, ["visits", "constant"]),
+        ({"visits": np.arange(40) * 1.0 + 7, "constant": None}, ["visits"]),
+        ({"visits": np.arange(40) % 20, "constant": None}, []),
+        ({"visits": None, "patient_id": np.arange(40)[::-1] * 3, "constant": None}, ["patient_id"]),
+        ({"visits": None, "PatientID": np.arange(40)[::-1] * 3, "constant": None}, ["PatientID"]),
+        ({"visits": None, "valid": np.arange(40)[::-1] * 3, "constant": None}, []),
+        ({"visits": None, "id": np.arange(40) // 2, "constant": None}, []),
+    ],
+)
+def test_inputs_that_number_rows_or_have_one_value_are_told_of(
+    tmp_path: Path, changes: dict[str, Any], named: list[str]
+) -> None:
+    dataset = load_dataset(save(tmp_path, rows(**changes)), "", READING)
+    said = [line for line in said_of(dataset) if "columns-left-out" in line]
+    assert [name for name in changes or ("visits", "constant") if said and name in said[0]] == named
+    assert len(said) == bool(named)
+    if named:
+        left_out = ",".join(["site", *named])
+        assert f'columns-left-out="{left_out}"' in said[0]
+        assert not load_dataset(
+            save(tmp_path, rows(**changes)), "", replace(READING, left_out=left_out)
+        ).said
+    given = replace(READING, encoding=dataset.encoding)
+    assert not load_dataset(save(tmp_path, rows(**changes)), "", given).said
+
+
+@pytest.mark.parametrize("value", [0.1, 0.3, 7.0, 1e300, 1e-300])
+def test_a_constant_is_standardised_to_0_whatever_its_mean_is_rounded_to(value: float) -> None:
+    """The deviation of 41 times 0.1 is above 0, and another value would be 10^15 of it."""
+    encoding = Encoding.of(pd.DataFrame({"x": np.full(41, value)}), "rows")
+    assert encoding.columns[0].deviation == 1.0
+    assert (encoding.encoded([[value]]) == 127.5).all()
 
 
 def test_missing_values_are_counted_over_all_rows(tmp_path: Path) -> None:
