@@ -115,4 +115,5 @@ def with_channels(images: Images, channels: int) -> Images:
         return np.repeat(images, 3, axis=-1)
     if (old, channels) == (3, 1):
         return as_type(np.round(images @ np.array(GREY_OF_RGB), 6), images.dtype)[..., np.newaxis]
-    raise ValueError(f"images of {old} channels cannot be made into images of {channels}")
+    hint = "; without transparency: images[..., :3]" if old == 4 else ""
+    raise ValueError(f"images of {old} channels cannot be made into images of {channels}{hint}")

@@ -37,7 +37,7 @@ LABELS = "labels.csv"
 """File whose lines say the answers of images: a column of their files, and others."""
 
 SHOWN = 3
-"""Most damaged images that are named."""
+"""Most images that a warning names."""
 
 SITE = "site"
 """Name of the column that the folders above the classes fill."""
@@ -111,8 +111,9 @@ class Folder(PathSource):
             ]
         paths = [path for files in every for path in files.paths]
         damaged: dict[Path, str] | None = {} if reading.unreadable == "skip" else None
-        images = stacked(_opened(paths, damaged), len(paths), reading)
-        said = []
+        transparent: list[Path] = []
+        images = stacked(_opened(paths, damaged, transparent), len(paths), reading)
+        said = [_said(root, transparent, len(paths), "lose their transparency")]
         if damaged:
             every, line = _without(root, every, [*damaged], several=reading.multilabel)
             said.append(line)
@@ -131,14 +132,25 @@ class Folder(PathSource):
             test_columns=every[1].columns,
             train_targets=answers[0].true,
             test_targets=answers[1].true,
-            said=tuple(said),
+            said=tuple(filter(None, said)),
         )
         dataset.check()
         return dataset
 
 
-def _opened(paths: Iterable[Path], damaged: dict[Path, str] | None) -> Iterator[tuple[str, Images]]:
-    """Yield images with their names; one that cannot be read is put among the damaged.
+def _said(root: Path, some: Sequence[Path], number: int, what: str) -> str:
+    """Return what is to be said of some of a folder's images, which are counted; none: nothing."""
+    shown = [printable(path.relative_to(root).as_posix()) for path in some[:SHOWN]]
+    more = f" and {len(some) - SHOWN} more" if some[SHOWN:] else ""
+    return f"{root}: {len(some)} of {number} images {what}: {', '.join(shown)}{more}" * bool(some)
+
+
+def _opened(
+    paths: Iterable[Path], damaged: dict[Path, str] | None, transparent: list[Path]
+) -> Iterator[tuple[str, Images]]:
+    """Yield images with their names; what cannot be read is put among the damaged.
+
+    Transparency is dropped, and its images are put among the transparent.
 
     Raises:
         DataError: It cannot be read, and they are not kept apart; or none of all can.
@@ -146,7 +158,7 @@ def _opened(paths: Iterable[Path], damaged: dict[Path, str] | None) -> Iterator[
     read = False
     for path in paths:
         try:
-            yield opened_picture(path)
+            yield opened_picture(path, transparent)
             read = True
         except DataError as error:
             if damaged is None:
@@ -171,12 +183,7 @@ def _without(
     """
     gone, number = set(damaged), sum(len(files.paths) for files in every)
     left = [f.part(np.flatnonzero([path not in gone for path in f.paths])) for f in every]
-    shown = [printable(path.relative_to(root).as_posix()) for path in damaged[:SHOWN]]
-    more = f" and {len(damaged) - SHOWN} more" if damaged[SHOWN:] else ""
-    said = (
-        f"{root}: {len(damaged)} of {number} images cannot be read and are left out "
-        f"({UNREADABLE}): {', '.join(shown)}{more}"
-    )
+    said = _said(root, damaged, number, f"cannot be read and are left out ({UNREADABLE})")
     before, after = ([set(f.answers.labels.tolist()) for f in files] for files in (every, left))
     lost = sorted((before[0] - after[0]) | (set.union(*before) - set.union(*after)))
     if lost and not several:
@@ -312,8 +319,11 @@ def _class_order(root: Path) -> tuple[str, ...]:
     return names
 
 
-def opened_picture(path: Path) -> tuple[str, Images]:
+def opened_picture(path: Path, transparent: list[Path] | None = None) -> tuple[str, Images]:
     """Return an image with its name, turned as its camera has said.
+
+    Args:
+        transparent: What gets its path if it has transparency, which is dropped.
 
     Raises:
         DataError: It cannot be read.
@@ -323,7 +333,11 @@ def opened_picture(path: Path) -> tuple[str, Images]:
     try:
         with Image.open(path) as image:
             ImageOps.exif_transpose(image, in_place=True)
-            return str(path), pixels_of(image)
+            pixels = pixels_of(image)
+            alpha = image.mode.endswith(("A", "a")) or "transparency" in image.info
+            if alpha and transparent is not None:
+                transparent.append(path)
+            return str(path), pixels
     # Pillow and its decoders have exceptions of their own, by what is damaged.
     except Exception as error:
         raise DataError(f"{path} cannot be read: {error}") from error

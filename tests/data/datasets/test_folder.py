@@ -79,6 +79,10 @@ def test_images_of_several_sizes_kinds_and_depths_become_one_array(tmp_path: Pat
     assert dataset.train_images.shape == (4, 4, 4, 3)
     np.testing.assert_array_equal(dataset.train_images[1, 0, 0], [200, 0, 0])
     np.testing.assert_allclose(dataset.train_images[3], 30_000 / 257, rtol=1e-6)
+    # Of the one image that is transparent a person is told.
+    (said,) = dataset.said
+    assert "1 of 6 images" in said
+    assert "train/ant/1.png" in said
     deep.unlink()
     assert load_dataset(word, "", four).train_images.dtype == np.uint8
     with pytest.raises(BflError, match=r"1.png is 8 x 8 .*image-size"):
