@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 FOLDER = ".data"
 """Folder of the files below ``output-dir``, each named by the digest of what it holds."""
+
+SHOWN = "data=…"
+"""Name of data in memory in messages."""
 
 Data = Any
 """Arrays (x, y) or (x_train, y_train, x_test, y_test), or a data frame with a target column."""
@@ -66,6 +70,28 @@ def stored(data: Data, output_dir: str, test_share: float) -> str:
     np.savez(buffer, **dict(zip(CALLED.values(), arrays, strict=True)))  # type: ignore[arg-type]
     name = f"{digest_of(*arrays)[:16]}.npz"
     return f"npz:{_written(output_dir, name, buffer.getbuffer())}"
+
+
+@contextmanager
+def naming_data(word: str) -> Iterator[None]:
+    """Have a block's refusals name ``data=``, which a person knows, and not what is written of it.
+
+    Args:
+        word: The key ``dataset`` as ``stored`` gives it; empty: no data are given.
+
+    Raises:
+        ConfigurationError, DataError: As the block does.
+    """
+    try:
+        yield
+    except (ConfigurationError, DataError) as error:
+        source, _, path = word.partition(":")
+        text = str(error)
+        for spelled in (path, str(Path(path).resolve())) if word else ():
+            text = text.replace(f"{source}:{spelled}", SHOWN).replace(spelled, SHOWN)
+        if text == str(error):
+            raise
+        raise type(error)(text) from None
 
 
 def _table(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> DataFrame:

@@ -14,6 +14,7 @@ from bfl.errors import BflError
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (20, 4, 4), dtype=np.uint8)
 LABELS = np.tile(["bee", "ant"], 10)
+ROWS = np.random.default_rng(0).normal(size=(20, 3))
 
 
 def test_images_and_labels_are_split_and_written_once(tmp_path: Path) -> None:
@@ -53,12 +54,23 @@ def test_rows_are_a_table(tmp_path: Path) -> None:
         ({"data": IMAGES}, "allowed: .x, y."),
         ({"data": (IMAGES, LABELS[:3])}, "20 examples and 3 labels"),
         ({"data": (IMAGES, LABELS), "stratgy": "ws"}, "did you mean 'strategy'"),
-        ({"data": pd.DataFrame({"a": [1.0, 2.0]}), "model": "mlp"}, "target"),
+        ({"data": pd.DataFrame({"a": [1.0, 2.0]}), "model": "mlp"}, "^data=.*target"),
+        ({"data": (IMAGES * 2.0, LABELS)}, "^data=.*x_train"),
+        ({"data": (IMAGES, LABELS), "task": "regression"}, "regression.*'data="),
+        ({"data": (IMAGES, LABELS), "partition": "column:a", "clients": 0}, "column"),
+        ({"data": (ROWS, LABELS), "model": "resnet8"}, "'data=.*model"),
+        ({"data": (ROWS, LABELS, ROWS[:, :2], LABELS)}, "^data=.*'x2'"),
     ],
 )
 def test_what_is_no_data_is_refused_before_a_run(
     tmp_path: Path, keys: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(BflError, match=said):
-        bfl.run(output_dir=str(tmp_path), backend="serial", clients=2, **keys)
+    # Also below a folder of two names.
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(BflError, match=said) as error:
+        bfl.run(output_dir=str(tmp_path / "link"), backend="serial", **{"clients": 2} | keys)
+    assert ".data" not in str(error.value)
+    assert "link" not in str(error.value)
+    tmp_path = tmp_path / "real"
     assert [path.name for path in tmp_path.iterdir() if path.name != ".data"] == []
