@@ -331,6 +331,30 @@ class DatasetSource(Component):
 dataset_sources: Registry[DatasetSource] = Registry("dataset", "bfl.data.datasets")
 
 
+_MARKS = {
+    "train.csv": "table",
+    "train.parquet": "table",
+    "x_train.npy": "mapped",
+    "dataset_dict.json": "disk",
+}
+"""Files that say which source a folder is for."""
+
+_SUFFIXES = {".npz": "npz", ".csv": "table", ".parquet": "table", ".pq": "table"}
+
+
+def meant(path: Path, source: str = "") -> str:
+    """Return, for the end of a refusal, the word by which a path is usually read; or nothing.
+
+    Args:
+        path: What is there.
+        source: The source that it was given to, which is not meant.
+    """
+    usual = _SUFFIXES.get(path.suffix.lower(), "")
+    if path.is_dir():
+        usual = next((of for file, of in _MARKS.items() if (path / file).is_file()), "folder")
+    return f"; did you mean '{usual}:{path}'?" if usual not in ("", source) else ""
+
+
 def source_and_location(word: str) -> tuple[DatasetSource, str]:
     """Return the source that a word picks, and what stands behind its colon.
 
@@ -342,12 +366,7 @@ def source_and_location(word: str) -> tuple[DatasetSource, str]:
     """
     refuse_nested(word)
     spelling, _, location = word.strip().partition(":")
-    if spelling not in dataset_sources and (path := Path(word.strip())).exists():
-        by_suffix = {".npz": "npz", ".csv": "table", ".parquet": "table"}
-        source = "folder" if path.is_dir() else by_suffix.get(path.suffix.lower(), "")
-        if source:
-            raise ConfigurationError(
-                f"unknown dataset '{spelling}', and there is such a path: did you mean "
-                f"'{source}:{word.strip()}'?"
-            )
+    path = Path(word.strip())
+    if spelling not in dataset_sources and path.exists() and (hint := meant(path)):
+        raise ConfigurationError(f"unknown dataset '{spelling}', and there is such a path{hint}")
     return dataset_sources.create(spelling), location.strip()

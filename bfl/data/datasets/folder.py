@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.answers import Answers, answers_of, columns_of, target_columns
-from bfl.data.datasets.base import Dataset, Labels, dataset_sources
+from bfl.data.datasets.base import Dataset, Labels, dataset_sources, meant
 from bfl.data.datasets.encoding import check_columns
 from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.pictures import pixels_of, stacked
@@ -216,7 +216,7 @@ def _by_class(root: Path, reading: Reading, names: Sequence[str]) -> _Files:
     if not folders:
         raise DataError(
             f"{root} has no folders; images lie in one folder a class (PATH/CLASS/IMAGE), or "
-            f"PATH/{LABELS} names their files in its first column"
+            f"PATH/{LABELS} names their files in its first column{meant(root, 'folder')}"
         )
     below = [any(path.is_dir() for path in _visible(folder)) for folder in folders]
     if len(set(below)) > 1:

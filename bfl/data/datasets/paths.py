@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path, PurePath
 from typing import ClassVar
 
-from bfl.data.datasets.base import DatasetSource
+from bfl.data.datasets.base import DatasetSource, meant
 from bfl.errors import ConfigurationError
 from bfl.files import given_path
 
@@ -56,10 +56,11 @@ class PathSource(DatasetSource):
             kinds = candidate.is_file(), candidate.is_dir()
             if any(kinds) if self.is_folder is None else kinds[self.is_folder]:
                 return candidate
+        hint = next((meant(other, self.name) for other in tried if other.exists()), "")
         kind = {True: "folder", False: "file", None: "file or folder"}[self.is_folder]
         raise ConfigurationError(
             f"dataset '{self.name}:{location}': there is no {kind} "
             f"{' nor '.join(map(str, tried))}; give its path in the key 'dataset' "
             f"({self.name}:{self.location_form}), relative to the current folder or to the folder "
-            "of the key 'data-dir'"
+            f"of the key 'data-dir'{hint}"
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 
 from bfl.data.datasets.answers import answers_of, columns_of, target_columns
-from bfl.data.datasets.base import Dataset, DatasetSource, dataset_sources
+from bfl.data.datasets.base import Dataset, DatasetSource, dataset_sources, meant
 from bfl.data.datasets.encoding import (
     Column,
     Encoding,
@@ -184,6 +184,7 @@ def _parts(folder: Path) -> list[Path]:
             raise DataError(
                 f"{folder} is a folder, and has {len(paths)} tables of {part} rows; allowed: a "
                 f"table's file, or a folder with train and test, each {' or '.join(SUFFIXES)}"
+                f"{meant(folder, 'table')}"
             )
     return [path for (path,) in found.values()]
 
@@ -198,7 +199,8 @@ def read_table(path: Path) -> DataFrame:
 
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
-        raise DataError(f"{path} is no table; its name ends with {', '.join(SUFFIXES)}")
+        hint = meant(path, "table")
+        raise DataError(f"{path} is no table; its name ends with {', '.join(SUFFIXES)}{hint}")
     if not path.is_file():
         raise DataError(f"there is no file {path}")
     try:

@@ -18,7 +18,7 @@ from bfl.data.datasets import (
 )
 from bfl.data.datasets.base import source_and_location
 from bfl.data.datasets.named import NamedSource
-from bfl.errors import ConfigurationError, DataError
+from bfl.errors import BflError, ConfigurationError, DataError
 
 NAMED = [source.name for source in dataset_sources.classes() if issubclass(source, NamedSource)]
 
@@ -56,6 +56,41 @@ def test_a_wrong_word_is_refused(call, word, said) -> None:
     with pytest.raises(ConfigurationError) as error:
         call(word)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("table:images", "folder:images"),
+        ("table:a.npz", "npz:a.npz"),
+        ("folder:a.csv", "table:a.csv"),
+        ("folder:a.parquet", "table:a.parquet"),
+        ("folder:a.npz", "npz:a.npz"),
+        ("folder:tables", "table:tables"),
+        ("npz:images", "folder:images"),
+        ("mapped:a.CSV", "table:a.CSV"),
+        ("tables", "table:tables"),
+        ("images", "folder:images"),
+        ("a.csv", "table:a.csv"),
+        ("npz:none", ""),
+        ("folder:a.txt", ""),
+        ("table:half", ""),
+    ],
+)
+def test_what_another_source_reads_is_refused_with_its_word(
+    word: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("images/a/1.png", "tables/train.csv", "tables/test.csv", "half/train.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("a,target\n1,0\n")
+    for name in ("a.npz", "a.csv", "a.CSV", "a.parquet", "a.txt"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BflError) as error:
+        load_dataset(word)
+    assert ("did you mean" in str(error.value)) == bool(meant)
+    assert (f"'{meant}'" if meant else "") in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("call", [validate_dataset, load_dataset])
