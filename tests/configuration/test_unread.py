@@ -20,6 +20,9 @@ def unread(**values: Any) -> list[str]:
 def test_a_setting_that_no_chosen_part_reads_is_mentioned() -> None:
     (said,) = unread(alpha=0.5, partition="iid", seed=3)
     assert said == "alpha is given, and nothing in this run reads it: partition dirichlet would"
+    for partition in ("column:site", "shards", "step"):
+        (said,) = unread(alpha=0.5, partition=partition)
+        assert said.startswith("alpha ")
     (said,) = unread(population_size=50)
     assert "pooling population-pooling would" in said
 

@@ -307,7 +307,7 @@ def check_complete(rows: DataFrame, where: str, *, needed: bool = False) -> None
     for name, values in rows.items():
         bad = values.isna().to_numpy()
         if _is_numeric(values):
-            bad = bad | ~np.isfinite(values.to_numpy(np.float64, na_value=np.nan))
+            bad = ~np.isfinite(values.to_numpy(np.float64, na_value=np.nan))
         if not bad.any():
             continue
         row = int(bad.argmax())

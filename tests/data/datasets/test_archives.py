@@ -137,6 +137,14 @@ def test_measurements_outside_the_range_are_refused(
         assert "\n" not in str(error.value)
 
 
+def test_a_range_between_integers_has_those_within(tmp_path: Path) -> None:
+    given = np.full((4, 5, 4, 3), 1, np.int8)
+    assert load(tmp_path, "0.5:1.5", x_train=given, x_test=given[:2]).train_images.max() == 127.5
+    for value in (0, 2, -128):
+        with pytest.raises(DataError, match=rf"x_train\[0, 0, 0, 0\] is {value}"):
+            load(tmp_path, "0.5:1.5", x_train=given * 0 + np.int8(value), x_test=given[:2])
+
+
 @pytest.mark.parametrize(
     "images", [IMAGES * 9.0 - 1000, IMAGES.astype(np.int16) - 1000, IMAGES * 16.0, IMAGES / 200]
 )

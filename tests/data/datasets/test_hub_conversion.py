@@ -283,6 +283,9 @@ def test_measurements_of_a_saved_folder_have_the_range(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         dataset.test_images, (to_arrays(parts[1], "").images + 1000.0) / 4000 * 255, rtol=1e-6
     )
+    deep = mnist_split([np.full((4, 4), 1000, np.uint16)], [0])
+    found = to_arrays(deep, "", Reading(pixel_range="0:4000")).images
+    np.testing.assert_array_equal(found, 255 / 4)
     with pytest.raises(DataError, match=r"image 1.*3000"):
         load_dataset(word, "", Reading(pixel_range="-1000:2999"))
     with pytest.raises(DataError, match=r"image 0.*pixel-range"):

@@ -96,13 +96,16 @@ def test_a_word_that_says_the_size_is_refused_with_the_keys_for_it(word: str, sa
         ("tasks:digits:1,digits:1", Reading(60_000), "GiB"),
         ("digits", Reading(7, fit="pad"), "image-size 7.* images of 8 x 8 .* padded to 7"),
         ("npz:two.npz", Reading(channels=3), "images of 2 channels"),
+        ("npz:four.npz", Reading(channels=3), r"images\[\.\.\., :3\]"),
     ],
 )
 def test_images_that_cannot_be_made_are_refused(
     word: str, reading: Reading, said: str, tmp_path: Path
 ) -> None:
-    images, labels = np.zeros((2, 4, 4, 2), np.uint8), np.arange(2)
-    np.savez(tmp_path / "two.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    for name, channels in (("two", 2), ("four", 4)):
+        images, labels = np.zeros((2, 6, 6, channels), np.uint8), np.arange(2)
+        arrays = {"x_train": images, "y_train": labels, "x_test": images, "y_test": labels}
+        np.savez(tmp_path / f"{name}.npz", **arrays)
     with pytest.raises(DataError, match=said):
         load_dataset(word, tmp_path, reading)
 
@@ -138,4 +141,6 @@ def test_a_range_is_for_arrays_alone(tmp_path: Path) -> None:
     for word in ("digits", f"table:{tmp_path / 'some.csv'}", "tasks:digits:1,digits:1"):
         with pytest.raises(ConfigurationError, match=r"pixel-range.*npz"):
             load_dataset(word, "", Reading(pixel_range="0:1"))
-    assert Reading.of(resolve({"pixel-range": "0:1"}).values).pixel_range == "0:1"
+    configuration = resolve({"pixel-range": "0:1"})
+    assert configuration.keys.reading == Reading.of(configuration.values)
+    assert Reading.of(configuration.keys.reading.values()).pixel_range == "0:1"

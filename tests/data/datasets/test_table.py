@@ -156,6 +156,18 @@ def test_inputs_that_number_rows_or_have_one_value_are_told_of(
     assert not load_dataset(save(tmp_path, rows(**changes)), "", given).said
 
 
+def test_rows_for_testing_have_no_say_in_what_inputs_are_told_of(tmp_path: Path) -> None:
+    frame = rows(visits=[*range(30), *range(10)], constant=[7] * 30 + [8] * 10, day=[*range(40)])
+    frame[:30].assign(day=range(0, 60, 2)).to_csv(tmp_path / "train.csv", index=False)
+    frame[30:].to_csv(tmp_path / "test.csv", index=False)
+    (said,) = load_dataset(f"table:{tmp_path}", "", READING).said
+    assert 'columns-left-out="site,visits,constant"' in said
+    tested = load_dataset(save(tmp_path, rows()), "", READING).test_columns["visits"][0]
+    frame = rows(constant=np.where(np.arange(40) == tested, 8, 7))
+    (said,) = load_dataset(save(tmp_path, frame), "", READING).said
+    assert "'constant'" in said
+
+
 @pytest.mark.parametrize("value", [0.1, 0.3, 7.0, 1e300, 1e-300])
 def test_a_constant_is_standardised_to_0_whatever_its_mean_is_rounded_to(value: float) -> None:
     """The deviation of 41 times 0.1 is above 0, and another value would be 10^15 of it."""
