@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from bfl.closing import Closed
 from bfl.closing.base import Known
 from bfl.data.corruptions import corruption_names
-from bfl.errors import NotFiniteError
+from bfl.errors import DataError, NotFiniteError
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE, EvaluatedEnsemble
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.prediction_sets import set_numbers
 from bfl.experiments.results.collapse import CollapseWatch
+from bfl.experiments.results.environment import ENDED, time_now
 from bfl.experiments.results.evaluated_clients import evaluated_clients, means_over_clients, told
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.foreign import (
@@ -33,6 +35,7 @@ from bfl.experiments.results.run_folder import (
     CLIENTS,
     CLOSING,
     CORRUPTIONS,
+    ENVIRONMENT,
     FINAL_EVALUATION,
     FOREIGN,
 )
@@ -91,6 +94,9 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
     if folder.holds(FOREIGN):
         progress.say(told_of_foreign(folder.read_json(FOREIGN)))
     figures = draw_all(folder)
+    with suppress(DataError):  # a damaged file ends no run
+        environment = folder.read_json(ENVIRONMENT, {})
+        folder.write_json(ENVIRONMENT, {**environment, ENDED: time_now()})
     folder.write_metrics(numbers)
     context.log.end(numbers, figures)
     if numbers:

@@ -17,7 +17,7 @@ from bfl.data.datasets.subset import with_test_examples
 from bfl.engine.run import run_of
 from bfl.errors import LostStateError, RunError
 from bfl.evaluation.uncertainty import check_measures
-from bfl.experiments.results.environment import describe_environment
+from bfl.experiments.results.environment import STARTED, describe_environment, time_now
 from bfl.experiments.results.identity import run_key
 from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.results.run_folder import NETWORK, PARTITION, REFUSALS, RunFolder
@@ -180,7 +180,8 @@ def _opened(
         folder = RunFolder.named(keys.output_dir, name)
         latest = Checkpoints(folder).latest()
         lost_states(configuration, federation, latest, how_to_begin_again(folder))
-    return open_run(configuration, name, describe_environment(), digests, described)
+    environment = {**describe_environment(), STARTED: time_now()}
+    return open_run(configuration, name, environment, digests, described)
 
 
 def _write_network(

@@ -100,6 +100,7 @@ def test_a_result_holds_what_the_folder_holds(result: bfl.Result, small: dict[st
     assert result.configuration["strategy"] == "conflation"
     assert result.configuration["local-epochs"] == small["local_epochs"]
     assert result.environment["bfl"] == bfl.__version__
+    assert result.environment["started"] <= result.environment["ended"]
     assert result.image_shape == (8, 8, 1)
     assert result.class_names == tuple("0123456789")
     assert {"learning-curve", "retention-curves"} <= result.figures.keys()

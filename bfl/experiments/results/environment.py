@@ -1,4 +1,4 @@
-"""Environment of a run: versions, processor and commit."""
+"""On what a run was made, and when: versions, processor, commit, start and end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import platform
 import re
 import subprocess
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,26 @@ VECTORS = re.compile("avx|amx|fma|f16c|sse4|asimd|neon|sve|bf16|i8mm")
 
 ONEDNN = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "TF_ENABLE_ONEDNN_OPTS")
 """Variables that restrict the instructions of TensorFlow's oneDNN."""
+
+
+STARTED, ENDED = "started", "ended"
+"""Times that a run's environment has besides; of a run that was gone on with, the last end."""
+
+
+def time_now() -> str:
+    """Return the time in UTC to the second, in ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def told_of_times(environments: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return when the first of some runs began and how much later the last ended, if known."""
+    known = [e for e in environments if {STARTED, ENDED} <= e.keys()]
+    try:
+        first = min(datetime.fromisoformat(e[STARTED]) for e in known)
+        last = max(datetime.fromisoformat(e[ENDED]) for e in known)
+        return [f"started {first:%Y-%m-%d %H:%M:%S} UTC, ended {last - first} later"]
+    except (TypeError, ValueError):  # none, or one that is no time
+        return []
 
 
 def package_version(package: str) -> str | None:

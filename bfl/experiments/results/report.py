@@ -14,18 +14,31 @@ from typing import TYPE_CHECKING, Any
 
 from bfl.errors import DataError
 from bfl.evaluation.metrics import higher_is_better
+from bfl.experiments.results.environment import told_of_times
 from bfl.experiments.results.figures import figures
-from bfl.experiments.results.figures.style import FAINT, GRID, INK, PAPER, image_of, run_title
+from bfl.experiments.results.figures.style import (
+    FAINT,
+    GRID,
+    INK,
+    PAPER,
+    client_names,
+    image_of,
+    run_title,
+)
 from bfl.experiments.results.foreign import BEFORE_CLOSING
 from bfl.experiments.results.run_folder import (
     CLIENTS,
     ENVIRONMENT,
+    LABELS,
     METRICS,
     PARTITION,
     PER_CLIENT,
+    PREDICTIONS,
+    REGRESSION,
     RunFolder,
 )
 from bfl.experiments.results.table import ABSENT, cell, tabulated
+from bfl.federation.client_metrics import TEST_EXAMPLES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -123,10 +136,31 @@ def run_report(folder: RunFolder) -> str:
     config = folder.config()
     return page(
         title=folder.path.name,
-        about=run_title(config).splitlines(),
+        about=[*run_title(config).splitlines(), *_examples(folder), *_times(folder)],
         tiles=_tiles(folder.metrics()),
         sections=[s for s in _run_sections(folder, config) if s.items or s.figures or s.tables],
     )
+
+
+def _examples(folder: RunFolder) -> Iterator[str]:
+    """Yield how many training and test examples there are, as far as the folder says so."""
+    trained = sum(folder.read_json(PARTITION, {}).get("num_examples", ()))
+    found = {"training": trained, "test": _tested(folder)}
+    if any(found.values()):
+        yield ", ".join(f"{count:,} {what} examples" for what, count in found.items() if count)
+
+
+def _tested(folder: RunFolder) -> int:
+    """Return how many examples the final evaluation is of; 0: it has left no predictions."""
+    for file, answers in {PREDICTIONS: "labels", REGRESSION: "targets", LABELS: "targets"}.items():
+        if folder.holds(file):
+            with folder.reading_arrays(file) as arrays:
+                return arrays.header(answers).shape[0]
+    return 0
+
+
+def _times(folder: RunFolder) -> list[str]:
+    return told_of_times([folder.read_json(ENVIRONMENT, {})])
 
 
 def page(**content: Any) -> str:
@@ -164,7 +198,7 @@ def _run_sections(folder: RunFolder, config: Mapping[str, Any]) -> Iterator[Sect
             if drawn is not None:
                 section.figures.append(Drawn(name, svg(drawn, name), figure.summary()))
         if title == "Clients":
-            section.tables += _clients(folder)
+            section.tables += _clients(folder, config)
         yield section
     yield Section("Metrics", tables=[_metrics(folder.metrics())])
     yield Section("What was run", tables=list(_origin(folder, config)))
@@ -179,26 +213,35 @@ def _metrics(numbers: Mapping[str, float]) -> Table:
     return Table.of(f"All {len(rows)} final numbers", rows, folded=True)
 
 
-def _clients(folder: RunFolder) -> Iterator[Table]:
-    """Yield the table of clients: examples, weights in the last round, metrics on their data."""
-    table: dict[str, dict[str, Any]] = {}
-    if folder.holds(PARTITION):
-        partition = folder.read_json(PARTITION)
-        names = partition.get("names", ())
-        for number, examples in enumerate(partition.get("num_examples", ())):
-            table[str(number)] = {"client": str(number), "training examples": examples}
-            if names:
-                table[str(number)]["site"] = str(names[number])
-    rounds = folder.rounds()
-    for entry in rounds[-1].get(PER_CLIENT, ()) if rounds else ():
-        row = table.setdefault(str(entry["client"]), {"client": str(entry["client"])})
-        row["weight in the last round"] = entry.get("weight")
-    if folder.holds(CLIENTS):
-        for client, measured in folder.read_json(CLIENTS).items():
-            row = table.setdefault(client, {"client": client})
-            row |= {k.replace("-", " "): v for k, v in measured.items() if not _is_long(k)}
-    if table:
-        yield Table.of("By client", list(table.values()), folded=len(table) > 20)
+def _clients(folder: RunFolder, config: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield what each client holds, its weight in the last round, and how models do on its data."""
+    names, rounds = client_names(folder), folder.rounds()
+    measured = folder.read_json(CLIENTS, {})
+    called = str(config.get("site-column") or "name")
+    number = "number" if called == "client" else "client"
+    columns: dict[str, Mapping[str, Any]] = {
+        called: _by_client(names),
+        number: {},
+        "training examples": _by_client(folder.read_json(PARTITION, {}).get("num_examples", ())),
+        "test examples": {c: own[TEST_EXAMPLES] for c, own in measured.items()},
+        "weight in the last round": {
+            str(entry["client"]): entry.get("weight")
+            for entry in (rounds[-1].get(PER_CLIENT, ()) if rounds else ())
+        },
+    }
+    clients = dict.fromkeys(client for column in columns.values() for client in column)
+    columns[number] = {client: client for client in clients}
+    for name in dict.fromkeys(n for own in measured.values() for n in own if not _is_long(n)):
+        held = {c: own[name] for c, own in measured.items() if name in own}
+        columns.setdefault(name.replace("-", " "), held)
+    rows = [{n: column[c] for n, column in columns.items() if c in column} for c in clients]
+    if rows:
+        caption = f"By {called}" if names else "By client"
+        yield Table.of(caption, rows, folded=len(rows) > 20)
+
+
+def _by_client(values: Sequence[Any]) -> dict[str, Any]:
+    return {str(number): value for number, value in enumerate(values)}
 
 
 def _is_long(name: str) -> bool:

@@ -3,17 +3,17 @@
 | file | content |
 | --- | --- |
 | ``config.toml`` | the complete configuration |
-| ``given.toml`` | the keys that were given, without the strategy's values and the defaults |
-| ``environment.json`` | versions, machine, commit |
-| ``network.json`` | description of the network for predictions: images, classes, keys |
-| ``run-key``, ``run.lock`` | the run's key and its server's lock, see ``identity`` |
-| ``partition.json`` | each client's examples |
-| ``data.json`` | digests of the data on the server's machine |
-| ``rounds-begun`` | the number of rounds begun, if each is a private release |
-| ``sums-begun`` | the number of a closing's noised rounds begun, if training is private |
-| ``rounds.jsonl`` | one line per round, appended at its end |
-| ``warnings.txt`` | warnings about the results, a line each; if any |
-| ``refusals.txt`` | failed and refused clients by round, with the reason; if any |
+| ``given.toml`` | what of it was given; the rest is the strategy's, or default |
+| ``environment.json`` | versions, machine, commit, start and end |
+| ``network.json`` | what predicting with the posterior takes besides: images, classes, network |
+| ``run-key``, ``run.lock`` | which run this is, and who writes here: see ``identity`` |
+| ``partition.json`` | who holds which data |
+| ``data.json`` | which data these are: digests of those that lie where the server does |
+| ``rounds-begun`` | the rounds begun, where each is a private release of its own |
+| ``sums-begun`` | the rounds of a closing's noised sums begun, where training is private |
+| ``rounds.jsonl`` | one line per round, appended as the round ends |
+| ``warnings.txt`` | what the results do not show by themselves, a line each; only if there is any |
+| ``refusals.txt`` | which client failed or was refused in which round, and why; if any |
 | ``posterior.npz`` | the global posterior: mean, variance, point, manifest |
 | ``closing.npz`` | the result of the closing round: a last layer, a density of features, … |
 | ``best-posterior.npz`` | the best round's posterior, with the round, and metric and value |

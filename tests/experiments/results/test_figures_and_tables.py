@@ -256,6 +256,8 @@ def test_a_corrupt_retention_file_is_named(tmp_path):
 def test_run_title_leaves_out_what_is_not_set():
     assert style.run_title({}) == ""
     assert style.run_title({"weighting": "uniform", "strategy": None}) == "uniform"
+    sites = {"dataset": "folder:/a/flowers", "partition": "column", "site-column": "clinic"}
+    assert style.run_title(sites) == "folder:flowers\ncolumn:clinic"
     assert doctest.testmod(style).failed == 0
 
 

@@ -7,6 +7,7 @@ import sys
 from html import escape
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bfl.commands.main import main
@@ -98,6 +99,28 @@ def test_a_report_shows_metrics_of_numbers_and_overwrites_no_other_file(tmp_path
     assert (tmp_path / "notes.md").read_text() == "mine"
     assert main(["report", str(folder.path), "--to", str(tmp_path / "sent.html")]) == 0
     assert (tmp_path / "sent.html").read_text() == page
+
+
+@pytest.mark.parametrize("column", ["clinic", "client"])
+def test_a_report_says_when_on_how_much_data_and_has_a_line_a_site(tmp_path, column):
+    times = {"started": "2026-05-01T12:00:00+00:00", "ended": "2026-05-02T13:00:05+00:00"}
+    folder = RunFolder.create(tmp_path, "run", {**CONFIG, "site-column": column}, times)
+    held = {"class_counts": [], "num_examples": [900, 152], "names": ["Basel", "Genf"]}
+    folder.write_json("partition.json", held)
+    folder.write_json("clients.json", {"1": {"test-examples": 7, "global-accuracy": 0.25}})
+    folder.write_arrays("regression.npz", {"targets": np.zeros(20)})
+    folder.write_metrics({"accuracy": 1.0})
+    page = run_report(folder)
+    assert re.findall(r"([\d,]+) (training|test) examples", page) == [
+        ("1,052", "training"),
+        ("20", "test"),
+    ]
+    assert "2026-05-01 12:00:00 UTC" in page
+    assert "1 day, 1:00:05" in page
+    table = page[page.index("<caption>By ") :]
+    assert re.findall(r"<th\b[^>]*>([^<]*)", table)[0] == column
+    cells = [re.findall(r"<td[^>]*>([^<]*)", row) for row in table.split("<tr>")[2:4]]
+    assert cells == [["Basel", "0", "900", "–", "–"], ["Genf", "1", "152", "7", "0.2500"]]
 
 
 def test_a_run_that_is_not_over_has_no_report(tmp_path):

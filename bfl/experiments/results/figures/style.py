@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.experiments.results.run_folder import CONFIG, NETWORK, RunFolder
+from bfl.experiments.results.run_folder import CONFIG, NETWORK, PARTITION, RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,17 @@ def class_names(folder: RunFolder) -> tuple[str, ...]:
         return tuple(str(name) for name in content["class-names"])
 
 
-# Okabe and Ito's palette for the colour-blind; yellow is left out, as the page is white.
+def client_names(folder: RunFolder) -> tuple[str, ...]:
+    """Return the names of a run's clients, such as their sites; none where they have numbers only.
+
+    Raises:
+        DataError: The file is there but corrupt.
+    """
+    with folder.decoding(PARTITION):
+        return tuple(map(str, folder.read_json(PARTITION, {}).get("names", ())))
+
+
+# Okabe and Ito's palette, which the colour-blind can tell apart; yellow is left out on white.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#333333", "#8C564B")
 # Lines differ in dashes as well, for prints in grey.
 DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
@@ -123,21 +133,24 @@ def run_title(config: Mapping[str, Any]) -> str:
         ['seed 1', 'conflation · dirichlet']
     """
     lines = [
-        " · ".join(_named(key, config[key]) for key in keys if config.get(key) is not None)
+        " · ".join(_named(key, config) for key in keys if config.get(key) is not None)
         for keys in TITLE_KEYS
     ]
     return "\n".join(filter(None, lines))
 
 
-def _named(key: str, value: Any) -> str:
-    """Return a value as text for a title: numbers with their unit, a file without its folder."""
+def _named(key: str, config: Mapping[str, Any]) -> str:
+    """Return a value as a title has it: numbers with their word, a path without its folder."""
+    value = config[key]
     if key == "clients":
         return f"{value} clients"
     if key == "seed":
         return f"seed {value}"
     kind, colon, location = str(value).partition(":")
-    if key == "dataset" and kind == "npz":
+    if key == "dataset" and PurePath(location).is_absolute():
         return f"{kind}{colon}{PurePath(location).name}"
+    if key == "partition" and config.get("site-column"):
+        return f"{value}:{config['site-column']}"
     return str(value)
 
 
