@@ -10,6 +10,26 @@ import numpy.typing as npt
 from bfl.evaluation.metrics.base import ExampleMetric, checked_labels, metrics
 from bfl.evaluation.prediction.predictions import FloatArray, Predictions
 
+Z = 1.959964
+"""Quantile of the normal distribution of intervals of 95 %."""
+
+
+def wilson_interval(share: npt.ArrayLike, count: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Return the bounds of the 95 % intervals of shares that are each of a count of examples.
+
+    A share is within z of its own standard deviations of the mean of a binomial distribution.
+
+    Source: Wilson (1927), "Probable inference, the law of succession, and statistical inference".
+
+    Example:
+        >>> [round(float(bound), 4) for bound in wilson_interval(0.9, 100)]
+        [0.8256, 0.9448]
+    """
+    p, n = np.asarray(share, np.float64), np.asarray(count, np.float64)
+    centre = (p + Z**2 / (2 * n)) / (1 + Z**2 / n)
+    half = np.sqrt(p * (1 - p) / n + (Z / (2 * n)) ** 2) * (Z / (1 + Z**2 / n))
+    return centre - half, centre + half
+
 
 @metrics.register("accuracy", aliases=("acc",))
 class Accuracy(ExampleMetric):

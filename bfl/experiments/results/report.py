@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from bfl.errors import DataError
 from bfl.evaluation.metrics import higher_is_better
+from bfl.evaluation.metrics.accuracy import wilson_interval
+from bfl.evaluation.metrics.negative_log_likelihood import NegativeLogLikelihood
+from bfl.evaluation.prediction.predictions import FloatArray
+from bfl.evaluation.regression import ERROR, SQUARED, Mixtures
 from bfl.experiments.results.environment import told_of_times
 from bfl.experiments.results.figures import figures
 from bfl.experiments.results.figures.style import (
@@ -64,6 +68,14 @@ TILES = (
     *("expected-calibration-error", "continuous-ranked-probability-score", "interval-coverage"),
 )
 """The numbers at the top of a run's report, if the run has them."""
+
+SHARES = ("accuracy", "interval-coverage")
+"""Those of them that are the share of the test examples for which something holds."""
+
+SPREADS = (
+    "95 %: Wilson's interval of a binomial share. ±: standard error, the deviation over the test "
+    "examples / √n; of a root, by the delta method. Both are of this one run."
+)
 
 
 @dataclass(frozen=True)
@@ -137,7 +149,8 @@ def run_report(folder: RunFolder) -> str:
     return page(
         title=folder.path.name,
         about=[*run_title(config).splitlines(), *_examples(folder), *_times(folder)],
-        tiles=_tiles(folder.metrics()),
+        tiles=_tiles(folder.metrics(), folder),
+        told=SPREADS if _tested(folder) else "",
         sections=[s for s in _run_sections(folder, config) if s.items or s.figures or s.tables],
     )
 
@@ -164,15 +177,16 @@ def _times(folder: RunFolder) -> list[str]:
 
 
 def page(**content: Any) -> str:
-    """Return a page with a ``title``, lines ``about`` it, ``sections``, and ``tiles`` if any."""
+    """Return a page: ``title``, lines ``about`` it, ``sections``; ``tiles`` if any, ``told`` of."""
     from jinja2 import Environment
 
     environment = Environment(autoescape=True, trim_blocks=False, keep_trailing_newline=True)
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(**content)
 
 
-def _tiles(numbers: Mapping[str, float]) -> list[dict[str, str]]:
-    """Return the main numbers, with their values before the closing round."""
+def _tiles(numbers: Mapping[str, float], folder: RunFolder) -> list[dict[str, Any]]:
+    """Return the numbers that a reader looks for first, each with what is to be said of it."""
+    spreads = _spreads(numbers, folder)
     names = [*TILES]
     names += [name for name in numbers if name.startswith("ood-") and name.endswith("-auroc")]
     tiles = []
@@ -180,9 +194,39 @@ def _tiles(numbers: Mapping[str, float]) -> list[dict[str, str]]:
         if (value := numbers.get(name)) is None:
             continue
         before = numbers.get(f"{BEFORE_CLOSING}{name}")
-        note = "" if before is None else f"{cell(before)} before the closing round"
-        tiles.append({"name": name.replace("-", " "), "value": cell(value), "note": note})
+        notes = spreads.get(name, [])
+        notes += [] if before is None else [f"{cell(before)} before the closing round"]
+        tiles.append({"name": name.replace("-", " "), "value": cell(value), "notes": notes})
     return tiles
+
+
+def _spreads(numbers: Mapping[str, float], folder: RunFolder) -> dict[str, list[str]]:
+    """Return how far numbers are from their means, by the test examples, in words."""
+    found: dict[str, list[str]] = {}
+    if count := _tested(folder):
+        for name in (name for name in SHARES if name in numbers):
+            low, high = (cell(float(bound)) for bound in wilson_interval(numbers[name], count))
+            found[name] = [f"95 %: {low} to {high}"]
+    if count > 1:
+        values = _values(folder)
+        errors = {name: float(v.std(ddof=1)) / math.sqrt(count) for name, v in values.items()}
+        if SQUARED in errors and (root := numbers.get(ERROR)):
+            errors[ERROR] = errors[SQUARED] / (2.0 * root)
+        found |= {name: [f"± {cell(error)}"] for name, error in errors.items()}
+    return found
+
+
+def _values(folder: RunFolder) -> dict[str, FloatArray]:
+    """Return the values of each test example, of numbers that are their means."""
+    if folder.holds(PREDICTIONS):
+        metric = NegativeLogLikelihood()
+        return {metric.name: metric.values(*folder.predictions())}
+    if folder.holds(REGRESSION):
+        with folder.reading_arrays(REGRESSION) as arrays:
+            held = arrays.checked(("means", "variances", "targets"))
+            predicted = Mixtures(held["means"], held["variances"]).values(held["targets"])
+            return {name: values for name, (values, _) in predicted.items()}
+    return {}
 
 
 def _run_sections(folder: RunFolder, config: Mapping[str, Any]) -> Iterator[Section]:

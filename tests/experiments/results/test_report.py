@@ -9,9 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest, sem
 
 from bfl.commands.main import main
 from bfl.errors import DataError
+from bfl.evaluation.metrics.accuracy import Accuracy
+from bfl.evaluation.metrics.negative_log_likelihood import NegativeLogLikelihood
+from bfl.evaluation.regression import Mixtures
 from bfl.experiments.results import RunFolder
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.report import run_report
@@ -46,6 +50,11 @@ def test_the_report_is_one_page_with_every_figure(tmp_path):
     assert set(re.findall(r'<figure id="([^"]+)"', page)) == drawn
     assert not re.findall(r"""(?:src|href)=["'](?!#|data:)""", page), "it loads nothing"
     assert CONFIG["partition"] in page
+    predictions, labels = run.predictions()
+    right, likelihood = (m().values(predictions, labels) for m in (Accuracy, NegativeLogLikelihood))
+    ends = binomtest(int(right.sum()), len(labels)).proportion_ci(method="wilson")
+    assert f"{ends.low:.4f} to {ends.high:.4f}" in page
+    assert f"± {sem(likelihood):.4f}" in page
     assert run_report(run) == page
     shows(page, len(drawn), tmp_path)
 
@@ -101,6 +110,28 @@ def test_a_report_shows_metrics_of_numbers_and_overwrites_no_other_file(tmp_path
     assert (tmp_path / "sent.html").read_text() == page
 
 
+def test_a_report_says_how_far_numbers_are_known(tmp_path):
+    folder = RunFolder.create(tmp_path, "run", CONFIG, {})
+    random = np.random.default_rng(0)
+    targets = random.normal(3.0, 2.0, 400)
+    mixtures = Mixtures(random.normal(3.0, 1.0, (5, 400)), random.gamma(9.0, 0.5, (5, 400)))
+    folder.write_arrays("regression.npz", {"targets": targets, **mixtures.arrays()})
+    numbers = mixtures.metrics(targets)
+    folder.write_metrics(numbers)
+    tiles = dict(re.findall(r"<b>([^<]+)</b><div[^>]*>([^<]+)", run_report(folder)))
+    covered = binomtest(round(400 * numbers["interval-coverage"]), 400)
+    ends = covered.proportion_ci(method="wilson")
+    assert f"{ends.low:.4f} to {ends.high:.4f}" in tiles[f"{numbers['interval-coverage']:.4f}"]
+    for name, value in numbers.items():
+        if name != "interval-coverage":
+            means = [
+                mixtures.take(at).metrics(targets[at])[name]
+                for at in (random.integers(0, 400, 400) for _ in range(200))
+            ]
+            said = float(tiles[f"{value:.4f}"].removeprefix("± "))
+            assert said == pytest.approx(np.std(means), rel=0.2)
+
+
 @pytest.mark.parametrize("column", ["clinic", "client"])
 def test_a_report_says_when_on_how_much_data_and_has_a_line_a_site(tmp_path, column):
     times = {"started": "2026-05-01T12:00:00+00:00", "ended": "2026-05-02T13:00:05+00:00"}
@@ -108,7 +139,8 @@ def test_a_report_says_when_on_how_much_data_and_has_a_line_a_site(tmp_path, col
     held = {"class_counts": [], "num_examples": [900, 152], "names": ["Basel", "Genf"]}
     folder.write_json("partition.json", held)
     folder.write_json("clients.json", {"1": {"test-examples": 7, "global-accuracy": 0.25}})
-    folder.write_arrays("regression.npz", {"targets": np.zeros(20)})
+    answers = dict.fromkeys(("targets", "means", "variances"), np.ones((1, 20)))
+    folder.write_arrays("regression.npz", {**answers, "targets": np.zeros(20)})
     folder.write_metrics({"accuracy": 1.0})
     page = run_report(folder)
     assert re.findall(r"([\d,]+) (training|test) examples", page) == [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from bfl.evaluation.metrics.accuracy import wilson_interval
 from bfl.evaluation.metrics.expected_calibration_error import (
     CalibrationBins,
     ExpectedCalibrationError,
@@ -120,10 +121,6 @@ class ReliabilityDiagram(Figure):
         return figure
 
 
-Z = 1.959964
-"""Quantile of the normal distribution for 95 % intervals."""
-
-
 def _metric(folder: RunFolder) -> ExpectedCalibrationError:
     """Return the expected calibration error with the run's number of bins."""
     config = folder.config() if folder.holds(CONFIG) else {}
@@ -151,12 +148,7 @@ def _accuracies(axes: Axes, bins: CalibrationBins) -> None:
         linewidth=0.8,
         label="gap to mean confidence",
     )
-    count = bins.count[filled]
-    # Wilson (1927): the means whose share is within z standard deviations of them.
-    centre = (accuracy + Z**2 / (2 * count)) / (1 + Z**2 / count)
-    half = np.sqrt(accuracy * (1 - accuracy) / count + (Z / (2 * count)) ** 2)
-    half *= Z / (1 + Z**2 / count)
-    ends = centre - half, centre + half
+    ends = wilson_interval(accuracy, bins.count[filled])
     axes.vlines(left + width / 2, *ends, color=INK, linewidth=1.0, label="95 % interval")
     axes.plot([0, 1], [0, 1], color=INK, linewidth=1.0, linestyle="--", label="calibrated")
     axes.set_xlim(0.0, 1.0)
