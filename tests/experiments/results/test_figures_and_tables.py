@@ -232,6 +232,23 @@ def test_partition_figure_has_clients_by_classes(run):
     assert "Partition of 188 training examples" in texts(figure)
 
 
+def test_figures_of_clients_name_sites_and_classes(tmp_path):
+    folder = RunFolder.create(tmp_path, "run", CONFIG, {})
+    held = {"class_counts": COUNTS, "num_examples": [36, 152], "names": ["Genf", "Basel"]}
+    folder.write_json("partition.json", held)
+    folder.write_json("network.json", {"class-names": ["daisy", "rose", "tulip", "thistle"]})
+    clients = [{"client": k, "weight": 0.5} for k in range(3)]
+    folder.append_round({"round": 1, "seconds": 1.0, "per-client": clients})
+    figure = figures.create("partition").draw(folder)
+    axes = figure.axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["Genf", "Basel"]
+    shown = [text.get_text() for text in axes.get_xticklabels()]
+    assert shown == ["daisy", "rose", "tulip", "thistle"]
+    assert clipped(figure) <= 0
+    (legend,) = figures.create("client-curves").draw(folder).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["Genf", "Basel", "client 2"]
+
+
 def test_partition_figure_of_many_clients_and_of_none(tmp_path):
     folder = RunFolder.create(tmp_path, "run", CONFIG, {})
     held = {"class_counts": np.full((100, 10), 7).tolist(), "num_examples": [70] * 100}

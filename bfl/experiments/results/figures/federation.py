@@ -15,10 +15,14 @@ from bfl.experiments.results.figures.style import (
     COLORS,
     FAINT,
     INK,
+    class_names,
+    client_names,
     drawable,
     finite_points,
     label_panels,
     look_of,
+    name_ticks,
+    names_of_classes,
     new_figure,
     percent_axis,
     set_title,
@@ -258,7 +262,8 @@ class ClientCurves(Figure):
         panels = grid[: len(drawn)]
         for axes, name in zip(panels, drawn, strict=True):
             known = table[table[name].notna()]
-            _panel(axes, known.pivot(index="round", columns="client", values=name))
+            curves = known.pivot(index="round", columns="client", values=name)
+            _panel(axes, curves, names_of_classes(client_names(folder)))
             axes.set_ylabel(PANELS[name])
             if name in PERCENTS:
                 percent_axis(axes.yaxis)
@@ -290,13 +295,13 @@ def measured_by_clients(folder: RunFolder) -> pd.DataFrame:
     return pd.DataFrame(rows).replace([math.inf, -math.inf], math.nan)
 
 
-def _panel(axes: Axes, curves: pd.DataFrame) -> None:
-    """Draw clients' curves by round; of many clients the median, 5 to 95 %, and the range."""
+def _panel(axes: Axes, curves: pd.DataFrame, names: Sequence[str]) -> None:
+    """Draw clients' curves, a column each by round; of many the median, 5 to 95 %, min to max."""
     look: dict[str, Any] = {"marker": "o" if len(curves) <= FEW_ROUNDS else "", "markersize": 3.0}
     if len(curves.columns) <= TOLD_APART:
         for index, client in enumerate(curves):
             points = curves[client].dropna()
-            label = f"client {client}"
+            label = names[client] if client < len(names) else f"client {client}"
             axes.plot(points.index, points, **look_of(index), **look, label=label)
     else:
         lowest, low, median, high, highest = (
@@ -348,13 +353,12 @@ class PartitionFigure(Figure):
         axes.grid(visible=False)
         axes.set_xlabel("class")
         axes.set_ylabel("client")
-        whole_numbers(axes.xaxis)
-        whole_numbers(axes.yaxis)
         if folder.holds(REGRESSION):
-            axes.set_xlabel("target at most its median (0), and above (1)")
+            axes.set_xlabel("target")
+        for axis, names in ((axes.xaxis, class_names(folder)), (axes.yaxis, client_names(folder))):
+            count = classes if axis is axes.xaxis else clients
+            name_ticks(axis, names_of_classes(names or list(map(str, range(count)))), count)
         if counts.size <= WRITTEN:
-            axes.set_xticks(range(classes))
-            axes.set_yticks(range(clients), partition.get("names"))
             write_counts(axes, counts, counts > counts.max() / 2)
         figure.colorbar(image, label="training examples")
         set_title(figure, f"Partition of {examples:,} training examples", folder)

@@ -23,11 +23,11 @@ from bfl.experiments.results.figures.style import (
     class_names,
     label_panels,
     look_of,
+    name_ticks,
     names_of_classes,
     new_figure,
     percent_axis,
     set_title,
-    whole_numbers,
     write_counts,
 )
 from bfl.experiments.results.run_folder import (
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
 WRITTEN = 20
-"""The most classes with numbers in the cells and all names at the axes."""
+"""Up to so many classes have their numbers written into the cells."""
 
 
 @figures.register("confusion-matrix")
@@ -66,14 +66,17 @@ class ConfusionMatrix(Figure):
         counts = confusion_matrix(labels, predictions.predicted, labels=range(predictions.classes))
         of_class = counts.sum(axis=1, keepdims=True)
         share = counts / np.maximum(of_class, 1)
-        side = 2.2 + min(8.0, 0.42 * len(counts))
+        names = names_of_classes(class_names(folder))
+        # Long names take their room beside the cells and below them.
+        side = 2.2 + min(8.0, 0.42 * len(counts)) + 0.06 * max(map(len, names), default=0)
         figure = new_figure(max(side + 0.9, 4.6), max(side, 3.6))
         axes = figure.subplots()
         image = axes.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0, interpolation="nearest")
         axes.grid(visible=False)
         axes.set_xlabel("predicted class")
         axes.set_ylabel("true class")
-        _ticks(axes, names_of_classes(class_names(folder)), len(counts))
+        for axis in (axes.xaxis, axes.yaxis):
+            name_ticks(axis, names, len(counts))
         if len(counts) <= WRITTEN:
             write_counts(axes, counts, share > 0.5)
         bar = figure.colorbar(image, label="share of the true class (%)")
@@ -82,18 +85,6 @@ class ConfusionMatrix(Figure):
         title = f"Confusion matrix · {right:,} of {counts.sum():,} test examples right"
         set_title(figure, title, folder)
         return figure
-
-
-def _ticks(axes: Axes, names: list[str], classes: int) -> None:
-    if classes > WRITTEN or len(names) != classes:
-        whole_numbers(axes.xaxis)
-        whole_numbers(axes.yaxis)
-        return
-    long = max(map(len, names)) > 2
-    axes.set_xticks(
-        range(classes), names, rotation=45 if long else 0, ha="right" if long else "center"
-    )
-    axes.set_yticks(range(classes), names)
 
 
 @figures.register("reliability-diagram")

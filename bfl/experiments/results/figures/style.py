@@ -18,6 +18,7 @@ from bfl.experiments.results.run_folder import CONFIG, NETWORK, PARTITION, RunFo
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure as MatplotlibFigure
 
 
@@ -217,6 +218,21 @@ def whole_numbers(axis: Any, **ticks: Any) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(integer=True, **ticks))
+
+
+NAMED = 40
+"""Up to so many classes, or clients, have their names at an axis."""
+
+
+def name_ticks(axis: Axis, names: Sequence[str], count: int) -> None:
+    """Name the places 0 to ``count`` − 1 of an axis; by numbers where names lack or are many."""
+    if count > NAMED or len(names) != count:
+        whole_numbers(axis)
+        return
+    axis.set_ticks(range(count), names)
+    if axis is axis.axes.xaxis and max(map(len, names)) > 2:
+        for label in axis.get_ticklabels():
+            label.set(rotation=45, ha="right", rotation_mode="anchor")
 
 
 def finite_points(rounds: Sequence[Mapping[str, Any]], metric: str) -> list[tuple[int, float]]:
