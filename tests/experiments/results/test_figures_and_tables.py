@@ -191,6 +191,19 @@ def test_learning_curve_shows_likelihood_and_divergence_of_training_apart(tmp_pa
     assert labels == ["test data", "training data"]
 
 
+def test_likelihoods_of_numbers_on_two_scales_share_no_axes(tmp_path):
+    folder = RunFolder.create(tmp_path, "run", {}, {})
+    shown = {"root-mean-squared-error": 5.0, "negative-log-likelihood": 4.0}
+    trained = {"train-negative-log-likelihood": 0.5, "train-divergence-per-example": 9.0}
+    entry = {"round": 1, **shown, **{f"client/{name}": n for name, n in trained.items()}}
+    folder.append_round(entry)
+    folder.append_round({**entry, "round": 2})
+    figure = figures.create("learning-curve").draw(folder)
+    drawn = [[line.get_ydata()[0] for line in axes.lines] for axes in figure.axes]
+    assert [set(values) for values in drawn] == [{5.0}, {4.0}, {0.5}, {9.0}]
+    assert len({axes.get_ylabel() for axes in figure.axes}) == 4
+
+
 def test_retention_figure_shows_curves_baseline_and_oracle(run):
     figure = figures.create("retention-curves").draw(run)
     left, _ = figure.axes

@@ -62,14 +62,17 @@ ERROR = "root-mean-squared-error"
 LIKELIHOOD = "negative-log-likelihood"
 EPISTEMIC = "mean-epistemic"
 FEW_ROUNDS = 30
+STANDARDISED = "training NLL (nats),\nstandardised target"
+DIVERGED = "KL from the prior / N (nats)"
 
 
 @figures.register("learning-curve")
 class LearningCurve(Figure):
     """Accuracy, or error, and negative log-likelihood of the global model by evaluated round.
 
-    The training likelihood is drawn next to the test likelihood, and the divergence from the prior
-    per example, KL / N, in a separate panel.
+    The likelihood on the clients' training data, while they train, is drawn next to that on the
+    test data. Of numbers it has a panel of its own: it is that of the standardised target, and the
+    other is in the target's unit. So has what training pays for the divergence from the prior.
 
     Reference:
         Fischer et al. (2024), section 3.3 (the metrics).
@@ -83,10 +86,15 @@ class LearningCurve(Figure):
             return None
         trained = finite_points(rounds, recorded(TRAIN_LIKELIHOOD))
         diverged = finite_points(rounds, recorded(TRAIN_DIVERGENCE_PER_EXAMPLE))
-        panels = 3 if any(value for _, value in diverged) else 2
-        figure = new_figure(3.6 * panels, 3.2)
-        left, right, *third = figure.subplots(1, panels, sharex=True)
-        if errors := finite_points(rounds, ERROR):
+        errors = finite_points(rounds, ERROR)
+        beside = {STANDARDISED: (trained if errors else [], INK), DIVERGED: (diverged, COLORS[2])}
+        beside = {label: drawn for label, drawn in beside.items() if any(v for _, v in drawn[0])}
+        lines = 2 if len(beside) == 2 else 1
+        columns = (2 + len(beside)) // lines
+        figure = new_figure(3.6 * columns, 3.2 * lines)
+        grid = figure.subplots(lines, columns, sharex=True, squeeze=False).ravel()
+        left, right, *others = grid
+        if errors:
             _round_axis(left)
             _line(left, errors, COLORS[0])
             left.set_ylabel("root-mean-squared error")
@@ -95,16 +103,16 @@ class LearningCurve(Figure):
             percent_axis(left.yaxis)
             left.set_ylabel("accuracy (%)")
         _curve(right, curves[LIKELIHOOD], LIKELIHOOD, COLORS[1], "{:.4f}")
-        if trained and curves[LIKELIHOOD]:
+        if trained and curves[LIKELIHOOD] and not errors:
             right.lines[0].set_label("test data")
             _line(right, trained, INK, linestyle="--", label="training data")
             right.legend()
-        for axes in third:
+        for axes, (label, (points, color)) in zip(others, beside.items(), strict=True):
             _round_axis(axes)
-            _line(axes, diverged, COLORS[2])
-            axes.set_ylabel("KL from the prior / N (nats)")
+            _line(axes, points, color)
+            axes.set_ylabel(label)
         right.set_ylabel("negative log-likelihood (nats)")
-        label_panels(left, right, *third)
+        label_panels(*grid)
         set_title(figure, f"Learning curve{_samples(folder)}", folder)
         return figure
 
@@ -118,6 +126,7 @@ def _samples(folder: RunFolder) -> str:
 def _round_axis(axes: Axes) -> None:
     axes.set_xlabel("round")
     whole_numbers(axes.xaxis, nbins=8)
+    axes.xaxis.set_tick_params(labelbottom=True)  # also where the panel below shares it
 
 
 def _plain_decades(axis: Axis) -> None:
@@ -264,7 +273,8 @@ class ClientCurves(Figure):
             known = table[table[name].notna()]
             curves = known.pivot(index="round", columns="client", values=name)
             _panel(axes, curves, names_of_classes(client_names(folder)))
-            axes.set_ylabel(PANELS[name])
+            standardised = name == TRAIN_LIKELIHOOD and folder.holds(REGRESSION)
+            axes.set_ylabel(STANDARDISED if standardised else PANELS[name])
             if name in PERCENTS:
                 percent_axis(axes.yaxis)
         handles, names = panels[0].get_legend_handles_labels()
@@ -315,7 +325,6 @@ def _panel(axes: Axes, curves: pd.DataFrame, names: Sequence[str]) -> None:
             axes.vlines(rounds, lowest, highest, color=FAINT)
         axes.plot(rounds, median, color=INK, **look, label="median")
     _round_axis(axes)
-    axes.xaxis.set_tick_params(labelbottom=True)
 
 
 WRITTEN = 240
