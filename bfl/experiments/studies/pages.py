@@ -13,11 +13,12 @@ STUDY is a folder of a study's results next to the page. A section ends with ``<
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bfl.errors import DataError, RunError
+from bfl.experiments.results.environment import ENDED, STARTED, told_of_times
 from bfl.experiments.results.figures.style import png
 from bfl.experiments.results.report import Drawn, Section, Table, page, svg
 from bfl.experiments.results.table import ABSENT, markdown_table
@@ -26,6 +27,7 @@ from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.figures.base import drawings
 from bfl.experiments.studies.gathering import NO_RESULTS, OpenedStudy, open_study
+from bfl.experiments.studies.study import SEED, Study
 from bfl.experiments.studies.table import StudyTable, notes_of_origin, study_table
 from bfl.files import write_atomically
 from bfl.texts import read_text
@@ -228,17 +230,56 @@ def study_report(opened: OpenedStudy) -> str:
     if not table.runs:
         raise DataError(f"{opened.folder.path} has no finished run to report")
     figures = [
-        Drawn(name, svg(figure, name), name.replace("-", " ")) for name, figure in drawings(opened)
+        Drawn(name, svg(figure, name), caption) for name, figure, caption in drawings(opened)
     ]
+    results = [result for _, result in table.runs]
+    seeds = dict.fromkeys(str(result.configuration.get(SEED)) for result in results)
+    environments = [result.environment for result in results]
     return page(
         title=table.study.title,
-        about=[f"{len(table.runs)} runs"],
+        about=[
+            f"{len(results)} runs; seeds {', '.join(seeds)}",
+            *told_of_times(environments),
+        ],
         sections=[
             *_claims(table),
             Section("Table", list(table.notes), tables=[_table("", shown(table))]),
             Section("Figures", figures=figures),
+            Section("What was run", tables=list(_origin(table.study, environments))),
         ],
     )
+
+
+def _origin(study: Study, environments: Sequence[Mapping[str, Any]]) -> Iterator[Table]:
+    """Yield the study's base, its axes and rows, and the versions and machines of its runs."""
+    base = [{"key": key, "value": str(value)} for key, value in study.base.items()]
+    yield Table.of("Base: keys of all runs", base)
+    choices = [
+        {
+            "axis": axis,
+            "label": " · ".join(choice.labels.values()),
+            "keys": " ".join(f"{key}={value!r}" for key, value in choice.values.items()),
+        }
+        for axis, among in {**study.axes, "row": study.rows}.items()
+        for choice in among
+    ]
+    yield Table.of("Axes and rows", choices)
+    names = dict.fromkeys(name for each in environments for name in each)
+    said = {n: dict.fromkeys(str(each[n]) for each in environments if n in each) for n in names}
+    kept = [
+        {"": name, "value": ", ".join(values)}
+        for name, values in said.items()
+        if name not in (STARTED, ENDED)
+    ]
+    yield Table.of("Versions and machines", kept, folded=True)
+
+
+FOREST = (
+    "Difference of each claim's two lines, better − worse, in the column's unit, ours with its "
+    "interval over the seeds, and the published one; above 0 is as claimed where higher is better, "
+    "below 0 where lower is."
+)
+"""Caption of the forest plot."""
 
 
 def _claims(table: StudyTable) -> Iterator[Section]:
@@ -247,7 +288,7 @@ def _claims(table: StudyTable) -> Iterator[Section]:
     if len(found):
         decimals = {column.heading: column.decimals for column in table.study.columns}
         rows = claims_shown(found, decimals).drop(columns="study")
-        plot = Drawn("claims", svg(forest_plot(found), "claims"), "Differences, ours and published")
+        plot = Drawn("claims", svg(forest_plot(found), "claims"), FOREST)
         text = "Each claim is an order of two lines. Its test is corrected over all claims here."
         yield Section("Claims", [text], figures=[plot], tables=[_table("Verdicts", rows)])
 

@@ -66,6 +66,8 @@ def test_the_report_of_a_study_has_its_claims_and_figures(tmp_path):
     assert re.findall(r'<figure id="([^"]+)"', page) == ["claims", "figure-2"]
     assert page.count("<td>found</td>") == 20
     assert "iid: WS &gt; NWA" in page
+    for part in ("<td>dataset</td><td>fashion-mnist</td>", "seeds 0, 1", "<td>tensorflow</td>"):
+        assert part in page
     shows(page, 2, tmp_path)
 
 

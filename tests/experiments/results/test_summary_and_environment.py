@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,12 @@ from bfl.experiments.results import (
     summarize,
     write_evaluation,
 )
-from bfl.experiments.results.environment import describe_commit, package_version
+from bfl.experiments.results.environment import (
+    describe_commit,
+    package_version,
+    time_now,
+    told_of_times,
+)
 from bfl.experiments.results.summary import deviations_by_layer
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.manifest import Parameter
@@ -115,6 +121,18 @@ def test_deviations_by_layer_are_those_of_each_parameter_by_itself():
     [found] = deviations_by_layer(posterior, Manifest(tuple(parameters))).values()
     expected = [np.sqrt(np.mean(part)) for part in np.split(variance, [20, 21])]
     np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+def test_times_of_several_runs_are_the_first_start_and_the_last_end():
+    runs = [
+        {"started": f"2026-05-0{day}T01:00:00+00:00", "ended": f"2026-05-0{day}T02:30:00+00:00"}
+        for day in (3, 2, 4)
+    ]
+    assert told_of_times([{}, *runs, {"started": runs[0]["started"]}]) == [
+        "started 2026-05-02 01:00:00 UTC, ended 2 days, 1:30:00 later"
+    ]
+    assert told_of_times([{"bfl": "1"}]) == told_of_times([{"started": "", "ended": 3}]) == []
+    assert datetime.fromisoformat(time_now()).utcoffset() == timedelta(0)
 
 
 def test_environment_can_be_written_and_names_what_matters():

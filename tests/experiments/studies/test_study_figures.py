@@ -1,6 +1,7 @@
 """A study's figures: which curves, which panels, which bands."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from bfl.configuration import resolve
 from bfl.errors import DataError
 from bfl.experiments.results.run_folder import METRICS, RunFolder
 from bfl.experiments.studies.figures import draw_study, study_figures
-from bfl.experiments.studies.figures.base import Overlay
+from bfl.experiments.studies.figures.base import Overlay, drawings
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.gathering import OpenedStudy, begin, gather
 from bfl.experiments.studies.study import FigureSpec, Run, Study
@@ -86,6 +87,22 @@ def figure_of(kind: str, shown: Overlay, settings: dict[str, Any] | None = None)
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """A study that no test changes."""
     return made(tmp_path_factory.mktemp("whole"))
+
+
+def test_captions_say_the_unit_the_better_side_and_the_spread(whole: Made) -> None:
+    study, scaled = whole
+    specs = (
+        FigureSpec.model_validate({"name": "f", "kind": kind, "title": "Two rules", **settings})
+        for kind, settings in (
+            ("learning-curves", {"metric": "negative-log-likelihood"}),
+            ("client-numbers", {"metric": "global-accuracy"}),
+        )
+    )
+    opened = OpenedStudy(study, replace(scaled, figures=tuple(specs)))
+    curves, clients = (caption for _, _, caption in drawings(opened))
+    for caption, unit, side in ((curves, "nats", "lower"), (clients, "%", "higher")):
+        for part in (f"in {unit}, {side} is better", "Two rules", "± standard deviation"):
+            assert part in caption
 
 
 def test_learning_curves_are_means_over_the_seeds(whole: Made) -> None:

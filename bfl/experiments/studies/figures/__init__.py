@@ -68,9 +68,13 @@ class LearningCurves(StudyFigure):
     def _is_known(cls, metric: str) -> str:
         return _known("metric", metric, metric_names())
 
+    def numbers(self) -> Sequence[str]:
+        """See ``StudyFigure``."""
+        return [name for name, _ in self._lines("")]
+
     def shows(self, result: RunResult) -> bool:
         """Return whether a round of the run was evaluated."""
-        return any(_points(result, name) for name, _ in self._lines(""))
+        return any(_points(result, name) for name in self.numbers())
 
     def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel, *, first: bool) -> None:
         """See ``StudyFigure``."""
@@ -122,6 +126,10 @@ class RetentionCurves(StudyFigure):
         known = [u.name for u in uncertainties.classes() if u.retention]
         return [_known("uncertainty", name, known) for name in by]
 
+    def numbers(self) -> Sequence[str]:
+        """See ``StudyFigure``."""
+        return ["accuracy"]
+
     def shows(self, result: RunResult) -> bool:
         """Return whether the run has a final evaluation and predicts classes."""
         return bool(result.retention) and ERROR not in result.metrics
@@ -169,6 +177,10 @@ class Numbers(StudyFigure):
     @classmethod
     def _are_known(cls, metrics: list[str]) -> list[str]:
         return [_known("metric", name, numbers_of_a_run()) for name in metrics]
+
+    def numbers(self) -> Sequence[str]:
+        """See ``StudyFigure``."""
+        return self.metrics
 
     def shows(self, result: RunResult) -> bool:
         """Return whether the run is finished and has one of the numbers."""
@@ -238,6 +250,10 @@ class ClientNumbers(StudyFigure):
                 f"axis; allowed: a number whose name ends in '{_quantity(self.metric)}'"
             )
         return self
+
+    def numbers(self) -> Sequence[str]:
+        """See ``StudyFigure``: their means over the clients have columns."""
+        return [f"{CLIENTS}{name}" for name in (self.metric, self.otherwise) if name]
 
     def shows(self, result: RunResult) -> bool:
         """Return whether the run is finished and one of its clients has the number."""

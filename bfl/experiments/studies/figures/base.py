@@ -25,6 +25,7 @@ from bfl.experiments.results.figures.style import (
     styled,
     wrapped,
 )
+from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.gathering import OpenedStudy, StudyResults, gather
 from bfl.experiments.studies.published import Key
 from bfl.experiments.studies.run_result import RunResult
@@ -50,6 +51,14 @@ LINE_OF_A_LEGEND = 0.6
 
 FEW_POINTS = 10
 """The most points of a curve that are marked."""
+
+UNITS = {
+    "accuracy": "%",
+    "negative-log-likelihood": "nats",
+    ERROR: "the target's unit",
+    "continuous-ranked-probability-score": "the target's unit",
+}
+"""Units of numbers whose names end so."""
 
 Panel = Mapping[str, str]
 """The labels of a panel by column: a combination of all axes except the seeds."""
@@ -168,11 +177,15 @@ class Overlay:
             linewidth=0.0,
         )
 
+    @property
+    def several(self) -> bool:
+        """True if a line is of more than one run."""
+        return any(len(found) > 1 for found in self.drawn.values())
+
     def title(self) -> str:
         """Return the figure's title: subject, common settings, scale and kind of spread."""
         study = self.study
-        several = any(len(found) > 1 for found in self.drawn.values())
-        bands = f"\n± {study.spread.replace('-', ' ')} over the seeds" if several else ""
+        bands = f"\n± {study.spread.replace('-', ' ')} over the seeds" if self.several else ""
         lines = (self.spec.title or study.title, self._in_common(), study.said)
         return "\n".join(filter(None, lines)) + bands
 
@@ -239,6 +252,21 @@ class StudyFigure(Component):
         with styled():
             return self.compose(overlay)
 
+    def numbers(self) -> Sequence[str]:
+        """Return what it draws, by names that a column of a table may have."""
+        return ()
+
+    def caption(self, overlay: Overlay) -> str:
+        """Return in a sentence what is drawn, in which unit, and which side is better."""
+        words = {True: ", higher is better", False: ", lower is better", None: ""}
+        told = [": ".join(filter(None, (overlay.spec.title, self.summary().rstrip("."))))]
+        for name in self.numbers():
+            unit = next((f" in {unit}" for end, unit in UNITS.items() if name.endswith(end)), "")
+            told.append(f"{name}{unit}{words[Column(metric=name).higher_is_better]}")
+        if overlay.several:
+            told.append(f"± {overlay.study.spread.replace('-', ' ')} over the seeds")
+        return f"{'; '.join(told)}."
+
     @abstractmethod
     def shows(self, result: RunResult) -> bool:
         """Return whether a run has the numbers that the figure draws."""
@@ -279,12 +307,13 @@ def draw_study(opened: OpenedStudy) -> list[Path]:
         RunError: A figure cannot be written; and the errors of ``study_table``.
     """
     return [
-        opened.folder.write(f"figures/{name}.png", png(figure)) for name, figure in drawings(opened)
+        opened.folder.write(f"figures/{name}.png", png(figure))
+        for name, figure, _ in drawings(opened)
     ]
 
 
-def drawings(opened: OpenedStudy) -> Iterator[tuple[str, MatplotlibFigure]]:
-    """Yield a study's figures with their names, by default one of each kind.
+def drawings(opened: OpenedStudy) -> Iterator[tuple[str, MatplotlibFigure, str]]:
+    """Yield the figures that a study asks for, or one of each kind, with names and captions.
 
     Raises the errors of ``study_table``.
     """
@@ -296,6 +325,7 @@ def drawings(opened: OpenedStudy) -> Iterator[tuple[str, MatplotlibFigure]]:
     ]
     for spec in opened.study.figures or of_each_kind:
         overlay = Overlay(opened, spec, results)
-        figure = study_figures.create(spec.kind, spec.settings).draw(overlay)
+        kind = study_figures.create(spec.kind, spec.settings)
+        figure = kind.draw(overlay)
         if figure is not None:
-            yield spec.name, figure
+            yield spec.name, figure, kind.caption(overlay)
