@@ -13,7 +13,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _BANNER = re.compile(
     rb"WARNING: All log messages before absl::InitializeLog|"
@@ -65,6 +68,23 @@ class _Lasting(io.TextIOWrapper):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.fileno())
             os.close(nowhere)
+
+
+def console_of_lines(*, error: bool = False) -> Console:
+    """Return a console that breaks lines between words in a terminal, and nowhere else.
+
+    Args:
+        error: Whether it is that of standard error, and not of standard output.
+    """
+    from rich.console import Console
+
+    stream = sys.stderr if error else sys.stdout
+    return Console(stderr=error, highlight=False, markup=False, soft_wrap=not stream.isatty())
+
+
+def say(text: str, *, error: bool = False) -> None:
+    """Print a line for people, on standard output or error."""
+    console_of_lines(error=error).print(text)
 
 
 def print_anywhere() -> None:

@@ -45,6 +45,7 @@ from bfl.experiments.studies.run_result import RunResult
 from bfl.experiments.studies.runner import MakeEngine, Outcome, SerialEngine, make_runs
 from bfl.experiments.studies.scale import REDUCIBLE
 from bfl.experiments.studies.table import study_table
+from bfl.printing import console_of_lines
 
 MACHINE_KEYS = sorted((FREE_TO_CHANGE - set(GIVEN_BY_THE_RUNNER)) | {"data-dir"})
 """Keys that --run-config may set for a study, as they do not affect its results."""
@@ -136,7 +137,7 @@ def run_study(given: argparse.Namespace) -> None:
         raise ConfigurationError(f"{given.file} is a folder; allowed: a study's TOML file")
     study = opened(given.file, given)
     folder = study.folder
-    console = Console(highlight=False, soft_wrap=True, markup=False)
+    console = console_of_lines()
     console.print("\n".join(filter(None, (study.study.title, study.study.note))))
     app = FlowerApp.own()
     planned, missing = plan(

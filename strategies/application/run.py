@@ -90,7 +90,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
     engine_run = run_of(grid)
     configuration.tracker.check()
     with ProgressReport(keys.rounds, follower=engine_run.follower) as progress:
-        progress.say(configuration.title)
+        if engine_run.follower or not hasattr(grid, "engine_run"):  # who simulates has said it
+            progress.say(configuration.title)
         whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
         dataset = with_test_examples(whole, keys.test_examples)
         sites = configuration.partition.said(dataset.train_columns, dataset.test_columns)

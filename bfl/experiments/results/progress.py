@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bfl.experiments.results.table import cell
 from bfl.federation.client_metrics import TRAIN_DIVERGENCE_PER_EXAMPLE, TRAIN_LIKELIHOOD, recorded
 from bfl.federation.privacy.accountant import EPSILON, EXAMPLE_EPSILON
+from bfl.printing import console_of_lines
 
 # The numbers in a round's line, with their labels.
 _SHOWN = {
@@ -78,7 +79,7 @@ class ProgressReport:
         self.rounds = rounds
         self._follower = follower if console is None else None
         followed = self._follower.console if self._follower else None
-        self.console = console or followed or Console(highlight=False, soft_wrap=True)
+        self.console = console or followed or console_of_lines()
         self._progress = Progress(
             TextColumn("rounds"),
             BarColumn(bar_width=8),  # 80 columns are enough for all

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.results.identity import locked
 from bfl.experiments.results.run_folder import CONFIG, RunFolder
 from bfl.experiments.run.resume import check_output
+from bfl.printing import say
 from bfl.texts import from_json
 
 
@@ -125,7 +125,7 @@ def check(
     *,
     backend: str,
     overwrite: bool = False,
-    say: Callable[..., None] = print,
+    say: Callable[..., None] = say,
 ) -> None:
     """Check a run before the engine starts.
 
@@ -136,9 +136,9 @@ def check(
     if not overwrite:
         check_output(configuration)
     for warning in unread_settings(configuration, overrides):
-        say(f"warning: {warning}", file=sys.stderr)
+        say(f"warning: {warning}", error=True)
     where = "this process" if backend == "serial" else "Ray actors"
-    say(f"run of {clients} clients in {where}: {configuration.title}", flush=True)
+    say(f"run of {clients} clients in {where}: {configuration.title}")
     if overwrite:
         # Checked without its name, which is still taken.
         app.check_before_start(resolve(app.run_config({**overrides, "name": ""})), clients)

@@ -28,6 +28,7 @@ from bfl.experiments.results.table import cell
 from bfl.experiments.studies.folder import StudyFolder, is_done, rounds_done
 from bfl.experiments.studies.planning import PlannedRun, as_run
 from bfl.experiments.studies.run_result import RunResult, result_of
+from bfl.printing import console_of_lines
 
 LOG = "log.txt"
 
@@ -117,7 +118,7 @@ class StudyProgress:
     """Prints a line at each run's start and end, and two progress bars in a terminal."""
 
     def __init__(self, runs: int, done: int, console: Console | None, verbose: bool) -> None:
-        self.console = console or Console(highlight=False, soft_wrap=True)
+        self.console = console or console_of_lines()
         self.bars = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
