@@ -15,7 +15,7 @@ from bfl.commands.terminal import (
     plain_warnings,
     write_output,
 )
-from bfl.experiments.results.table import metrics_table, results_table
+from bfl.experiments.results.table import metrics_table, print_rows
 
 
 def add_to(evaluate: argparse.ArgumentParser) -> None:
@@ -60,13 +60,12 @@ def evaluate_run(given: argparse.Namespace) -> None:
         data_dir=given.data_dir,
         samples=given.samples,
     )
-    to = console()
     print(f"{given.folder} on {found['examples']} examples of {given.data}{_shape(result)}")
-    to.print(metrics_table(found["metrics"], found["samples"]))
+    console().print(metrics_table(found["metrics"], found["samples"]))
     if found["foreign"]:
-        to.print(results_table(_of_foreign(found["foreign"]), "Foreign images"))
+        print_rows(_of_foreign(found["foreign"]), "Foreign images")
     if found["corruptions"]:
-        to.print(results_table(_of_corruptions(found["corruptions"]), "Corrupted images"))
+        print_rows(_of_corruptions(found["corruptions"]), "Corrupted images")
     if given.output:
         write_output(given.output, json.dumps(found, indent=1).encode())
 

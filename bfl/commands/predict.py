@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
 
 from bfl.api import Predictions, load
 from bfl.api.predictions import checked_images, save_arrays
@@ -30,7 +29,7 @@ from bfl.data.datasets.table import SUFFIXES, read_table
 from bfl.errors import DataError
 from bfl.evaluation.multilabel import LabelPredictions
 from bfl.evaluation.regression import LEVEL, Mixtures
-from bfl.experiments.results.table import results_table
+from bfl.experiments.results.table import print_rows
 
 SHOWN = 10
 """Predictions that are printed, at most."""
@@ -162,7 +161,7 @@ def _show(columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]]) -> None:
     shown = {name: values[:SHOWN] for name, values in columns.items()}
     rows = [dict(zip(shown, row, strict=True)) for row in zip(*shown.values(), strict=True)]
     title = f"Predictions, lower to upper: {LEVEL:.0%}" if BOUNDS[0] in columns else "Predictions"
-    Console().print(results_table(rows, title))
+    print_rows(rows, title)
     count = max(map(len, columns.values()))
     if count > SHOWN:
         print(f"and {count - SHOWN} more")

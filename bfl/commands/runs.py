@@ -8,9 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.measure import Measurement
-
 from bfl.commands.terminal import (
     check_suffix,
     path_argument,
@@ -28,17 +25,13 @@ from bfl.experiments.comparison import (
     row,
     runs_in,
 )
-from bfl.experiments.results.table import results_table, tabulated
+from bfl.experiments.results.table import print_rows
 
 METRICS = ("accuracy", ERROR, "negative-log-likelihood", "expected-calibration-error")
 """The metrics of ``bfl runs``; ``bfl compare`` shows all metrics of the runs."""
 
 
 FOLDER = "runs"
-
-
-WIDEST = 100_000
-"""The greatest width of a table in characters, if the output is not a terminal."""
 
 
 def add_to(listing: argparse.ArgumentParser) -> None:
@@ -79,7 +72,7 @@ def list_runs(given: argparse.Namespace) -> None:
     rows = [row(run, _differing(found), METRICS) for run in found]
     absent = {m for m in METRICS if all(each.get(m) is None for each in rows)}
     rows = [{k: v for k, v in each.items() if k not in absent} for each in rows]
-    _print(rows, f"{len(found)} runs in {given.folder}")
+    print_rows(rows, f"{len(found)} runs in {given.folder}")
     for name, error in left_out.items():
         print(f"left out: {name}: {'; '.join(str(error).splitlines())}")
 
@@ -101,7 +94,7 @@ def compare_runs(given: argparse.Namespace) -> None:
         {"": name, **{column: shown[i].get(name) for i, column in enumerate(columns)}}
         for name in ("state", *keys, *names)
     ]
-    _print(lines, f"{len(runs)} runs: differing keys and final metrics")
+    print_rows(lines, f"{len(runs)} runs; what differs, and the metrics of their ends")
     for column, result in zip(columns, results, strict=True):
         if not any(curves_of(result)):
             there = "its metrics are in the table" if result.metrics else "it has no metrics either"
@@ -129,38 +122,3 @@ def _unambiguous(runs: Sequence[ListedRun]) -> list[str]:
     """Return the runs' names; their paths if two have the same name."""
     names = [run.name for run in runs]
     return names if len(set(names)) == len(names) else [str(run.folder.path) for run in runs]
-
-
-def _print(rows: Sequence[dict[str, Any]], title: str) -> None:
-    """Print a table without truncation.
-
-    In a narrow terminal it is split into several tables, each with the first column.
-    """
-    console = Console()
-    if not (rows and console.is_terminal):
-        console.width = WIDEST
-        table = results_table(rows, title)
-        console.width = Measurement.get(console, console.options, table).maximum
-        console.print(table)
-        return
-    for names in _fitting(rows, console.width):
-        part = [{name: row.get(name) for name in names} for row in rows]
-        console.print(results_table(part, title))
-        title = ""
-
-
-def _fitting(rows: Sequence[dict[str, Any]], width: int) -> list[list[str]]:
-    """Return the columns of tables that fit into a width, each with the first column, folded."""
-    columns, texts = tabulated(rows)
-    wide = {
-        name: 5 + max(len(name), *(len(row[i]) for row in texts))
-        for i, (name, _) in enumerate(columns)
-    }
-    first, *others = wide
-    parts: list[list[str]] = [[first]]
-    room = width - min(wide[first], width // 2)
-    for name in others:
-        if sum(wide[each] for each in parts[-1][1:]) + wide[name] > room and len(parts[-1]) > 1:
-            parts.append([first])
-        parts[-1].append(name)
-    return parts

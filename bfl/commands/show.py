@@ -64,7 +64,7 @@ def show_configuration(texts: list[str], to: Console) -> None:
     read = read_with_sources(texts)
     values = {key: value for key, (value, _) in read.items()}
     configuration = resolve(values, check_data=False)
-    table = Table(title=configuration.title, title_justify="left")
+    table = Table(title=configuration.title, title_justify="default")
     for header in ("key", "value", "from"):
         table.add_column(header, overflow="fold")
     sources = {key: source for key, (_, source) in read.items() if key in given_values(values)}

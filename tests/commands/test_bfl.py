@@ -99,6 +99,7 @@ def test_names_are_whole_in_a_pipe_and_in_a_narrow_terminal(
     printed = piped_lists[kind]
     registry = {r.kind: r for r in (*REGISTRIES, dataset_sources)}[kind]
     assert "…" not in printed
+    assert not any(line.endswith(" ") for line in printed.splitlines())
     for component in registry.classes():
         assert f" {component.name} " in printed
         assert all(alias in printed for alias in component.aliases)

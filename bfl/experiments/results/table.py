@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -58,7 +60,7 @@ def results_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     """Return a table of rows, such as runs or rounds, with a title; see ``tabulated``."""
     columns, texts = tabulated(rows)
     # Text and not str: a bracket in a name must not be taken for rich's markup.
-    table = Table(title=Text(title), title_justify="left", header_style="bold")
+    table = Table(title=Text(title), title_justify="default", header_style="bold")
     for column, numeric in columns:
         # In a narrow terminal, texts wrap and numbers do not.
         align: Any = {"justify": "right", "no_wrap": True} if numeric else {"overflow": "fold"}
@@ -66,6 +68,45 @@ def results_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     for row in texts:
         table.add_row(*map(Text, row))
     return table
+
+
+WIDEST = 100_000
+"""Columns of a line that a table in a pipe or a file may have."""
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], title: str) -> None:
+    """Print a table of which nothing is cut off.
+
+    Where a terminal is narrower, its columns follow in further tables, each with the first one.
+    """
+    console = Console()
+    if not (rows and console.is_terminal):
+        console.width = WIDEST
+        table = results_table(rows, title)
+        console.width = Measurement.get(console, console.options, table).maximum
+        console.print(table)
+        return
+    for names in _fitting(rows, console.width):
+        part = [{name: row.get(name) for name in names} for row in rows]
+        console.print(results_table(part, title))
+        title = ""
+
+
+def _fitting(rows: Sequence[Mapping[str, Any]], width: int) -> list[list[str]]:
+    """Return the columns of tables that fit in a width; the first column is in each, and folds."""
+    columns, texts = tabulated(rows)
+    wide = {
+        name: 5 + max(len(name), *(len(row[i]) for row in texts))
+        for i, (name, _) in enumerate(columns)
+    }
+    first, *others = wide
+    parts: list[list[str]] = [[first]]
+    room = width - min(wide[first], width // 2)
+    for name in others:
+        if sum(wide[each] for each in parts[-1][1:]) + wide[name] > room and len(parts[-1]) > 1:
+            parts.append([first])
+        parts[-1].append(name)
+    return parts
 
 
 def metrics_table(metrics: Mapping[str, float], samples: int | None = None) -> Table:
@@ -80,8 +121,8 @@ def metrics_table(metrics: Mapping[str, float], samples: int | None = None) -> T
     # Without a metric of the server's, all are clients' means, with other numbers of samples.
     if not any(name in metrics for name in registered_metrics.names()):
         title = "Final metrics; the server has evaluated nothing"
-    table = Table(title=title, title_justify="left", header_style="bold")
-    table.add_column("metric", overflow="fold")  # a narrow terminal must not truncate names
+    table = Table(title=title, title_justify="default", header_style="bold")
+    table.add_column("metric", overflow="fold")  # where it is narrow, no part of a name goes
     table.add_column("value", justify="right")
     for name, value in metrics.items():
         table.add_row(Text(_header(name)), Text(cell(value)))
