@@ -41,7 +41,8 @@ def add_to(listing: argparse.ArgumentParser) -> None:
         type=path_argument,
         nargs="?",
         default=Path(FOLDER),
-        help=f"a folder of runs, or a study's (default: {FOLDER})",
+        help=f"a folder of runs, or a study's (default: {FOLDER}); printed in the order in which "
+        "they began, the newest last",
     )
     listing.set_defaults(run=list_runs)
 
@@ -66,9 +67,9 @@ def add_comparison_to(compare: argparse.ArgumentParser) -> None:
 
 
 def list_runs(given: argparse.Namespace) -> None:
-    """Print the runs of a folder: states, differing keys and metrics."""
+    """Print a folder's runs, the newest last: where each stands, what differs, their metrics."""
     left_out: dict[str, BflError] = {}
-    found = runs_in(given.folder, left_out)
+    found = sorted(runs_in(given.folder, left_out), key=ListedRun.began)
     rows = [row(run, _differing(found), METRICS) for run in found]
     absent = {m for m in METRICS if all(each.get(m) is None for each in rows)}
     rows = [{k: v for k, v in each.items() if k not in absent} for each in rows]

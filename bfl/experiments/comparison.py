@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from textwrap import wrap
@@ -12,6 +14,7 @@ from typing import Any
 
 from bfl.errors import BflError, DataError
 from bfl.evaluation.regression import ERROR
+from bfl.experiments.results.environment import STARTED
 from bfl.experiments.results.figures.style import (
     drawable,
     finite_points,
@@ -24,7 +27,7 @@ from bfl.experiments.results.figures.style import (
     whole_numbers,
 )
 from bfl.experiments.results.identity import LOCK
-from bfl.experiments.results.run_folder import CONFIG, RunFolder
+from bfl.experiments.results.run_folder import CONFIG, ENVIRONMENT, RunFolder
 from bfl.experiments.results.summary import retained
 from bfl.experiments.results.table import ABSENT
 from bfl.experiments.run.resume import FREE_TO_CHANGE
@@ -91,6 +94,18 @@ class ListedRun:
     def result(self) -> RunResult:
         """The result so far."""
         return self.kept or result_of(self.folder, self.name)
+
+    def began(self) -> tuple[bool, str]:
+        """Return what sorts runs by when they began: those that have not, after all others."""
+        if self.kept is not None:
+            return False, str(self.kept.environment.get(STARTED, ""))
+        if not self.has_begun:
+            return True, ""
+        with suppress(DataError):  # its own line says so
+            if started := self.folder.read_json(ENVIRONMENT, {}).get(STARTED):
+                return False, str(started)
+        written = (self.folder.path / CONFIG).stat().st_mtime  # of an older version
+        return False, datetime.fromtimestamp(written, UTC).isoformat(timespec="seconds")
 
     def state(self) -> str:
         """Return the run's state in words: finished, running, stopped, failed or missing."""

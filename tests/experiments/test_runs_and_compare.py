@@ -1,6 +1,7 @@
 """``bfl runs`` and ``bfl compare``: folders of runs, studies, and what is wrong with some."""
 
 import doctest
+import os
 import shutil
 import subprocess
 import sys
@@ -102,6 +103,19 @@ def test_runs_are_listed_with_state_differences_and_metrics(
     assert rows["group/stopped"] == ["stopped at round 2 of 4", "0.001", "0", "–", "–", "–"]
     assert rows["begun"][0] == "stopped at round 0 of 4"
     assert set(rows) == {"done", "group/stopped", "begun"}
+
+
+def test_runs_are_listed_in_the_order_in_which_they_began(tmp_path: Path, capsys: Output) -> None:
+    """By what they say of it, else by their files; those that have not begun come last."""
+    study = make_study(tmp_path)
+    make_run(study.runs, "nwa")
+    for name, day in (("z", 1), ("b", 3), ("a", 2)):
+        folder = make_run(tmp_path, name, finished=False)
+        folder.write_json("environment.json", {"started": f"1999-05-0{day}T01:00:00+00:00"})
+    (folder.path / "environment.json").write_text("{")
+    os.utime(folder.path / "config.toml", (0, 0))
+    assert bfl("runs", tmp_path) == 0
+    assert [name for name in table(capsys) if name != "run"] == ["a", "z", "b", "two/nwa", "two/ws"]
 
 
 def test_runs_fit_a_terminal_and_lose_nothing(
