@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,7 +22,6 @@ from bfl.evaluation.uncertainty import measure_all
 from bfl.experiments.results.run_folder import (
     BEST_POSTERIOR,
     CLOSING,
-    CONFIG,
     DATA,
     ENVIRONMENT,
     FIGURES,
@@ -89,7 +87,6 @@ class Result:
         Raises:
             DataError: The run has not come to its end.
         """
-        self._check_finished(METRICS)
         return self._files.metrics()
 
     @property
@@ -344,7 +341,7 @@ class Result:
             from bfl.api.network import latest
 
             return latest(self._network, self._files)
-        self._check_finished(POSTERIOR)
+        self._files.check_finished(POSTERIOR)
         return self._files.posterior()
 
     def _check_has_best(self) -> None:
@@ -354,17 +351,6 @@ class Result:
                 "evaluated on images of the server's own (server-data), and none any more where a "
                 "resume has dropped the round that it was of"
             )
-
-    def _check_finished(self, file: str) -> None:
-        if self._files.holds(file):
-            return
-        rounds: Mapping[str, Any] = self.rounds[-1] if self.rounds else {"round": 0}
-        raise DataError(
-            f"{self.folder} has no {file}: the run has not come to its end (it stands at round "
-            f"{rounds['round']} of {self.configuration.get('rounds')}); go on with it by "
-            f"flower-simulation --resume {self.folder}, end it there by bfl finish {self.folder}, "
-            'or take the posterior "latest"'
-        )
 
 
 def _checked_samples(samples: int | None) -> int | None:
@@ -391,9 +377,6 @@ def load(folder: str | os.PathLike[str], posterior: str = "last", *, plugins: st
         raise ConfigurationError(unknown_name("posterior", posterior, POSTERIORS))
     if plugins:
         activate(plugins)
-    path = given_path(folder, "folder").absolute()
-    if not RunFolder(path).holds(CONFIG):
-        what = "it has no config.toml" if path.is_dir() else "there is no such folder"
-        raise DataError(f"{folder} is not the folder of a run: {what}")
+    path = RunFolder.at(given_path(folder, "folder")).path.absolute()
     over = posterior == "latest" and RunFolder(path).holds(POSTERIOR)
     return Result(path, "last" if over else posterior)

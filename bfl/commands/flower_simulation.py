@@ -15,6 +15,7 @@ from bfl.configuration.sources import flatten, read_run_config, read_toml, with_
 from bfl.engine.flower import OWN_SERVER, FlowerApp, RayEngine, Values, run_serially
 from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError, unknown_name
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.simulation import (
     BACKENDS,
     DEFAULT_SUPERNODES,
@@ -156,7 +157,8 @@ def resumed(folder: str, overrides: Values, *, renamed: bool = False) -> Values:
         renamed: Whether that has another name for the run.
 
     Raises:
-        ConfigurationError: The folder holds no run, or the run is to have another name.
+        ConfigurationError: The run is to have another name.
+        DataError: The folder holds no run.
     """
     if not folder:
         return {**overrides, "resume": True}
@@ -165,10 +167,7 @@ def resumed(folder: str, overrides: Values, *, renamed: bool = False) -> Values:
             f"--resume {folder} goes on in that folder; allowed: no --name with it (to repeat the "
             f"run under another name: --run-config {Path(folder) / 'config.toml'} --name NAME)"
         )
-    path = given_path(folder, "--resume").resolve()
-    if not (path / "config.toml").is_file():
-        what = "it has no config.toml" if path.is_dir() else "there is no such folder"
-        raise ConfigurationError(f"--resume {folder} is not the folder of a run: {what}")
+    path = RunFolder.at(given_path(folder, "--resume")).path.resolve()
     file = path / "config.toml"
     saved = with_own_plugins(
         flatten(read_sections(read_toml(file), str(file))), named_plugins(overrides), file

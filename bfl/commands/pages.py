@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bfl.commands import show, study
+from bfl.commands import study
 from bfl.commands.terminal import check_suffix, path_argument, write_output
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.figures import draw_all
@@ -34,8 +34,8 @@ def add_report_to(report: argparse.ArgumentParser) -> None:
 
 
 def _run_folder(given: argparse.Namespace) -> RunFolder:
-    """Return a run's folder; refuse options that are for studies."""
-    folder = show.run_folder(given.folder)
+    """Return a run's folder; refuse options of studies, which would do nothing."""
+    folder = RunFolder.at(given.folder)
     for name, default in {"output": Path(OUTPUT), "scale": "", "only": [], "results": []}.items():
         if getattr(given, name) != default:
             raise ConfigurationError(f"--{name} is for studies; {given.folder} is a run")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
@@ -18,7 +17,7 @@ from bfl.commands.terminal import (
 from bfl.configuration import Configuration, resolve, unread_settings
 from bfl.configuration.settings import given_values, in_sections, named_strategy
 from bfl.configuration.sources import read_with_sources
-from bfl.errors import ConfigurationError, DataError
+from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.table import metrics_table
 
@@ -43,20 +42,8 @@ def show_run(given: argparse.Namespace) -> None:
             f"--run-config {given.folder / 'config.toml'}"
         )
     else:
-        folder = run_folder(given.folder)
+        folder = RunFolder.at(given.folder)
         console().print(metrics_table(folder.metrics(), folder.config().get("mc-samples")))
-
-
-def run_folder(path: Path) -> RunFolder:
-    """Return the folder of a run.
-
-    Raises:
-        DataError: The path is not the folder of a run.
-    """
-    folder = RunFolder(path)
-    if not folder.holds("config.toml"):
-        raise DataError(f"{path} is not the folder of a run: it has no config.toml")
-    return folder
 
 
 def show_configuration(texts: list[str], to: Console) -> None:

@@ -217,6 +217,27 @@ def test_a_folder_without_a_run_is_refused(
     assert "is not the folder of a run" in capsys.readouterr().err
 
 
+OF_RUNS = (
+    *("show", "report", "plot", "finish", "evaluate --data x", "predict --data x"),
+    *("close --closing x", "run --resume"),
+)
+
+
+@pytest.mark.parametrize("command", OF_RUNS)
+def test_a_misspelt_run_gets_the_nearest_one(
+    command: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    RunFolder.create(tmp_path / "runs", "flowers", {"rounds": 1}, {})
+    (tmp_path / "runs" / "flower").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for given in ("runs/flowres", "runs/flower", "flowers"):
+        assert main([*command.split(), given]) == 2
+        assert "did you mean runs/flowers?" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("numbers", "sampled"),
     [

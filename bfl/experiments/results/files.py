@@ -158,6 +158,20 @@ def config_of(data: bytes) -> dict[str, Any]:
     return config
 
 
+def round_of(line: bytes) -> dict[str, Any]:
+    """Return the entry of a round's line.
+
+    Raises:
+        ValueError: It is none.
+    """
+    entry = from_json(line)
+    if not isinstance(entry, dict) or "round" not in entry:
+        raise ValueError("expected a JSON object with the key 'round'")
+    if not isinstance(entry.get("seconds", 0.0), int | float):
+        raise ValueError(f"seconds is {entry['seconds']!r}; expected a number")
+    return entry
+
+
 _TEXT: Shapes = {"manifest": ()}
 
 

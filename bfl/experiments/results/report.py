@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bfl.errors import DataError
 from bfl.evaluation.metrics import higher_is_better
 from bfl.evaluation.metrics.accuracy import wilson_interval
 from bfl.evaluation.metrics.negative_log_likelihood import NegativeLogLikelihood
@@ -34,7 +33,6 @@ from bfl.experiments.results.run_folder import (
     CLIENTS,
     ENVIRONMENT,
     LABELS,
-    METRICS,
     PARTITION,
     PER_CLIENT,
     PREDICTIONS,
@@ -143,13 +141,11 @@ def run_report(folder: RunFolder) -> str:
     Raises:
         DataError: The folder holds no finished run, or a file of it is corrupt.
     """
-    if not folder.holds(METRICS):
-        raise DataError(f"{folder.path} is not finished: it has no {METRICS} to report")
-    config = folder.config()
+    numbers, config = folder.metrics(), folder.config()
     return page(
         title=folder.path.name,
         about=[*run_title(config).splitlines(), *_examples(folder), *_times(folder)],
-        tiles=_tiles(folder.metrics(), folder),
+        tiles=_tiles(numbers, folder),
         told=SPREADS if _tested(folder) else "",
         sections=[s for s in _run_sections(folder, config) if s.items or s.figures or s.tables],
     )

@@ -47,7 +47,7 @@ import numpy.typing as npt
 import tomli_w
 
 from bfl.archives import Shapes
-from bfl.errors import ConfigurationError, DataError, RunError
+from bfl.errors import ConfigurationError, DataError, RunError, nearest
 from bfl.evaluation.prediction.predictions import IntArray, Predictions
 from bfl.experiments.results.files import (
     CORRUPT,
@@ -58,11 +58,11 @@ from bfl.experiments.results.files import (
     posterior_of,
     predictions_arrays,
     predictions_of,
+    round_of,
 )
 from bfl.files import create_atomically, folder_name_problem, sync_folder
 from bfl.posteriors.manifest import Manifest
 from bfl.posteriors.posterior import Posterior
-from bfl.texts import from_json
 
 CONFIG = "config.toml"
 ROUNDS = "rounds.jsonl"
@@ -165,6 +165,21 @@ class RunFolder(Files):
         return folder
 
     @classmethod
+    def at(cls, path: Path) -> RunFolder:
+        """Return the folder of a run that is there.
+
+        Raises:
+            DataError: It is none; the message names the nearest one, beside it or in ``runs``.
+        """
+        if (folder := cls(path)).holds(CONFIG):
+            return folder
+        what = "it has no config.toml" if path.is_dir() else "there is no such folder"
+        found = [f.parent for near in ("*", "runs/*") for f in path.parent.glob(f"{near}/{CONFIG}")]
+        beside = {each.name: each for each in found}
+        hint = f"; did you mean {beside[guess]}?" if (guess := nearest(path.name, beside)) else ""
+        raise DataError(f"{path} is not the folder of a run: {what}{hint}")
+
+    @classmethod
     def named(cls, output_dir: str | os.PathLike[str], name: str) -> RunFolder:
         """Return the folder of a run by its name, whether it exists or not.
 
@@ -231,7 +246,20 @@ class RunFolder(Files):
 
     def metrics(self) -> dict[str, float]:
         """Return the final metrics."""
+        self.check_finished(METRICS)
         return self.read_json(METRICS)
+
+    def check_finished(self, file: str) -> None:
+        """Raise DataError where a file of a run's end is missing, with what ends the run."""
+        if not self.holds(file):
+            path, made = self.path, (self.rounds() or [{"round": 0}])[-1]["round"]
+            planned = f" of {self.config().get('rounds')}" if self.holds(CONFIG) else ""
+            end = f', end it there by bfl finish {path}, or take the posterior "latest"'
+            raise DataError(
+                f"{path} has no {file}: the run has not come to its end (it stands at round "
+                f"{made}{planned}); go on with it by "
+                f"flower-simulation --resume {path}{end if made else ''}"
+            )
 
     # Rounds ------------------------------------------------------------------------------------
 
@@ -292,7 +320,7 @@ class RunFolder(Files):
         entries: list[dict[str, Any]] = []
         for number, line in enumerate(lines, start=1):
             try:
-                entries.append(_round(line))
+                entries.append(round_of(line))
             except CORRUPT as error:
                 if number == len(lines):
                     lines.pop()
@@ -364,13 +392,3 @@ class RunFolder(Files):
         with self.writing(FIGURES) as path:
             path.mkdir(exist_ok=True)
         return self.write(f"{FIGURES}/{name}", image)
-
-
-def _round(line: bytes) -> dict[str, Any]:
-    """Return the entry of a round's line."""
-    entry = from_json(line)
-    if not isinstance(entry, dict) or "round" not in entry:
-        raise ValueError("expected a JSON object with the key 'round'")
-    if not isinstance(entry.get("seconds", 0.0), int | float):
-        raise ValueError(f"seconds is {entry['seconds']!r}; expected a number")
-    return entry

@@ -158,5 +158,9 @@ def test_a_report_says_when_on_how_much_data_and_has_a_line_a_site(tmp_path, col
 
 
 def test_a_run_that_is_not_over_has_no_report(tmp_path):
-    with pytest.raises(DataError, match="not finished"):
-        run_report(RunFolder.create(tmp_path, "run", CONFIG, {}))
+    folder = RunFolder.create(tmp_path, "run", CONFIG, {})
+    with pytest.raises(DataError, match=f"--resume {folder.path}$"):
+        run_report(folder)  # which bfl finish refuses
+    folder.append_round({"round": 1})
+    with pytest.raises(DataError, match=f"--resume .* bfl finish {folder.path}"):
+        run_report(folder)
