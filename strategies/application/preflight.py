@@ -358,11 +358,12 @@ NOTHING_LOST = (
 """Advice on a run that has failed before there was anything to go on from."""
 
 
-def how_to_go_on(folder: RunFolder) -> str:
-    """Return how to go on from the last round that is over."""
+def how_to_go_on(folder: RunFolder, backend: str = "") -> str:
+    """Return how to go on from the last round that is over, by the backend if one was named."""
     path = folder.path.resolve()
     named = str(folder.config().get("plugins", "")) if folder.holds(CONFIG) else ""
-    own = f" --run-config 'plugins=\"{named}\"'" if named else ""
+    own = f" --backend {backend}" if backend else ""
+    own += f" --run-config 'plugins=\"{named}\"'" if named else ""
     return (
         f"all finished rounds are saved in {path}; go on from there with --resume {path}{own}, "
         f'or with name="{path.name}" resume=true in the run configuration'

@@ -130,7 +130,9 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             _opened(configuration, federation, digests, described) as (folder, checkpoint),
             LiveLog(configuration.tracker, _tracked(folder), folder.rounds(), progress.say) as log,
         ):
-            advice = _advice(configuration, federation, folder, checkpoint, progress)
+            backend = "" if engine_run.client_threads is None else "serial"
+            on = how_to_go_on(folder, backend)
+            advice = _advice(configuration, federation, folder, checkpoint, progress) or on
             engine_run.advise(advice)
             _write_network(folder, configuration, dataset, evaluated=network is not None)
             folder.write_json(PARTITION, described)
@@ -226,7 +228,7 @@ def _advice(
     checkpoint: Checkpoint | None,
     progress: ProgressReport,
 ) -> str:
-    """Return what a person can do when the run ends early, having said whose states are lost then.
+    """Return how to begin a run again that loses states if it ends early; empty: it loses none.
 
     Raises:
         ConfigurationError: The run is one to go on with, and such states are lost.
@@ -235,7 +237,7 @@ def _advice(
     said = lost_states(configuration, federation, checkpoint, how_to_begin_again(folder))
     if said:
         progress.say(said)
-    return how_to_begin_again(folder) if said else how_to_go_on(folder)
+    return how_to_begin_again(folder) if said else ""
 
 
 def _threads() -> int | None:

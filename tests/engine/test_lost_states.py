@@ -66,8 +66,10 @@ def clients_app(*, keeps_state: bool = True, code: int = RUN_CANNOT_GO_ON) -> Cl
     return app
 
 
-def run(values: Any, **app: Any) -> RunFolder:
-    grid = SerialGrid(clients_app(**app), CLIENTS, new_run({}), {})
+def run(values: Any, threads: int | None = None, **app: Any) -> RunFolder:
+    engine_run = EngineRun()
+    engine_run.client_threads = threads
+    grid = SerialGrid(clients_app(**app), CLIENTS, new_run({}), {}, engine_run)
     return run_federation(grid, resolve(values))
 
 
@@ -115,8 +117,10 @@ def test_who_does_what_a_lost_state_advises_gets_the_runs_result(values: dict[st
 
 def test_a_run_that_fails_and_has_lost_nothing_says_how_to_go_on(values: dict[str, Any]) -> None:
     folder = lose(values)
-    with pytest.raises(RunError, match=f"go on from there with --resume {folder}"):
+    with pytest.raises(RunError, match=f"go on from there with --resume {folder},"):
         run(values, code=2)
+    with pytest.raises(RunError, match=f"--resume {folder} --backend serial,"):
+        run({**values, "resume": True}, code=2, threads=1)
     (folder / "lost").unlink()
     assert len(run({**values, "resume": True}).rounds()) == 2
 
