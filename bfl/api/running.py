@@ -91,24 +91,27 @@ def run(
     given = {**_read(configuration, changes), **changes}
     if data is not None:
         given["dataset"] = _dataset(data, given)
-    count, overrides = agree_on_clients(
-        None, given, app.defaults, lambda: clients_in_the_data(app, given)
-    )
-    resolved = resolve(app.run_config(overrides))
-    name = resolved.keys.name or made_up_name(resolved)
-    # Absolute: the process may change its folder meanwhile, and the run may not move.
-    output_dir = Path(resolved.keys.output_dir).absolute()
-    overrides = {**overrides, "name": name, "output-dir": str(output_dir)}
-    with running_alone():
-        told = say if verbose else _nothing
-        check(app, overrides, count, backend=backend, overwrite=overwrite, say=told)
-        followed = None if verbose else Follower(Console(quiet=True), _nothing)
-        engine_run = EngineRun(followed, on_round=on_round)
-        if backend == "serial":
-            run_serially(app, overrides, count, engine_config, engine_run)
-        else:
-            with RayEngine(app, engine_config, most_clients=count, verbose=engine_log) as engine:
-                engine.run(overrides, count, engine_run)
+    with naming_data("" if data is None else given["dataset"]):
+        count, overrides = agree_on_clients(
+            None, given, app.defaults, lambda: clients_in_the_data(app, given)
+        )
+        resolved = resolve(app.run_config(overrides))
+        name = resolved.keys.name or made_up_name(resolved)
+        # Absolute: the process may change its folder meanwhile, and the run may not move.
+        output_dir = Path(resolved.keys.output_dir).absolute()
+        overrides = {**overrides, "name": name, "output-dir": str(output_dir)}
+        with running_alone():
+            told = say if verbose else _nothing
+            check(app, overrides, count, backend=backend, overwrite=overwrite, say=told)
+            followed = None if verbose else Follower(Console(quiet=True), _nothing)
+            engine_run = EngineRun(followed, on_round=on_round)
+            if backend == "serial":
+                run_serially(app, overrides, count, engine_config, engine_run)
+            else:
+                with RayEngine(
+                    app, engine_config, most_clients=count, verbose=engine_log
+                ) as engine:
+                    engine.run(overrides, count, engine_run)
     return load(output_dir / name)
 
 

@@ -110,6 +110,16 @@ def list_keys(given: argparse.Namespace) -> None:
     by_key: dict[str, list[Setting]] = {}
     for setting in settings():
         by_key.setdefault(setting.key, []).append(setting)
+    if given.word:
+        word = given.word.lower()
+        also = ALSO_CALLED.get(word)
+        by_key = {
+            key: declared
+            for key, declared in by_key.items()
+            if key == also or word in f"{key} {_meaning(declared)}".lower()
+        }
+        if not by_key:
+            raise ConfigurationError(unknown_key(given.word, [s.key for s in settings()]))
     tables = {title: Table(title=title, title_justify="default") for title in (TOP, *SECTIONS)}
     for table in tables.values():
         for header in ("key", "type", "default", "meaning"):

@@ -34,7 +34,7 @@ def add_report_to(report: argparse.ArgumentParser) -> None:
 
 
 def _run_folder(given: argparse.Namespace) -> RunFolder:
-    """Return a run's folder; refuse options of studies, which would do nothing."""
+    """Return a run's folder; refuse options that are for studies."""
     folder = RunFolder.at(given.folder)
     for name, default in {"output": Path(OUTPUT), "scale": "", "only": [], "results": []}.items():
         if getattr(given, name) != default:

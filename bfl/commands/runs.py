@@ -67,7 +67,7 @@ def add_comparison_to(compare: argparse.ArgumentParser) -> None:
 
 
 def list_runs(given: argparse.Namespace) -> None:
-    """Print a folder's runs, the newest last: where each stands, what differs, their metrics."""
+    """Print the runs of a folder, the newest last: states, differing keys and metrics."""
     left_out: dict[str, BflError] = {}
     found = sorted(runs_in(given.folder, left_out), key=ListedRun.began)
     rows = [row(run, _differing(found), METRICS) for run in found]

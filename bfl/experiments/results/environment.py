@@ -1,4 +1,4 @@
-"""On what a run was made, and when: versions, processor, commit, start and end."""
+"""Environment of a run: versions, processor, commit, start and end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ONEDNN = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "TF_ENABLE_ONEDNN_OPTS")
 
 
 STARTED, ENDED = "started", "ended"
-"""Times that a run's environment has besides; of a run that was gone on with, the last end."""
+"""Keys of the start and the end in a run's environment; a resumed run has its last end."""
 
 
 def time_now() -> str:
@@ -46,7 +46,7 @@ def time_now() -> str:
 
 
 def told_of_times(environments: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return when the first of some runs began and how much later the last ended, if known."""
+    """Return the start of the first of some runs and the time until the last ended, if known."""
     known = [e for e in environments if {STARTED, ENDED} <= e.keys()]
     try:
         first = min(datetime.fromisoformat(e[STARTED]) for e in known)

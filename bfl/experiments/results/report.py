@@ -68,7 +68,7 @@ TILES = (
 """The numbers at the top of a run's report, if the run has them."""
 
 SHARES = ("accuracy", "interval-coverage")
-"""Those of them that are the share of the test examples for which something holds."""
+"""Those of them that are shares of the test examples."""
 
 SPREADS = (
     "95 %: Wilson's interval of a binomial share. ±: standard error, the deviation over the test "
@@ -152,7 +152,7 @@ def run_report(folder: RunFolder) -> str:
 
 
 def _examples(folder: RunFolder) -> Iterator[str]:
-    """Yield how many training and test examples there are, as far as the folder says so."""
+    """Yield the numbers of training and test examples, if the folder has them."""
     trained = sum(folder.read_json(PARTITION, {}).get("num_examples", ()))
     found = {"training": trained, "test": _tested(folder)}
     if any(found.values()):
@@ -173,7 +173,7 @@ def _times(folder: RunFolder) -> list[str]:
 
 
 def page(**content: Any) -> str:
-    """Return a page: ``title``, lines ``about`` it, ``sections``; ``tiles`` if any, ``told`` of."""
+    """Return a page with a ``title``, lines ``about`` it, ``sections``, and ``tiles`` if any."""
     from jinja2 import Environment
 
     environment = Environment(autoescape=True, trim_blocks=False, keep_trailing_newline=True)
@@ -181,7 +181,7 @@ def page(**content: Any) -> str:
 
 
 def _tiles(numbers: Mapping[str, float], folder: RunFolder) -> list[dict[str, Any]]:
-    """Return the numbers that a reader looks for first, each with what is to be said of it."""
+    """Return the main numbers, with their uncertainty and their values before the closing."""
     spreads = _spreads(numbers, folder)
     names = [*TILES]
     names += [name for name in numbers if name.startswith("ood-") and name.endswith("-auroc")]
@@ -197,7 +197,7 @@ def _tiles(numbers: Mapping[str, float], folder: RunFolder) -> list[dict[str, An
 
 
 def _spreads(numbers: Mapping[str, float], folder: RunFolder) -> dict[str, list[str]]:
-    """Return how far numbers are from their means, by the test examples, in words."""
+    """Return intervals or standard errors of numbers over the test examples, as text."""
     found: dict[str, list[str]] = {}
     if count := _tested(folder):
         for name in (name for name in SHARES if name in numbers):
@@ -254,7 +254,7 @@ def _metrics(numbers: Mapping[str, float]) -> Table:
 
 
 def _clients(folder: RunFolder, config: Mapping[str, Any]) -> Iterator[Table]:
-    """Yield what each client holds, its weight in the last round, and how models do on its data."""
+    """Yield the table of clients: examples, weights in the last round, metrics on their data."""
     names, rounds = client_names(folder), folder.rounds()
     measured = folder.read_json(CLIENTS, {})
     called = str(config.get("site-column") or "name")

@@ -75,7 +75,7 @@ WIDEST = 100_000
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Print a table of which nothing is cut off.
+    """Print a table without truncation.
 
     Where a terminal is narrower, its columns follow in further tables, each with the first one.
     """
@@ -93,7 +93,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], title: str) -> None:
 
 
 def _fitting(rows: Sequence[Mapping[str, Any]], width: int) -> list[list[str]]:
-    """Return the columns of tables that fit in a width; the first column is in each, and folds."""
+    """Return the columns of tables that fit into a width, each with the first column, folded."""
     columns, texts = tabulated(rows)
     wide = {
         name: 5 + max(len(name), *(len(row[i]) for row in texts))

@@ -306,7 +306,7 @@ def measured_by_clients(folder: RunFolder) -> pd.DataFrame:
 
 
 def _panel(axes: Axes, curves: pd.DataFrame, names: Sequence[str]) -> None:
-    """Draw clients' curves, a column each by round; of many the median, 5 to 95 %, min to max."""
+    """Draw clients' curves by round; of many clients the median, 5 to 95 %, and the range."""
     look: dict[str, Any] = {"marker": "o" if len(curves) <= FEW_ROUNDS else "", "markersize": 3.0}
     if len(curves.columns) <= TOLD_APART:
         for index, client in enumerate(curves):

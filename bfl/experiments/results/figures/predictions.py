@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
 WRITTEN = 20
-"""Up to so many classes have their numbers written into the cells."""
+"""The most classes with numbers in the cells."""
 
 
 @figures.register("confusion-matrix")

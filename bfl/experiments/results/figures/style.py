@@ -36,7 +36,7 @@ def class_names(folder: RunFolder) -> tuple[str, ...]:
 
 
 def client_names(folder: RunFolder) -> tuple[str, ...]:
-    """Return the names of a run's clients, such as their sites; none where they have numbers only.
+    """Return the names of a run's clients, such as their sites; empty if they have none.
 
     Raises:
         DataError: The file is there but corrupt.
@@ -141,7 +141,7 @@ def run_title(config: Mapping[str, Any]) -> str:
 
 
 def _named(key: str, config: Mapping[str, Any]) -> str:
-    """Return a value as a title has it: numbers with their word, a path without its folder."""
+    """Return a value as text for a title: numbers with their unit, a file without its folder."""
     value = config[key]
     if key == "clients":
         return f"{value} clients"
@@ -221,11 +221,11 @@ def whole_numbers(axis: Any, **ticks: Any) -> None:
 
 
 NAMED = 40
-"""Up to so many classes, or clients, have their names at an axis."""
+"""The most classes, or clients, with names at an axis."""
 
 
 def name_ticks(axis: Axis, names: Sequence[str], count: int) -> None:
-    """Name the places 0 to ``count`` − 1 of an axis; by numbers where names lack or are many."""
+    """Label the ticks 0 to ``count`` − 1 of an axis with names; with numbers if they are many."""
     if count > NAMED or len(names) != count:
         whole_numbers(axis)
         return

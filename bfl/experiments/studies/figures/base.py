@@ -257,7 +257,7 @@ class StudyFigure(Component):
         return ()
 
     def caption(self, overlay: Overlay) -> str:
-        """Return in a sentence what is drawn, in which unit, and which side is better."""
+        """Return the caption: a sentence with the unit and the better side."""
         words = {True: ", higher is better", False: ", lower is better", None: ""}
         told = [": ".join(filter(None, (overlay.spec.title, self.summary().rstrip("."))))]
         for name in self.numbers():
