@@ -100,9 +100,9 @@ def evaluated_clients(
     """Return metrics of each client's models, by partition id as text.
 
     Args:
-        evaluate: Returns the metrics of the final global network, after a closing if there is one,
-            on a subset of the test examples, with those of foreign and corrupted images; None if
-            the server has no head to predict with.
+        evaluate: Returns the metrics of the final (closed) global network on a subset of the test
+            examples, with those of foreign and corrupted images; None if the server has no head to
+            predict with.
         test_partition: The test examples of each client; None for a client with its own data.
         due: Returns whether clients evaluate their models after a round; other reports are ignored,
             as they would give a client more chances for its best round.

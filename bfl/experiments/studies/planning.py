@@ -244,7 +244,7 @@ def computation(configuration: Configuration, counts: Sequence[int]) -> str:
     """Return a digest that is the same for configurations of one computation.
 
     A weighting by numbers of examples alone counts as equal weights if all clients have equally
-    many, and its weights are the same bits for every number of participants.
+    many. Its weights must be those of equal weights, bit for bit, for every number of participants.
 
     Args:
         counts: The clients' numbers of examples; empty: unknown.

@@ -262,8 +262,8 @@ class Study:
         """Return the study at another scale, with fewer or more seeds if the scale says so.
 
         Raises:
-            ConfigurationError: The study has no axis of seeds, seeds cannot be added because their
-                values are not numbers or set other keys, or a share of examples becomes a number.
+            ConfigurationError: The study has no axis of seeds; seeds cannot be added, as their
+                values are not numbers or set other keys; or a share of examples becomes a number.
         """
         axes = dict(self.axes)
         if SEEDS in scale.amounts:

@@ -247,9 +247,9 @@ class ClientCurves(Figure):
     """Likelihood, divergence, weight and seconds of each client in each of its rounds.
 
     The negative log-likelihood is per training example, and the divergence from the prior is not;
-    both are of the client's last epoch. Clients with test data also have their accuracy on them, or
-    the accuracies of their personal models and of their copies of the global model (memes). The
-    curves reveal stragglers and clients of a heterogeneous partition that learn differently.
+    both are of the client's last epoch. Clients with test data also have their accuracy on them:
+    that of their personal models and of their copies of the global model (memes), if they evaluate.
+    The curves reveal stragglers and clients of a heterogeneous partition that learn differently.
 
     Reference:
         Fischer et al. (2024), Eq. 6 (likelihood and divergence) and section 2.6 (the weights); Yang
