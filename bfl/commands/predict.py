@@ -46,17 +46,21 @@ BOUNDS = ("lower", "upper")
 NPZ, CSV = ".npz", ".csv"
 
 
+SPELT = ("folder", "table", "npz")
+"""Words of the key ``dataset`` that may stand before a path."""
+
+
 def add_to(predict: argparse.ArgumentParser) -> None:
     """Add the options of ``bfl predict``."""
     predict.add_argument("folder", type=path_argument, metavar="FOLDER", help="the run's folder")
     predict.add_argument(
         "--data",
-        type=path_argument,
+        type=_data,
         required=True,
         metavar="FILE",
         help="a NumPy archive (.npz) or array (.npy) of images (N, H, W, C): integers of 0 to 255, "
-        "floats of 0 to 1, or any within the run's pixel-range; a folder of image files, or one of "
-        "them; or a table (.csv, .parquet) with the columns of the run's",
+        "or floats of 0 to 1; a folder of image files, or one of them; or a table (.csv, .parquet) "
+        "with the columns of the run's; also spelt as in the key dataset, folder:PATH",
     )
     predict.add_argument(
         "--array",
@@ -69,10 +73,16 @@ def add_to(predict: argparse.ArgumentParser) -> None:
         type=path_argument,
         metavar="FILE",
         help="what gets the predictions, a new file: .npz with all that is predicted, or .csv with "
-        "the printed table's columns (default: RUN-NAME-predictions.npz, here)",
+        "the printed table's columns (default: RUN-NAME-predictions.npz, here, written anew)",
     )
     add_prediction_to(predict)
     predict.set_defaults(run=predict_images)
+
+
+def _data(given: str) -> Path:
+    """Return the path of an argument that may be spelt as in the key ``dataset``."""
+    kind, _, path = given.partition(":")
+    return path_argument(path if path and kind in SPELT else given)
 
 
 def add_prediction_to(command: argparse.ArgumentParser) -> None:
@@ -100,7 +110,8 @@ def predict_images(given: argparse.Namespace) -> None:
     names = (given.folder.resolve().name, given.data.resolve().stem)
     output = given.output or Path(f"{'-'.join(names)}-predictions{NPZ}")
     check_suffix("--output", output, NPZ, CSV)
-    check_new(output)
+    if given.output:  # the default is this command's own file
+        check_new(output)
     unclear = "say by --array which of them are the images"
     table = given.data.suffix.lower() in SUFFIXES
     if result.takes_rows and not table:

@@ -114,9 +114,10 @@ def test_the_folder_is_enough(result: bfl.Result, images: Images, tmp_path: Path
 
 
 def test_image_files_are_predicted_as_their_arrays(
-    result: bfl.Result, images: Images, tmp_path: Path
+    result: bfl.Result, images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a folder and below it, of other sizes too; a file says which prediction is whose."""
+    monkeypatch.chdir(tmp_path)
     for index, name in enumerate(("b.png", "below/a.png")):
         (tmp_path / "new" / name).parent.mkdir(exist_ok=True, parents=True)
         Image.fromarray(images[index, :, :, 0]).save(tmp_path / "new" / name)
@@ -135,6 +136,12 @@ def test_image_files_are_predicted_as_their_arrays(
     assert table["image"].tolist() == ["b.png", "below/a.png", "c.png"]
     np.testing.assert_allclose(table["probability"], right.max(axis=1), atol=1e-6)
     assert table["class"].tolist() == [str(each) for each in right.argmax(axis=1)]
+    written = tmp_path / f"{result.name}-new-predictions.npz"
+    for left in (False, True):
+        assert written.exists() == left
+        assert main([*command[:-1], "folder:new"]) == 0
+    with np.load(written) as saved:
+        assert len(saved["files"]) == 3
     command[-1] = str(tmp_path / "new" / "below" / "a.png")
     assert main([*command, "--output", str(tmp_path / "one.npz")]) == 0
     (tmp_path / "none").mkdir()
