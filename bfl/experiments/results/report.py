@@ -68,7 +68,7 @@ TILES = (
 """The numbers at the top of a run's report, if the run has them."""
 
 SHARES = ("accuracy", "interval-coverage")
-"""Those of them that are shares of the test examples."""
+"""Shares of the test examples for which something holds."""
 
 SPREADS = (
     "95 %: Wilson's interval of a binomial share. ±: standard error, the deviation over the test "
