@@ -221,11 +221,11 @@ class VariationalInference(Inference):
 
     def affine(self, name: str) -> Layer | None:
         """Return a layer with one draw of its scales and offsets a batch, if they are Gaussian."""
-        from bfl.learning.networks.layers import AFFINE, DrawnAffine
+        from bfl.learning.networks.layers import DrawnAffine
 
         if self.normalization_weights == "point":
             return None
-        layer: Layer = DrawnAffine(name=f"{name}{AFFINE}", form=self.form)
+        layer: Layer = DrawnAffine(name=f"{name}{DrawnAffine.suffix}", form=self.form)
         return layer
 
     @abstractmethod

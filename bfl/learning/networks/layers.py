@@ -221,12 +221,10 @@ class DrawnDense(VariationalLayer, tfp.layers.DenseReparameterization):  # type:
         return tf.nn.bias_add(tf.matmul(inputs, self._drawn_kernel(inputs.dtype)), bias)
 
 
-AFFINE = "_affine"
-"""Suffix of the name of the layer that scales and shifts what another one has normalised."""
-
-
 class DrawnAffine(VariationalLayer, keras.layers.Layer):  # type: ignore[misc]
     """Scales and offsets of normalised features, one draw for all examples of a batch, keyed."""
+
+    suffix = "_affine"  # behind the name of the layer that normalises
 
     @staticmethod
     def _distributions(form: Form) -> dict[str, Any]:
@@ -244,7 +242,7 @@ class DrawnAffine(VariationalLayer, keras.layers.Layer):  # type: ignore[misc]
     def parameters(self) -> list[ParameterVariables]:
         """Return the variables of the scales and the offsets, named as normalisation's."""
         scale, offset = super().parameters()
-        name = self.name.removesuffix(AFFINE)
+        name = self.name.removesuffix(self.suffix)
         return [
             replace(scale, name=f"{name}/scale", initialization="ones"),
             replace(offset, name=f"{name}/offset"),
@@ -334,15 +332,13 @@ def _drawn(standard_deviation: Any) -> Any:
 
 Precision = Literal["float32", "bfloat16"]
 
-_POLICIES: dict[Precision, str] = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
-"""Keras' names of the policies."""
-
 
 @contextmanager
 def computing_in(precision: Precision) -> Iterator[None]:
     """Have layers that are made inside compute in a precision (Keras' global policy)."""
     before = keras.mixed_precision.global_policy()
-    keras.mixed_precision.set_global_policy(_POLICIES[precision])
+    policy = "mixed_bfloat16" if precision == "bfloat16" else precision
+    keras.mixed_precision.set_global_policy(policy)
     try:
         yield
     finally:
@@ -359,12 +355,9 @@ DRAWS_AT_ONCE = 128
 
 
 def split(key: Any, count: Any) -> Any:
-    """Return keys (count, 2) that are hashes of one, which is not to be used any more.
+    """Return keys (count, 2) that are hashes of one (2,), which is not to be used any more.
 
-    Args:
-        key: The key (2,).
-        count: How many. More of them may begin with the same ones, and without XLA do, so another
-            number does not make it another key.
+    Of another ``count`` the first ones may be the same.
     """
     return tf.random.split(key, count)
 
@@ -389,7 +382,7 @@ _keys: ContextVar[_Keys | None] = ContextVar("keys", default=None)
 def keyed(key: Any) -> Iterator[None]:
     """Key the random draws of all layers called inside; a key is an int32 tensor (2,).
 
-    Layers draw in the order in which they are called, which a network fixes when it is built.
+    Layers draw in the order of their calls, which a network fixes when it is built.
     """
     token = _keys.set(_Keys(key))
     try:
@@ -401,8 +394,7 @@ def keyed(key: Any) -> Iterator[None]:
 def next_seed() -> Any:
     """Return the seed (2,) of the next draw under the innermost key.
 
-    Outside of any key (Keras calls every layer once while a network is built, and throws the result
-    away) the seed is constant.
+    Outside of any key, as where Keras builds a network, the seed is constant.
     """
     keys = _keys.get()
     return tf.constant([0, 0], tf.int32) if keys is None else keys.next()
