@@ -6,7 +6,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from bfl.api.alone import running_alone
+from bfl.errors import ConfigurationError
+from bfl.experiments.run.simulation import read_backend_config
 from bfl.experiments.studies.gathering import OUTPUT, open_study
+from bfl.experiments.studies.making import make_study
 from bfl.experiments.studies.table import StudyTable, study_table
 
 
@@ -17,8 +21,11 @@ def study(
     scale: str = "",
     output: str | os.PathLike[str] = OUTPUT,
     results: Sequence[str | os.PathLike[str]] = (),
+    run: bool = False,
+    backend: str = "ray",
+    data_dir: str = "",
 ) -> StudyTable:
-    """Return a study's results as far as there are any: no run is made.
+    """Return a study's results as far as there are any; with ``run``, make the missing ones first.
 
     Args:
         path: The study's folder, its TOML file, or the name of one of bfl's, such as
@@ -27,6 +34,9 @@ def study(
         scale: The reduction, for a file.
         output: The folder that has the study's folder, for a file.
         results: Folders of further results; by default that of the study's checkout.
+        run: Whether the runs that are left are made, for a file.
+        backend: "ray", Flower's engine; or "serial", in this process.
+        data_dir: The folder of the data sets' archives on this machine.
 
     Returns:
         The table: ``frame`` has a row a line, ``by_run`` a row a run.
@@ -34,8 +44,15 @@ def study(
     Raises:
         ConfigurationError: There is no such study, or a result is not of it.
         DataError: A result is corrupt.
+        RunError: Runs have failed; the others are made.
     """
     places = [Path(place) for place in results]
-    return study_table(
-        open_study(Path(path), output=Path(output), scale=scale, only=only, results=places)
-    )
+    opened = open_study(Path(path), output=Path(output), scale=scale, only=only, results=places)
+    if run:
+        if Path(path).is_dir():
+            raise ConfigurationError(f"{path} is a folder; allowed with run: a study's TOML file")
+        machine = {"data-dir": data_dir} if data_dir else {}
+        with running_alone():
+            config = read_backend_config("{}")
+            make_study(opened, machine, backend=backend, backend_config=config)
+    return study_table(opened)

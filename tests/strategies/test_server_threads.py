@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 import bfl.keras
-from bfl.commands.study import _share_threads
 from bfl.configuration import resolve
 from bfl.configuration.unread import unread_settings
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import ConfigurationError
+from bfl.experiments.studies.making import _share_threads
 from bfl.experiments.studies.planning import PlannedRun
 from bfl.experiments.studies.study import Cell, Run
 from strategies.application import run_context

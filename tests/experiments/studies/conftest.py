@@ -3,11 +3,11 @@
 import pytest
 from small_study import PretendingEngine
 
-from bfl.commands import study as commands
+from bfl.experiments.studies import making
 
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> PretendingEngine:
     engine = PretendingEngine()
-    monkeypatch.setattr(commands, "_engine", lambda *_: lambda: engine)
+    monkeypatch.setattr(making, "_engine", lambda *_: lambda: engine)
     return engine

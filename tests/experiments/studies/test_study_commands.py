@@ -9,7 +9,7 @@ import pytest
 from small_study import PUBLISHED, STUDY, PretendingEngine, bfl, write_study
 
 import bfl as bfl_of_python
-from bfl.errors import RunError
+from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.runner import GO_ON
 
@@ -103,6 +103,19 @@ def test_a_study_from_the_first_run_to_its_table(
         assert list(study.frame["rule"]) == ["WS", "WS"]
         assert list(study.by_run["accuracy"]) == [0.5, 0.5]
         assert set(study.by_run["partition"]) == {"iid", "Dirichlet 0.5"}
+
+
+def test_a_study_is_made_from_python(tmp_path: Path, engine: PretendingEngine) -> None:
+    path, out = write_study(tmp_path / "files"), tmp_path / "out"
+    made = bfl_of_python.study(path, output=out, only=["*ws*seed-0"], run=True, backend="serial")
+    assert len(engine.asked) == len(made.by_run) == 2
+    again = bfl_of_python.study(path, output=out, only=["*ws*seed-0"], run=True)
+    assert len(engine.asked) == 2
+    assert again.frame.equals(made.frame)
+    with pytest.raises(ConfigurationError, match="did you mean 'ray'"):
+        bfl_of_python.study(path, output=out, run=True, backend="rays")
+    with pytest.raises(ConfigurationError, match="is a folder"):
+        bfl_of_python.study(out / "small", run=True)
 
 
 def test_the_printed_command_prints_the_table_also_of_a_study_with_a_plugin(
