@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bfl.errors import ConfigurationError, public
+from bfl.errors import ConfigurationError, nearest, public
 from bfl.files import given_path
 from bfl.registry import Component, Registry
 
@@ -192,12 +192,15 @@ def _file(place: str, policy: PluginPolicy) -> Plugin:
         raise public(error)
     path = path.absolute()
     if not path.is_file():
+        beside = [] if policy.restricted else path.parent.glob("*.py")
+        guess = nearest(path.stem, [file.stem for file in beside])
+        hint = f"; did you mean {path.with_stem(guess)}?" if guess else ""
         error = ConfigurationError(
-            f"plugins: {_shown(path, policy)} is not on this machine; allowed: a file, the name of "
+            f"plugins: there is no file {_shown(path, policy)}{hint}; allowed: a file, the name of "
             "a module, or on a node the file of that name in plugins-dir of the node's "
             "configuration"
         )
-        raise public(error)
+        raise error if hint else public(error)  # a hint is of this machine
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     # Another content is another module, in a process that has met both.
     return Plugin(str(path), digest, f"bfl_plugin_{path.stem}_{digest[:16]}")

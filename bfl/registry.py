@@ -163,7 +163,7 @@ class Registry(Generic[C]):
                     raise ValueError(
                         f"{self.kind} '{spelling}' is registered twice: by "
                         f"{self._classes[self._spellings[spelling]].__module__} and "
-                        f"{component.__module__}"
+                        f"{component.__module__}; choose another name"
                     )
             if missing := sorted(getattr(component, "__abstractmethods__", ())):
                 raise TypeError(

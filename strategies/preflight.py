@@ -164,7 +164,3 @@ def check_pooling(rule: PoolingRule) -> None:
         pool(rule, clients, [1.0, 2.0], generators=generators, **kept)
     except PosteriorError as error:
         raise ConfigurationError(f"{error} (tried with two posteriors)") from error
-    except Exception as error:
-        raise ConfigurationError(
-            f"strategy '{rule.name}' cannot pool two posteriors: {type(error).__name__}: {error}"
-        ) from error

@@ -194,7 +194,10 @@ def test_the_app_takes_the_keys_of_plugins(tmp_path: Path, monkeypatch: pytest.M
 
 def test_what_is_missing_or_other_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
-    with pytest.raises(ConfigurationError, match=r"mine\.py is not on this machine"):
+    with pytest.raises(ConfigurationError, match=r"no file .*mine\.py; allowed"):
+        resolve({"plugins": str(path)})
+    (tmp_path / "mein.py").touch()
+    with pytest.raises(ConfigurationError, match=r"did you mean .*mein\.py"):
         resolve({"plugins": str(path)})
     with pytest.raises(ConfigurationError, match="no module 'no_such_parts'"):
         resolve({"plugins": "no_such_parts"})
@@ -285,7 +288,7 @@ def test_nodes_that_lack_a_plugin_end_the_run_before_its_first_round(tmp_path: P
     with pytest.raises(ConfigurationError, match=r"\(partition 0\): .* has the SHA-256"):
         discover(grid, 2, timeout=20.0, plugins=named)
     path.unlink()
-    with pytest.raises(ConfigurationError, match=r"\(partition 0\): .* not on this machine"):
+    with pytest.raises(ConfigurationError, match=r"\(partition 0\): .* no file"):
         discover(grid, 2, timeout=20.0, plugins=named)
 
 

@@ -111,12 +111,12 @@ def list_keys(given: argparse.Namespace) -> None:
     for setting in settings():
         by_key.setdefault(setting.key, []).append(setting)
     if given.word:
-        word = given.word.lower()
-        also = ALSO_CALLED.get(word)
+        word = given.word.lower().replace("_", "-")
+        also, begins = ALSO_CALLED.get(word), re.compile(rf"\b{re.escape(word)}")
         by_key = {
             key: declared
             for key, declared in by_key.items()
-            if key == also or word in f"{key} {_meaning(declared)}".lower()
+            if key == also or begins.search(f"{key} {_meaning(declared)}".lower())
         }
         if not by_key:
             raise ConfigurationError(unknown_key(given.word, [s.key for s in settings()]))

@@ -1,14 +1,15 @@
 """The Strategy subclasses that grep finds, held to the registry."""
 
 import inspect
-from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import strategies
 from bfl.aggregation import pooling
 from bfl.aggregation.pooling import pooling_rules
+from bfl.aggregation.pooling.base import Decoded
 from bfl.errors import ConfigurationError
 from strategies import rules
 from strategies.posterior_pooling import PosteriorPooling
@@ -59,9 +60,11 @@ def test_every_rule_pools_the_two_posteriors_of_the_trial() -> None:
     ("broken", "word"),
     [
         ({"encode": lambda *_: (1.0,)}, "1 statistics"),
-        ({"encode": lambda _, mean, *__: mean.nothing}, "AttributeError"),
-        ({"decode": lambda *_: None}, "AttributeError"),
-        ({"decode": lambda _, sums, *__: SimpleNamespace(mean=0.0)}, "shape"),
+        ({"encode": lambda _, mean, *__: mean}, "ndarray"),
+        ({"encode": lambda _, mean, *__: mean.nothing}, r"AttributeError.*test_rules\.py, line"),
+        ({"decode": lambda *_: None}, "NoneType"),
+        ({"decode": lambda *_: 1 / 0}, "ZeroDivisionError"),
+        ({"decode": lambda *_: Decoded(np.zeros(2), np.ones(2))}, "shape"),
     ],
 )
 def test_a_rule_that_cannot_pool_is_refused(broken: dict[str, Any], word: str) -> None:

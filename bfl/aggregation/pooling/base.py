@@ -8,15 +8,18 @@ rule turns the sums into the pooled means and variances. That is all a new rule 
 from __future__ import annotations
 
 import math
+import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from bfl.errors import PosteriorError
+from bfl.errors import BflError, PosteriorError
 from bfl.posteriors.posterior import Posterior, Vector, between
 from bfl.registry import Component, Registry
 
@@ -262,6 +265,39 @@ def normalised(weights: Iterable[float]) -> list[float]:
     return [weight / total for weight in scaled]
 
 
+@contextmanager
+def blaming(rule: PoolingRule, doing: str) -> Iterator[None]:
+    """Raise what a rule's own code raises as a PosteriorError that names the rule and the line."""
+    try:
+        yield
+    except BflError:
+        raise
+    except Exception as error:
+        *_, last = traceback.extract_tb(error.__traceback__)
+        where = f"{Path(last.filename).name}, line {last.lineno}"
+        raise PosteriorError(
+            f"strategy {rule.name} cannot {doing}: {type(error).__name__}: {error} ({where})"
+        ) from error
+
+
+def check_encoded(rule: PoolingRule, encoded: Any) -> None:
+    """Refuse what is not as many arrays as a rule has statistics.
+
+    Raises:
+        PosteriorError: Naming the rule and what it gives.
+    """
+    if not isinstance(encoded, tuple | list):
+        raise PosteriorError(
+            f"strategy {rule.name} encodes a client as {type(encoded).__name__}; expected a tuple "
+            f"of {rule.statistics} arrays"
+        )
+    if len(encoded) != rule.statistics:
+        raise PosteriorError(
+            f"strategy {rule.name} encodes a client as {len(encoded)} statistics, and its class "
+            f"attribute statistics is {rule.statistics}"
+        )
+
+
 def check_real(rule: PoolingRule, what: str, values: Any, size: int) -> None:
     """Refuse an array of a rule's that is not of real numbers, or not of shape (size,).
 
@@ -289,6 +325,11 @@ def store(rule: PoolingRule, decoded: Decoded, part: slice, mean: Vector, varian
     Raises:
         PosteriorError: A shape, a type or a value is wrong, or a mark is not declared.
     """
+    if not isinstance(decoded, Decoded):
+        raise PosteriorError(
+            f"strategy {rule.name} decodes as {type(decoded).__name__}; expected Decoded(mean, "
+            "variance)"
+        )
     check_real(rule, "mean", decoded.mean, mean.size)
     check_real(rule, "variance", decoded.variance, mean.size)
     _check_marks(rule, decoded, mean.size)

@@ -26,6 +26,8 @@ from bfl.aggregation.pooling.base import (
     Pooled,
     PoolingRule,
     Totals,
+    blaming,
+    check_encoded,
     check_real,
     checked_weight,
     normalised,
@@ -294,7 +296,8 @@ class Sums:
             total[...] = 0.0 if self.statistics is None else self.statistics[:, part]
             self._fold(members, part, block, total)
             block = replace(block, damping=step.get(DAMPING, 1.0))
-            decoded = self.rule.decode(tuple(total), self.totals, block)
+            with blaming(self.rule, "decode the sums"):
+                decoded = self.rule.decode(tuple(total), self.totals, block)
             marked[CLIPPED] += store(self.rule, decoded, part, mean[part], variance[part])
             for name, mask in decoded.marks.items():
                 marked[name] += int(np.count_nonzero(mask))
@@ -341,12 +344,9 @@ class Sums:
                 seed = np.random.SeedSequence(key, spawn_key=(part.start // BLOCK,))
                 drawer = np.random.Generator(np.random.SFC64(seed))
                 block = replace(block, generator=drawer)
-            encoded = self.rule.encode(mean, variance, weight, block)
-            if len(encoded) != self.rule.statistics:
-                raise PosteriorError(
-                    f"strategy {self.rule.name} encodes a client as {len(encoded)} statistics; "
-                    f"it declares {self.rule.statistics}"
-                )
+            with blaming(self.rule, "encode a client"):
+                encoded = self.rule.encode(mean, variance, weight, block)
+            check_encoded(self.rule, encoded)
             for number, (total, statistic) in enumerate(zip(sums, encoded, strict=True), start=1):
                 check_real(self.rule, f"statistic {number}", statistic, mean.size)
                 total += statistic

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bfl.configuration import Configuration, unset_values
-from bfl.configuration.messages import nearest_key
+from bfl.configuration.messages import unknown_key
 from bfl.configuration.pairs import format_pairs, parse_pairs
 from bfl.configuration.sources import flatten, read_toml
 from bfl.engine.flower.grid import new_context, new_run
@@ -99,12 +99,9 @@ class FlowerApp:
             known = {**unset_values(), **known}
         for key in overrides:
             if key not in known:
-                guess = nearest_key(key, known)
-                hint = f"; did you mean '{guess}'?" if guess else ""
-                raise ConfigurationError(
-                    f"unknown key '{key}'{hint} (the app declares its keys in "
-                    f"[tool.flwr.app.config] of {self.folder / 'pyproject.toml'})"
-                )
+                own, file = self.server == OWN_SERVER, self.folder / "pyproject.toml"
+                declared = "" if own else f" (declared: [tool.flwr.app.config] of {file})"
+                raise ConfigurationError(f"{unknown_key(key, known)}{declared}")
         return {**known, **overrides}
 
     def load_server(self) -> Any:

@@ -253,12 +253,14 @@ class RunFolder(Files):
         """Raise DataError where a file of a run's end is missing, with what ends the run."""
         if not self.holds(file):
             path, made = self.path, (self.rounds() or [{"round": 0}])[-1]["round"]
-            planned = f" of {self.config().get('rounds')}" if self.holds(CONFIG) else ""
-            end = f', end it there by bfl finish {path}, or take the posterior "latest"'
+            config = self.config() if self.holds(CONFIG) else {}
+            planned = f" of {config['rounds']}" if "rounds" in config else ""
+            own = f" --plugins {config['plugins']}" if config.get("plugins") else ""
+            end = f", or end it there by bfl finish {path}{own}" if made else ""
+            with_own = f" --run-config 'plugins=\"{config['plugins']}\"'" if own else ""
             raise DataError(
                 f"{path} has no {file}: the run has not come to its end (it stands at round "
-                f"{made}{planned}); go on with it by "
-                f"flower-simulation --resume {path}{end if made else ''}"
+                f"{made}{planned}); go on with it by bfl run --resume {path}{with_own}{end}"
             )
 
     # Rounds ------------------------------------------------------------------------------------

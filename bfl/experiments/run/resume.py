@@ -244,8 +244,8 @@ def check_output(configuration: Configuration) -> None:
         return
     if not keys.resume:
         raise ConfigurationError(
-            f"{folder.path} holds another run; choose another name, overwrite it, or resume that "
-            "run by resume=true"
+            f"{folder.path} holds another run; choose another name, overwrite it (--overwrite), or "
+            "go on with it (--resume, or resume=true)"
         )
     _refuse_changes(folder, configuration)
 

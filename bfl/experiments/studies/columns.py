@@ -86,7 +86,10 @@ class Column(pydantic.BaseModel):
         known = numbers_of_a_run()
         forms = (rounds_to, at_round, number_of_a_client, _OF_FOREIGN.fullmatch)
         if metric not in known and not any(form(metric) for form in forms):
-            guess = nearest(metric, known)
+            initials = {
+                "".join(word[0] for word in name.split("-") if word): name for name in known
+            }
+            guess = initials.get(metric.lower()) or nearest(metric, known)
             hint = f"'{guess}' (did you mean that?), or " if guess else ""
             raise ValueError(f"{hint}a number of metrics.json, as `bfl glossary` has; or {FORMS}")
         return metric

@@ -94,6 +94,7 @@ REFUSED = [
     (STUDY, 'title = "T"\n[[rows]]\nstrategy = "ws"', "row 1.*label"),
     ('rule = "NWA"', 'kind = "NWA"', "model, rule.*model, kind"),
     ('"accuracy"', '"acuracy"', "'acuracy'.*'accuracy'"),
+    ('"accuracy"', '"rmse"', "'rmse'.*'root-mean-squared-error'"),
     ("title = ", 'spread = "range"\ntitle = ', "spread.*standard-deviation"),
     ("title = ", 'name = "a/b"\ntitle = ', "name is 'a/b'"),
     ("", FIGURE + '"learning"', "'learning'.*learning-curves"),
