@@ -20,11 +20,12 @@ from bfl.configuration.sources import GIVEN
 from bfl.errors import ConfigurationError, DataError, PosteriorError
 from bfl.experiments.results.evaluated_clients import drop_evaluations
 from bfl.experiments.results.files import plain
-from bfl.experiments.results.identity import locked
+from bfl.experiments.results.identity import RUN_KEY, locked
 from bfl.experiments.results.run_folder import (
     CONFIG,
     DATA,
     ENVIRONMENT,
+    FILES_OF_A_BEGUN_RUN,
     PARTITION,
     ROUNDS,
     RunFolder,
@@ -117,8 +118,8 @@ def open_run(
 ) -> Iterator[tuple[RunFolder, Checkpoint | None]]:
     """Yield the folder of a run, locked, and the last checkpoint of a resumed run.
 
-    With ``resume``, a run that has not begun starts, so a supervisor may always set it. A run can
-    get more rounds, even if it is finished, or fewer, down to those that it has made. Rounds
+    With ``resume``, a run that has not begun starts, so a supervisor may always set it; and one
+    that has made no round starts anew under another configuration. A run can get more rounds, even if it is finished, or fewer, down to those that it has made. Rounds
     recorded after the checkpoint are dropped with the final results, and repeated with the same
     result.
 
@@ -138,6 +139,10 @@ def open_run(
     with locked(folder.path):
         # The key has each plugin with its SHA-256.
         described = {**environment, "plugins": [p for p in keys.plugins.split(", ") if p]}
+        if keys.resume and _starts_anew(folder, configuration):
+            # The configuration last: until it is gone, the folder is that of a run without a round.
+            for file in (RUN_KEY, *reversed(FILES_OF_A_BEGUN_RUN)):
+                (folder.path / file).unlink(missing_ok=True)
         if not keys.resume or not folder.holds(CONFIG):
             given = tomli_w.dumps(plain(configuration.given)).encode()
             values = in_sections(configuration.values)
@@ -148,6 +153,25 @@ def open_run(
         if data and not folder.holds(DATA):
             folder.write_json(DATA, data)
         yield folder, checkpoint
+
+
+def has_made_something(folder: RunFolder) -> bool:
+    """Return whether a run has made a round, or in a private run has begun a release.
+
+    Raises:
+        DataError: Its record is corrupt.
+    """
+    left = [*folder.path.glob(f"{CHECKPOINTS}/*"), *folder.path.glob("*-begun")]
+    return bool(left or folder.final_results() or folder.rounds())
+
+
+def _starts_anew(folder: RunFolder, configuration: Configuration) -> bool:
+    """Return whether a folder has a run of another configuration that has made nothing."""
+    return (
+        folder.holds(CONFIG)
+        and bool(changed_keys(folder.config(), configuration.values))
+        and not has_made_something(folder)
+    )
 
 
 def _go_on(
@@ -247,7 +271,8 @@ def check_output(configuration: Configuration) -> None:
             f"{folder.path} holds another run; choose another name, overwrite it (--overwrite), or "
             "go on with it (--resume, or resume=true)"
         )
-    _refuse_changes(folder, configuration)
+    if not _starts_anew(folder, configuration):
+        _refuse_changes(folder, configuration)
 
 
 def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
@@ -282,6 +307,7 @@ def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
         raise ConfigurationError(
             f"cannot resume {folder.path} under another configuration: "
             + "; ".join(f"{key} was {was!r} and is {now!r}" for key, (was, now) in changed.items())
+            + "; remove that folder, or give the run, or its study, another name"
         )
 
 

@@ -12,7 +12,12 @@ from typing import Any
 from bfl.configuration import Configuration, resolve
 from bfl.engine.flower.app import own_folder
 from bfl.errors import ConfigurationError, DataError, nearest
-from bfl.experiments.run.resume import FREE_TO_CHANGE, changed_keys, completed
+from bfl.experiments.run.resume import (
+    FREE_TO_CHANGE,
+    changed_keys,
+    completed,
+    has_made_something,
+)
 from bfl.experiments.studies.folder import FAILED, StudyFolder, is_begun, is_done, state
 from bfl.experiments.studies.reading import ExtendedFile, read_study, study_of
 from bfl.experiments.studies.run_result import RunResult, portable, result_of
@@ -217,6 +222,7 @@ def gather(
     begun: dict[str, RunResult] = {}
     states: dict[str, str] = {}
     problems: list[str] = []
+    unfit: dict[str, list[RunResult]] = {}
     for run in study.runs:
         configuration = configuration_of(run)
         claimed = [results[run.name] for results in kept if run.name in results]
@@ -228,7 +234,8 @@ def gather(
         damaged = False
         try:
             own = folder.run(run.name)
-            claimed += [result_of(own, run.name)] if is_begun(own) else []
+            there = is_begun(own) and has_made_something(own)
+            claimed += [result_of(own, run.name)] if there else []
         except DataError:
             damaged = True
             if not pass_over_damaged:
@@ -241,11 +248,11 @@ def gather(
             elif not differing or (shorter and differing.keys() == {"rounds"}):
                 begun[run.name] = result
             else:
-                problems.append(_unfit(result, differing))
+                unfit.setdefault(_told(differing), []).append(result)
         if run.name not in finished:
             now = FAILED if damaged else state(folder, run.name, configuration.keys.rounds)
             states[run.name] = now
-    _raise_if_any(problems + different_data(finished.values()))
+    _raise_if_any([*_unfit(unfit), *problems, *different_data(finished.values())])
     return StudyResults(finished, begun, states)
 
 
@@ -262,9 +269,19 @@ def _raise_if_any(problems: Sequence[str]) -> None:
         raise ConfigurationError("\n".join(dict.fromkeys(problems)))
 
 
-def _unfit(result: RunResult, differing: Mapping[str, tuple[Any, Any]]) -> str:
-    told = "; ".join(f"{key} was {was!r} and is {now!r}" for key, (was, now) in differing.items())
-    return f"{result.source}: {result.name} is a run of another configuration: {told}"
+def _told(differing: Mapping[str, tuple[Any, Any]]) -> str:
+    return "; ".join(f"{key} was {was!r} and is {now!r}" for key, (was, now) in differing.items())
+
+
+def _unfit(results: Mapping[str, Sequence[RunResult]]) -> Iterable[str]:
+    """Yield a message on all results that differ from the study in the same way."""
+    for told, alike in results.items():
+        others = len({result.name for result in alike}) - 1
+        more = f" and {others} more runs" if others else ""
+        yield (
+            f"{alike[0].source}: {alike[0].name}{more}, made under another configuration: {told}; "
+            "remove these results, or give the study another name"
+        )
 
 
 def _contradictions(one: RunResult, other: RunResult) -> list[str]:
@@ -327,6 +344,7 @@ def merge(into: StudyFolder, sources: Sequence[StudyFolder]) -> dict[str, Path]:
     there = into.results()
     found = dict(there)
     problems: list[str] = []
+    unfit: dict[str, list[RunResult]] = {}
     for place in sources:
         results = {**_finished(place), **place.results()}
         if not results:
@@ -336,12 +354,12 @@ def merge(into: StudyFolder, sources: Sequence[StudyFolder]) -> dict[str, Path]:
             if known is result:
                 continue
             if apart := changed_keys(_whole(known), _whole(result)):
-                problems.append(_unfit(known, apart))
+                unfit.setdefault(_told(apart), []).append(known)
             elif known.number_of_rounds == result.number_of_rounds:
                 problems += _contradictions(known, result)
             elif known.number_of_rounds < result.number_of_rounds:
                 found[name] = result
-    _raise_if_any(problems + different_data(found.values()))
+    _raise_if_any([*_unfit(unfit), *problems, *different_data(found.values())])
     studies = {place: place.described() for place in (into, *sources) if place.holds_study()}
     largest = max(studies, key=lambda place: len(studies[place]["runs"]), default=None)
     for place, described in studies.items():

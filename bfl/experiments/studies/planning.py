@@ -122,11 +122,15 @@ def plan(
 
 
 class _Reasons:
-    """Reasons why runs are refused, each once with the affected runs."""
+    """Reasons why runs are refused, each once with the affected runs.
+
+    Reasons that differ in the run's name alone, such as in its folder's, are one.
+    """
 
     def __init__(self, runs: int) -> None:
         self._runs = runs
         self._names: dict[str, list[str]] = {}
+        self._first: dict[str, str] = {}
 
     @contextmanager
     def of(self, *runs: str) -> Iterator[None]:
@@ -135,7 +139,9 @@ class _Reasons:
             yield
         except (ConfigurationError, DataError) as error:
             for line in str(error).splitlines():
-                self._names.setdefault(line, []).extend(runs)
+                alike = line.replace(f"/{runs[0]} ", "/ ") if runs else line
+                first = self._first.setdefault(alike, line)
+                self._names.setdefault(first, []).extend(runs)
 
     def raise_if_any(self) -> None:
         """Raise all recorded reasons as one error, if there are any."""

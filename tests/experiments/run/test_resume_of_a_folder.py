@@ -9,9 +9,9 @@ import pytest
 
 from bfl.configuration import Configuration, resolve
 from bfl.errors import ConfigurationError
-from bfl.experiments.results.identity import locked
+from bfl.experiments.results.identity import locked, run_key
 from bfl.experiments.results.run_folder import METRICS, POSTERIOR, RunFolder
-from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
+from bfl.experiments.run.resume import Checkpoint, Checkpoints, check_output, open_run
 from bfl.experiments.run.simulation import remove_run
 from bfl.posteriors import Manifest, Posterior
 
@@ -140,6 +140,25 @@ def test_an_interrupted_run_without_checkpoints_begins_anew_and_says_so(tmp_path
     ):
         assert checkpoint is None
     assert folder.rounds() == []
+
+
+def test_a_run_without_a_round_starts_anew_under_another_configuration(tmp_path: Path) -> None:
+    wanted = configured(tmp_path, resume=True, seed=1)
+    with open_run(configured(tmp_path), "run", {}, {"train": "a"}) as (folder, _):
+        before = run_key(folder.path)
+    (ledger := folder.path / "rounds-begun").write_text("1\n", encoding="ascii")
+    with pytest.raises(ConfigurationError, match="seed was 0 and is 1.*another name"):
+        check_output(wanted)
+    ledger.unlink()
+    check_output(wanted)
+    with open_run(wanted, "run", {}, {"train": "b"}) as (folder, checkpoint):
+        assert checkpoint is None
+    assert folder.config()["seed"] == 1
+    assert folder.read_json("data.json") == {"train": "b"}
+    assert run_key(folder.path) != before
+    folder.append_round({"round": 1})
+    with pytest.raises(ConfigurationError, match="seed was 1 and is 0"):
+        check_output(configured(tmp_path, resume=True))
 
 
 def test_a_finished_run_that_goes_back_a_round_is_not_finished(

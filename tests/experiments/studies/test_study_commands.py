@@ -203,11 +203,36 @@ def test_a_changed_study_does_not_go_on_with_the_old_runs(
     assert bfl("study", write_study(tmp_path / "files"), "--output", out, "--only", "ws_iid") == 0
     path = write_study(tmp_path / "files", STUDY.replace("local-epochs = 2", "local-epochs = 3"))
     assert bfl("study", path, "--output", out) == 2
-    assert "local-epochs was 2 and is 3" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.count("local-epochs was 2 and is 3") == 1
+    assert "and 1 more)" in said
+    assert "another name" in said
+    assert bfl("table", path, "--output", out) == 2
+    said = capsys.readouterr().err
+    assert said.count("local-epochs was 2 and is 3") == 1
+    assert "and 1 more runs" in said
     # One that has grown does.
     grown = STUDY.replace("seed = [0, 1]", "seed = [0, 1, 2]")
     assert bfl("study", write_study(tmp_path / "files", grown), "--output", out) == 0
     assert len(engine.asked) == 12
+
+
+def test_what_failed_before_its_first_round_is_made_anew_with_the_edited_plugin(
+    tmp_path: Path, engine: PretendingEngine
+) -> None:
+    plugin = tmp_path / "my_rule.py"
+    plugin.write_text(RULE, encoding="utf-8")
+    text = STUDY.replace("[base]", f'[base]\nplugins = "{plugin}"').replace('"nwa"', '"mine"')
+    path, options = write_study(tmp_path / "files", text), ("--output", tmp_path / "out")
+
+    def act(name: str, number: int) -> None:
+        raise RunError("no luck")
+
+    engine.act = act
+    assert bfl("study", path, *options) == 1
+    plugin.write_text(f"{RULE}\n# Better.\n", encoding="utf-8")
+    assert bfl("study", path, *options, "--dry-run") == 0
+    assert bfl("table", path, *options) == 0
 
 
 def test_a_dry_run_lists_and_writes_nothing(

@@ -64,7 +64,7 @@ def test_only_milestones_in_rounds_allow_more_rounds(tmp_path):
     given = {"schedule": "step", "rounds": 10, "output-dir": str(tmp_path), "resume": True}
     for name, milestones in (("shares", "0.3,0.6"), ("numbers", "0,3")):
         begun = resolve({**given, "name": name, "lr-milestones": milestones})
-        RunFolder.create(tmp_path, name, begun.values, {})
+        RunFolder.create(tmp_path, name, begun.values, {}).append_round({"round": 1})
         check_output(begun)
         if name == "shares":
             with pytest.raises(ConfigurationError, match=r"rounds is 20.*begun with 10.*'step'"):
