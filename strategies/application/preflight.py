@@ -38,19 +38,23 @@ from strategies.application.division import (
 from strategies.application.evaluation import server_data
 from strategies.application.pretraining import split_off
 from strategies.federation import Federation
+from strategies.preflight import check_pooling
 
 
 def check_before_start(configuration: Configuration, clients: int) -> None:
     """Raise whatever can be known to be wrong before an engine is started.
 
     Raises:
-        ConfigurationError: The run's folder cannot be made or gone on with, the data cannot be
-            split as configured, they are too small for the model, a client that evaluates what it
-            alone has would get no test example, or a round has too few clients for its exchange.
+        ConfigurationError: The run's folder cannot be made or gone on with, the rule cannot pool,
+            the data cannot be split as configured, they are too small for the model, a client that
+            evaluates what it alone has would get no test example, or a round has too few clients
+            for its exchange.
         DataError: The data are not what their format promises.
     """
     keys = configuration.keys
     check_output(configuration)
+    if configuration.inference.gaussian:
+        check_pooling(configuration.pooling)
     if keys.initial_posterior and not keys.resume:
         given_posterior(keys.initial_posterior)
     check_privacy(configuration)

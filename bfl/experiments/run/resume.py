@@ -119,9 +119,9 @@ def open_run(
     """Yield the folder of a run, locked, and the last checkpoint of a resumed run.
 
     With ``resume``, a run that has not begun starts, so a supervisor may always set it; and one
-    that has made no round starts anew under another configuration. A run can get more rounds, even if it is finished, or fewer, down to those that it has made. Rounds
-    recorded after the checkpoint are dropped with the final results, and repeated with the same
-    result.
+    that has made no round starts anew under another configuration. A run can get more rounds, even
+    if it is finished, or fewer, down to those that it has made. Rounds recorded after the
+    checkpoint are dropped with the final results, and repeated with the same result.
 
     Args:
         environment: See ``describe_environment``.

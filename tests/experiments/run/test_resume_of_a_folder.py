@@ -147,7 +147,7 @@ def test_a_run_without_a_round_starts_anew_under_another_configuration(tmp_path:
     with open_run(configured(tmp_path), "run", {}, {"train": "a"}) as (folder, _):
         before = run_key(folder.path)
     (ledger := folder.path / "rounds-begun").write_text("1\n", encoding="ascii")
-    with pytest.raises(ConfigurationError, match="seed was 0 and is 1.*another name"):
+    with pytest.raises(ConfigurationError, match=r"seed was 0 and is 1.*another name"):
         check_output(wanted)
     ledger.unlink()
     check_output(wanted)

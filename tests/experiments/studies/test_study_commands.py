@@ -74,6 +74,29 @@ def test_bad_studies_and_options_are_refused_before_the_first_run(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("options", [[], ["--dry-run"]])
+def test_a_rule_that_cannot_pool_is_refused_before_the_first_run(
+    options: list[str], tmp_path: Path, capsys: Output, engine: PretendingEngine
+) -> None:
+    plugin = tmp_path / "my_rule.py"
+    broken = "    def decode(self, *_):\n        return None\n"
+    plugin.write_text(f"{RULE}{broken}", encoding="utf-8")
+    text = STUDY.replace("[base]", f'[base]\nplugins = "{plugin}"').replace('"nwa"', '"mine"')
+    text = text.replace("NWA", "mine")
+    path, out = (
+        write_study(tmp_path / "files", text, PUBLISHED.replace("NWA", "mine")),
+        tmp_path / "out",
+    )
+    assert bfl("study", path, "--output", out, *options) == 2
+    said = capsys.readouterr().err
+    assert "'mine'" in said
+    assert "(run flipout-mine_iid_seed-0 and 3 more)" in said
+    assert engine.asked == []
+    keys = f'plugins="{plugin}" strategy="mine" clients=3 output-dir="{out}"'
+    assert bfl("run", "--backend", "serial", "--run-config", keys) == 2
+    assert not out.exists()
+
+
 def test_a_study_from_the_first_run_to_its_table(
     tmp_path: Path, capsys: Output, engine: PretendingEngine
 ) -> None:
@@ -223,16 +246,16 @@ def test_what_failed_before_its_first_round_is_made_anew_with_the_edited_plugin(
     plugin = tmp_path / "my_rule.py"
     plugin.write_text(RULE, encoding="utf-8")
     text = STUDY.replace("[base]", f'[base]\nplugins = "{plugin}"').replace('"nwa"', '"mine"')
-    path, options = write_study(tmp_path / "files", text), ("--output", tmp_path / "out")
+    options = write_study(tmp_path / "files", text), "--output", tmp_path / "out"
 
     def act(name: str, number: int) -> None:
         raise RunError("no luck")
 
     engine.act = act
-    assert bfl("study", path, *options) == 1
+    assert bfl("study", *options) == 1
     plugin.write_text(f"{RULE}\n# Better.\n", encoding="utf-8")
-    assert bfl("study", path, *options, "--dry-run") == 0
-    assert bfl("table", path, *options) == 0
+    assert bfl("study", *options, "--dry-run") == 0
+    assert bfl("table", *options) == 0
 
 
 def test_a_dry_run_lists_and_writes_nothing(
