@@ -110,12 +110,21 @@ def clients_in_the_data(app: FlowerApp, overrides: Mapping[str, Any]) -> int:
     Raises:
         ConfigurationError, DataError: The configuration or the data are refused.
     """
-    configuration = resolve(app.run_config(overrides))
-    partition, keys = configuration.partition, configuration.keys
-    if type(partition).names is Partition.names:
+    return named_clients(resolve(app.run_config(overrides)))
+
+
+def named_clients(configuration: Configuration) -> int:
+    """Return the number of clients that a configuration's partition finds in the data, or 0."""
+    if not names_clients(configuration):
         return 0
+    keys = configuration.keys
     dataset = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
-    return len(partition.names(dataset.train_columns))
+    return len(configuration.partition.names(dataset.train_columns))
+
+
+def names_clients(configuration: Configuration) -> bool:
+    """Return whether a configuration's partition finds the clients in the data."""
+    return type(configuration.partition).names is not Partition.names
 
 
 def check(

@@ -18,6 +18,7 @@ from bfl.experiments.run.resume import (
     completed,
     has_made_something,
 )
+from bfl.experiments.run.simulation import names_clients
 from bfl.experiments.studies.folder import FAILED, StudyFolder, is_begun, is_done, state
 from bfl.experiments.studies.reading import ExtendedFile, read_study, study_of
 from bfl.experiments.studies.run_result import RunResult, portable, result_of
@@ -190,8 +191,14 @@ def begin(folder: StudyFolder, study: Study, environment: Mapping[str, Any]) -> 
 
 
 def values_of(run: Run) -> dict[str, Any]:
-    """Return the keys of a run, with the default number of clients where its study sets none."""
-    return {**run.values, "clients": run.values.get("clients") or DEFAULT_CLIENTS}
+    """Return the keys of a run, with the default number of clients where its study sets none.
+
+    Where its partition finds the clients in the data, their number is 0: it is not known here.
+    """
+    values = {**run.values, "clients": run.values.get("clients") or DEFAULT_CLIENTS}
+    if not run.values.get("clients") and names_clients(resolve(values, check_data=False)):
+        values["clients"] = 0
+    return values
 
 
 def configuration_of(run: Run) -> Configuration:

@@ -19,6 +19,7 @@ from bfl.errors import ConfigurationError, DataError
 from bfl.evaluation.metrics import metric_names, metrics_by_task
 from bfl.experiments.results.identity import digest
 from bfl.experiments.run.resume import check_output
+from bfl.experiments.run.simulation import named_clients
 from bfl.experiments.studies.columns import at_round, metric_of
 from bfl.experiments.studies.gathering import OpenedStudy, values_of
 from bfl.experiments.studies.run_result import RunResult, portable
@@ -94,12 +95,13 @@ def plan(
     sound: list[PlannedRun] = []
     for run in runs:
         where = {"output-dir": str(study.folder.runs), "name": run.name, "resume": True}
-        overrides: dict[str, Any] = {**values_of(run), **machine, **where}
         with reasons.of(run.name):
+            overrides: dict[str, Any] = {**values_of(run), **machine, **where}
             configuration = resolve(overrides, check_data=False)
             source_and_location(configuration.keys.dataset)
             sound.append(PlannedRun(run, configuration, overrides))
     reasons.raise_if_any()
+    sound = list(map(_with_clients, sound))
     missing = _missing_data(run for run in sound if wanted(run.run))
     # Grouped by data set, as a process caches only two.
     for data in dict.fromkeys(each.data for each in sound):
@@ -152,6 +154,15 @@ class _Reasons:
             told.append(f"{reason} ({which})")
         if told:
             raise ConfigurationError("\n".join(told))
+
+
+def _with_clients(run: PlannedRun) -> PlannedRun:
+    """Return a run with the number of clients that its partition finds in the data, if it does."""
+    if not run.clients:
+        with suppress(ConfigurationError, DataError):  # which the checks that follow raise
+            overrides = {**run.overrides, "clients": named_clients(run.with_data())}
+            return PlannedRun(run.run, resolve(overrides, check_data=False), overrides)
+    return run
 
 
 def _if_there(run: PlannedRun) -> Configuration | None:

@@ -97,6 +97,22 @@ def test_a_rule_that_cannot_pool_is_refused_before_the_first_run(
     assert not out.exists()
 
 
+def test_clients_are_counted_in_the_data_where_a_partition_finds_them_there(
+    tmp_path: Path, engine: PretendingEngine
+) -> None:
+    rows = [f"{n % 7},{n % 5},{'abc'[n % 3]},{n % 2}" for n in range(120)]
+    table = tmp_path / "patients.csv"
+    table.write_text("\n".join(["age,dose,site,outcome", *rows]), encoding="utf-8")
+    path, out = tmp_path / "sites.toml", tmp_path / "out"
+    base = f'dataset = "table:{table}"\ntarget = "outcome"\nmodel = "mlp"\nrounds = 1'
+    path.write_text(f'title = "Sites"\n[base]\n{base}\npartition = "column:site"\n')
+    for _ in range(2):
+        assert bfl("study", path, "--output", out) == 0
+        assert bfl("table", path, "--output", out) == 0
+    assert engine.asked == [("run", 3)]
+    assert StudyFolder(out / "sites").results()["run"].configuration["clients"] == 3
+
+
 def test_a_study_from_the_first_run_to_its_table(
     tmp_path: Path, capsys: Output, engine: PretendingEngine
 ) -> None:
