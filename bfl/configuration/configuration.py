@@ -22,7 +22,7 @@ from bfl.configuration.component_slots import (
     PickedParts,
 )
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
-from bfl.configuration.messages import refused_values, unknown_key, wrong_type
+from bfl.configuration.messages import nearest_key, refused_values, unknown_key, wrong_type
 from bfl.configuration.pairs import Value, parse_pairs
 from bfl.configuration.settings import (
     NamedStrategy,
@@ -241,6 +241,8 @@ def resolve(
     known = default_values()
     core = Keys().model_dump(by_alias=True).keys()
     problems = [unknown_key(key, known) for key in given if key not in known]
+    if any(nearest_key(key, known) == "plugins" for key in given if key not in known):
+        _raise_if_any(problems)  # the parts of a plugin that is not named are unknown as well
     strategy = NamedStrategy("", {})
     word = given.get("strategy", known["strategy"])
     if isinstance(word, str):

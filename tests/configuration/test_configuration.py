@@ -130,6 +130,11 @@ def test_what_is_refused_is_explained(values: dict[str, Any], words: list[str]) 
         assert word in str(caught.value)
 
 
+def test_a_misspelled_plugin_is_not_followed_by_its_consequences() -> None:
+    with pytest.raises(ConfigurationError, match=r"did you mean 'plugins'\?$"):
+        resolve({"plugin": "own_rule.py", "strategy": "own-rule"})
+
+
 # Studies are read in tests/experiments/studies.
 FILES = [
     path for path in sorted((ROOT / "configs").rglob("*.toml")) if not is_study(read_toml(path))

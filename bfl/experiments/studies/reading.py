@@ -14,7 +14,7 @@ from pydantic import Field
 
 from bfl.configuration.key_sections import SECTIONS
 from bfl.configuration.messages import refused_values, unknown_key
-from bfl.configuration.settings import default_values
+from bfl.configuration.settings import default_values, read_sections
 from bfl.configuration.sources import read_toml
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.studies.columns import Column, default_columns
@@ -143,8 +143,7 @@ def study_of(read: ExtendedFile, published: str | None, policy: PluginPolicy) ->
     # An axis may be a setting of a plugin's part.
     activate(named_plugins(file.base), policy)
     problems: list[str] = []
-    given_rows = enumerate(file.rows or (), start=1)
-    rows = tuple(_choice(row, f"row {number}", problems) for number, row in given_rows)
+    rows = tuple(_choice(row, f"row {n}", problems) for n, row in enumerate(file.rows or (), 1))
     name = file.name or slug(read.path.stem)
     study = Study(
         name=name,
@@ -371,8 +370,7 @@ def read_extended(path: Path) -> ExtendedFile:
         del tables["published"]
     if "axes" in tables:
         tables["axes"] = {name: values for name, values in tables["axes"].items() if values != []}
-    nearest_first = tuple(other for other, _ in reversed(others))
-    return ExtendedFile(path, tables, published_folder, nearest_first)
+    return ExtendedFile(path, tables, published_folder, tuple(o for o, _ in reversed(others)))
 
 
 def _lineage(path: Path, below: tuple[Path, ...]) -> list[tuple[Path, dict[str, Any]]]:
@@ -381,6 +379,8 @@ def _lineage(path: Path, below: tuple[Path, ...]) -> list[tuple[Path, dict[str, 
         chain = " extends ".join(map(str, (*below, path)))
         raise ConfigurationError(f"study {path} extends itself: {chain}")
     own = read_toml(path)
+    if isinstance(base := own.get("base"), Mapping):
+        own["base"] = read_sections(base, f"study {path}: base")
     given = own.pop("extends", [])
     names = [given] if isinstance(given, str) else given
     if not (isinstance(names, list) and all(isinstance(name, str) and name for name in names)):

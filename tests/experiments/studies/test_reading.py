@@ -67,6 +67,16 @@ def test_plain_values_and_odd_labels_make_names(tmp_path: Path) -> None:
     assert runs[0].labels["row"] == "MC Dropout (n/a)"
 
 
+def test_keys_of_the_base_may_stand_in_their_sections(tmp_path: Path) -> None:
+    text = 'title = "T"\n[base]\nclients = 3\n[base.data]\nalpha = 0.5\n'
+    text += "[base.training]\nlocal-lr-decay = 2"
+    study = read_study(write_study(tmp_path, text, None))
+    assert study.base == {"clients": 3, "alpha": 0.5, "local-lr-decay": 2} == study.runs()[0].values
+    text = text.replace("local-lr-decay = 2", "alpha = 0.5")
+    with pytest.raises(ConfigurationError, match=r"'alpha' stands in \[training\]"):
+        read_study(write_study(tmp_path, text, None))
+
+
 def test_a_study_needs_neither_rows_nor_axes(tmp_path: Path) -> None:
     (run,) = read_study(write_study(tmp_path, 'title = "T"\n[base]\nrounds = 1\n')).runs()
     assert (run.name, run.values) == ("run", {"rounds": 1})
