@@ -169,7 +169,7 @@ def _starts_anew(folder: RunFolder, configuration: Configuration) -> bool:
     """Return whether a folder has a run of another configuration that has made nothing."""
     return (
         folder.holds(CONFIG)
-        and bool(changed_keys(folder.config(), configuration.values))
+        and bool(changed_keys(_saved(folder), configuration.values))
         and not has_made_something(folder)
     )
 
@@ -275,13 +275,19 @@ def check_output(configuration: Configuration) -> None:
         _refuse_changes(folder, configuration)
 
 
-def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
+def _saved(folder: RunFolder) -> dict[str, Any]:
+    """Return a run's configuration; DataError if it is none."""
     saved = folder.config()
     if type(saved.get("rounds")) is not int:
         raise DataError(
             f"{folder.path / CONFIG} is not the configuration of a run: rounds is "
             f"{saved.get('rounds')!r}; expected a whole number"
         )
+    return saved
+
+
+def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
+    saved = _saved(folder)
     end = keys_of_the_end()
     changed = changed_keys(saved, configuration.values)
     changed = {key: both for key, both in changed.items() if key not in end}
