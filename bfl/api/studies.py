@@ -12,6 +12,7 @@ from bfl.experiments.run.simulation import read_backend_config
 from bfl.experiments.studies.gathering import OUTPUT, open_study
 from bfl.experiments.studies.making import make_study
 from bfl.experiments.studies.table import StudyTable, study_table
+from bfl.plugins import activate
 
 
 def study(
@@ -24,6 +25,7 @@ def study(
     run: bool = False,
     backend: str = "ray",
     data_dir: str = "",
+    plugins: str = "",
 ) -> StudyTable:
     """Return a study's results as far as there are any; with ``run``, make the missing ones first.
 
@@ -37,6 +39,8 @@ def study(
         run: Whether the runs that are left are made, for a file.
         backend: "ray", Flower's engine; or "serial", in this process.
         data_dir: The folder of the data sets' archives on this machine.
+        plugins: The plugins that a folder's study is from, which may run their code here, as in the
+            key ``plugins``; a file names its own.
 
     Returns:
         The table: ``frame`` has a row a line, ``by_run`` a row a run.
@@ -46,6 +50,8 @@ def study(
         DataError: A result is corrupt.
         RunError: Runs have failed; the others are made.
     """
+    if plugins:
+        activate(plugins)
     places = [Path(place) for place in results]
     opened = open_study(Path(path), output=Path(output), scale=scale, only=only, results=places)
     if run:

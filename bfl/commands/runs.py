@@ -26,6 +26,7 @@ from bfl.experiments.comparison import (
     runs_in,
 )
 from bfl.experiments.results.table import print_rows
+from bfl.experiments.studies.gathering import open_study
 
 METRICS = ("accuracy", ERROR, "negative-log-likelihood", "expected-calibration-error")
 """The metrics of ``bfl runs``; ``bfl compare`` shows all metrics of the runs."""
@@ -41,8 +42,8 @@ def add_to(listing: argparse.ArgumentParser) -> None:
         type=path_argument,
         nargs="?",
         default=Path(FOLDER),
-        help=f"a folder of runs, or a study's (default: {FOLDER}); printed in the order in which "
-        "they began, the newest last",
+        help=f"a folder of runs, a study's, or its TOML file (default: {FOLDER}); printed in the "
+        "order in which they began, the newest last",
     )
     listing.set_defaults(run=list_runs)
 
@@ -69,11 +70,13 @@ def add_comparison_to(compare: argparse.ArgumentParser) -> None:
 def list_runs(given: argparse.Namespace) -> None:
     """Print the runs of a folder, the newest last: states, differing keys and metrics."""
     left_out: dict[str, BflError] = {}
-    found = sorted(runs_in(given.folder, left_out), key=ListedRun.began)
+    is_file = given.folder.suffix == ".toml"
+    folder = open_study(given.folder).folder.path if is_file else given.folder
+    found = sorted(runs_in(folder, left_out), key=ListedRun.began)
     rows = [row(run, _differing(found), METRICS) for run in found]
     absent = {m for m in METRICS if all(each.get(m) is None for each in rows)}
     rows = [{k: v for k, v in each.items() if k not in absent} for each in rows]
-    print_rows(rows, f"{len(found)} runs in {given.folder}")
+    print_rows(rows, f"{len(found)} runs in {folder}")
     for name, error in left_out.items():
         print(f"left out: {name}: {'; '.join(str(error).splitlines())}")
 

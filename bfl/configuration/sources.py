@@ -31,7 +31,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         return from_toml(path.read_bytes())
     except FileNotFoundError as error:
         guess = nearest(path.stem, [file.stem for file in path.parent.glob("*.toml")])
-        hint = f"; did you mean '{path.with_stem(guess)}'?" if guess else ""
+        hint = f"; did you mean '{path.with_name(f'{guess}.toml')}'?" if guess else ""
         raise ConfigurationError(f"{path}: there is no such file{hint}") from error
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror or error}") from error

@@ -40,6 +40,8 @@ def test_what_init_makes_can_be_run(
     for name in ("config.toml", "own_rule.py", "study.toml", "README.md"):
         assert (tmp_path / "new" / name).exists()
     code = "from bfl.commands.main import main; main(['show', '--run-config', 'config.toml'])"
+    page = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
+    assert (tmp_path / "new" / "study.toml").read_text(encoding="utf-8") in page
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", code],

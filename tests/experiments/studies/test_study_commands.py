@@ -10,7 +10,9 @@ from small_study import PUBLISHED, STUDY, PretendingEngine, bfl, write_study
 
 import bfl as bfl_of_python
 from bfl.errors import ConfigurationError, RunError
+from bfl.experiments.studies import read_study
 from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.gathering import begin
 from bfl.experiments.studies.runner import GO_ON
 
 Output = pytest.CaptureFixture[str]
@@ -309,12 +311,36 @@ def test_runs_that_are_not_wanted_need_no_data_and_still_have_to_be_sound(
     assert "did you mean 'nwa'" in capsys.readouterr().err
 
 
+def test_the_runs_of_a_studys_file_are_listed(
+    tmp_path: Path, capsys: Output, engine: PretendingEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write_study(tmp_path / "files")
+    assert bfl("study", path, "--only", "seed-0") == 0
+    capsys.readouterr()
+    assert bfl("runs", path) == 0
+    assert f"8 runs in {tmp_path / 'runs' / 'small'}" in capsys.readouterr().out
+
+
+def test_plugins_of_a_folders_study_are_named_in_python(tmp_path: Path) -> None:
+    plugin, folder = tmp_path / "my_rule.py", tmp_path / "out"
+    plugin.write_text(RULE, encoding="utf-8")
+    text = STUDY.replace("[base]", f'[base]\nplugins = "{plugin}"').replace('"nwa"', '"mine"')
+    begin(StudyFolder(folder), read_study(write_study(tmp_path / "files", text)), {})
+    plugin.write_text(f"{RULE}\n# Another one, which nobody has named here.\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"my_rule\.py"):
+        bfl_of_python.study(folder)
+    assert len(bfl_of_python.study(folder, plugins=str(plugin)).frame) == 4
+
+
 @pytest.mark.parametrize("command", ["table", "plot"])
 def test_what_is_no_study_is_refused(command: str, tmp_path: Path, capsys: Output) -> None:
     assert bfl(command, tmp_path) == 2
     assert "is not the folder of a" in capsys.readouterr().err
     assert bfl(command, tmp_path / "no.toml") == 2
     assert "no.toml" in capsys.readouterr().err
+    assert bfl("study", write_study(tmp_path).with_suffix("")) == 2
+    assert "small.toml'?" in capsys.readouterr().err
     assert bfl("table", write_study(tmp_path), "--format", "latx") == 2
     assert "did you mean 'latex'" in capsys.readouterr().err
 
