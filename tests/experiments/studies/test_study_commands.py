@@ -99,22 +99,6 @@ def test_a_rule_that_cannot_pool_is_refused_before_the_first_run(
     assert not out.exists()
 
 
-def test_clients_are_counted_in_the_data_where_a_partition_finds_them_there(
-    tmp_path: Path, engine: PretendingEngine
-) -> None:
-    rows = [f"{n % 7},{n % 5},{'abc'[n % 3]},{n % 2}" for n in range(120)]
-    table = tmp_path / "patients.csv"
-    table.write_text("\n".join(["age,dose,site,outcome", *rows]), encoding="utf-8")
-    path, out = tmp_path / "sites.toml", tmp_path / "out"
-    base = f'dataset = "table:{table}"\ntarget = "outcome"\nmodel = "mlp"\nrounds = 1'
-    path.write_text(f'title = "Sites"\n[base]\n{base}\npartition = "column:site"\n')
-    for _ in range(2):
-        assert bfl("study", path, "--output", out) == 0
-        assert bfl("table", path, "--output", out) == 0
-    assert engine.asked == [("run", 3)]
-    assert StudyFolder(out / "sites").results()["run"].configuration["clients"] == 3
-
-
 def test_a_study_from_the_first_run_to_its_table(
     tmp_path: Path, capsys: Output, engine: PretendingEngine
 ) -> None:
@@ -309,17 +293,6 @@ def test_runs_that_are_not_wanted_need_no_data_and_still_have_to_be_sound(
     write_study(tmp_path / "files", text.replace('"nwa"', '"nwaa"'))
     assert bfl("study", path, *place) == 2
     assert "did you mean 'nwa'" in capsys.readouterr().err
-
-
-def test_the_runs_of_a_studys_file_are_listed(
-    tmp_path: Path, capsys: Output, engine: PretendingEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = write_study(tmp_path / "files")
-    assert bfl("study", path, "--only", "seed-0") == 0
-    capsys.readouterr()
-    assert bfl("runs", path) == 0
-    assert f"8 runs in {tmp_path / 'runs' / 'small'}" in capsys.readouterr().out
 
 
 def test_plugins_of_a_folders_study_are_named_in_python(tmp_path: Path) -> None:
