@@ -211,7 +211,7 @@ class Encoding:
 
 
 def said_of_inputs(rows: DataFrame, train: npt.NDArray[np.int64], left_out: Sequence[str]) -> str:
-    """Return what is to be said of columns of numbers that are an identity or one value; or "".
+    """Return what is to be said of columns that are an identity or one value; or "".
 
     Args:
         rows: The inputs, complete, in the order of their file.
@@ -220,12 +220,12 @@ def said_of_inputs(rows: DataFrame, train: npt.NDArray[np.int64], left_out: Sequ
     """
     found: dict[str, str] = {}
     for name, values in rows.items():
-        if not _is_numeric(values):
+        if values.iloc[train].nunique() == 1:
+            found[str(name)] = "has one value"
+        if not _is_numeric(values) or str(name) in found:
             continue
         numbers = values.to_numpy(np.float64)
-        if not np.ptp(numbers[train]):
-            found[str(name)] = "has one value"
-        elif len(numbers) > FEW_ROWS and np.array_equal(numbers, np.rint(numbers)):
+        if len(numbers) > FEW_ROWS and np.array_equal(numbers, np.rint(numbers)):
             by_one = (np.diff(numbers) == 1).all()
             if by_one or (_ID.search(str(name)) and np.unique(numbers).size == numbers.size):
                 found[str(name)] = "numbers the rows"
@@ -237,6 +237,29 @@ def said_of_inputs(rows: DataFrame, train: npt.NDArray[np.int64], left_out: Sequ
         f'columns-left-out="{without}" drops them'
     )
     return said if found else ""
+
+
+def said_of_texts(rows: DataFrame) -> list[str]:
+    """Return a line of each column of categories that holds mostly numbers.
+
+    Args:
+        rows: The inputs, complete.
+    """
+    import pandas
+
+    lines = []
+    for name, values in rows.items():
+        if _is_numeric(values) or values.dtype.kind in "mM":
+            continue
+        numeric = pandas.to_numeric(values, errors="coerce").notna()
+        if not numeric.all() and max(numeric.mean(), numeric[~values.duplicated()].mean()) > 0.5:
+            row, text = _first_text(values)
+            lines.append(
+                f"column '{printable(str(name))}' becomes categories: {numeric.sum()} of "
+                f"{len(values)} rows hold numbers, and row {row + 1} (from 1, without the header) "
+                f"holds '{text}'"
+            )
+    return lines
 
 
 def check_columns(names: Sequence[str], rows: DataFrame, where: str) -> None:

@@ -18,6 +18,7 @@ from bfl.data.datasets.encoding import (
     check_columns,
     check_complete,
     said_of_inputs,
+    said_of_texts,
 )
 from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.reading import AS_STORED, LEFT_OUT, TARGET, TASK, TEST_SHARE, Reading
@@ -95,7 +96,8 @@ class TableSource(DatasetSource):
             check_complete(inputs, where)
             encoding = Encoding.of(inputs.iloc[train], where)
             line = said_of_inputs(inputs[: len(rows) - (own_test or 0)], train, left_out)
-            told += [f"{where}: {line}"] if line else []
+            lines = [*said_of_texts(inputs), *filter(None, [line])]
+            told += [f"{where}: {line}" for line in lines]
         images = encoding.encoded(inputs, where, tell=reading.encoding is not None)
         names = [column.name for column in encoding.columns]
         more = f" and {len(names) - SHOWN} more" if names[SHOWN:] else ""

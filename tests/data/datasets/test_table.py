@@ -132,6 +132,7 @@ def test_rows_that_an_encoding_does_not_fit_are_said_as_they_are() -> None:
     [
         ({}, ["visits", "constant"]),
         ({"visits": np.arange(40) * 1.0 + 7, "constant": None}, ["visits"]),
+        ({"visits": None, "constant": None, "unit": ["mg"] * 40}, ["unit"]),
         ({"visits": np.arange(40) % 20, "constant": None}, []),
         ({"visits": None, "patient_id": np.arange(40)[::-1] * 3, "constant": None}, ["patient_id"]),
         ({"visits": None, "PatientID": np.arange(40)[::-1] * 3, "constant": None}, ["PatientID"]),
@@ -154,6 +155,16 @@ def test_inputs_that_number_rows_or_have_one_value_are_told_of(
         ).said
     given = replace(READING, encoding=dataset.encoding)
     assert not load_dataset(save(tmp_path, rows(**changes)), "", given).said
+
+
+@pytest.mark.parametrize("others", [range(39), [7] * 39, [*range(5), *["n/k"] * 34]])
+def test_a_text_that_makes_categories_of_numbers_is_told_of(tmp_path: Path, others: Any) -> None:
+    doses = [n % 10 for n in others] if isinstance(others, range) else list(others)
+    frame = rows(constant=None, visits=None, dose=[*doses[:5], "n/k", *doses[5:]])
+    (said,) = load_dataset(save(tmp_path, frame), "", READING).said
+    numbers = sum(dose != "n/k" for dose in doses)
+    for part in ("'dose'", f"{numbers} of 40", "row 6 ", "'n/k'"):
+        assert part in said
 
 
 def test_rows_for_testing_have_no_say_in_what_inputs_are_told_of(tmp_path: Path) -> None:
