@@ -11,7 +11,7 @@ from bfl.closing.base import held_back_count
 from bfl.closing.chain import most_rounds
 from bfl.configuration import Configuration
 from bfl.configuration.privacy import mechanisms, says_nothing_measured
-from bfl.data.datasets import Dataset
+from bfl.data.datasets import Dataset, said_of
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.server_data import (
     HELD_BACK,
@@ -316,6 +316,21 @@ def check_no_moving_statistics(configuration: Configuration, manifest: Manifest)
 def said_first(configuration: Configuration) -> list[str]:
     """Return what is to be said of a configuration before the first round."""
     return [*unevaluated_personal_models(configuration), *samples_around_no_pool(configuration)]
+
+
+def warnings_of_data(configuration: Configuration, dataset: Dataset) -> list[str]:
+    """Return warnings of a run's data and its sites, which its report has as well."""
+    partition = configuration.partition
+    told = partition.said(dataset.train_columns, dataset.test_columns)
+    site = getattr(partition, "site_column", "")
+    if dataset.encoding and site in [column.name for column in dataset.encoding.columns]:
+        left_out = ",".join([*configuration.keys.reading.columns_left_out, site])
+        told = [
+            *told,
+            f"partition '{partition.name}:{site}': the column is an input as well; "
+            f'columns-left-out="{left_out}" drops it',
+        ]
+    return [*said_of(dataset), *told]
 
 
 def unevaluated_personal_models(configuration: Configuration) -> list[str]:

@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 
 from bfl.closing.base import Known
 from bfl.configuration import Configuration
-from bfl.data.datasets import Dataset, said_of
+from bfl.data.datasets import Dataset, numbering_of
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import with_test_examples
@@ -50,6 +50,7 @@ from strategies.application.preflight import (
     refuse_attackers,
     refuse_for_tables,
     said_first,
+    warnings_of_data,
 )
 from strategies.application.pretraining import Pretraining
 from strategies.application.run_context import (
@@ -94,8 +95,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             progress.say(configuration.title)
         whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
         dataset = with_test_examples(whole, keys.test_examples)
-        sites = configuration.partition.said(dataset.train_columns, dataset.test_columns)
-        for text in (*said_first(configuration), *said_of(dataset), *sites):
+        told = warnings_of_data(configuration, dataset)
+        for text in filter(None, (*said_first(configuration), numbering_of(dataset), *told)):
             progress.say(text)
         refuse_for_tables(configuration, dataset)
         # It is built while the clients' processes start.
@@ -135,7 +136,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             advice = _advice(configuration, federation, folder, checkpoint, progress) or on
             engine_run.advise(advice)
             _write_network(folder, configuration, dataset, evaluated=network is not None)
-            folder.write_json(PARTITION, described)
+            _write_data(folder, configuration, described, told)
             whose = (grid, federation, folder, evaluator, partition, test_partition)
             context = RunContext(*whose, progress, log, advice)
             if checkpoint:
@@ -193,6 +194,15 @@ def _write_network(
     """Write which network it is, and on how many threads the server evaluates it, if it does."""
     threads = _threads() if evaluated else None
     folder.write_json(NETWORK, NetworkDescription.of(configuration, dataset, threads).to_dict())
+
+
+def _write_data(
+    folder: RunFolder, configuration: Configuration, described: Mapping[str, Any], told: list[str]
+) -> None:
+    """Write who holds which data, and the warnings of the data, but not for a private run."""
+    folder.write_json(PARTITION, described)
+    for text in () if is_private(configuration.outgoing) else told:
+        folder.append_warning(text)
 
 
 def _network(

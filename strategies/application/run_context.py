@@ -297,7 +297,5 @@ class RoundRecorder:
             return True
         if told := self.privacy.told(server_round):
             self.progress.say(told)
-            line = f"round {server_round - 1}: {told}"
-            if line not in self.folder.warnings():
-                self.folder.append_warning(line)
+            self.folder.append_warning(f"round {server_round - 1}: {told}")
         return False

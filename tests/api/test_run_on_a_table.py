@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import bfl
+from bfl.experiments.results.run_folder import RunFolder
 
 
 @pytest.mark.usefixtures("undrawn_figures")
@@ -19,13 +20,13 @@ def test_a_data_frame_by_site_becomes_predictions(tmp_path: Path) -> None:
             "site": np.repeat(["north", "south"], [50, 30]),
             "dose": dose,
             "kind": generator.choice(["a", "b"], 80),
+            "unit": "mg",
             "outcome": np.where(dose > 5.0, "well", "ill"),
         }
     )
     result = bfl.run(
         data=frame,
         target="outcome",
-        columns_left_out="site",
         partition="column:site",
         evaluated_by="clients",
         model="mlp",
@@ -39,6 +40,10 @@ def test_a_data_frame_by_site_becomes_predictions(tmp_path: Path) -> None:
     )
     assert result.configuration["clients"] == 2  # the sites
     assert result.metrics["accuracy"] > 0.8
+    # What is doubtful of its data stays with it: a constant, and the sites that are an input.
+    unit, site = RunFolder(result.folder).warnings()
+    assert "'unit'" in unit
+    assert 'columns-left-out="site"' in site
     partition = json.loads((result.folder / "partition.json").read_text())
     assert partition["names"] == ["north", "south"]
     clients = json.loads((result.folder / "clients.json").read_text())

@@ -198,12 +198,16 @@ def _given(targets: Targets | None) -> list[Targets]:
     return [] if targets is None else [targets]
 
 
-def said_of(dataset: Dataset) -> list[str]:
-    """Return what is to be said of a data set: doubtful pixels and labels, and absent classes."""
+def numbering_of(dataset: Dataset) -> str:
+    """Return what is to be said of how a data set's labels became numbers; or ""."""
     sizes = f"{len(dataset.train_labels)} training and {len(dataset.test_labels)} test examples"
     here = dataset.numbered_here
-    lines = [f"{dataset.name}: {sizes}; {here}"] if here else []
-    lines += dataset.said
+    return f"{dataset.name}: {sizes}; {here}" if here else ""
+
+
+def said_of(dataset: Dataset) -> list[str]:
+    """Return the warnings of a data set: what was left out, doubtful pixels, absent classes."""
+    lines = list(dataset.said)
     for split in ("train", "test") if not dataset.encoding else ():
         images, labels = getattr(dataset, f"{split}_images"), getattr(dataset, f"{split}_labels")
         for task in dataset.tasks or (None,):

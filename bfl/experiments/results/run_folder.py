@@ -333,8 +333,9 @@ class RunFolder(Files):
     # Warnings ----------------------------------------------------------------------------------
 
     def append_warning(self, text: str) -> None:
-        """Add a line to the warnings."""
-        self.write_lines(WARNINGS, [*self.warnings(), text])
+        """Add a line to the warnings, unless a resumed run has it already."""
+        if text not in (told := self.warnings()):
+            self.write_lines(WARNINGS, [*told, text])
 
     def warnings(self) -> list[str]:
         """Return the warnings, a line each; none without a file."""
