@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from bfl.archives import ALONE, open_arrays
 from bfl.data.datasets.folder import SUFFIXES as PICTURES
-from bfl.data.datasets.folder import opened_picture
+from bfl.data.datasets.folder import opened_picture, opened_pictures, said_of_damaged
 from bfl.data.datasets.pictures import stacked
 from bfl.data.datasets.reading import Reading
 from bfl.data.images import Images
@@ -46,6 +47,8 @@ def read_images(path: Path, array: str = "", *, unclear: str) -> npt.NDArray[Any
 def read_pictures(path: Path, reading: Reading) -> tuple[tuple[str, ...], Images]:
     """Return the images in a folder, or in one file, (N, H, W, C), and their N paths from there.
 
+    Damaged ones are left out with a warning, if the run's keys say so.
+
     Args:
         path: A folder, in and below which all image files are taken but hidden ones; or an image
             file.
@@ -63,7 +66,13 @@ def read_pictures(path: Path, reading: Reading) -> tuple[tuple[str, ...], Images
     }
     if not files:
         raise DataError(f"{path} has no image; their names end with {', '.join(PICTURES)}")
-    return tuple(files), stacked(map(opened_picture, files.values()), len(files), reading)
+    if reading.unreadable != "skip":
+        return tuple(files), stacked(map(opened_picture, files.values()), len(files), reading)
+    damaged: dict[Path, str] = {}
+    images = stacked(opened_pictures(files.values(), damaged, []), len(files), reading)
+    if damaged:
+        warnings.warn(said_of_damaged(root, [*damaged], len(files)), stacklevel=2)
+    return tuple(name for name, each in files.items() if each not in damaged), images
 
 
 def read_labels(path: Path, images: int, classes: int) -> npt.NDArray[np.int64]:

@@ -112,7 +112,7 @@ class Folder(PathSource):
         paths = [path for files in every for path in files.paths]
         damaged: dict[Path, str] | None = {} if reading.unreadable == "skip" else None
         transparent: list[Path] = []
-        images = stacked(_opened(paths, damaged, transparent), len(paths), reading)
+        images = stacked(opened_pictures(paths, damaged, transparent), len(paths), reading)
         said = [_said(root, transparent, len(paths), "lose their transparency")]
         if damaged:
             every, line = _without(root, every, [*damaged], several=reading.multilabel)
@@ -145,7 +145,12 @@ def _said(root: Path, some: Sequence[Path], number: int, what: str) -> str:
     return f"{root}: {len(some)} of {number} images {what}: {', '.join(shown)}{more}" * bool(some)
 
 
-def _opened(
+def said_of_damaged(root: Path, damaged: Sequence[Path], number: int) -> str:
+    """Return what is to be said of the damaged ones of a folder's images."""
+    return _said(root, damaged, number, f"cannot be read and are left out ({UNREADABLE})")
+
+
+def opened_pictures(
     paths: Iterable[Path], damaged: dict[Path, str] | None, transparent: list[Path]
 ) -> Iterator[tuple[str, Images]]:
     """Yield images with their names; what cannot be read is put among the damaged.
@@ -162,7 +167,8 @@ def _opened(
             read = True
         except DataError as error:
             if damaged is None:
-                raise
+                hint = f'{UNREADABLE}="skip" leaves such images out'
+                raise DataError(f"{error}; {hint}") from error
             damaged[path] = str(error)
     if damaged and not read:
         raise DataError(
@@ -183,7 +189,7 @@ def _without(
     """
     gone, number = set(damaged), sum(len(files.paths) for files in every)
     left = [f.part(np.flatnonzero([path not in gone for path in f.paths])) for f in every]
-    said = _said(root, damaged, number, f"cannot be read and are left out ({UNREADABLE})")
+    said = said_of_damaged(root, damaged, number)
     before, after = ([set(f.answers.labels.tolist()) for f in files] for files in (every, left))
     lost = sorted((before[0] - after[0]) | (set.union(*before) - set.union(*after)))
     if lost and not several:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bfl.commands.image_files import read_pictures
 from bfl.data.datasets import Reading, load_dataset, said_of, validate_dataset
 from bfl.errors import BflError, ConfigurationError
 
@@ -214,8 +215,14 @@ def test_damaged_images_are_left_out_where_it_is_asked_for(tmp_path: Path, parts
     assert not load_dataset(word, "", skip).said
     whole = load_dataset(word, "", skip)
     damage(*(north / "bee" / f"{number}.png" for number in (0, 2, 3, 7)))
-    with pytest.raises(BflError, match=r"bee.\d\.png"):
+    with pytest.raises(BflError, match=r"bee.\d\.png.*unreadable-images"):
         load_dataset(word)
+    with pytest.raises(BflError, match=r"bee.\d\.png"):
+        read_pictures(north, Reading())
+    with pytest.warns(UserWarning, match="4 of 16 "):
+        files, images = read_pictures(north, skip)
+    assert [int(Path(name).stem) for name in files] == [*range(8), 1, 4, 5, 6]
+    assert images[8:, 0, 0, 0].tolist() == [101, 104, 105, 106]
     dataset = load_dataset(word, "", skip)
     [said] = [line for line in said_of(dataset) if "unreadable-images" in line]
     assert f"4 of {36 if parts else 32} " in said
