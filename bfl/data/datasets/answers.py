@@ -110,9 +110,13 @@ def answers_of(
     values = column.to_numpy()
     if task == "regression":
         if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
+            parsed = pandas.to_numeric(column, errors="coerce").to_numpy(np.float64)
+            row = int((~np.isfinite(parsed)).argmax())
+            words = ', or task="classification"' * (not np.isfinite(parsed).any())
             raise DataError(
-                f"{path}: column '{column.name}' is to be predicted as a number (task), and holds "
-                f'{values.dtype}; allowed: numbers that are finite, or task="classification"'
+                f"{path}: row {row + 1} (from 1, without the header) of column '{column.name}' "
+                f"holds '{printable(str(values[row]))}', and is to be predicted as a number "
+                f"(task); allowed: finite numbers{words}"
             )
         numbers = np.asarray(values, np.float64)
         return Answers((numbers > np.median(numbers)).astype(np.int64), numbers, HALVES)

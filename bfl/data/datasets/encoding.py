@@ -314,11 +314,14 @@ def _texts(values: Series[Any]) -> npt.NDArray[np.str_]:
     return np.asarray(values.to_numpy(object), str)
 
 
-def check_complete(rows: DataFrame, where: str, *, needed: bool = False) -> None:
+def check_complete(
+    rows: DataFrame, where: str, targets: Sequence[str] = (), *, needed: bool = False
+) -> None:
     """Refuse rows in which a value is missing, or is no finite number.
 
     Args:
         rows: All rows, of which the message says how many.
+        targets: The columns that are predicted, and so cannot be left out.
         needed: Whether all columns are taken, so that none can be left out.
 
     Raises:
@@ -337,7 +340,8 @@ def check_complete(rows: DataFrame, where: str, *, needed: bool = False) -> None
         what = f"holds {values.iloc[row]}" if values.notna().iloc[row] else "has no value"
         others = f", as {more} others" if (more := bad.sum() - 1) else ""
         first = first or (
-            f"row {row + 1} (from 1, without the header) {what} in column '{name}'{others}"
+            f"row {row + 1} (from 1, without the header) {what} in column '{name}'"
+            f"{', its target' if name in targets else ''}{others}"
         )
         found[str(name)] = int(bad.sum())
     if not found:
@@ -346,5 +350,7 @@ def check_complete(rows: DataFrame, where: str, *, needed: bool = False) -> None
         counts = [f"'{printable(name)}' {count}" for name, count in found.items()]
         more = f" and {len(counts) - SHOWN} columns more" if counts[SHOWN:] else ""
         first += f"; in all {sum(found.values())} cells: {', '.join(counts[:SHOWN])}{more}"
-    leave_out = "" if needed else f", or the column{'s' * (len(found) > 1)} (columns-left-out)"
+    inputs = 0 if needed else len(found.keys() - {*targets})
+    which = ("column" if inputs == 1 else "columns") + " of inputs" * (inputs < len(found))
+    leave_out = f", or the {which} (columns-left-out)" * bool(inputs)
     raise DataError(f"{where}: {first}; leave out such rows{leave_out}")

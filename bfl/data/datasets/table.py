@@ -80,6 +80,11 @@ class TableSource(DatasetSource):
         rows, where, own_test, known = self.opened(reading, location, data_dir)
         targets, left_out = target_columns(where, rows, reading), reading.columns_left_out
         check_columns(left_out, rows, f"{where} ({LEFT_OUT})")
+        inputs = rows.drop(columns=[*targets, *left_out])
+        encoding, told = reading.encoding or known.encoding, list[str]()
+        taken = [column.name for column in encoding.columns] if encoding else inputs.columns
+        needed = rows[[name for name in rows.columns if name in {*targets, *taken}]]
+        check_complete(needed, where, targets, needed=encoding is not None)
         answers = answers_of(where, rows, targets, reading.task, known.names)
         if own_test is None:
             train, test = train_and_test(answers.labels, reading.test_share)
@@ -90,10 +95,7 @@ class TableSource(DatasetSource):
                 f"{where} has {len(rows)} rows, of which test-share={reading.test_share} leaves "
                 f"{train.size} for training and {test.size} for testing"
             )
-        inputs = rows.drop(columns=[*targets, *left_out])
-        encoding, told = reading.encoding or known.encoding, list[str]()
         if not encoding:
-            check_complete(inputs, where)
             encoding = Encoding.of(inputs.iloc[train], where)
             line = said_of_inputs(inputs[: len(rows) - (own_test or 0)], train, left_out)
             lines = [*said_of_texts(inputs), *filter(None, [line])]

@@ -36,6 +36,7 @@ def save(folder: Path, frame: pd.DataFrame, name: str = "some.csv") -> str:
 
 
 READING = Reading(target="outcome", left_out="site", test_share=0.25)
+NUMBERS = Reading(target="age", task="regression")
 
 
 @pytest.mark.parametrize("name", ["some.csv", "some.parquet"])
@@ -218,6 +219,13 @@ def test_missing_values_are_counted_over_all_rows(tmp_path: Path) -> None:
         ({"stage": ["i"] * 4 + [None] + ["ii"] * 35}, READING, "row 5 .*'stage'"),
         ({"outcome": ["well"] * 9 + [None] + ["ill"] * 30}, READING, "row 10 .*'outcome'"),
         ({"outcome": ["well"] * 40}, READING, "two classes"),
+        (
+            {"outcome": ["well"] * 39 + [None], "age": [np.nan] * 2 + [1.0] * 38},
+            READING,
+            "row 1 .*'age'.* 3 cells: 'age' 2, 'outcome' 1.*column of inputs .columns-left-out",
+        ),
+        ({"age": [*range(39), "n/k"]}, NUMBERS, "row 40 .*'age'.*'n/k'.*numbers$"),
+        ({"age": ["x"] * 40}, NUMBERS, "row 1 .*'age'.*task=.classification"),
         ({"outcome": np.linspace(0, 1, 40)}, READING, "row 2 .*'outcome'.*regression"),
         ({"age": [np.inf, *range(39)]}, READING, "row 1 .*inf.*'age'"),
         ({"age": [f"{n},5" for n in range(40)]}, READING, "'age'.*'0,5'"),
@@ -227,7 +235,7 @@ def test_missing_values_are_counted_over_all_rows(tmp_path: Path) -> None:
             READING,
             r"'age'.*'n/a.*left-out",
         ),
-        ({"age": np.ones(40)}, Reading(target="age", task="regression"), "'age'.*in all"),
+        ({"age": np.ones(40)}, NUMBERS, "'age'.*in all"),
         ({"outcome": np.full(40, 3)}, READING, "two classes"),
         ({"age": np.repeat([1e308, -1e308], 20)}, READING, "'age'.*1e\\+308"),
     ],
