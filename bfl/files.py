@@ -6,12 +6,12 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, nearest
 
 STALE_AFTER = 3600.0
 """Seconds without a write after which a temporary file is one that a killed process has left."""
@@ -151,6 +151,19 @@ def given_path(given: str | os.PathLike[str], what: str, *, room: int = 0) -> Pa
         shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
         raise ConfigurationError(f"{what} is {shown!r}: {problem}")
     return path
+
+
+def near_path(path: Path, found: Iterable[Path] | None = None) -> str:
+    """Return, for the end of a refusal, which path of a near name is meant; or nothing.
+
+    Args:
+        found: The paths that may be meant; None: all beside it.
+    """
+    beside = path.parent.glob("[!.]*") if found is None else found
+    # Endings are alike in all names; of equal stems one with the same ending is meant.
+    stems = {each.stem: each for each in sorted(beside, key=lambda p: p.suffix == path.suffix)}
+    guess = nearest(path.stem, stems)
+    return f"; did you mean {stems[guess]}?" if guess else ""
 
 
 def folder_name_problem(name: str) -> str | None:

@@ -251,9 +251,11 @@ class Registry(Generic[C]):
         found = self._spellings.get(_normalized(spelling))
         if found is None:
             listed = f"bfl list {self.kind}"
-            raise ConfigurationError(
-                unknown_name(self.kind, spelling, self._spellings, listed=listed)
-            )
+            told = unknown_name(self.kind, spelling, self._spellings, listed=listed)
+            for each in self.classes():
+                if each.behind_colon and ":" not in spelling:
+                    told += f"; as {each.behind_colon}: '{each.name}:{spelling}'"
+            raise ConfigurationError(told)
         return self._classes[found]
 
     def create(self, spelling: str, settings: Mapping[str, Any] | None = None) -> C:

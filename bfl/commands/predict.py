@@ -30,6 +30,7 @@ from bfl.errors import DataError
 from bfl.evaluation.multilabel import LabelPredictions
 from bfl.evaluation.regression import LEVEL, Mixtures
 from bfl.experiments.results.table import print_rows
+from bfl.files import near_path
 
 SHOWN = 10
 """Predictions that are printed, at most."""
@@ -112,6 +113,8 @@ def predict_images(given: argparse.Namespace) -> None:
     check_suffix("--output", output, NPZ, CSV)
     if given.output:  # the default is this command's own file
         check_new(output)
+    if not given.data.exists():
+        raise DataError(f"--data: there is no file or folder {given.data}{near_path(given.data)}")
     unclear = "say by --array which of them are the images"
     table = given.data.suffix.lower() in SUFFIXES
     if result.takes_rows and not table:

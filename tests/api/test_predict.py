@@ -167,6 +167,7 @@ def test_wrong_images_are_refused_by_the_result_and_by_the_command(
     np.savez(tmp_path / "wrong.npz", images=np.zeros((2, 28, 28, 1), np.uint8))
     np.savez(tmp_path / "two.npz", a=np.zeros(3), b=np.zeros(3))
     (tmp_path / "text.npz").write_text("no archive")
+    (tmp_path / "rows.csv").write_text("a\n1\n")
     output = tmp_path / "there.npz"
     output.write_bytes(b"")
     cases = {
@@ -174,6 +175,7 @@ def test_wrong_images_are_refused_by_the_result_and_by_the_command(
         "say by --array": ["--data", "two.npz"],
         "did you mean 'images'": ["--data", "wrong.npz", "--array", "image"],
         "there is no file": ["--data", "none.npz"],
+        "mean wrong.npz": ["--data", "wrogn.npz"],
         "not a NumPy archive": ["--data", "text.npz"],
         "made on images": ["--data", "rows.csv"],
         "is there already": ["--data", "wrong.npz", "--output", str(output)],

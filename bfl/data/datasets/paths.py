@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from bfl.data.datasets.base import DatasetSource, meant
 from bfl.errors import ConfigurationError
-from bfl.files import given_path
+from bfl.files import given_path, near_path
 
 
 class PathSource(DatasetSource):
@@ -57,6 +57,9 @@ class PathSource(DatasetSource):
             if any(kinds) if self.is_folder is None else kinds[self.is_folder]:
                 return candidate
         hint = next((meant(other, self.name) for other in tried if other.exists()), "")
+        near = [path for other in tried for path in other.parent.glob("[!.]*")]
+        near = [p for p in near if self.is_folder is None or p.is_dir() == self.is_folder]
+        hint = hint or near_path(path, near)
         kind = {True: "folder", False: "file", None: "file or folder"}[self.is_folder]
         raise ConfigurationError(
             f"dataset '{self.name}:{location}': there is no {kind} "

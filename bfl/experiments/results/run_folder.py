@@ -47,7 +47,7 @@ import numpy.typing as npt
 import tomli_w
 
 from bfl.archives import Shapes
-from bfl.errors import ConfigurationError, DataError, RunError, nearest
+from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.evaluation.prediction.predictions import IntArray, Predictions
 from bfl.experiments.results.files import (
     CORRUPT,
@@ -60,7 +60,7 @@ from bfl.experiments.results.files import (
     predictions_of,
     round_of,
 )
-from bfl.files import create_atomically, folder_name_problem, sync_folder
+from bfl.files import create_atomically, folder_name_problem, near_path, sync_folder
 from bfl.posteriors.manifest import Manifest
 from bfl.posteriors.posterior import Posterior
 
@@ -175,9 +175,7 @@ class RunFolder(Files):
             return folder
         what = "it has no config.toml" if path.is_dir() else "there is no such folder"
         found = [f.parent for near in ("*", "runs/*") for f in path.parent.glob(f"{near}/{CONFIG}")]
-        beside = {each.name: each for each in found}
-        hint = f"; did you mean {beside[guess]}?" if (guess := nearest(path.name, beside)) else ""
-        raise DataError(f"{path} is not the folder of a run: {what}{hint}")
+        raise DataError(f"{path} is not the folder of a run: {what}{near_path(path, found)}")
 
     @classmethod
     def named(cls, output_dir: str | os.PathLike[str], name: str) -> RunFolder:

@@ -289,3 +289,17 @@ def test_a_path_without_its_source_is_refused_with_it(
     path.mkdir() if source == "folder" else path.touch()
     with pytest.raises(ConfigurationError, match=re.escape(f"'{source}:{path}'")):
         source_and_location(str(path))
+
+
+def test_a_misspelt_path_gets_the_nearest_of_its_kind(tmp_path: Path) -> None:
+    (tmp_path / "scans").mkdir()
+    for name in ("scan.csv", "dose.csv", "dose.txt", "unlike.csv"):
+        (tmp_path / name).write_text("a\n")
+    for given, meant in {"folder:scan": "scans", "table:dos.csv": "dose.csv"}.items():
+        for word, data_dir in ((given, tmp_path), (given.replace(":", f":{tmp_path}/"), "")):
+            with pytest.raises(ConfigurationError) as error:
+                validate_dataset(word, data_dir)
+            assert str(tmp_path / meant) in str(error.value).partition("did you mean")[2]
+    with pytest.raises(ConfigurationError) as error:
+        validate_dataset("table:z.csv", tmp_path)
+    assert "did you mean" not in str(error.value)
