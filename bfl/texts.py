@@ -41,6 +41,12 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def counted(number: float, what: str) -> str:
+    """Return a number with what it counts, such as "1 round" and "2 rounds"."""
+    shown = number if isinstance(number, int) else f"{number:g}"
+    return f"{shown} {what}{'s' * (number != 1)}"
+
+
 def decoded(data: bytes) -> str:
     r"""Return the text of a file: UTF-8, or what its byte-order mark says; lines end with ``\n``.
 

@@ -11,7 +11,7 @@ from bfl.commands.flower_simulation import main as simulate
 from bfl.commands.main import main
 from bfl.configuration import resolve
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.texts import MOST_LEVELS, from_json, from_toml
+from bfl.texts import MOST_LEVELS, counted, from_json, from_toml
 
 JSON = {
     "lists": "[" * 100_000 + "]" * 100_000,
@@ -92,3 +92,8 @@ def test_commands_refuse_them(
 def test_options_refuse_them(options: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate(["--backend", "serial", *options]) == 2
     assert len(capsys.readouterr().err) < 1000
+
+
+def test_one_is_no_plural() -> None:
+    found = [counted(number, "round") for number in (0, 1, 1.5, 2_000_000)]
+    assert found == ["0 rounds", "1 round", "1.5 rounds", "2000000 rounds"]

@@ -16,7 +16,7 @@ from bfl.data.datasets.answers import answers_of, target_columns
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.foreign import absolute_foreign, foreign_images
 from bfl.data.images import Images
-from bfl.errors import BflError, DataError
+from bfl.errors import BflError, DataError, nearest
 from bfl.evaluation.prediction.predictions import Predictions
 from bfl.experiments.results.foreign import by_strength, evaluated_foreign, predicted_by_strength
 from bfl.experiments.results.summary import summarize
@@ -203,9 +203,16 @@ def _check_goes_with(network: NetworkDescription, dataset: Dataset, word: str) -
     unnamed = own == numbers and len(names) == len(own)
     if names in (own, numbers[: len(names)]) or unnamed:
         return
+    hints = [
+        f"; '{name}' is none of them" + (f" (did you mean '{near}'?)" if near else "")
+        for name in sorted({*names} - {*own})[:3]
+        for near in [nearest(name, own)]
+    ]
+    if word.startswith("folder:"):
+        hints.append(f"; {word.removeprefix('folder:')}/classes.txt names the run's, one a line")
     raise DataError(
         f"data set '{word}' has {len(names)} classes, {_few(names)}, and the run {len(own)}, "
-        f"{_few(own)}; allowed: those of the run, by name or by number from 0"
+        f"{_few(own)}; allowed: those of the run, by name or by number from 0{''.join(hints)}"
     )
 
 

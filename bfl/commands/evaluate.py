@@ -68,13 +68,15 @@ def evaluate_run(given: argparse.Namespace) -> None:
         print_rows(_of_corruptions(found["corruptions"]), "Corrupted images")
     if given.output:
         write_output(given.output, json.dumps(found, indent=1).encode())
+    else:
+        print("nothing is written without --output")
 
 
 def _shape(result: Result) -> str:
-    """Return the shape that images have been brought to, in words; nothing of a table."""
+    """Return the shape of the images that the network takes, in words; nothing of a table."""
     if result.takes_rows:
         return ""
-    return f", images brought to {' x '.join(map(str, result.image_shape))}"
+    return f", as images of {' x '.join(map(str, result.image_shape))}"
 
 
 def _of_foreign(found: dict[str, Any]) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ from bfl.evaluation.multilabel import LabelPredictions
 from bfl.evaluation.regression import LEVEL, Mixtures
 from bfl.experiments.results.table import print_rows
 from bfl.files import near_path
+from bfl.texts import counted
 
 SHOWN = 10
 """Predictions that are printed, at most."""
@@ -113,17 +114,8 @@ def predict_images(given: argparse.Namespace) -> None:
     check_suffix("--output", output, NPZ, CSV)
     if given.output:  # the default is this command's own file
         check_new(output)
-    if not given.data.exists():
-        raise DataError(f"--data: there is no file or folder {given.data}{near_path(given.data)}")
     unclear = "say by --array which of them are the images"
-    table = given.data.suffix.lower() in SUFFIXES
-    if result.takes_rows and not table:
-        raise DataError(
-            f"{given.data} is no table, and {given.folder} was made on one; allowed: "
-            f"{' or '.join(SUFFIXES)}"
-        )
-    if table and not result.takes_rows:
-        raise DataError(f"{given.data} is a table, and {given.folder} was made on images")
+    table = _is_table(given, result.takes_rows)
     # What is wrong with the run's folder is not said of the images.
     height, width, channels = result.image_shape
     _ = result.posterior
@@ -158,7 +150,8 @@ def predict_images(given: argparse.Namespace) -> None:
     first = {"row": range(1, count + 1)} if table else {"image": files or range(count)}
     columns = {**first, **_columns(predictions, result.class_names)}
     _show(columns)
-    print(f"{count} predictions of {predictions.samples} samples: ", end="")
+    told = counted(count, "prediction"), counted(predictions.samples, "sample")
+    print(f"{' of '.join(told)}: ", end="")
     if output.suffix.lower() == CSV:
         from pandas import DataFrame
 
@@ -168,6 +161,25 @@ def predict_images(given: argparse.Namespace) -> None:
     named = {"files": np.array(files)} if files else {}
     bounds = {name: np.asarray(columns[name]) for name in BOUNDS if name in columns}
     print(save_arrays({**predictions.arrays(), **bounds, **named}, output))
+
+
+def _is_table(given: argparse.Namespace, takes_rows: bool) -> bool:
+    """Return whether the data are a table, once they are there and what the run takes.
+
+    Raises:
+        DataError: They are not.
+    """
+    if not given.data.exists():
+        raise DataError(f"--data: there is no file or folder {given.data}{near_path(given.data)}")
+    table = given.data.suffix.lower() in SUFFIXES
+    if takes_rows and not table:
+        raise DataError(
+            f"{given.data} is no table, and {given.folder} was made on one; allowed: "
+            f"{' or '.join(SUFFIXES)}"
+        )
+    if table and not takes_rows:
+        raise DataError(f"{given.data} is a table, and {given.folder} was made on images")
+    return table
 
 
 def _show(columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]]) -> None:

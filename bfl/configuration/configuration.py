@@ -53,6 +53,7 @@ from bfl.plugins import (
 )
 from bfl.presets import presets
 from bfl.registry import Component, kebab
+from bfl.texts import counted
 
 __all__ = ["REGISTRIES", "Configuration", "Value", "default_values", "resolve", "settings_of"]
 
@@ -118,8 +119,9 @@ class Configuration(PickedParts):
         return (
             f"{keys.dataset}, {self.partition.name} partition; {self.words['model']}, "
             f"{self.inference.name}; {method}, {self.weighting.name} weighting; "
-            f"{keys.rounds} rounds of {self.workload.expected_epochs(keys.local_epochs):g} local "
-            f"epochs{' on average' if self.workload.varies else ''}"
+            f"{counted(keys.rounds, 'round')} of "
+            f"{counted(self.workload.expected_epochs(keys.local_epochs), 'local epoch')}"
+            f"{' on average' if self.workload.varies else ''}"
         )
 
     @cached_property

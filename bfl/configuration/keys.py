@@ -135,11 +135,11 @@ class Keys(
         what = kebab(str(info.field_name))
         return str(given_path(path, what, room=ROOM * (what == "output-dir"))) if path else path
 
-    @pydantic.field_validator("pixel_range")
+    @pydantic.field_validator("pixel_range", mode="before")
     @classmethod
-    def _scale(cls, given: str) -> str:
+    def _scale(cls, given: object) -> object:
         if given:
-            range_of(given)
+            range_of(str(given))  # also of two numbers, which it refuses with the form
         return given
 
     @pydantic.field_validator("name")

@@ -265,6 +265,11 @@ def test_a_home_folder_is_meant_wherever_a_path_is_given(
     assert Node.of(Context(0, 0, node, RecordDict(), {})).state_dir == str(tmp_path / "s")
 
 
+def test_a_scale_of_two_numbers_is_refused_with_its_form() -> None:
+    with pytest.raises(BflError, match=r"\(-1024, 3071\).*LOW:HIGH"):
+        resolve({"pixel-range": (-1024, 3071)})
+
+
 @pytest.mark.parametrize(("key", "default"), default_values().items())
 def test_every_key_refuses_values_of_another_type(
     key: str, default: object, capsys: pytest.CaptureFixture[str]

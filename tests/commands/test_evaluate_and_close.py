@@ -161,11 +161,31 @@ def test_another_number_of_samples_can_be_asked_for(
         assert options[1] in capsys.readouterr().err
 
 
+def test_a_folder_with_fewer_classes_than_the_run_is_told_how_to_name_them(
+    closed: bfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in "13":
+        (tmp_path / name).mkdir()
+        for number in range(2):
+            pixels = np.full((8, 8), number, np.uint8)
+            Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
+    words = ["evaluate", str(closed.folder), "--data", f"folder:{tmp_path}"]
+    assert main(words) == 2
+    assert f"{tmp_path}/classes.txt" in capsys.readouterr().err
+    (tmp_path / "classes.txt").write_text("\n".join(closed.class_names))
+    assert main(words) == 0
+    assert "--output" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("changes", "options", "words"),
     [
         (two_channels, [], ["images of 2 channels"]),
-        (lambda: {"class_names": np.array(list("abcdefghijk"))}, [], ["11 classes", "10"]),
+        (
+            lambda: {"class_names": np.array(list("abcdefghijk"))},
+            [],
+            ["11 classes", "10", "'a' is"],
+        ),
         (dict, ["--foreign", "rotatet"], ["rotatet"]),
         (dict, ["--corruptions", "blurr"], ["blurr", "blur"]),
         (dict, ["--data", "digitz"], ["digitz", "digits"]),

@@ -130,7 +130,7 @@ def _of_range(name: str, given: Array, pixel_range: str) -> Images:
         place = np.unravel_index(int(outside.argmax()), given.shape)
         raise DataError(
             f"{name}[{', '.join(map(str, place))}] is {given[place]}, and pixel-range is "
-            f"'{pixel_range}'; allowed: values within it, or a wider one"
+            f"'{pixel_range}'; allowed: values within it; a new run may have a wider one"
         )
     images = np.empty(given.shape, np.float32)
     for start in range(0, len(given), AT_ONCE):
@@ -194,9 +194,11 @@ def _range(name: str, images: Array) -> tuple[float, float]:
         )
     lowest, highest = images.min(), images.max()
     if not (np.isfinite(lowest) and np.isfinite(highest)):
-        bad = int(images.size - np.count_nonzero(np.isfinite(images)))
+        bad = ~np.isfinite(images)
+        place = np.unravel_index(int(bad.argmax()), images.shape)
         raise DataError(
-            f"{name} holds values from {lowest} to {highest}: {bad} of {images.size} are not finite"
+            f"{name}[{', '.join(map(str, place))}] is {images[place]}; {np.count_nonzero(bad)} of "
+            f"{images.size} values are not finite"
         )
     return float(lowest), float(highest)
 

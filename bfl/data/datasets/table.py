@@ -104,7 +104,9 @@ class TableSource(DatasetSource):
         names = [column.name for column in encoding.columns]
         more = f" and {len(names) - SHOWN} more" if names[SHOWN:] else ""
         shown = printable(", ".join(names[:SHOWN])) + more
-        here = f"its inputs, {shown}, are standardised by its own {train.size} training rows"
+        texts = any(column.categories for column in encoding.columns)
+        how = "encoded (numbers standardised, categories 0 or 1)" if texts else "standardised"
+        here = f"its inputs, {shown}, are {how} by its own {train.size} training rows"
         said = [answers.here] if known.encoding else [here, answers.here]
         true = answers.true
         scale = known.target

@@ -305,7 +305,10 @@ def test_a_file_beside_it_says_what_columns_become(tmp_path: Path) -> None:
     """A node's few rows are encoded as all are, with the classes of all."""
     whole = load_dataset(save(tmp_path, rows()), "", READING)
     assert whole.encoding
-    assert whole.numbered_here
+    assert "categories" in whole.numbered_here
+    numbers = load_dataset(save(tmp_path, rows(stage=None), "numbers.csv"), "", READING)
+    assert "standardised" in numbers.numbered_here
+    assert "categories" not in numbers.numbered_here
     known = {"columns": whole.encoding.to_list(), "class-names": ["ill", "dead", "well"]}
     word = save(tmp_path, rows().iloc[:8], "node.csv")
     (tmp_path / "node.columns.json").write_text(json.dumps(known))
