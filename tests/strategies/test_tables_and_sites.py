@@ -66,3 +66,12 @@ def test_what_does_not_go_with_a_table_is_refused(
     with pytest.raises(BflError, match=said) as error:
         check_before_start(resolve(keys), keys.get("clients", 3))
     assert "\n" not in str(error.value)
+
+
+def test_rows_without_a_site_are_counted_in_the_file(values: dict[str, Any]) -> None:
+    path = values["dataset"].removeprefix("table:")
+    frame = pd.read_csv(path)
+    frame.loc[[6, 20, 21], "site"] = None
+    frame.to_csv(path, index=False)
+    with pytest.raises(BflError, match=r"'column:site'.* row 7 .*3 of 60"):
+        check_before_start(resolve(values), 3)

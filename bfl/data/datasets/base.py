@@ -85,6 +85,7 @@ class Dataset:
             label that applies and else 0, (N, C). Labels are then the first that applies, or 0.
         test_targets: Those of the test examples, (M,) or (M, C).
         said: What is to be said of how it was read, such as what was left out.
+        gaps: Where columns that partitions may go by have no value, in words, by name.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Dataset:
     train_targets: Targets | None = None
     test_targets: Targets | None = None
     said: tuple[str, ...] = ()
+    gaps: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def trained_on(self) -> Labels | Targets:

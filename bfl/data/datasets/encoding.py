@@ -314,6 +314,16 @@ def _texts(values: Series[Any]) -> npt.NDArray[np.str_]:
     return np.asarray(values.to_numpy(object), str)
 
 
+def gaps_of(rows: DataFrame) -> dict[str, str]:
+    """Return where columns have no value, in words, by name; see ``Dataset.gaps``."""
+    return {
+        str(name): f"row {gaps.argmax() + 1} (from 1, without the header) is the first of "
+        f"{gaps.sum()} of {len(rows)}"
+        for name, values in rows.items()
+        if (gaps := values.isna().to_numpy()).any()
+    }
+
+
 def check_complete(
     rows: DataFrame, where: str, targets: Sequence[str] = (), *, needed: bool = False
 ) -> None:

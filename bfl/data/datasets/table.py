@@ -17,6 +17,7 @@ from bfl.data.datasets.encoding import (
     Encoding,
     check_columns,
     check_complete,
+    gaps_of,
     said_of_inputs,
     said_of_texts,
 )
@@ -98,8 +99,7 @@ class TableSource(DatasetSource):
         if not encoding:
             encoding = Encoding.of(inputs.iloc[train], where)
             line = said_of_inputs(inputs[: len(rows) - (own_test or 0)], train, left_out)
-            lines = [*said_of_texts(inputs), *filter(None, [line])]
-            told += [f"{where}: {line}" for line in lines]
+            told += [f"{where}: {each}" for each in (*said_of_texts(inputs), line) if each]
         images = encoding.encoded(inputs, where, tell=reading.encoding is not None)
         names = [column.name for column in encoding.columns]
         more = f" and {len(names) - SHOWN} more" if names[SHOWN:] else ""
@@ -108,8 +108,7 @@ class TableSource(DatasetSource):
         how = "encoded (numbers standardised, categories 0 or 1)" if texts else "standardised"
         here = f"its inputs, {shown}, are {how} by its own {train.size} training rows"
         said = [answers.here] if known.encoding else [here, answers.here]
-        true = answers.true
-        scale = known.target
+        true, scale = answers.true, known.target
         if reading.regression and true is not None and not scale:
             scale = Column.of(targets[0], true[train], where)
             if not np.ptp(true[train]):
@@ -133,6 +132,7 @@ class TableSource(DatasetSource):
             train_targets=None if true is None else true[train],
             test_targets=None if true is None else true[test],
             said=tuple(told),
+            gaps=gaps_of(rows[left_out]),
         )
         dataset.check()
         return dataset

@@ -105,6 +105,14 @@ class Partition(Component):
         """Return the clients' names; none: they have their numbers."""
         return ()
 
+    def check_gaps(self, gaps: Mapping[str, str]) -> None:
+        """Refuse columns that it goes by and that lack values; see ``Dataset.gaps``.
+
+        Raises:
+            ConfigurationError: With the first row.
+        """
+        return
+
     def said(self, columns: Columns, tests: Columns) -> list[str]:
         """Return what is to be said of the columns of training and test examples; see ``names``."""
         return []
