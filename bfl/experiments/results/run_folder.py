@@ -254,7 +254,8 @@ class RunFolder(Files):
             config = self.config() if self.holds(CONFIG) else {}
             planned = f" of {config['rounds']}" if "rounds" in config else ""
             own = f" --plugins {config['plugins']}" if config.get("plugins") else ""
-            end = f", or end it there by bfl finish {path}{own}" if made else ""
+            end = f", end it there by bfl finish {path}{own}" if made else ""
+            end += ', or take the posterior "latest"' if made else ""
             with_own = f" --run-config 'plugins=\"{config['plugins']}\"'" if own else ""
             raise DataError(
                 f"{path} has no {file}: the run has not come to its end (it stands at round "
