@@ -194,10 +194,8 @@ def test_the_app_takes_the_keys_of_plugins(tmp_path: Path, monkeypatch: pytest.M
 
 def test_what_is_missing_or_other_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
-    with pytest.raises(ConfigurationError, match=r"no file .*mine\.py; allowed"):
-        resolve({"plugins": str(path)})
     (tmp_path / "mein.py").touch()
-    with pytest.raises(ConfigurationError, match=r"did you mean .*mein\.py"):
+    with pytest.raises(ConfigurationError, match=r"no file .*mine\.py; did you mean .*mein\.py"):
         resolve({"plugins": str(path)})
     with pytest.raises(ConfigurationError, match="no module 'no_such_parts'"):
         resolve({"plugins": "no_such_parts"})

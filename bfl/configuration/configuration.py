@@ -223,8 +223,7 @@ def resolve(
 ) -> Configuration:
     """Return the configuration that flat keys and values describe.
 
-    What is given wins over the strategy's values, and those over the defaults of the keys and of
-    the components that are picked.
+    What is given wins over the strategy's values, and those over defaults of keys and components.
 
     Args:
         values: The keys, kebab-case, and their values; see ``given_values`` for which are given.
@@ -235,15 +234,15 @@ def resolve(
         policy: Where plugins are on this machine, and which of them it takes.
 
     Raises:
-        ConfigurationError: Some values are refused. The message has one line for each: the key,
-            what was given, what is allowed, and the nearest spelling.
+        ConfigurationError: Some values are refused. The message has one line for each.
     """
     plugins = activate(named_plugins(given_values(values)), policy)
     given = _given(values)
     known = default_values()
     core = Keys().model_dump(by_alias=True).keys()
-    problems = [unknown_key(key, known) for key in given if key not in known]
-    if any(nearest_key(key, known) == "plugins" for key in given if key not in known):
+    unknown = [key for key in given if key not in known]
+    problems = [unknown_key(key, known) for key in unknown]
+    if "plugins" in [nearest_key(key, known) for key in unknown]:
         _raise_if_any(problems)  # the parts of a plugin that is not named are unknown as well
     strategy = NamedStrategy("", {})
     word = given.get("strategy", known["strategy"])

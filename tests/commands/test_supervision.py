@@ -21,13 +21,13 @@ from bfl.commands.entry import bfl
 def prepared():
     '''Only the child imports what the study is made with.'''
     from small_study import PretendingEngine
-    from bfl.commands import study
+    from bfl.experiments.studies import making
 
     def act(name, number):
         if {when}:
             {what}
 
-    study._engine = lambda *_: lambda: PretendingEngine(act)
+    making._engine = lambda *_: lambda: PretendingEngine(act)
 
 import bfl.commands.entry as entry
 run = entry._run

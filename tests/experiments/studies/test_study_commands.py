@@ -91,7 +91,7 @@ def test_a_rule_that_cannot_pool_is_refused_before_the_first_run(
     )
     assert bfl("study", path, "--output", out, *options) == 2
     said = capsys.readouterr().err
-    assert "'mine'" in said
+    assert "strategy mine" in said
     assert "(run flipout-mine_iid_seed-0 and 3 more)" in said
     assert engine.asked == []
     keys = f'plugins="{plugin}" strategy="mine" clients=3 output-dir="{out}"'
