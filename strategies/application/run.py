@@ -201,7 +201,8 @@ def _write_data(
 ) -> None:
     """Write who holds which data, and the warnings of the data, but not for a private run."""
     folder.write_json(PARTITION, described)
-    for text in () if is_private(configuration.outgoing) else told:
+    noised = configuration.example_privacy.sums_noise is not None
+    for text in () if noised or is_private(configuration.outgoing) else told:
         folder.append_warning(text)
 
 
