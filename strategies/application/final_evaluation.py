@@ -14,7 +14,7 @@ from bfl.evaluation.evaluated_ensemble import ENSEMBLE, EvaluatedEnsemble
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.prediction_sets import set_numbers
-from bfl.experiments.results.collapse import CollapseWatch
+from bfl.experiments.results.collapse import CollapseWatch, worse_closed
 from bfl.experiments.results.environment import ENDED, time_now
 from bfl.experiments.results.evaluated_clients import evaluated_clients, means_over_clients, told
 from bfl.experiments.results.figures import draw_all
@@ -144,6 +144,9 @@ def _evaluate(
         write_examples(folder, predictions, test.test_images, test.test_labels)
     if posterior.size:
         CollapseWatch(folder, context.progress.say).look(numbers, samples, FINAL_EVALUATION)
+    if worse := worse_closed(numbers):
+        context.progress.say(f"warning, {FINAL_EVALUATION}: {worse}")
+        folder.append_warning(f"{FINAL_EVALUATION}: {worse}")
 
     def of_some(positions: Positions) -> dict[str, float]:
         some, labels = predictions.take(positions), test.tested_on[positions]

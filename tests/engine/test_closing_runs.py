@@ -17,7 +17,7 @@ from bfl.data.corruptions import corrupted
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError, RunError
-from bfl.experiments.results import RunFolder
+from bfl.experiments.results import RunFolder, collapse
 from bfl.experiments.studies.columns import Column
 from bfl.federation.state import Snapshots
 from bfl.keras import keras
@@ -212,15 +212,18 @@ def test_a_run_killed_in_its_closing_goes_on_there(
 
 
 def test_a_run_that_is_over_is_closed_in_another_way(
-    whole: RunFolder, plain: RunFolder, tmp_path: Path
+    whole: RunFolder, plain: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its rounds are not made again."""
+    """Its rounds are not made again; a closing that costs likelihood is told in its folder."""
+    monkeypatch.setattr(collapse, "MOST_LOST", -100.0)
     shutil.copytree(plain.path, tmp_path / "run")
     run = make_run(VALUES, 3, tmp_path / "run", resume=True)
     assert run.rounds() == plain.rounds()
     np.testing.assert_array_equal(found(run)["head"], found(whole)["head"])
     assert run.metrics() == whole.metrics()
     assert run.config()["closing"] == VALUES["closing"]
+    assert any(collapse.worse_closed(run.metrics()) in told for told in run.warnings())
+    assert not any("closing round has raised" in told for told in plain.warnings())
 
 
 def test_the_density_sees_every_stage(tmp_path: Path) -> None:

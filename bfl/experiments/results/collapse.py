@@ -1,4 +1,4 @@
-"""A warning, once per run, that the epistemic uncertainty has collapsed."""
+"""Warnings about a run's uncertainty: it has collapsed; the closing round has worsened it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bfl.closing.feature_density import DENSITY
+from bfl.experiments.results.foreign import BEFORE_CLOSING
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 
@@ -54,6 +55,28 @@ def collapse(numbers: Mapping[str, Any], samples: int) -> str | None:
     return (
         f"the epistemic uncertainty has collapsed: {', and '.join(found)}. The model predicts as "
         "one with point weights would, and no longer tells what it does not know"
+    )
+
+
+NLL = "negative-log-likelihood"
+MOST_LOST = 0.01
+"""Nats an example that a closing may lose without a warning; our choice."""
+
+
+def worse_closed(numbers: Mapping[str, float]) -> str | None:
+    """Return a warning if the closing has raised the test images' negative log-likelihood, or None.
+
+    Args:
+        numbers: A run's final metrics; those from before the closing may be missing.
+    """
+    before, closed = numbers.get(f"{BEFORE_CLOSING}{NLL}"), numbers.get(NLL)
+    if before is None or closed is None or closed <= before + MOST_LOST:
+        return None
+    return (
+        f"the closing round has raised the NLL of the test images from {before:.3f} to "
+        f"{closed:.3f}: the last layer is fitted to images that training knows by heart. Train "
+        f'with calibration-share=0.1 and closing="{CLOSING}+temperature", or close with '
+        f'"bfl close FOLDER --closing {DENSITY}", which leaves the last layer as it is'
     )
 
 

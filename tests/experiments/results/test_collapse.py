@@ -1,9 +1,9 @@
-"""The warning that epistemic uncertainty has collapsed: when, in words, and once."""
+"""Warnings about a run's uncertainty: when, in words, and once."""
 
 import numpy as np
 import pytest
 
-from bfl.experiments.results.collapse import CollapseWatch, collapse
+from bfl.experiments.results.collapse import CollapseWatch, collapse, worse_closed
 from bfl.experiments.results.run_folder import FINAL_EVALUATION, RunFolder
 
 HEALTHY = {"mean-epistemic": 0.01, "mean-aleatoric": 0.2, "fraction-at-scale-floor": 0.1}
@@ -67,3 +67,16 @@ def test_a_run_that_cannot_be_closed_is_told_of_rules_alone(tmp_path):
     CollapseWatch(folder, said.append).look({"fraction-at-scale-floor": 1.0}, 5, "round 2")
     assert "closing" not in said[0]
     assert 'strategy="nwa"' in said[0]
+
+
+@pytest.mark.parametrize(
+    ("before", "closed", "warned"),
+    [(0.350, 0.389, True), (0.350, 0.359, False), (0.506, 0.405, False), (None, 0.389, False)],
+)
+def test_a_closing_that_costs_likelihood_is_told(before, closed, warned):
+    numbers = {"negative-log-likelihood": closed}
+    if before is not None:
+        numbers["before-closing-negative-log-likelihood"] = before
+    found = worse_closed(numbers)
+    assert (found is not None) is warned
+    assert not found or ("0.389" in found and "calibration-share" in found)
