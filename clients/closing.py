@@ -17,6 +17,7 @@ from bfl.aggregation.weightings.equal import Equal
 from bfl.closing.base import FEATURE_BOUND, Examples, with_one
 from bfl.closing.chain import deviations, greatest, measured
 from bfl.configuration import Configuration
+from bfl.data.images import shifted
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.privacy.noise import Normals, SystemNormals
 from bfl.federation.wire import (
@@ -63,10 +64,10 @@ def closed(
     # Its mean alone is used; variances may not have been sent.
     posterior = posterior_from_arrays(arrays, 1.0)
 
-    def seen(positions: Positions) -> Examples:
+    def seen(positions: Positions, shift: int = 0) -> Examples:
+        found = _features_of(task, configuration, classes, posterior, data, positions, shift)
         features, *stages = (
-            with_one(each, noise.longest) if noise else with_one(each)
-            for each in _features_of(task, configuration, classes, posterior, data, positions)
+            with_one(each, noise.longest) if noise else with_one(each) for each in found
         )
         own, noised = [each[:, :-1] for each in stages], noise is not None
         return Examples(features, labels[positions], classes, noised, own)
@@ -76,7 +77,9 @@ def closed(
     if configuration.keys.calibration_share:
         nothing_held = replace(trained, features=trained.features[:0], labels=trained.labels[:0])
         calibrating = seen(kept) if kept.size else nothing_held
-    vector = measured(configuration.closing, known, trained, calibrating)
+    shift = max(each.shift for each in configuration.closing)
+    moved = seen(examples, shift) if shift else None
+    vector = measured(configuration.closing, known, trained, calibrating, moved)
     count = int(examples.size)
     if noise:
         width, stages = trained.features.shape[1] - 1, [x.shape[1] for x in trained.stages]
@@ -110,6 +113,7 @@ def _features_of(
     posterior: Posterior,
     data: TrainingData,
     positions: Positions,
+    shift: int,
 ) -> list[npt.NDArray[np.float32]]:
     """Return the features (N, F) of a client's images at the mean, and of stages if asked for."""
     stages = any(each.sees_stages for each in configuration.closing)
@@ -118,11 +122,16 @@ def _features_of(
         task.configuration,
         task.partition_id,
         positions.tobytes(),
+        shift,
         id(data.images),
     )
     if key not in _features:
         predictor = _predictor(configuration, data.image_shape, classes)
-        found = predictor.features_at_mean(posterior, data.images[positions], stages=stages)
+        images = data.images[positions]
+        if shift:
+            seed, whose = configuration.keys.seed, task.partition_id
+            images = shifted(images, shift, randomness.generator(seed, "head-shift", whose))
+        found = predictor.features_at_mean(posterior, images, stages=stages)
         widths = [*predictor.manifest.stages.values()] if stages else []
         ends = found.shape[1] - np.cumsum([0, *widths[::-1]])[:0:-1]
         _features[key] = np.split(np.asarray(found, np.float32), ends, axis=1)

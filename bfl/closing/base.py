@@ -109,6 +109,11 @@ class Closing(Component, ABC):
         return False
 
     @property
+    def shift(self) -> int:
+        """The most pixels that each image is shifted by, at random, before it is measured."""
+        return 0
+
+    @property
     def sees_stages(self) -> bool:
         """True if it takes features of the stages before the last layer as well."""
         return False

@@ -75,6 +75,10 @@ class BayesianHead(Closing):
     Under privacy's noise no step is longer than ½ max(‖W‖, 1), and none is taken back, as noise on
     ℓ would decide it: clients send 0 for ℓ, and log Z is not told.
 
+    After long training W fits images that the features know by heart, and predictions of others are
+    too certain. With ``head-shift`` each client measures on copies of its images, each shifted by
+    up to so many pixels, the same copies in every round. This is our own remedy.
+
     Reference: MacKay (1992), "The evidence framework applied to classification networks"; Daxberger
     et al. (2021), "Laplace redux", for last layers.
     """
@@ -87,6 +91,13 @@ class BayesianHead(Closing):
     )
     head_prior: Literal["pooled", "zero"] = Field(
         "pooled", description="the mean of the last layer's prior: the pooled network's, or 0"
+    )
+    head_shift: int = Field(
+        0,
+        ge=0,
+        description="the most pixels by which each image is shifted, at random in both directions, "
+        "for the last layer's sums: a network knows its training images by heart, and these less; "
+        "0: none",
     )
     head_predictions: Literal["draws", "probit"] = Field(
         "draws", description="mean over draws of the last layer, or its approximation without any"
@@ -105,6 +116,11 @@ class BayesianHead(Closing):
     def rounds(self) -> int:
         """``closing-rounds``, the most that it takes."""
         return self.closing_rounds
+
+    @property
+    def shift(self) -> int:
+        """``head-shift``."""
+        return self.head_shift
 
     def problem(self, features: int, classes: int) -> str | None:
         """Return why the full Hessian is too large, if it is asked for and is."""
@@ -194,7 +210,7 @@ class BayesianHead(Closing):
         density = beside.get("feature-density", {})
         if "of-features" in sums:
             most = np.maximum(np.diag(forms.unpacked(sums["of-features"])), 0.0)
-        elif "second" in density:
+        elif "second" in density and not self.head_shift:
             by_class = [np.diag(forms.unpacked(each)) for each in density["second"]]
             # Examples of classes that are left out have what any example may have.
             left_out = max(examples - float(density["counts"].sum()), 0.0)

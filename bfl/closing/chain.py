@@ -60,7 +60,13 @@ def _shapes(
     }
 
 
-def measured(chain: Chain, known: Known, examples: Examples, held_back: Examples) -> Array:
+def measured(
+    chain: Chain,
+    known: Known,
+    examples: Examples,
+    held_back: Examples,
+    shifted: Examples | None = None,
+) -> Array:
     """Return a client's sums as one vector, in the order of ``shapes``.
 
     Linear algebra has one thread, so that no bit depends on how many there are.
@@ -70,6 +76,7 @@ def measured(chain: Chain, known: Known, examples: Examples, held_back: Examples
         known: What the client is ``told``.
         examples: What it has trained on.
         held_back: What it has held back, maybe nothing; the same where no client holds any back.
+        shifted: What it has trained on, the images shifted; None where no closing shifts any.
     """
     features, widths = examples.features.shape[1] - 1, [x.shape[1] for x in examples.stages]
     rows: list[Array] = [np.zeros(0)]
@@ -77,6 +84,8 @@ def measured(chain: Chain, known: Known, examples: Examples, held_back: Examples
         for each in asked(chain, known):
             shapes = _shapes(each, features, examples.classes, widths)
             seen = held_back if each.on_held_back else examples
+            if each.shift and shifted:
+                seen = shifted
             empty = {name: np.zeros(shape) for name, shape in shapes.items()}
             sums = each.measure(known, seen) if seen.labels.size else empty
             rows += [np.ravel(sums[name]) for name in shapes]

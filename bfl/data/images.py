@@ -55,6 +55,22 @@ def padded(images: Images, side: int) -> Images:
     return np.pad(images, [(0, 0), *added, (0, 0)], mode="edge")
 
 
+def shifted(images: Images, pixels: int, generator: np.random.Generator) -> Images:
+    """Return images, each shifted by up to so many rows and columns; the pixels of edges repeat.
+
+    Args:
+        images: [N, H, W, C].
+        pixels: The most rows and columns, drawn uniformly from −pixels to pixels.
+        generator: Draws them.
+    """
+    count, height, width = images.shape[:3]
+    down, right = generator.integers(-pixels, pixels + 1, (2, count, 1))
+    rows = np.clip(np.arange(height) - down, 0, height - 1)
+    columns = np.clip(np.arange(width) - right, 0, width - 1)
+    moved: Images = images[np.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]]
+    return moved
+
+
 def resized(images: Images, height: int, width: int) -> Images:
     """Return images of another size; those of integers are rounded.
 

@@ -168,6 +168,17 @@ def test_an_example_left_out_of_the_counts_leaves_the_gradients_bound() -> None:
     assert implausible(chain, begin, lie, FEATURES, CLASSES, 500)
 
 
+def test_shifted_images_may_have_longer_features_than_the_densitys() -> None:
+    chain = (BayesianHead(head_shift=1), DENSITY)
+    own, begin = examples(0, 50), start()
+    begin[HEAD] = np.zeros_like(begin[HEAD])
+    moved = Examples(with_one(30.0 * own.features[:, :-1]), own.labels, CLASSES)
+    vector = measured(chain, told(chain, begin), own, own, moved)
+    assert implausible(chain, begin, vector, FEATURES, CLASSES, 50) is None
+    alone = (BayesianHead(), DENSITY)
+    assert implausible(alone, begin, vector, FEATURES, CLASSES, 50)
+
+
 def test_no_example_adds_more_than_the_bound() -> None:
     """What clients' sums are refused by, and masked sums have room for."""
     far = Examples(with_one(np.full((3, FEATURES), 1e30)), np.array([0, 1, 2]), CLASSES)

@@ -226,6 +226,25 @@ def test_a_run_that_is_over_is_closed_in_another_way(
     assert not any("closing round has raised" in told for told in plain.warnings())
 
 
+def test_shifted_images_are_for_the_last_layer_alone(
+    whole: RunFolder, plain: RunFolder, tmp_path: Path
+) -> None:
+    """They are the same in every round, and whoever closes."""
+    closing, heads = "bayesian-head+feature-density", []
+    for exchange in ("direct", "masked"):
+        shutil.copytree(plain.path, tmp_path / exchange)
+        config = tmp_path / exchange / "config.toml"
+        config.write_text(config.read_text().replace('"direct"', f'"{exchange}"'))
+        changes = {"exchange": exchange, "closing": closing, "head_shift": 1}
+        run = make_run(VALUES, 3, tmp_path / exchange, resume=True, **changes)
+        np.testing.assert_allclose(
+            found(run)["density-mean"], found(whole)["density-mean"], rtol=1e-5, atol=1e-6
+        )
+        heads.append(found(run)["head"])
+    np.testing.assert_allclose(*heads, rtol=1e-4, atol=1e-4)
+    assert np.abs(heads[0] - found(whole)["head"]).max() > 1e-2
+
+
 def test_the_density_sees_every_stage(tmp_path: Path) -> None:
     """Against the network's layers, by a density of all clients' training images."""
     data = with_test_examples(cached_dataset("digits", ""), 100)

@@ -74,9 +74,10 @@ def worse_closed(numbers: Mapping[str, float]) -> str | None:
         return None
     return (
         f"the closing round has raised the NLL of the test images from {before:.3f} to "
-        f"{closed:.3f}: the last layer is fitted to images that training knows by heart. Train "
-        f'with calibration-share=0.1 and closing="{CLOSING}+temperature", or close with '
-        f'"bfl close FOLDER --closing {DENSITY}", which leaves the last layer as it is'
+        f"{closed:.3f}: the last layer is fitted to images that training knows by heart. Close "
+        f'again with images that are shifted, "bfl close FOLDER --closing {CLOSING} --run-config '
+        f'head-shift=1", or without the last layer, "--closing {DENSITY}"; or train with '
+        f'calibration-share=0.1 and closing="{CLOSING}+temperature"'
     )
 
 
