@@ -14,16 +14,18 @@ import argparse
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+import pandas as pd
 
 from bfl.closing import Closing
 from bfl.closing.bayesian_head import BayesianHead
 from bfl.closing.curvature import Form
 from bfl.closing.feature_density import FeatureDensity
-from bfl.experiments.results.table import section_written
+from bfl.experiments.results.table import markdown_table, section_written
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results" / "closing.md"
@@ -58,41 +60,29 @@ ENTROPY, DENSITY = f"{BEFORE}predictive-entropy", "feature-density"
 METRICS = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
 
 Key = tuple[str, str, int, str]
-"""Data set, partition, rounds, method."""
+"""A line: data set, partition, rounds, method."""
+
+Lines = Mapping[Key, pd.DataFrame]
+"""The metrics of each line's runs, by seed."""
 
 
-@dataclass(frozen=True)
-class Line:
-    """The runs of a line, which differ in their seed."""
-
-    key: Key
-    runs: Mapping[int, Mapping[str, float]]
-
-    def mean(self, name: str) -> float:
-        """Return the mean of a number over the seeds."""
-        return fmean(run[name] for run in self.runs.values())
-
-    @property
-    def told(self) -> str:
-        """The line in words."""
-        data, partition, rounds, method = self.key
-        return f"{data}, {partition}, {rounds} rounds, {method}"
-
-
-def lines(study: str) -> list[Line]:
-    """Return the lines of a study's committed results, in the order of its file."""
+def lines(study: str) -> dict[Key, pd.DataFrame]:
+    """Return the lines of a study's committed results, in the order of the page."""
     from bfl.experiments.studies.folder import StudyFolder
 
-    found: dict[Key, dict[int, Mapping[str, float]]] = {}
-    for _, result in sorted(StudyFolder(PAGE.parent / study).results().items()):
+    partitions = list(PARTITIONS.values())
+    methods = [*METHODS.values(), *OTHERS, *DENSITIES, *CURVATURES]
+    rows = []
+    for result in StudyFolder(PAGE.parent / study).results().values():
         keys = result.configuration
-        key = (keys["dataset"], PARTITIONS[keys["partition"]], keys["rounds"], _method(study, keys))
-        found.setdefault(key, {})[keys["seed"]] = result.metrics
-    orders = [list(PARTITIONS.values()), [*METHODS.values(), *OTHERS, *DENSITIES, *CURVATURES]]
-    ordered = sorted(
-        found, key=lambda key: (key[0], orders[0].index(key[1]), key[2], orders[1].index(key[3]))
-    )
-    return [Line(key, found[key]) for key in ordered]
+        method = methods.index(_method(study, keys))
+        line = (keys["dataset"], list(PARTITIONS).index(keys["partition"]), keys["rounds"], method)
+        rows.append({"line": line, "seed": keys["seed"], **result.metrics})
+    frame = pd.DataFrame(rows).set_index("seed")
+    return {
+        (data, partitions[partition], rounds, methods[method]): runs
+        for (data, partition, rounds, method), runs in frame.groupby("line")
+    }
 
 
 def _method(study: str, keys: Mapping[str, Any]) -> str:
@@ -107,66 +97,68 @@ def _method(study: str, keys: Mapping[str, Any]) -> str:
     return "FedAvg" if keys["inference"] == "deterministic" else METHODS[keys["strategy"]]
 
 
+def tabled(heads: str, rows: Iterable[Sequence[Any]], numbers: int) -> list[str]:
+    """Return the lines of a table, whose last ``numbers`` columns are aligned right."""
+    frame = pd.DataFrame(rows, columns=heads.split("; "), dtype=object).drop_duplicates()
+    return markdown_table(frame, numbers).splitlines()
+
+
 # ------------------------------------------------------------------------------- the table
 
 
-def table(found: Sequence[Line], price: Mapping[str, float]) -> list[str]:
+def table(found: Lines, price: Mapping[str, float]) -> list[str]:
     """Return the lines of the page's table: without and with the closing, means over seeds."""
-    heads = ["data", "partition", "rounds", "method", "seeds", "accuracy (%)", "NLL", "ECE"]
-    heads += ["AUROC far", "AUROC near", "price"]
-    rows = [f"| {' | '.join(heads)} |", f"| {' | '.join(['---'] * 4 + ['---:'] * 7)} |"]
-    for line in found:
-        data, partition, rounds, method = line.key
-        cells = [data, partition, str(rounds), method, str(len(line.runs))]
+    heads = "data; partition; rounds; method; seeds; accuracy (%); NLL; ECE; "
+    heads += "AUROC far; AUROC near; price"
+    rows = []
+    for (data, partition, rounds, method), runs in found.items():
+        cells = [data, partition, rounds, method, len(runs)]
         for name, form, scale in zip(METRICS, (".1f", ".3f", ".3f"), (100, 1, 1), strict=True):
-            cells.append(_arrow(line, f"{BEFORE}{name}", name, form, scale))
-        cells.append(", ".join(_area(line, source) for source in FAR[data]))
-        cells.append(_area(line, NEAR))
+            cells.append(_arrow(runs, f"{BEFORE}{name}", name, form, scale))
+        cells.append(", ".join(_area(runs, source) for source in FAR[data]))
+        cells.append(_area(runs, NEAR))
         cells.append(f"{price[method]:.2f} → {price[method] + price['closing']:.2f}")
-        rows.append(f"| {' | '.join(cells)} |")
-    return rows
+        rows.append(cells)
+    return tabled(heads, rows, 7)
 
 
-def _arrow(line: Line, before: str, after: str, form: str, scale: float = 1.0) -> str:
-    first, second = (format(scale * line.mean(name), form) for name in (before, after))
+def _arrow(runs: pd.DataFrame, before: str, after: str, form: str, scale: float = 1.0) -> str:
+    first, second = (format(scale * fmean(runs[name]), form) for name in (before, after))
     return f"{first} → {second}"
 
 
-def _area(line: Line, source: str) -> str:
-    return _arrow(line, f"ood-{source}-{ENTROPY}-auroc", f"ood-{source}-{DENSITY}-auroc", ".3f")
+def _area(runs: pd.DataFrame, source: str) -> str:
+    return _arrow(runs, f"ood-{source}-{ENTROPY}-auroc", f"ood-{source}-{DENSITY}-auroc", ".3f")
 
 
 # ------------------------------------------------------------------------------- the goals
 
 
-def gains(line: Line, name: str, against: Line) -> list[float]:
+def gains(runs: pd.DataFrame, name: str, against: pd.DataFrame) -> pd.Series:
     """Return a number of a closed line minus that of another without closing, by common seed."""
-    return [
-        run[name] - against.runs[seed][f"{BEFORE}{name}"]
-        for seed, run in line.runs.items()
-        if seed in against.runs
-    ]
+    return (runs[name] - against[f"{BEFORE}{name}"]).dropna()
 
 
-def goals(found: Sequence[Line], price: Mapping[str, float]) -> list[str]:
+def goals(found: Lines, price: Mapping[str, float]) -> list[str]:
     """Return the lines of the goals' table: how many lines meet one, and who misses it most."""
-    averaging = {line.key[:3]: line for line in found if line.key[3] == "FedAvg"}
     accuracy, likelihood, calibration = METRICS
 
-    def gain(name: str) -> Callable[[Line], float]:
-        return lambda line: fmean(gains(line, name, averaging[line.key[:3]]))
+    def gain(name: str) -> Callable[[Key], float]:
+        return lambda key: fmean(gains(found[key], name, found[(*key[:3], "FedAvg")]))
 
-    def foreign(source: str, what: str) -> Callable[[Line], float]:
-        return lambda line: line.mean(f"ood-{source}-{DENSITY}-{what}")
+    def foreign(source: str, what: str) -> Callable[[Key], float]:
+        return lambda key: fmean(found[key][f"ood-{source}-{DENSITY}-{what}"])
 
-    def kept(name: str) -> Callable[[Line], float]:
+    def kept(name: str) -> Callable[[Key], float]:
         """Return the gain over the line's own network where clients hold two classes each."""
-        return lambda line: fmean(gains(line, name, line)) if "2-class" in line.key else math.nan
+        return lambda key: (
+            fmean(gains(found[key], name, found[key])) if "2-class" in key else math.nan
+        )
 
     shared = (
         ("accuracy minus FedAvg's ≥ 0", gain(accuracy), 1, 0.0),
         ("NLL minus FedAvg's ≤ -0.02", gain(likelihood), -1, -0.02),
-        ("ECE ≤ 0.02", lambda line: line.mean(calibration), -1, 0.02),
+        ("ECE ≤ 0.02", lambda key: fmean(found[key][calibration]), -1, 0.02),
         (f"AUROC near ({NEAR}) ≥ 0.90", foreign(NEAR, "auroc"), 1, 0.9),
         ("2-class: accuracy minus the method's own ≥ 0", kept(accuracy), 1, 0.0),
         ("2-class: NLL minus the method's own ≤ 0", kept(likelihood), -1, 0.0),
@@ -187,13 +179,14 @@ def goals(found: Sequence[Line], price: Mapping[str, float]) -> list[str]:
         "| --- | --- | ---: | --- | ---: |",
     ]
     for data in FAR:
-        own = [line for line in found if line.key[0] == data and line.key[:3] in averaging]
+        own = [key for key in found if key[0] == data and (*key[:3], "FedAvg") in found]
         for name, value, sign, bound in (*shared, *far[data]) if own else ():
-            values = {line.told: each for line in own if not math.isnan(each := value(line))}
+            values = {key: each for key in own if not math.isnan(each := value(key))}
             met = sum(sign * (each - bound) >= -1e-12 for each in values.values())
-            worst = min(values, key=lambda told: sign * values[told])
-            cells = (data, name, f"{met} of {len(values)}", worst.partition(", ")[2])
-            rows.append(f"| {' | '.join(cells)} | {values[worst]:.3f} |")
+            worst = min(values, key=lambda key: sign * values[key])
+            farthest = f"{worst[1]}, {worst[2]} rounds, {worst[3]}"
+            told = f"{met} of {len(values)}", farthest, f"{values[worst]:.3f}"
+            rows.append(f"| {data} | {name} | {' | '.join(told)} |")
     once = (
         ("closing's computation ≤ 0.05 of FedAvg's", 0.05, price["closing"]),
         ("largest message of a closing ≤ 0.6 of ResNet-8's", 0.6, message_share(FeatureDensity())),
@@ -210,132 +203,114 @@ def message_share(*chain: Closing) -> float:
     return length(chain, FEATURES, CLASSES, STAGE_WIDTHS) / PARAMETERS
 
 
-def curvatures(others: Sequence[Line], price: Mapping[str, Any]) -> list[str]:
+def curvatures(others: Lines, price: Mapping[str, Any]) -> list[str]:
     """Return the lines of the table of the four curvatures, with FedAvg, over common seeds."""
-    heads = ["partition", "curvature", "seeds", "accuracy (%)", "NLL", "ECE", "rounds of sums"]
-    heads += ["numbers, of ResNet-8's", "CPU ms a round"]
-    rows = [f"| {' | '.join(heads)} |", f"| {' | '.join(['---'] * 2 + ['---:'] * 7)} |"]
-    lines_ = {line.key: line for line in others if line.key[3] in CURVATURES}
+    rows = []
     for partition in PARTITIONS.values():
-        own = {key[3]: line for key, line in lines_.items() if key[1] == partition}
-        key = ("digits", partition, 20, DENSITIES[0])
-        own["blocks"] = next(x for x in others if x.key == key)
-        told = [{n for n, run in x.runs.items() if MADE in run} for x in own.values()]
-        seeds = sorted(set.intersection(*told))
-        for form in CURVATURES if len(own) == len(CURVATURES) and seeds else ():
-            line = Line(own[form].key, {seed: own[form].runs[seed] for seed in seeds})
-            accuracy, *rest = (line.mean(metric) for metric in METRICS)
-            cells = [partition, form, str(len(seeds)), f"{100 * accuracy:.1f}"]
-            cells += [f"{value:.3f}" for value in rest]
-            cells += [
-                rounds_of_sums(line),
-                f"{message_share(BayesianHead(head_curvature=form)):.2f}",
-                f"{1000 * price['curvatures'][form]:.0f}",
-            ]
-            rows.append(f"| {' | '.join(cells)} |")
-    return rows
+        methods = {form: form for form in CURVATURES} | {"blocks": DENSITIES[0]}
+        keys = {form: ("digits", partition, 20, method) for form, method in methods.items()}
+        if not all(key in others for key in keys.values()):
+            continue
+        told = [others[key][MADE].dropna().index for key in keys.values()]
+        seeds = reduce(pd.Index.intersection, told)
+        for form in CURVATURES if len(seeds) else ():
+            runs = others[keys[form]].loc[seeds]
+            share = message_share(BayesianHead(head_curvature=form))
+            cells = [partition, form, len(seeds), *_of_predictions(runs), rounds_of_sums(runs)]
+            rows.append([*cells, f"{share:.2f}", f"{1000 * price['curvatures'][form]:.0f}"])
+    heads = "partition; curvature; seeds; accuracy (%); NLL; ECE; rounds of sums; "
+    return tabled(f"{heads}numbers, of ResNet-8's; CPU ms a round", rows, 7)
 
 
-def training(found: Sequence[Line]) -> list[str]:
+def _of_predictions(runs: pd.DataFrame) -> list[str]:
+    """Return the cells of a line's accuracy in percent, NLL and ECE."""
+    accuracy, likelihood, calibration = (fmean(runs[metric]) for metric in METRICS)
+    return [f"{100 * accuracy:.1f}", f"{likelihood:.3f}", f"{calibration:.3f}"]
+
+
+def training(found: Lines) -> list[str]:
     """Return the lines of the table of what the closing gains, by rounds of training."""
-    heads = ["data", "partition", "method", "rounds", "accuracy (points)", "NLL"]
-    heads += ["seeds of lower NLL", "rounds of sums", "mean epistemic part"]
-    rows = [f"| {' | '.join(heads)} |", f"| {' | '.join(['---'] * 3 + ['---:'] * 6)} |"]
-    for line in found:
-        data, partition, rounds, method = line.key
-        points, nats = (gains(line, name, line) for name in METRICS[:2])
-        cells = [data, partition, method, str(rounds), f"{100 * fmean(points):+.1f}"]
-        cells += [f"{fmean(nats):+.3f}", f"{sum(each < -5e-4 for each in nats)} of {len(nats)}"]
-        cells += [rounds_of_sums(line), f"{line.mean('mean-epistemic'):.2g}"]
-        rows.append(f"| {' | '.join(cells)} |")
-    return rows
+    rows = []
+    for (data, partition, rounds, method), runs in found.items():
+        points, nats = (gains(runs, name, runs) for name in METRICS[:2])
+        cells = [data, partition, method, rounds, f"{100 * fmean(points):+.1f}"]
+        cells += [f"{fmean(nats):+.3f}", f"{(nats < -5e-4).sum()} of {len(nats)}"]
+        rows.append([*cells, rounds_of_sums(runs), f"{fmean(runs['mean-epistemic']):.2g}"])
+    heads = "data; partition; method; rounds; accuracy (points); NLL; seeds of lower NLL; "
+    return tabled(f"{heads}rounds of sums; mean epistemic part", rows, 6)
 
 
-def rounds_of_sums(line: Line) -> str:
+def rounds_of_sums(runs: pd.DataFrame) -> str:
     """Return the fewest and the most rounds of sums of a line's runs, where they are known."""
-    made = [run[MADE] for run in line.runs.values() if MADE in run]
-    return " to ".join(dict.fromkeys(f"{n:.0f}" for n in (min(made), max(made)))) if made else "–"
+    made = runs.get(MADE, pd.Series(dtype=float)).dropna()
+    ends = [f"{number:.0f}" for number in (made.min(), made.max())] if len(made) else ["–"]
+    return " to ".join(dict.fromkeys(ends))
 
 
-def tried(found: Sequence[Line], others: Sequence[Line]) -> list[str]:
+def tried(found: Lines, others: Lines) -> list[str]:
     """Return the lines of the table of other closing rounds besides the default, with FedAvg."""
-    rows = [
-        "| partition | closing | seeds | accuracy (%) | NLL | ECE |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
-    ]
-    for line in (x for x in others if x.key[3] in OTHERS):
-        default = next(x for x in found if x.key == (*line.key[:3], "FedAvg"))
-        for name, each in (("the default", default), (line.key[3], line)):
-            accuracy, *rest = (each.mean(metric) for metric in METRICS)
-            cells = [line.key[1], name, str(len(each.runs)), f"{100 * accuracy:.1f}"]
-            row = f"| {' | '.join([*cells, *(f'{value:.3f}' for value in rest)])} |"
-            if row not in rows:
-                rows.append(row)
-    return rows
+    rows = []
+    for key in (key for key in others if key[3] in OTHERS):
+        compared = {"the default": found[(*key[:3], "FedAvg")], key[3]: others[key]}
+        for name, runs in compared.items():
+            rows.append([key[1], name, len(runs), *_of_predictions(runs)])
+    return tabled("partition; closing; seeds; accuracy (%); NLL; ECE", rows, 4)
 
 
-def stages(found: Sequence[Line], others: Sequence[Line]) -> list[str]:
+def stages(found: Lines, others: Lines) -> list[str]:
     """Return the lines of the table of what the density of features sees, with FedAvg."""
-    heads = ["data", "partition", "features of", "AUROC far", f"AUROC near ({NEAR})"]
-    heads += ["seeds above in all", "largest message, of ResNet-8's"]
-    rows = [f"| {' | '.join(heads)} |", f"| {' | '.join(['---'] * 3 + ['---:'] * 4)} |"]
+    rows = []
     # Sums of the last layer and of stages have a round each.
     last_only = FeatureDensity(density_features="last")
     shares = message_share(BayesianHead(), last_only), message_share(FeatureDensity())
-    for line in (x for x in others if x.key[3] in DENSITIES):
-        default = next(x for x in found if x.key == (*line.key[:3], "FedAvg"))
-        last, every = (line, default) if line.key[3] == DENSITIES[0] else (default, line)
-        far = [f"ood-{source}-{DENSITY}-auroc" for source in FAR[line.key[0]]]
+    for key, runs in others.items():
+        if key[3] not in DENSITIES:
+            continue
+        default = found[(*key[:3], "FedAvg")]
+        last, every = (runs, default) if key[3] == DENSITIES[0] else (default, runs)
+        far = [f"ood-{source}-{DENSITY}-auroc" for source in FAR[key[0]]]
         names = [*far, f"ood-{NEAR}-{DENSITY}-auroc"]
-        above = sum(all(run[n] > last.runs[s][n] for n in names) for s, run in every.runs.items())
-        counts = ("", f"{above} of {len(line.runs)}")
+        above = (every[names] > last[names].loc[every.index]).all(axis=1).sum()
+        counts = ("", f"{above} of {len(runs)}")
         for what, each, count, share in zip(
             ("last", "stages"), (last, every), counts, shares, strict=True
         ):
-            *means, near = [f"{each.mean(name):.3f}" for name in names]
-            cells = [*line.key[:2], what, ", ".join(means), near, count]
-            rows.append(f"| {' | '.join(cells)} | {share:.2f} |")
-    return rows
+            *means, near = [f"{fmean(each[name]):.3f}" for name in names]
+            rows.append([*key[:2], what, ", ".join(means), near, count, f"{share:.2f}"])
+    heads = f"data; partition; features of; AUROC far; AUROC near ({NEAR}); seeds above in all; "
+    return tabled(f"{heads}largest message, of ResNet-8's", rows, 4)
 
 
-def masked(direct: Sequence[Line], hidden: Sequence[Line]) -> list[str]:
+def masked(direct: Lines, hidden: Lines) -> list[str]:
     """Return how far runs whose updates and sums are masked are from those whose are not."""
-    other = {line.key: line for line in direct}
     names = [
         *(f"{BEFORE}{name}" for name in METRICS),
         *METRICS,
         *(f"ood-{source}-{DENSITY}-auroc" for source in (*FAR["digits"], NEAR)),
     ]
-    apart = {
-        name: [
-            abs(run[name] - other[line.key].runs[seed][name])
-            for line in hidden
-            if line.key in other
-            for seed, run in line.runs.items()
-        ]
-        for name in names
-    }
-    rows = [f"| largest difference of {len(apart[names[0]])} runs | |", "| --- | ---: |"]
-    return rows + [f"| {name} | {max(values):.4f} |" for name, values in apart.items() if values]
+    pairs = [(runs[names], direct[key][names]) for key, runs in hidden.items() if key in direct]
+    apart = pd.concat([(ours - theirs.loc[ours.index]).abs() for ours, theirs in pairs])
+    rows = [f"| largest difference of {len(apart)} runs | |", "| --- | ---: |"]
+    return rows + [f"| {name} | {value:.4f} |" for name, value in apart.max().items()]
 
 
 # ------------------------------------------------------------------------------- the figure
 
 
-def draw(found: Sequence[Line], price: Mapping[str, float]) -> None:
+def draw(found: Lines, price: Mapping[str, float]) -> None:
     """Draw accuracy against AUROC of near images, without and with the closing."""
     from bfl.experiments.results.figures.style import COLORS, new_figure, styled
 
-    shown = [line for line in found if line.key[2] == 20]
-    panels = list(dict.fromkeys(line.key[:2] for line in shown))
+    shown = {key: runs for key, runs in found.items() if key[2] == 20}
+    panels = list(dict.fromkeys(key[:2] for key in shown))
     with styled():
         high = -(-len(panels) // 3)
         figure = new_figure(8.4, 0.6 + 2.7 * high)
         grid = figure.subplots(high, 3, squeeze=False).ravel()
         for axes, panel in zip(grid, panels, strict=False):
             for color, method in zip(COLORS, METHODS.values(), strict=False):
-                for line in (x for x in shown if (*x.key[:2], x.key[3]) == (*panel, method)):
-                    _draw_line(axes, line, price, color)
+                if (key := (*panel, 20, method)) in shown:
+                    _draw_line(axes, method, shown[key], price, color)
             axes.set_title(", ".join(panel))
             axes.set_xlabel("accuracy (%)")
             axes.set_ylabel("AUROC, rotated")
@@ -347,10 +322,11 @@ def draw(found: Sequence[Line], price: Mapping[str, float]) -> None:
         figure.savefig(FIGURE, dpi=120, metadata={"Software": None})
 
 
-def _draw_line(axes: Any, line: Line, price: Mapping[str, float], color: str) -> None:
-    method = line.key[3]
-    accuracy = [100 * line.mean(name) for name in (f"{BEFORE}accuracy", "accuracy")]
-    areas = [line.mean(f"ood-{NEAR}-{by}-auroc") for by in (ENTROPY, DENSITY)]
+def _draw_line(
+    axes: Any, method: str, runs: pd.DataFrame, price: Mapping[str, float], color: str
+) -> None:
+    accuracy = [100 * fmean(runs[name]) for name in (f"{BEFORE}accuracy", "accuracy")]
+    areas = [fmean(runs[f"ood-{NEAR}-{by}-auroc"]) for by in (ENTROPY, DENSITY)]
     sizes = [40 * price[method], 40 * (price[method] + price["closing"])]
     axes.plot(accuracy, areas, color=color, linewidth=0.8)
     axes.scatter(accuracy[0], areas[0], sizes[0], facecolors="white", edgecolors=color, zorder=3)
@@ -363,11 +339,15 @@ def _draw_line(axes: Any, line: Line, price: Mapping[str, float], color: str) ->
 def sections() -> dict[str, list[str]]:
     """Return the lines of the page's sections, by name."""
     price = json.loads(PRICE.read_text(encoding="utf-8"))
-    found, others = ([x for study in s for x in lines(study)] for s in (STUDIES, TRIED))
+    found, others = (
+        {key: runs for study in studies for key, runs in lines(study).items()}
+        for studies in (STUDIES, TRIED)
+    )
+    averaged = ("FedAvg", "WS", "NWA")
     return {
         "table": table(found, price),
         "goals": goals(found, price),
-        "training": training([x for x in found if x.key[3] in ("FedAvg", "WS", "NWA")]),
+        "training": training({key: runs for key, runs in found.items() if key[3] in averaged}),
         "tried": tried(found, others),
         "stages": stages(found, others),
         "curvatures": curvatures(others, price),
@@ -390,7 +370,7 @@ def main() -> None:
     written = sections()
     if given.write:
         price = json.loads(PRICE.read_text(encoding="utf-8"))
-        draw([line for study in STUDIES for line in lines(study)], price)
+        draw({key: runs for study in STUDIES for key, runs in lines(study).items()}, price)
         PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), written), encoding="utf-8")
     print("\n".join(line for content in written.values() for line in ["", *content]))
 
