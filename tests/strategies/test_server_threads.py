@@ -10,8 +10,7 @@ from bfl.configuration.unread import unread_settings
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import ConfigurationError
 from bfl.experiments.studies.making import _share_threads
-from bfl.experiments.studies.planning import PlannedRun
-from bfl.experiments.studies.study import Cell, Run
+from bfl.experiments.studies.study import Choice, Run
 from strategies.application import run_context
 from strategies.application.run_context import start_tensorflow
 
@@ -110,8 +109,8 @@ def test_threads_that_nothing_depends_on_are_unread() -> None:
     assert unread_settings(resolve(asked), ["server-threads"]) == []
 
 
-def planned(**values: Any) -> PlannedRun:
-    return PlannedRun(Run("run", Cell({}), {}, values), resolve(values), {})
+def planned(**values: Any) -> Run:
+    return Run("run", Choice({}), {}, values)
 
 
 def test_the_runs_of_a_study_share_the_threads_of_those_that_distil(

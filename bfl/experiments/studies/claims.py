@@ -23,7 +23,7 @@ from bfl.experiments.results.figures.style import COLORS, new_figure, styled
 from bfl.experiments.results.table import ABSENT, markdown_table
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.run_result import RunResult, short
-from bfl.experiments.studies.study import Cell, Order, Study
+from bfl.experiments.studies.study import Choice, Order, Study
 from bfl.experiments.studies.table import StudyTable, deviation_by_images
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def _verdict(row: Any) -> str:
     return "suggestive reverse" if (one < other).all() else "open"
 
 
-def _named(study: Study, order: Order, better: Cell, worse: Cell, than: str) -> str:
+def _named(study: Study, order: Order, better: Choice, worse: Choice, than: str) -> str:
     """Return a claim as ``where: A > B``, without labels that all lines of the table share."""
     differing = [name for name in order.worse if better.labels[name] != worse.labels[name]]
     one, other = (" ".join(map(cell.named, differing)) for cell in (better, worse))
@@ -224,7 +224,7 @@ def _named(study: Study, order: Order, better: Cell, worse: Cell, than: str) -> 
     return f"{', '.join(shared)}: {what}" if shared else what
 
 
-def _published(study: Study, order: Order, better: Cell, worse: Cell, column: Column) -> float:
+def _published(study: Study, order: Order, better: Choice, worse: Choice, column: Column) -> float:
     if order.published is not None:
         return order.published
     if study.published is None:

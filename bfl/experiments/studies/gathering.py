@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bfl.configuration import Configuration, resolve
+from bfl.configuration import Configuration
 from bfl.engine.flower.app import own_folder
 from bfl.errors import ConfigurationError, DataError, nearest
 from bfl.experiments.run.resume import (
@@ -18,17 +18,12 @@ from bfl.experiments.run.resume import (
     completed,
     has_made_something,
 )
-from bfl.experiments.run.simulation import names_clients
 from bfl.experiments.studies.folder import FAILED, StudyFolder, is_begun, is_done, state
 from bfl.experiments.studies.reading import ExtendedFile, read_study, study_of
 from bfl.experiments.studies.run_result import RunResult, portable, result_of
 from bfl.experiments.studies.scale import Scale
 from bfl.experiments.studies.study import Run, Study
 from bfl.plugins import PluginPolicy, activate, named_plugins
-
-DEFAULT_CLIENTS = 10
-"""The number of clients where a study sets none, as in ``flower-simulation``."""
-
 
 OUTPUT = "runs"
 """The default parent of studies' folders."""
@@ -190,22 +185,6 @@ def begin(folder: StudyFolder, study: Study, environment: Mapping[str, Any]) -> 
 # Results ------------------------------------------------------------------------------------------
 
 
-def values_of(run: Run) -> dict[str, Any]:
-    """Return the keys of a run, with the default number of clients where its study sets none.
-
-    Where its partition finds the clients in the data, their number is 0: it is not known here.
-    """
-    values = {**run.values, "clients": run.values.get("clients") or DEFAULT_CLIENTS}
-    if not run.values.get("clients") and names_clients(resolve(values, check_data=False)):
-        values["clients"] = 0
-    return values
-
-
-def configuration_of(run: Run) -> Configuration:
-    """Return the configuration of a study's run, without a check of its data."""
-    return resolve(values_of(run), check_data=False)
-
-
 def gather(
     study: OpenedStudy, of_others: Sequence[RunResult] = (), *, pass_over_damaged: bool = False
 ) -> StudyResults:
@@ -231,7 +210,7 @@ def gather(
     problems: list[str] = []
     unfit: dict[str, list[RunResult]] = {}
     for run in study.runs:
-        configuration = configuration_of(run)
+        configuration = run.configuration
         claimed = [results[run.name] for results in kept if run.name in results]
         claimed += [
             replace(result, name=run.name, made_as="")
@@ -249,7 +228,7 @@ def gather(
                 raise
         for result in claimed:
             differing = _changed(result, configuration)
-            shorter = result.number_of_rounds < configuration.keys.rounds
+            shorter = result.number_of_rounds < run.rounds
             if not differing and result.over:
                 problems += _contradictions(finished.setdefault(run.name, result), result)
             elif not differing or (shorter and differing.keys() == {"rounds"}):
@@ -257,7 +236,7 @@ def gather(
             else:
                 unfit.setdefault(_told(differing), []).append(result)
         if run.name not in finished:
-            now = FAILED if damaged else state(folder, run.name, configuration.keys.rounds)
+            now = FAILED if damaged else state(folder, run.name, run.rounds)
             states[run.name] = now
     _raise_if_any([*_unfit(unfit), *problems, *different_data(finished.values())])
     return StudyResults(finished, begun, states)

@@ -19,16 +19,11 @@ from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.run.simulation import BACKENDS
 from bfl.experiments.studies.folder import StudyFolder, state
 from bfl.experiments.studies.gathering import OpenedStudy, begin, gather, results_next_to
-from bfl.experiments.studies.planning import (
-    PlannedRun,
-    check_columns,
-    plan,
-    same_runs,
-    taken_from,
-)
+from bfl.experiments.studies.planning import check_columns, plan, same_runs, taken_from
 from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER
 from bfl.experiments.studies.run_result import RunResult
 from bfl.experiments.studies.runner import MakeEngine, Outcome, SerialEngine, make_runs
+from bfl.experiments.studies.study import Run
 from bfl.printing import console_of_lines
 
 MACHINE_KEYS = sorted((FREE_TO_CHANGE - set(GIVEN_BY_THE_RUNNER)) | {"data-dir"})
@@ -69,10 +64,10 @@ def make_study(
     console.print("\n".join(filter(None, (study.study.title, study.study.note))))
     app = FlowerApp.own()
     planned, missing = plan(study, machine, app.check_before_start, data_may_be_missing=dry_run)
-    chosen = [run for run in planned if study.wanted(run.run)]
+    chosen = list(filter(study.wanted, planned))
     check_columns(study.study, planned)
     # Without the data, as in a dry run, the clients' numbers of examples are unknown.
-    here = {run.name for run in chosen if run.data[0] not in missing}
+    here = {run.name for run in chosen if run.configuration.keys.dataset not in missing}
     same = same_runs(planned, app.client_sizes, here)
     runs = sharded(chosen, same, shard)
     counts = {run.name for run in chosen} | {*same} | {*same.values()}
@@ -119,7 +114,7 @@ def check_machine_keys(keys: Iterable[str]) -> None:
             )
 
 
-def sharded(runs: Sequence[PlannedRun], same: Mapping[str, str], text: str) -> list[PlannedRun]:
+def sharded(runs: Sequence[Run], same: Mapping[str, str], text: str) -> list[Run]:
     """Return every n-th run, from the i-th; runs of one computation stay together.
 
     Args:
@@ -143,7 +138,7 @@ def sharded(runs: Sequence[PlannedRun], same: Mapping[str, str], text: str) -> l
 
 def _engine(
     app: FlowerApp,
-    runs: Sequence[PlannedRun],
+    runs: Sequence[Run],
     backend: str,
     backend_config: Mapping[str, Any],
     verbose: bool,
@@ -152,11 +147,11 @@ def _engine(
     _share_threads(runs)
     if backend == "serial":
         return lambda: nullcontext(SerialEngine(app, backend_config))
-    most = max((run.clients for run in runs), default=1)
+    most = max((run.configuration.keys.clients for run in runs), default=1)
     return lambda: RayEngine(app, backend_config, most_clients=most, verbose=verbose)
 
 
-def _share_threads(runs: Sequence[PlannedRun]) -> None:
+def _share_threads(runs: Sequence[Run]) -> None:
     """Set the number of the server's threads for all runs, if some runs depend on it.
 
     All runs share a process, in which TensorFlow's number of threads is fixed by the first one.
@@ -179,7 +174,7 @@ def _show_plan(
     console: Console,
     folder: StudyFolder,
     missing: Mapping[str, str],
-    runs: Sequence[PlannedRun],
+    runs: Sequence[Run],
     finished: Mapping[str, RunResult],
 ) -> None:
     for run in runs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,47 +21,9 @@ from bfl.experiments.results.identity import digest
 from bfl.experiments.run.resume import check_output
 from bfl.experiments.run.simulation import named_clients
 from bfl.experiments.studies.columns import at_round, metric_of
-from bfl.experiments.studies.gathering import OpenedStudy, values_of
+from bfl.experiments.studies.gathering import OpenedStudy
 from bfl.experiments.studies.run_result import RunResult, portable
 from bfl.experiments.studies.study import Run, Study
-
-
-@dataclass(frozen=True)
-class PlannedRun:
-    """A run with its whole configuration."""
-
-    run: Run
-    configuration: Configuration
-    overrides: Mapping[str, Value]
-
-    @property
-    def name(self) -> str:
-        """The run's name."""
-        return self.run.name
-
-    @property
-    def clients(self) -> int:
-        """The number of clients."""
-        return self.configuration.keys.clients
-
-    @property
-    def rounds(self) -> int:
-        """The number of rounds."""
-        return self.configuration.keys.rounds
-
-    @property
-    def data(self) -> tuple[str, str]:
-        """The data set and the key ``data-dir``."""
-        return self.configuration.keys.dataset, self.configuration.keys.data_dir
-
-    def with_data(self) -> Configuration:
-        """Return the configuration with the data's absolute path, as the run's folder keeps it.
-
-        Raises:
-            ConfigurationError: The data are missing.
-        """
-        return resolve(self.overrides)
-
 
 Check = Callable[[Configuration, int], None]
 """Check of a configuration and its data, for a number of clients, before an engine is started."""
@@ -76,8 +38,10 @@ def plan(
     check: Check,
     *,
     data_may_be_missing: bool = False,
-) -> tuple[tuple[PlannedRun, ...], dict[str, str]]:
+) -> tuple[tuple[Run, ...], dict[str, str]]:
     """Return a study's runs, checked, and messages on data sets that are not on this machine.
+
+    The runs have all keys: also the number of clients, those of this machine and the run's place.
 
     Args:
         study: The study; the data of runs that are not selected may be missing.
@@ -92,31 +56,35 @@ def plan(
     """
     runs, wanted = study.study.runs(), study.wanted
     reasons = _Reasons(len(runs))
-    sound: list[PlannedRun] = []
+    sound: list[Run] = []
     for run in runs:
-        where = {"output-dir": str(study.folder.runs), "name": run.name, "resume": True}
+        where: dict[str, Value] = {
+            "output-dir": str(study.folder.runs),
+            "name": run.name,
+            "resume": True,
+        }
         with reasons.of(run.name):
-            overrides: dict[str, Any] = {**values_of(run), **machine, **where}
-            configuration = resolve(overrides, check_data=False)
-            source_and_location(configuration.keys.dataset)
-            sound.append(PlannedRun(run, configuration, overrides))
+            where["clients"] = run.values.get("clients") or run.configuration.keys.clients
+            complete = replace(run, values={**run.values, **machine, **where})
+            source_and_location(complete.configuration.keys.dataset)
+            sound.append(complete)
     reasons.raise_if_any()
     sound = list(map(_with_clients, sound))
-    missing = _missing_data(run for run in sound if wanted(run.run))
+    missing = _missing_data(filter(wanted, sound))
     # Grouped by data set, as a process caches only two.
-    for data in dict.fromkeys(each.data for each in sound):
-        group = [each for each in sound if each.data == data]
-        asked = [each for each in group if wanted(each.run)]
+    for data in dict.fromkeys(map(_data, sound)):
+        group = [each for each in sound if _data(each) == data]
+        asked = [each for each in group if wanted(each)]
         if data_may_be_missing and data in missing:
             asked = []
         with reasons.of(*(each.name for each in asked)):
             if asked:
-                keys = asked[0].with_data().keys
+                keys = resolve(asked[0].values).keys
                 cached_dataset(keys.dataset, keys.data_dir, keys.reading)
             for each in group:
                 with reasons.of(each.name):
                     if each in asked:
-                        check(each.with_data(), each.clients)
+                        check(resolve(each.values), each.configuration.keys.clients)
                     elif there := _if_there(each):
                         check_output(there)
     reasons.raise_if_any()
@@ -156,26 +124,31 @@ class _Reasons:
             raise ConfigurationError("\n".join(told))
 
 
-def _with_clients(run: PlannedRun) -> PlannedRun:
+def _data(run: Run) -> tuple[str, str]:
+    """Return a run's data set and its key ``data-dir``."""
+    return run.configuration.keys.dataset, run.configuration.keys.data_dir
+
+
+def _with_clients(run: Run) -> Run:
     """Return a run with the number of clients that its partition finds in the data, if it does."""
-    if not run.clients:
+    if not run.configuration.keys.clients:
         with suppress(ConfigurationError, DataError):  # which the checks that follow raise
-            overrides = {**run.overrides, "clients": named_clients(run.with_data())}
-            return PlannedRun(run.run, resolve(overrides, check_data=False), overrides)
+            clients = named_clients(resolve(run.values))
+            return replace(run, values={**run.values, "clients": clients})
     return run
 
 
-def _if_there(run: PlannedRun) -> Configuration | None:
+def _if_there(run: Run) -> Configuration | None:
     """Return a run's configuration with the data's path; None where they are missing."""
     with suppress(ConfigurationError):
-        return run.with_data()
+        return resolve(run.values)
     return None
 
 
-def _missing_data(runs: Iterable[PlannedRun]) -> dict[tuple[str, str], str]:
+def _missing_data(runs: Iterable[Run]) -> dict[tuple[str, str], str]:
     """Return messages on data sets that are not on this machine."""
     missing = {}
-    for data in dict.fromkeys(run.data for run in runs):
+    for data in dict.fromkeys(map(_data, runs)):
         dataset, data_dir = data
         try:
             here = dataset_on_this_machine(dataset, data_dir)
@@ -189,7 +162,7 @@ def _missing_data(runs: Iterable[PlannedRun]) -> dict[tuple[str, str], str]:
     return missing
 
 
-def check_columns(study: Study, runs: Sequence[PlannedRun]) -> None:
+def check_columns(study: Study, runs: Sequence[Run]) -> None:
     """Check that runs have the columns' metrics, and evaluate the rounds that columns name.
 
     Args:
@@ -224,7 +197,7 @@ def check_columns(study: Study, runs: Sequence[PlannedRun]) -> None:
 
 
 def same_runs(
-    runs: Sequence[PlannedRun], sizes: Sizes, wanted: Collection[str] | None = None
+    runs: Sequence[Run], sizes: Sizes, wanted: Collection[str] | None = None
 ) -> dict[str, str]:
     """Return the runs that repeat an earlier run's computation, with the earliest one's name.
 
@@ -242,7 +215,7 @@ def same_runs(
         counts: Sequence[int] = ()
         with suppress(ConfigurationError, DataError):
             if run.configuration.weighting.counts_only:
-                counts = sizes(run.with_data(), run.clients)
+                counts = sizes(resolve(run.values), run.configuration.keys.clients)
         alike[run.name] = computation(run.configuration, counts)
         first.setdefault(alike[run.name], run.name)
     same = {run.name: first.get(alike[run.name], run.name) for run in runs}
@@ -278,7 +251,7 @@ def computation(configuration: Configuration, counts: Sequence[int]) -> str:
 
 
 def taken_from(
-    runs: Sequence[PlannedRun], same: Mapping[str, str], finished: Mapping[str, RunResult]
+    runs: Sequence[Run], same: Mapping[str, str], finished: Mapping[str, RunResult]
 ) -> dict[str, str]:
     """Return the runs that need not be made, with the name of the run whose result they get.
 
@@ -297,7 +270,7 @@ def taken_from(
     return {name: other for name, other in taken.items() if name != other and name not in own}
 
 
-def as_run(result: RunResult, run: PlannedRun) -> RunResult:
+def as_run(result: RunResult, run: Run) -> RunResult:
     """Return a result as that of another run, which has the same computation."""
     made_as = result.made_as or result.name
     return replace(

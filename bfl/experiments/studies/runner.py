@@ -26,8 +26,9 @@ from bfl.experiments.results.progress import Follower
 from bfl.experiments.results.run_folder import METRICS, RunFolder
 from bfl.experiments.results.table import cell
 from bfl.experiments.studies.folder import StudyFolder, is_done, rounds_done
-from bfl.experiments.studies.planning import PlannedRun, as_run
+from bfl.experiments.studies.planning import as_run
 from bfl.experiments.studies.run_result import RunResult, result_of
+from bfl.experiments.studies.study import Run
 from bfl.printing import console_of_lines
 
 LOG = "log.txt"
@@ -174,7 +175,7 @@ def left_in_words(seconds: float | None) -> str:
 
 def make_runs(
     folder: StudyFolder,
-    runs: Sequence[PlannedRun],
+    runs: Sequence[Run],
     make_engine: MakeEngine,
     *,
     finished: Mapping[str, RunResult] | None = None,
@@ -216,7 +217,7 @@ class _Runner:
     """Maker of a study's missing runs; see ``make_runs``."""
 
     folder: StudyFolder
-    runs: Sequence[PlannedRun]
+    runs: Sequence[Run]
     make_engine: MakeEngine
     finished: dict[str, RunResult]
     same: Mapping[str, str]
@@ -225,7 +226,7 @@ class _Runner:
     _engine: Engine | None = None
     _manager: AbstractContextManager[Engine] | None = None
     _estimate: Estimate = field(default_factory=Estimate)
-    _pending: dict[str, tuple[PlannedRun, float]] = field(default_factory=dict)
+    _pending: dict[str, tuple[Run, float]] = field(default_factory=dict)
 
     def done(self) -> int:
         """Return the number of finished runs."""
@@ -256,7 +257,7 @@ class _Runner:
             self._end_engine()
         return self.outcome
 
-    def _skip(self, run: PlannedRun, result: RunResult) -> None:
+    def _skip(self, run: Run, result: RunResult) -> None:
         self.finished[run.name] = result
         if self.folder.run(run.name).holds(METRICS):
             # The time of a run that was made on another machine says nothing about this one.
@@ -279,7 +280,7 @@ class _Runner:
             with suppress(Exception):  # a dead engine cannot be shut down cleanly
                 manager.__exit__(None, None, None)
 
-    def _settle(self, run: PlannedRun) -> None:
+    def _settle(self, run: Run) -> None:
         """Make a run, unless it is done or another process is making it."""
         folder = self.folder.run(run.name)
         with self.folder.claimed(run.name) as ours:
@@ -301,7 +302,7 @@ class _Runner:
             self._say(run, f"resumes after round {done}" if done else "begins")
             self._make(run)
 
-    def _take_over(self, run: PlannedRun, first: str) -> None:
+    def _take_over(self, run: Run, first: str) -> None:
         """Copy the result of the run that makes the same computation."""
         result = self.finished.get(first) or self.folder.results().get(first)
         if result and result.number_of_rounds == run.rounds:
@@ -312,7 +313,7 @@ class _Runner:
         else:
             self.outcome.elsewhere.append(run.name)
 
-    def _make(self, run: PlannedRun) -> None:
+    def _make(self, run: Run) -> None:
         folder = self.folder.run(run.name)
         engine_run = EngineRun(advice=GO_ON)
         watched_process().begins(run.name)
@@ -333,7 +334,7 @@ class _Runner:
             try:
                 with self.shown.log(folder.path / LOG) as console:
                     engine_run.follower = Follower(console, on_round)
-                    engine.run(run.overrides, run.clients, engine_run)
+                    engine.run(run.values, run.configuration.keys.clients, engine_run)
                 if not is_done(folder, run.rounds):
                     raise RunError("the engine has returned, but the run has left no metrics")
                 self.folder.keep([result_of(folder, run.name)])
@@ -347,12 +348,12 @@ class _Runner:
         left = left_in_words(self._seconds_left(run, 0.0))
         self._made(run, f"{_numbers(folder)}  ({took}{'; ' if left else ''}{left})")
 
-    def _made(self, run: PlannedRun, text: str) -> None:
+    def _made(self, run: Run, text: str) -> None:
         self.folder.failure_file(run.name).unlink(missing_ok=True)
         self.outcome.made.append(run.name)
         self._say(run, text)
 
-    def _failed(self, run: PlannedRun, error: Exception) -> None:
+    def _failed(self, run: Run, error: Exception) -> None:
         reason = str(error).strip() or repr(error)
         self.outcome.failed[run.name] = reason
         when = datetime.now().isoformat(" ", "seconds")
@@ -361,10 +362,10 @@ class _Runner:
         first = reason.splitlines()[0] if isinstance(error, BflError) else repr(error)
         self._say(run, f"failed: {first}")
 
-    def _say(self, run: PlannedRun, text: str) -> None:
+    def _say(self, run: Run, text: str) -> None:
         self.shown.say(f"{self.runs.index(run) + 1}/{len(self.runs)} {run.name}: {text}")
 
-    def _seconds_left(self, run: PlannedRun, share: float) -> float | None:
+    def _seconds_left(self, run: Run, share: float) -> float | None:
         """Return the seconds that all runs still take, given the current one's remaining share."""
         self._pending[run.name] = (run, share)
         return self._estimate.left((r.configuration, s) for r, s in self._pending.values())

@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count, islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from bfl.configuration import Configuration, resolve
 from bfl.configuration.configuration import Value
 from bfl.errors import ConfigurationError
+from bfl.experiments.run.simulation import DEFAULT_SUPERNODES, names_clients
 from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.published import PublishedTable
+from bfl.experiments.studies.published import Key, PublishedTable
 from bfl.experiments.studies.scale import EXAMPLES, SEEDS, Scale, number_of, reduced, shown
 from bfl.registry import Registry
 
@@ -30,23 +33,26 @@ MORE_SEEDS = "more seeds than the study's file has"
 
 @dataclass(frozen=True)
 class Choice:
-    """One value of an axis, or one row."""
+    """One value of an axis, one row, or a combination of these, such as a line of a table."""
 
     labels: Mapping[str, str]
-    values: Mapping[str, Value]
-    name: str
+    values: Mapping[str, Value] = field(default_factory=dict)
+    name: str = ""
     published: bool = True
 
-
-@dataclass(frozen=True)
-class Cell:
-    """A line of a table: the labels of a row and of a choice of each axis except the seeds."""
-
-    labels: Mapping[str, str]
-    published: bool = True
+    @classmethod
+    def of(cls, choices: Iterable[Choice]) -> Choice:
+        """Return a combination of choices."""
+        chosen = tuple(choices)
+        return cls(
+            {column: label for choice in chosen for column, label in choice.labels.items()},
+            {key: value for choice in chosen for key, value in choice.values.items()},
+            "_".join(choice.name for choice in chosen if choice.name),
+            all(choice.published for choice in chosen),
+        )
 
     @property
-    def key(self) -> tuple[tuple[str, str], ...]:
+    def key(self) -> Key:
         """The labels, sorted by column."""
         return tuple(sorted(self.labels.items()))
 
@@ -54,8 +60,8 @@ class Cell:
         """Return the label in a column, preceded by the column's name if it is a number or yes/no.
 
         Example:
-            >>> cell = Cell({"method": "FedBE", "epochs": "20"})
-            >>> cell.named("method"), cell.named("epochs")
+            >>> line = Choice({"method": "FedBE", "epochs": "20"})
+            >>> line.named("method"), line.named("epochs")
             ('FedBE', 'epochs 20')
         """
         text = self.labels[column]
@@ -75,9 +81,27 @@ class Run:
     """
 
     name: str
-    cell: Cell
+    cell: Choice
     labels: Mapping[str, str]
     values: Mapping[str, Value]
+
+    @cached_property
+    def configuration(self) -> Configuration:
+        """The run's configuration, without a check of its data.
+
+        The number of clients, if the study sets none, is 10, as in ``flower-simulation``. Where the
+        partition finds the clients in the data, it is 0: it is not known here.
+        """
+        clients = self.values.get("clients")
+        values = {**self.values, "clients": clients or DEFAULT_SUPERNODES}
+        found = resolve(values, check_data=False)
+        in_the_data = not clients and names_clients(found)
+        return resolve({**values, "clients": 0}, check_data=False) if in_the_data else found
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds."""
+        return self.configuration.keys.rounds
 
 
 def _each(given: Any) -> Any:
@@ -152,13 +176,13 @@ class Order:
     beforehand: bool = True
     published: float | None = None
 
-    def pairs(self, cells: Iterable[Cell]) -> list[tuple[Cell, Cell]]:
+    def pairs(self, cells: Iterable[Choice]) -> list[tuple[Choice, Choice]]:
         """Return pairs of lines, the better one first; with ``than``, of a line and itself."""
         by_labels = {cell.key: cell for cell in cells}
         ours = [c for c in by_labels.values() if self.better.items() <= c.labels.items()]
         if self.than:
             return [(cell, cell) for cell in ours]
-        others = [by_labels.get(Cell({**cell.labels, **self.worse}).key) for cell in ours]
+        others = [by_labels.get(Choice({**cell.labels, **self.worse}).key) for cell in ours]
         return [(a, b) for a, b in zip(ours, others, strict=True) if b and a != b]
 
 
@@ -227,13 +251,13 @@ class Study:
         """The columns that identify a line of a table."""
         return (*self.rows[0].labels, *self.others)
 
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[Choice, ...]:
         """Return the lines of the tables: row after row, the axes varying within a row."""
-        return tuple(map(_cell, product(self.rows, *self.others.values())))
+        return tuple(map(Choice.of, product(self.rows, *self.others.values())))
 
-    def panels(self) -> tuple[Mapping[str, str], ...]:
-        """Return the labels of each panel: a combination of all axes except the seeds."""
-        return tuple(map(_labels, product(*self.others.values())))
+    def panels(self) -> tuple[Choice, ...]:
+        """Return the panels of a figure: combinations of all axes except the seeds."""
+        return tuple(map(Choice.of, product(*self.others.values())))
 
     def runs(self) -> tuple[Run, ...]:
         """Return all runs, in the order in which they are made.
@@ -244,16 +268,14 @@ class Study:
         for *choices, row in product(*self.axes.values(), self.rows):
             chosen = dict(zip(self.axes, choices, strict=True))
             # Sorted by axis, the seed last, so that names do not depend on the file's order.
-            parts = [chosen[axis].name for axis in sorted(chosen, key=lambda n: (n == SEED, n))]
-            all_of_it = (row, *choices)
+            by_name = [chosen[axis] for axis in sorted(chosen, key=lambda n: (n == SEED, n))]
+            whole = Choice.of((row, *choices))
             found.append(
                 Run(
-                    name="_".join(filter(None, (row.name, *parts))) or "run",
-                    cell=_cell([c for name, c in [("", row), *chosen.items()] if name != SEED]),
-                    labels=_labels(all_of_it),
-                    values=self.scale.reduced(
-                        {**self.base, **{k: v for c in all_of_it for k, v in c.values.items()}}
-                    ),
+                    name=Choice.of((row, *by_name)).name or "run",
+                    cell=Choice.of((row, *(c for name, c in chosen.items() if name != SEED))),
+                    labels=whole.labels,
+                    values=self.scale.reduced({**self.base, **whole.values}),
                 )
             )
         return tuple(found)
@@ -309,12 +331,3 @@ class Study:
             said.append(f"{name} {changes}")
         down = f"scaled down: {', '.join(said)}" if said else ""
         return ", ".join(filter(None, (down, more)))
-
-
-def _cell(choices: Iterable[Choice]) -> Cell:
-    chosen = tuple(choices)
-    return Cell(_labels(chosen), all(choice.published for choice in chosen))
-
-
-def _labels(choices: Iterable[Choice]) -> dict[str, str]:
-    return {column: label for choice in choices for column, label in choice.labels.items()}

@@ -19,7 +19,7 @@ from bfl.experiments.studies.columns import Column, curve_of
 from bfl.experiments.studies.folder import FAILED
 from bfl.experiments.studies.gathering import OpenedStudy, StudyResults, gather
 from bfl.experiments.studies.run_result import CHANGED, COMMIT, NOT_FOUND, RunResult
-from bfl.experiments.studies.study import SEED, Cell, Run, Study
+from bfl.experiments.studies.study import SEED, Choice, Run, Study
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class StudyTable:
     frame: pd.DataFrame
     runs: tuple[tuple[Run, RunResult], ...]
 
-    def line(self, cell: Cell) -> dict[str, RunResult]:
+    def line(self, cell: Choice) -> dict[str, RunResult]:
         """Return a line's finished runs by seed."""
         return {r.labels.get(SEED, ""): result for r, result in self.runs if r.cell.key == cell.key}
 
@@ -136,7 +136,7 @@ def study_table(opened: OpenedStudy) -> StudyTable:
     return replace(table, notes=notes)
 
 
-def _line(study: Study, cell: Cell, runs: Sequence[Run], results: StudyResults) -> dict[str, Any]:
+def _line(study: Study, cell: Choice, runs: Sequence[Run], results: StudyResults) -> dict[str, Any]:
     done = [results.finished[run.name] for run in runs if run.name in results.finished]
     states = [results.states[run.name] for run in runs if run.name not in results.finished]
     line: dict[str, Any] = {name: cell.labels[name] for name in study.label_columns}

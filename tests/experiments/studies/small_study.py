@@ -18,8 +18,8 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import check_output
 from bfl.experiments.studies import Scale, read_study
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.gathering import OpenedStudy, begin, configuration_of
-from bfl.experiments.studies.planning import PlannedRun, plan
+from bfl.experiments.studies.gathering import OpenedStudy, begin
+from bfl.experiments.studies.planning import plan
 from bfl.experiments.studies.run_result import RunResult, portable
 from bfl.experiments.studies.study import Run, Study
 from bfl.experiments.studies.table import StudyTable, study_table
@@ -85,7 +85,7 @@ def scaled_study(folder: Path, scale: str = "", **files: Any) -> Study:
     return read_study(write_study(folder, **files)).scaled(Scale.parse(scale))
 
 
-def planned(folder: StudyFolder, scaled: Study) -> list[PlannedRun]:
+def planned(folder: StudyFolder, scaled: Study) -> list[Run]:
     return list(plan(OpenedStudy(folder, scaled), {}, lambda c, _: check_output(c))[0])
 
 
@@ -98,7 +98,7 @@ def finish_run(folder: StudyFolder, name: str, values: Mapping[str, Any], **numb
 
 def made_up_result(run: Run, **changes: Any) -> RunResult:
     """Return the result of a study's run in which the accuracy grows by a tenth a round."""
-    configuration = portable(configuration_of(run).values)
+    configuration = portable(run.configuration.values)
     rounds = [{"round": n, "accuracy": n / 10} for n in range(1, configuration["rounds"] + 1)]
     result = RunResult(
         name=run.name,

@@ -134,7 +134,7 @@ def test_a_failure_is_recorded_and_the_others_go_on(small: Small) -> None:
 @pytest.fixture
 def one_made(small: Small) -> Small:
     """The small study, of which the first run is over."""
-    finish_run(small.folder, FIRST, small.runs[0].run.values, accuracy=0.5)
+    finish_run(small.folder, FIRST, small.runs[0].values, accuracy=0.5)
     return small
 
 

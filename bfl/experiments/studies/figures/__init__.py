@@ -24,13 +24,12 @@ from bfl.experiments.studies.columns import numbers_of_a_run
 from bfl.experiments.studies.figures.base import (
     MARKERS,
     Overlay,
-    Panel,
     StudyFigure,
     draw_study,
     panel_title,
 )
 from bfl.experiments.studies.run_result import RunResult
-from bfl.experiments.studies.study import study_figures
+from bfl.experiments.studies.study import Choice, study_figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,7 +75,7 @@ class LearningCurves(StudyFigure):
         """Return whether a round of the run was evaluated."""
         return any(_points(result, name) for name in self.numbers())
 
-    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel, *, first: bool) -> None:
+    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Choice, *, first: bool) -> None:
         """See ``StudyFigure``."""
         highest = 1.0 if self.metric == "accuracy" else math.inf
         for row, look in overlay.lines():
@@ -190,7 +189,7 @@ class Numbers(StudyFigure):
         """See ``StudyFigure``."""
         figure.set_figheight(max(2.6, 1.4 + 0.6 + 0.28 * rows * grid[0]))
 
-    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel, *, first: bool) -> None:
+    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Choice, *, first: bool) -> None:
         """See ``StudyFigure``."""
         offsets = np.linspace(-0.2, 0.2, len(self.metrics)) if len(self.metrics) > 1 else [0.0]
         for place, row in enumerate(overlay.rows):
@@ -268,7 +267,7 @@ class ClientNumbers(StudyFigure):
         """See ``StudyFigure``."""
         figure.set_figwidth(max(figure.get_figwidth(), 1.0 + 4.2 * grid[1]))
 
-    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel, *, first: bool) -> None:
+    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Choice, *, first: bool) -> None:
         """See ``StudyFigure``."""
         for place, (row, look) in enumerate(overlay.lines()):
             runs, label = overlay.runs(row, panel), str(look["label"])

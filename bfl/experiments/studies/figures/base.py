@@ -29,7 +29,7 @@ from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.gathering import OpenedStudy, StudyResults, gather
 from bfl.experiments.studies.published import Key
 from bfl.experiments.studies.run_result import RunResult
-from bfl.experiments.studies.study import Cell, Choice, FigureSpec, Run, Study, study_figures
+from bfl.experiments.studies.study import Choice, FigureSpec, Run, Study, study_figures
 from bfl.experiments.studies.table import mean_and_spread
 from bfl.registry import Component
 
@@ -59,9 +59,6 @@ UNITS = {
     "continuous-ranked-probability-score": "the target's unit",
 }
 """Units of numbers whose names end so."""
-
-Panel = Mapping[str, str]
-"""The labels of a panel by column: a combination of all axes except the seeds."""
 
 Drawn = Mapping[Key, Sequence[tuple[Run, RunResult]]]
 
@@ -93,23 +90,23 @@ class Overlay:
         return [row for row in self.study.rows if self.spec.shows(row.labels)]
 
     @property
-    def panels(self) -> tuple[Panel, ...]:
-        """The labels of each panel with a selected run."""
+    def panels(self) -> tuple[Choice, ...]:
+        """The panels with a selected run."""
         counted = [run.labels.items() for run in self.opened.runs]
         panels = self.study.panels()
-        return tuple(p for p in panels if any(p.items() <= labels for labels in counted))
+        return tuple(p for p in panels if any(p.labels.items() <= labels for labels in counted))
 
-    def runs(self, row: Choice, panel: Panel) -> list[RunResult]:
+    def runs(self, row: Choice, panel: Choice) -> list[RunResult]:
         """Return a row's finished runs in a panel; without any, its begun runs.
 
         Together their mean would have a step where the begun runs end.
         """
-        return [result for _, result in self.drawn.get(_key(row, panel), ())]
+        return [result for _, result in self.drawn.get(Choice.of((row, panel)).key, ())]
 
     @cached_property
     def drawn(self) -> Drawn:
         """The runs to draw with their results, by line; lines without runs are left out."""
-        shown = {_key(row, panel) for row in self.rows for panel in self.panels}
+        shown = {Choice.of((row, panel)).key for row in self.rows for panel in self.panels}
         found: dict[Key, list[tuple[Run, RunResult]]] = {key: [] for key in shown}
         for run in self.opened.runs:
             result = self.results.finished.get(run.name) or self.results.begun.get(run.name)
@@ -222,13 +219,9 @@ class Overlay:
         figure.suptitle(wrapped(self.title(), width))
 
 
-def _key(row: Choice, panel: Panel) -> Key:
-    return Cell({**row.labels, **panel}).key
-
-
-def panel_title(panel: Panel) -> str:
+def panel_title(panel: Choice) -> str:
     """Return the title of a panel."""
-    return drawable(" · ".join(panel.values()))
+    return drawable(" · ".join(panel.labels.values()))
 
 
 class StudyFigure(Component):
@@ -284,7 +277,7 @@ class StudyFigure(Component):
         overlay.finish(figure)
         return figure
 
-    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel, *, first: bool) -> None:
+    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Choice, *, first: bool) -> None:
         """Draw a panel; the first one of a line has the ordinate's label."""
         raise NotImplementedError
 
