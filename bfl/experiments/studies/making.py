@@ -22,7 +22,7 @@ from bfl.experiments.studies.gathering import OpenedStudy, begin, gather, result
 from bfl.experiments.studies.planning import check_columns, plan, same_runs, taken_from
 from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER
 from bfl.experiments.studies.run_result import RunResult
-from bfl.experiments.studies.runner import MakeEngine, Outcome, SerialEngine, make_runs
+from bfl.experiments.studies.runner import MakeEngine, Outcome, Runner, SerialEngine
 from bfl.experiments.studies.study import Run
 from bfl.printing import console_of_lines
 
@@ -85,8 +85,8 @@ def make_study(
         return
     begin(folder, study.study, describe_environment())
     engine = _engine(app, runs, backend, backend_config, verbose)
-    outcome = make_runs(folder, runs, engine, finished=finished, same=same, verbose=verbose)
-    _report(console, folder, outcome, len(runs), table)
+    runner = Runner(folder, runs, engine, finished=finished, same=same, verbose=verbose)
+    _report(console, folder, runner.make_all(), len(runs), table)
 
 
 def _of_others(opened: OpenedStudy) -> list[RunResult]:

@@ -6,18 +6,18 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from bfl.configuration import Configuration
-from bfl.engine.flower import FlowerApp, run_serially
+from bfl.engine.flower import FlowerApp, RayEngine, run_serially
 from bfl.engine.run import EngineRun
 from bfl.engine.watched import watched_process
 from bfl.errors import BflError, DataError, RunError
@@ -36,20 +36,6 @@ LOG = "log.txt"
 GO_ON = "the same command continues from here"
 
 
-class Engine(Protocol):
-    """An engine that runs the app, on Ray or in this process."""
-
-    @property
-    def alive(self) -> bool:
-        """True if the engine can make another run."""
-
-    def run(self, overrides: Mapping[str, Any], num_supernodes: int, engine_run: EngineRun) -> None:
-        """Run the app once, with these keys overridden."""
-
-
-MakeEngine = Callable[[], AbstractContextManager[Engine]]
-
-
 @dataclass
 class SerialEngine:
     """Runs the app in this process; see ``run_serially``."""
@@ -59,8 +45,11 @@ class SerialEngine:
     alive: bool = True
 
     def run(self, overrides: Mapping[str, Any], num_supernodes: int, engine_run: EngineRun) -> None:
-        """See ``Engine``."""
+        """Run the app once, with these keys overridden, as ``RayEngine`` does."""
         run_serially(self.app, overrides, num_supernodes, self.backend_config, engine_run)
+
+
+MakeEngine = Callable[[], AbstractContextManager[RayEngine | SerialEngine]]
 
 
 @dataclass
@@ -173,17 +162,8 @@ def left_in_words(seconds: float | None) -> str:
     return f"about {timedelta(seconds=round(seconds))} left" if seconds else ""
 
 
-def make_runs(
-    folder: StudyFolder,
-    runs: Sequence[Run],
-    make_engine: MakeEngine,
-    *,
-    finished: Mapping[str, RunResult] | None = None,
-    same: Mapping[str, str] | None = None,
-    console: Console | None = None,
-    verbose: bool = False,
-) -> Outcome:
-    """Make the missing runs of a study, and return their outcome.
+class Runner:
+    """Maker of a study's missing runs.
 
     A failed run is recorded, and the others continue on a new engine, as the state of the old one
     is unknown. A run whose files are damaged counts as failed.
@@ -196,37 +176,30 @@ def make_runs(
             that run's name.
         console: Where to print; standard output by default.
         verbose: Whether the runs' own lines are shown, and not only logged.
-
-    Raises:
-        ConfigurationError: The engine cannot be configured as asked.
-        RunError: The engine cannot be started, or the study's folder cannot be written.
-        KeyboardInterrupt: The user has interrupted; finished runs and rounds are kept.
     """
-    runner = _Runner(folder, runs, make_engine, dict(finished or {}), same or {})
-    shown = runner.shown = StudyProgress(len(runs), runner.done(), console, verbose)
-    with shown.bars:
-        try:
-            return runner.make_all()
-        except KeyboardInterrupt:
-            shown.say(f"{runner.done()} of {len(runs)} runs are done")
-            raise
 
-
-@dataclass
-class _Runner:
-    """Maker of a study's missing runs; see ``make_runs``."""
-
-    folder: StudyFolder
-    runs: Sequence[Run]
-    make_engine: MakeEngine
-    finished: dict[str, RunResult]
-    same: Mapping[str, str]
-    outcome: Outcome = field(default_factory=Outcome)
-    shown: StudyProgress = field(init=False)
-    _engine: Engine | None = None
-    _manager: AbstractContextManager[Engine] | None = None
-    _estimate: Estimate = field(default_factory=Estimate)
-    _pending: dict[str, tuple[Run, float]] = field(default_factory=dict)
+    def __init__(
+        self,
+        folder: StudyFolder,
+        runs: Sequence[Run],
+        make_engine: MakeEngine,
+        *,
+        finished: Mapping[str, RunResult] | None = None,
+        same: Mapping[str, str] | None = None,
+        console: Console | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.folder = folder
+        self.runs = runs
+        self.make_engine = make_engine
+        self.finished = dict(finished or {})
+        self.same = same or {}
+        self.outcome = Outcome()
+        self.shown = StudyProgress(len(runs), self.done(), console, verbose)
+        self._engine: RayEngine | SerialEngine | None = None
+        self._stack = ExitStack()
+        self._estimate = Estimate()
+        self._pending: dict[str, tuple[Run, float]] = {}
 
     def done(self) -> int:
         """Return the number of finished runs."""
@@ -234,7 +207,24 @@ class _Runner:
         return sum(r.name in known or is_done(self.folder.run(r.name), r.rounds) for r in self.runs)
 
     def make_all(self) -> Outcome:
-        """Make all missing runs, and return their outcome."""
+        """Make all missing runs, and return their outcome.
+
+        Raises:
+            ConfigurationError: The engine cannot be configured as asked.
+            RunError: The engine cannot be started, or the study's folder cannot be written.
+            KeyboardInterrupt: The user has interrupted; finished runs and rounds are kept.
+        """
+        with self.shown.bars:
+            try:
+                self._make_all()
+            except KeyboardInterrupt:
+                self.shown.say(f"{self.done()} of {len(self.runs)} runs are done")
+                raise
+            finally:
+                self._end_engine()
+        return self.outcome
+
+    def _make_all(self) -> None:
         self.finished = {**self.folder.results(), **self.finished}
         for run in self.runs:
             result = self.finished.get(run.name)
@@ -243,19 +233,15 @@ class _Runner:
             else:
                 self._pending[run.name] = (run, 1.0)
         self.folder.keep(self.finished[name] for name in self.outcome.skipped)
-        try:
-            for run, _ in list(self._pending.values()):
-                if run.name in watched_process().died:
-                    self._failed(run, RunError(watched_process().died[run.name]))
-                elif run.name in self.same:
-                    self._take_over(run, self.same[run.name])
-                else:
-                    self._settle(run)
-                self._pending.pop(run.name)
-                self.shown.run_is_over()
-        finally:
-            self._end_engine()
-        return self.outcome
+        for run, _ in list(self._pending.values()):
+            if run.name in watched_process().died:
+                self._failed(run, RunError(watched_process().died[run.name]))
+            elif run.name in self.same:
+                self._take_over(run, self.same[run.name])
+            else:
+                self._settle(run)
+            self._pending.pop(run.name)
+            self.shown.run_is_over()
 
     def _skip(self, run: Run, result: RunResult) -> None:
         self.finished[run.name] = result
@@ -265,20 +251,18 @@ class _Runner:
         self.folder.failure_file(run.name).unlink(missing_ok=True)
         self.outcome.skipped.append(run.name)
 
-    def _started_engine(self) -> Engine:
+    def _started_engine(self) -> RayEngine | SerialEngine:
         """Return the started engine; a new one if the last one has died."""
         if self._engine is not None and not self._engine.alive:
             self._end_engine()
         if self._engine is None:
-            self._manager = self.make_engine()
-            self._engine = self._manager.__enter__()
+            self._engine = self._stack.enter_context(self.make_engine())
         return self._engine
 
     def _end_engine(self) -> None:
-        manager, self._manager, self._engine = self._manager, None, None
-        if manager is not None:
-            with suppress(Exception):  # a dead engine cannot be shut down cleanly
-                manager.__exit__(None, None, None)
+        self._engine = None
+        with suppress(Exception):  # a dead engine cannot be shut down cleanly
+            self._stack.close()
 
     def _settle(self, run: Run) -> None:
         """Make a run, unless it is done or another process is making it."""

@@ -11,7 +11,7 @@ from bfl.errors import RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.folder import StudyFolder, state
 from bfl.experiments.studies.gathering import begin
-from bfl.experiments.studies.runner import GO_ON, Estimate, Outcome, make_runs
+from bfl.experiments.studies.runner import GO_ON, Estimate, Outcome, Runner
 from bfl.experiments.studies.study import Study
 
 FIRST = "flipout-ws_iid_seed-0"
@@ -32,7 +32,7 @@ class Small:
     def make(self, engine: PretendingEngine, *, terminal: bool = False) -> Outcome:
         console, stream = quiet_console(terminal=terminal)
         try:
-            return make_runs(self.folder, self.runs, lambda: engine, console=console)
+            return Runner(self.folder, self.runs, lambda: engine, console=console).make_all()
         finally:
             self.shown = stream.getvalue()
 
@@ -108,7 +108,7 @@ def test_an_engine_that_has_died_after_a_run_is_not_used_again(small: Small) -> 
         return made[-1]
 
     console, _ = quiet_console()
-    outcome = make_runs(small.folder, small.runs, start, console=console)
+    outcome = Runner(small.folder, small.runs, start, console=console).make_all()
     assert outcome == Outcome(made=small.names)
     assert [len(engine.asked) for engine in made] == [3, 5]
     assert [(engine.started, engine.ended) for engine in made] == [(1, 1), (1, 1)]
