@@ -18,9 +18,9 @@ PAGES = [p for p in sorted(RESULTS.glob("*.md")) if "<!-- end -->" in p.read_tex
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_is_current(page: Path) -> None:
-    text, plot = rewritten(page)
+    text, claims = rewritten(page)
     assert text == page.read_text("utf-8"), f"bfl verdicts {page} --write"
-    assert (plot is not None) == page.with_suffix(".png").is_file()
+    assert (claims is not None) == page.with_suffix(".png").is_file()
 
 
 def test_every_page_of_results_is_in_their_index() -> None:

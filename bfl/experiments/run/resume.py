@@ -372,7 +372,7 @@ def changed_keys(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
 
     Keys that an older version did not have get the values that its run resolves to today.
     """
-    if now.keys() - saved.keys():
+    if now.keys() - saved.keys() - FREE_TO_CHANGE:
         # Results do not keep the keys that may change freely, but other keys may need them.
         saved = completed(saved, {key: now[key] for key in FREE_TO_CHANGE & now.keys()})
     keys = [key for key in {**saved, **now} if key not in FREE_TO_CHANGE]

@@ -36,6 +36,21 @@ NO_RESULTS = "none"
 
 
 @dataclass(frozen=True)
+class StudyResults:
+    """Results of a study's runs.
+
+    Attributes:
+        finished: The results of finished runs, by name.
+        begun: The partial results of unfinished runs, by name.
+        states: The states of unfinished runs in words, by name.
+    """
+
+    finished: Mapping[str, RunResult]
+    begun: Mapping[str, RunResult]
+    states: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class OpenedStudy:
     """A study in its folder."""
 
@@ -49,20 +64,10 @@ class OpenedStudy:
         """The selected runs."""
         return [run for run in self.study.runs() if self.wanted(run)]
 
-
-@dataclass(frozen=True)
-class StudyResults:
-    """Results of a study's runs.
-
-    Attributes:
-        finished: The results of finished runs, by name.
-        begun: The partial results of unfinished runs, by name.
-        states: The states of unfinished runs in words, by name.
-    """
-
-    finished: Mapping[str, RunResult]
-    begun: Mapping[str, RunResult]
-    states: Mapping[str, str]
+    @cached_property
+    def results(self) -> StudyResults:
+        """The results of the selected runs, read once; for the errors see ``gather``."""
+        return gather(self)
 
 
 def open_study(
@@ -203,7 +208,8 @@ def gather(
         DataError: A file is corrupt.
     """
     folder = study.folder
-    kept = [place.results() for place in (folder, *map(StudyFolder, study.places))]
+    others = [place for place in study.places if place.resolve() != folder.path.resolve()]
+    kept = [place.results() for place in (folder, *map(StudyFolder, others))]
     finished: dict[str, RunResult] = {}
     begun: dict[str, RunResult] = {}
     states: dict[str, str] = {}

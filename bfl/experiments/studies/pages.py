@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -156,32 +157,35 @@ FORMATS: dict[str, tuple[str, Callable[[StudyTable], str]]] = {
 _SECTION = re.compile(r"(<!-- (claims|table) (\S+(?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def rewritten(page: Path) -> tuple[str, bytes | None]:
-    """Return a page's text with its sections generated again, and its forest plot if it has claims.
+def rewritten(page: Path) -> tuple[str, pd.DataFrame | None]:
+    """Return a page's text with its sections generated again, and its claims if it has any.
 
     Raises:
         ConfigurationError: A folder holds no study, or results of another one.
         DataError: The page or a result cannot be read, or the page has no section.
     """
-    plot: bytes | None = None
+    found: pd.DataFrame | None = None
+
+    @cache
+    def table_of(name: str) -> StudyTable:
+        return study_table(_opened(page, name))
 
     def written(section: re.Match[str]) -> str:
-        nonlocal plot
+        nonlocal found
         begin, kind, names, end = section.groups()
-        tables = {name: study_table(_opened(page, name)) for name in names.split()}
+        tables = {name: table_of(name) for name in names.split()}
         if kind == "table":
             text = "\n".join(markdown(table).partition("\n\n")[2] for table in tables.values())
             return begin + text + end
         shared = f"{page.stem}-"
         found = claims({n.removeprefix(shared): t for n, t in tables.items()})
-        plot = png(forest_plot(found))
         columns = [column for table in tables.values() for column in table.study.columns]
         text = claims_markdown(found, {column.heading: column.decimals for column in columns})
         notes = notes_of_origin([run for table in tables.values() for _, run in table.runs])
         text += "".join(f"\n{note}\n" for note in notes)
         return f"{begin}![Forest plot]({page.stem}.png)\n\n{text}{end}"
 
-    return _SECTION.sub(written, _read(page)), plot
+    return _SECTION.sub(written, _read(page)), found
 
 
 def _opened(page: Path, name: str) -> OpenedStudy:
@@ -207,11 +211,11 @@ def rewrite(page: Path, *, folders: bool) -> None:
     Raises:
         RunError: A file cannot be written; and the errors of ``rewritten``.
     """
-    text, plot = rewritten(page)
+    text, found = rewritten(page)
     try:
         write_atomically(page, text.encode())
-        if plot is not None:
-            write_atomically(page.with_suffix(".png"), plot)
+        if found is not None:
+            write_atomically(page.with_suffix(".png"), png(forest_plot(found)))
     except OSError as error:
         raise RunError(f"cannot write {page}: {error.strerror or error}") from error
     names = {name for section in _SECTION.finditer(text) for name in section[3].split()}

@@ -17,7 +17,7 @@ from bfl.experiments.results.collapse import MOST_AT_FLOOR
 from bfl.experiments.results.environment import PACKAGES
 from bfl.experiments.studies.columns import Column, curve_of
 from bfl.experiments.studies.folder import FAILED
-from bfl.experiments.studies.gathering import OpenedStudy, StudyResults, gather
+from bfl.experiments.studies.gathering import OpenedStudy, StudyResults
 from bfl.experiments.studies.run_result import CHANGED, COMMIT, NOT_FOUND, RunResult
 from bfl.experiments.studies.study import SEED, Choice, Run, Study
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
@@ -119,7 +119,7 @@ def study_table(opened: OpenedStudy) -> StudyTable:
     import pandas as pd
 
     study = opened.study
-    results = gather(opened)
+    results = opened.results
     by_cell: dict[Any, list[Run]] = {}
     for run in opened.runs:
         by_cell.setdefault(run.cell.key, []).append(run)

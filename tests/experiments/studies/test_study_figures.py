@@ -16,7 +16,7 @@ from bfl.experiments.results.run_folder import METRICS, RunFolder
 from bfl.experiments.studies.figures import draw_study, study_figures
 from bfl.experiments.studies.figures.base import Overlay, drawings
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.gathering import OpenedStudy, begin, gather
+from bfl.experiments.studies.gathering import OpenedStudy, begin
 from bfl.experiments.studies.study import FigureSpec, Run, Study
 
 FIGURES = """
@@ -74,7 +74,7 @@ def overlay(
     **labels: str,
 ) -> Overlay:
     spec = FigureSpec.model_validate({"name": "f", "kind": "", "rows": labels})
-    return Overlay(OpenedStudy(study, scaled, wanted), spec, gather(OpenedStudy(study, scaled)))
+    return Overlay(OpenedStudy(study, scaled, wanted), spec)
 
 
 def figure_of(kind: str, shown: Overlay, settings: dict[str, Any] | None = None) -> Any:
@@ -276,21 +276,17 @@ def test_all_figures_are_written_with_title_and_scale(tmp_path: Path) -> None:
         assert image.imread(path)[..., :3].std() > 0.01
     spec = scaled.figures[0]
 
-    def titled(folder: StudyFolder, made: Study, planned: Study) -> str:
-        results = gather(OpenedStudy(folder, made))
-        return Overlay(OpenedStudy(folder, planned), spec, results).title()
-
-    title = titled(study, scaled, scaled)
+    title = Overlay(OpenedStudy(study, scaled), spec).title()
     assert title == (
         "Calibration\ndigits · resnet20 · flipout · 3 clients · seed 0\n"
         "scaled down: rounds 4 → 2, seeds 2 → 1"
     ), "one seed has no band"
     both, planned = made(tmp_path / "both")
-    title = titled(both, planned, planned)
+    title = Overlay(OpenedStudy(both, planned), spec).title()
     assert "seeds 0, 1" in title
     assert title.endswith("\n± standard deviation over the seeds")
     # The study plans two seeds, of which one is done.
-    title = titled(study, scaled, planned)
+    title = Overlay(OpenedStudy(study, planned), spec).title()
     assert title.endswith("3 clients · seed 0\nat the scale of the study's file")
 
 

@@ -26,7 +26,7 @@ from bfl.experiments.results.figures.style import (
     wrapped,
 )
 from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.gathering import OpenedStudy, StudyResults, gather
+from bfl.experiments.studies.gathering import OpenedStudy
 from bfl.experiments.studies.published import Key
 from bfl.experiments.studies.run_result import RunResult
 from bfl.experiments.studies.study import Choice, FigureSpec, Run, Study, study_figures
@@ -70,13 +70,11 @@ class Overlay:
     Attributes:
         opened: The study.
         spec: The study's description of the figure.
-        results: The results of the study's runs.
         shows: Returns whether a result has the numbers to draw.
     """
 
     opened: OpenedStudy
     spec: FigureSpec
-    results: StudyResults
     shows: Callable[[RunResult], bool] = lambda _: True
 
     @property
@@ -108,8 +106,9 @@ class Overlay:
         """The runs to draw with their results, by line; lines without runs are left out."""
         shown = {Choice.of((row, panel)).key for row in self.rows for panel in self.panels}
         found: dict[Key, list[tuple[Run, RunResult]]] = {key: [] for key in shown}
+        results = self.opened.results
         for run in self.opened.runs:
-            result = self.results.finished.get(run.name) or self.results.begun.get(run.name)
+            result = results.finished.get(run.name) or results.begun.get(run.name)
             if result and run.cell.key in shown and self.shows(result):
                 found[run.cell.key].append((run, result))
         return {
@@ -310,14 +309,13 @@ def drawings(opened: OpenedStudy) -> Iterator[tuple[str, MatplotlibFigure, str]]
 
     Raises the errors of ``study_table``.
     """
-    results = gather(opened)
     numbers = any(run.values.get("task") == "regression" for run in opened.study.runs())
     of_each_kind = [
         FigureSpec(name=kind, kind=kind, **(OF_NUMBERS.get(kind, {}) if numbers else {}))
         for kind in study_figures.names()
     ]
     for spec in opened.study.figures or of_each_kind:
-        overlay = Overlay(opened, spec, results)
+        overlay = Overlay(opened, spec)
         kind = study_figures.create(spec.kind, spec.settings)
         figure = kind.draw(overlay)
         if figure is not None:
