@@ -271,18 +271,6 @@ def test_the_overlay_has_a_line_for_each_run(
     figure.canvas.draw()
 
 
-def test_a_study_is_compared_run_by_run(tmp_path: Path, capsys: Output) -> None:
-    study = make_study(tmp_path)
-    make_run(study.runs, "ws", strategy="ws", clients=3)
-    make_run(study.runs, "nwa", strategy="nwa", clients=3)
-    output = tmp_path / "figure.png"
-    assert bfl("compare", study.path, "--output", output) == 0
-    printed = table(capsys)
-    assert printed[""] == ["ws", "nwa"]
-    assert printed["strategy"] == ["weighted-sum-of-normals", "naive-weighted-averaging"]
-    assert output.exists()
-
-
 @pytest.mark.parametrize("with_study", [True, False])
 def test_results_alone_are_compared_as_their_runs_are(
     with_study: bool, tmp_path: Path, capsys: Output
@@ -294,6 +282,9 @@ def test_results_alone_are_compared_as_their_runs_are(
     output, again = tmp_path / "runs.png", tmp_path / "results.png"
     assert bfl("compare", study.path, "--output", output) == 0
     printed = table(capsys)
+    assert printed[""] == ["ws", "nwa"]
+    assert printed["strategy"] == ["weighted-sum-of-normals", "naive-weighted-averaging"]
+    assert output.exists()
     for name in ("ws", "nwa"):
         folder = study.run(name)
         study.keep([result_of(folder, name)])

@@ -121,12 +121,8 @@ def metrics_table(metrics: Mapping[str, float], samples: int | None = None) -> T
     # Without a metric of the server's, all are clients' means, with other numbers of samples.
     if not any(name in metrics for name in registered_metrics.names()):
         title = "Final metrics; the server has evaluated nothing"
-    table = Table(title=title, title_justify="default", header_style="bold")
-    table.add_column("metric", overflow="fold")  # where it is narrow, no part of a name goes
-    table.add_column("value", justify="right")
-    for name, value in metrics.items():
-        table.add_row(Text(_header(name)), Text(cell(value)))
-    return table
+    rows = [{"metric": _header(name), "value": value} for name, value in metrics.items()]
+    return results_table(rows, title)
 
 
 def _header(key: str) -> str:
