@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bfl.configuration import Configuration
 from bfl.engine.flower.app import own_folder
 from bfl.errors import ConfigurationError, DataError, nearest
 from bfl.experiments.run.resume import (
@@ -216,12 +215,11 @@ def gather(
     problems: list[str] = []
     unfit: dict[str, list[RunResult]] = {}
     for run in study.runs:
-        configuration = run.configuration
         claimed = [results[run.name] for results in kept if run.name in results]
         claimed += [
             replace(result, name=run.name, made_as="")
             for result in of_others
-            if not _changed(result, configuration)
+            if not _changed(result, run)
         ]
         damaged = False
         try:
@@ -233,7 +231,7 @@ def gather(
             if not pass_over_damaged:
                 raise
         for result in claimed:
-            differing = _changed(result, configuration)
+            differing = _changed(result, run)
             shorter = result.number_of_rounds < run.rounds
             if not differing and result.over:
                 problems += _contradictions(finished.setdefault(run.name, result), result)
@@ -248,12 +246,16 @@ def gather(
     return StudyResults(finished, begun, states)
 
 
-def _changed(result: RunResult, configuration: Configuration) -> dict[str, tuple[Any, Any]]:
-    """Return the keys whose values differ between a result and a configuration, with both."""
+def _changed(result: RunResult, run: Run) -> dict[str, tuple[Any, Any]]:
+    """Return the keys whose values differ between a result and a run, with both."""
+    values = run.configuration.values
+    saved, now = portable(result.configuration), portable(values)
+    if not (now.keys() - saved.keys()) & run.values.keys():
+        # Keys of a newer version that the study does not set follow from the others.
+        return changed_keys({**now, **saved}, now)
     # Results do not keep the keys that may change freely, but checks of other keys may need them.
-    free = {key: value for key, value in configuration.values.items() if key in FREE_TO_CHANGE}
-    now = {**free, **portable(configuration.values)}
-    return changed_keys(portable(result.configuration), now)
+    free = {key: value for key, value in values.items() if key in FREE_TO_CHANGE}
+    return changed_keys(saved, {**free, **now})
 
 
 def _raise_if_any(problems: Sequence[str]) -> None:
