@@ -30,6 +30,11 @@ from bfl.posteriors.manifest import Manifest
 from bfl.posteriors.posterior import Posterior
 from bfl.texts import decoded, from_json, from_toml
 
+CONFIG = "config.toml"
+POSTERIOR = "posterior.npz"
+BEST_POSTERIOR = "best-posterior.npz"
+PREDICTIONS = "predictions.npz"
+
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 CORRUPT = (
@@ -175,73 +180,94 @@ def round_of(line: bytes) -> dict[str, Any]:
 _TEXT: Shapes = {"manifest": ()}
 
 
-def posterior_arrays(posterior: Posterior, manifest: Manifest) -> dict[str, npt.NDArray[Any]]:
-    """Return a posterior's vectors by name, and their manifest."""
+def _posterior_arrays(posterior: Posterior, manifest: Manifest) -> dict[str, npt.NDArray[Any]]:
     return {**posterior.vectors(), "manifest": np.array(manifest.to_json())}
 
 
-def posterior_of(arrays: ArrayFile) -> tuple[Posterior, Manifest]:
-    """Return the posterior in a file's arrays, checked, and its manifest.
+@dataclass(frozen=True)
+class RunFiles(Files):
+    """The configuration and the arrays of a run; see ``Files`` for the errors."""
 
-    Raises:
-        KeyError: An array is missing.
-        PosteriorError: The vectors are not a posterior.
-        ValueError: The vectors do not fit the manifest.
-    """
-    try:
-        manifest = Manifest.from_json(str(arrays.checked(["manifest"], shapes=_TEXT)["manifest"]))
-        gaussian, point = manifest.gaussian_size, manifest.point_size
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"its manifest is not valid: {type(error).__name__}: {error}") from error
-    shapes = {"mean": (gaussian,), "variance": (gaussian,), "point": (point,)}
-    posterior = Posterior(**arrays.checked(shapes, shapes=shapes))
-    posterior.check()
-    return posterior, manifest
+    def config(self) -> dict[str, Any]:
+        """Return the configuration."""
+        with self.reading(CONFIG) as data:
+            return config_of(data)
 
+    def write_posterior(self, posterior: Posterior, manifest: Manifest) -> None:
+        """Write the global posterior with the manifest of its vectors."""
+        self.write_arrays(POSTERIOR, _posterior_arrays(posterior, manifest))
 
-def predictions_arrays(
-    predictions: Predictions, labels: npt.ArrayLike, settings: Mapping[str, Any]
-) -> dict[str, npt.NDArray[Any]]:
-    """Return predictions in full precision, with all uncertainties.
+    def write_best_posterior(
+        self, posterior: Posterior, manifest: Manifest, metric: str, server_round: int, value: float
+    ) -> None:
+        """Write the posterior of the best round so far, by the value of a metric."""
+        best = {"metric": metric, "round": server_round, "value": value}
+        arrays = {name: np.array(value) for name, value in best.items()}
+        self.write_arrays(BEST_POSTERIOR, {**_posterior_arrays(posterior, manifest), **arrays})
 
-    Args:
-        predictions: Predictions for N examples of C classes.
-        labels: (N,) their true classes.
-        settings: The configuration, from which each uncertainty takes its keys.
-    """
-    return {
-        "labels": np.asarray(labels, dtype=np.int64),
-        "mean_probability": predictions.mean_probability,
-        "log_mean_probability": predictions.log_mean_probability,
-        "predicted": predictions.predicted,
-        "samples": np.array(predictions.samples),
-        **measure_all(predictions, settings),
-        **predictions.sets,
-    }
+    def best(self) -> dict[str, Any]:
+        """Return ``metric``, ``round`` and ``value`` of the best posterior."""
+        with self.reading_arrays(BEST_POSTERIOR) as arrays:
+            shapes: Shapes = dict.fromkeys(("metric", "round", "value"), ())
+            return {name: a.item() for name, a in arrays.checked(shapes, shapes=shapes).items()}
 
+    def posterior(self, file: str = POSTERIOR) -> tuple[Posterior, Manifest]:
+        """Return the global posterior, or the best one, and the manifest of its vectors.
 
-def predictions_of(arrays: ArrayFile) -> tuple[Predictions, IntArray]:
-    """Return the predictions in a file's arrays, and the labels (N,).
+        Raises:
+            DataError: The file is missing or corrupt, or its vectors do not fit the manifest or are
+                not a posterior.
+        """
+        with self.reading_arrays(file) as arrays:
+            try:
+                text = str(arrays.checked(["manifest"], shapes=_TEXT)["manifest"])
+                manifest = Manifest.from_json(text)
+                gaussian, point = manifest.gaussian_size, manifest.point_size
+            except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+                what = f"{type(error).__name__}: {error}"
+                raise ValueError(f"its manifest is not valid: {what}") from error
+            shapes = {"mean": (gaussian,), "variance": (gaussian,), "point": (point,)}
+            posterior = Posterior(**arrays.checked(shapes, shapes=shapes))
+            posterior.check()
+            return posterior, manifest
 
-    Raises:
-        KeyError: An array is missing.
-        ValueError: The arrays' shapes do not fit together.
-    """
-    of_classes = ("mean_probability", "log_mean_probability")
-    shape = arrays.header(of_classes[0]).shape
-    scores = [name for name in SCORES if name in arrays]
-    of_examples = ("expected-entropy", "aleatoric", "epistemic", "labels", *scores)
-    sets = [name for name in SETS if name in arrays]
-    shapes = dict.fromkeys((*of_classes, *sets), shape) | dict.fromkeys(of_examples, shape[:1])
-    found = arrays.checked([*shapes, "samples"], shapes={**shapes, "samples": ()})
-    predictions = Predictions(
-        mean_probability=found["mean_probability"],
-        log_mean_probability=found["log_mean_probability"],
-        expected_entropy=found["expected-entropy"],
-        aleatoric=found["aleatoric"],
-        epistemic=found["epistemic"],
-        samples=int(found["samples"]),
-        scores={name: found[name] for name in scores},
-        sets={name: found[name].astype(np.bool_) for name in sets},
-    )
-    return predictions, found["labels"].astype(np.int64)
+    def write_predictions(self, predictions: Predictions, labels: npt.ArrayLike) -> None:
+        """Write the predictions for the test examples in full precision, for later analyses.
+
+        The arrays are ``labels`` (N,), ``mean_probability`` and ``log_mean_probability`` (N, C),
+        ``predicted`` (N,), ``samples`` and each registered uncertainty (N,), by its name.
+        """
+        settings = self.config() if self.holds(CONFIG) else {}
+        arrays = {
+            "labels": np.asarray(labels, dtype=np.int64),
+            "mean_probability": predictions.mean_probability,
+            "log_mean_probability": predictions.log_mean_probability,
+            "predicted": predictions.predicted,
+            "samples": np.array(predictions.samples),
+            **measure_all(predictions, settings),
+            **predictions.sets,
+        }
+        self.write_arrays(PREDICTIONS, arrays)
+
+    def predictions(self) -> tuple[Predictions, IntArray]:
+        """Return the predictions for the test examples and their labels (N,)."""
+        with self.reading_arrays(PREDICTIONS) as arrays:
+            of_classes = ("mean_probability", "log_mean_probability")
+            shape = arrays.header(of_classes[0]).shape
+            scores = [name for name in SCORES if name in arrays]
+            of_examples = ("expected-entropy", "aleatoric", "epistemic", "labels", *scores)
+            sets = [name for name in SETS if name in arrays]
+            shapes = dict.fromkeys((*of_classes, *sets), shape)
+            shapes |= dict.fromkeys(of_examples, shape[:1])
+            found = arrays.checked([*shapes, "samples"], shapes={**shapes, "samples": ()})
+            predictions = Predictions(
+                mean_probability=found["mean_probability"],
+                log_mean_probability=found["log_mean_probability"],
+                expected_entropy=found["expected-entropy"],
+                aleatoric=found["aleatoric"],
+                epistemic=found["epistemic"],
+                samples=int(found["samples"]),
+                scores={name: found[name] for name in scores},
+                sets={name: found[name].astype(np.bool_) for name in sets},
+            )
+            return predictions, found["labels"].astype(np.int64)

@@ -42,29 +42,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import tomli_w
 
-from bfl.archives import Shapes
 from bfl.errors import ConfigurationError, DataError, RunError
-from bfl.evaluation.prediction.predictions import IntArray, Predictions
-from bfl.experiments.results.files import (
-    CORRUPT,
-    Files,
-    config_of,
-    plain,
-    posterior_arrays,
-    posterior_of,
-    predictions_arrays,
-    predictions_of,
-    round_of,
-)
+from bfl.experiments.results.files import BEST_POSTERIOR as BEST_POSTERIOR
+from bfl.experiments.results.files import CONFIG as CONFIG
+from bfl.experiments.results.files import CORRUPT, RunFiles, plain, round_of
+from bfl.experiments.results.files import POSTERIOR as POSTERIOR
+from bfl.experiments.results.files import PREDICTIONS as PREDICTIONS
 from bfl.files import create_atomically, folder_name_problem, near_path, sync_folder
-from bfl.posteriors.manifest import Manifest
-from bfl.posteriors.posterior import Posterior
 
-CONFIG = "config.toml"
 ROUNDS = "rounds.jsonl"
 ENVIRONMENT = "environment.json"
 NETWORK = "network.json"
@@ -72,10 +59,7 @@ PARTITION = "partition.json"
 DATA = "data.json"
 WARNINGS = "warnings.txt"
 REFUSALS = "refusals.txt"
-POSTERIOR = "posterior.npz"
-BEST_POSTERIOR = "best-posterior.npz"
 CLOSING = "closing.npz"
-PREDICTIONS = "predictions.npz"
 REGRESSION = "regression.npz"
 LABELS = "labels.npz"
 METRICS = "metrics.json"
@@ -118,7 +102,7 @@ FINAL_EVALUATION = "final evaluation"
 
 
 @dataclass(frozen=True)
-class RunFolder(Files):
+class RunFolder(RunFiles):
     """The folder of one run; see ``Files`` for the errors of reading and writing."""
 
     @classmethod
@@ -208,11 +192,6 @@ class RunFolder(Files):
             self._refuse_another_run(error)
 
     # Small files -------------------------------------------------------------------------------
-
-    def config(self) -> dict[str, Any]:
-        """Return the configuration."""
-        with self.reading(CONFIG) as data:
-            return config_of(data)
 
     def reconfigure(self, config: Mapping[str, Any]) -> None:
         """Write a configuration with other rounds or another end; drop the final results."""
@@ -339,53 +318,6 @@ class RunFolder(Files):
     def warnings(self) -> list[str]:
         """Return the warnings, a line each; none without a file."""
         return self.read_lines(WARNINGS) if self.holds(WARNINGS) else []
-
-    # Arrays ------------------------------------------------------------------------------------
-
-    def write_posterior(self, posterior: Posterior, manifest: Manifest) -> None:
-        """Write the global posterior with the manifest of its vectors."""
-        self.write_arrays(POSTERIOR, posterior_arrays(posterior, manifest))
-
-    def write_best_posterior(
-        self, posterior: Posterior, manifest: Manifest, metric: str, server_round: int, value: float
-    ) -> None:
-        """Write the posterior of the best round so far, by the value of a metric."""
-        best = {
-            "metric": np.array(metric),
-            "round": np.array(server_round),
-            "value": np.array(value),
-        }
-        self.write_arrays(BEST_POSTERIOR, {**posterior_arrays(posterior, manifest), **best})
-
-    def best(self) -> dict[str, Any]:
-        """Return ``metric``, ``round`` and ``value`` of the best posterior."""
-        with self.reading_arrays(BEST_POSTERIOR) as arrays:
-            shapes: Shapes = dict.fromkeys(("metric", "round", "value"), ())
-            return {name: a.item() for name, a in arrays.checked(shapes, shapes=shapes).items()}
-
-    def posterior(self, file: str = POSTERIOR) -> tuple[Posterior, Manifest]:
-        """Return the global posterior, or the best one, and the manifest of its vectors.
-
-        Raises:
-            DataError: The file is missing or corrupt, or its vectors do not fit the manifest or are
-                not a posterior.
-        """
-        with self.reading_arrays(file) as arrays:
-            return posterior_of(arrays)
-
-    def write_predictions(self, predictions: Predictions, labels: npt.ArrayLike) -> None:
-        """Write the predictions for the test examples in full precision, for later analyses.
-
-        The arrays are ``labels`` (N,), ``mean_probability`` and ``log_mean_probability`` (N, C),
-        ``predicted`` (N,), ``samples`` and each registered uncertainty (N,), by its name.
-        """
-        settings = self.config() if self.holds(CONFIG) else {}
-        self.write_arrays(PREDICTIONS, predictions_arrays(predictions, labels, settings))
-
-    def predictions(self) -> tuple[Predictions, IntArray]:
-        """Return the predictions for the test examples and their labels (N,)."""
-        with self.reading_arrays(PREDICTIONS) as arrays:
-            return predictions_of(arrays)
 
     # Figures -----------------------------------------------------------------------------------
 
