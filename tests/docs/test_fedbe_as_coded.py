@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from bfl.configuration import resolve
 from bfl.experiments.studies import read_study
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +29,7 @@ def runs_of(folder: str) -> list[dict[str, Any]]:
     """Return the complete values of the runs of Tables 1, 2 and 7 that distil, of one seed."""
     studies = [read_study(ROOT / "configs" / folder / f"table{n}.toml") for n in (1, 2, 7)]
     chosen = [run for study in studies for run in study.runs() if run.values["seed"] == 0]
-    complete = [dict(resolve(dict(run.values), check_data=False).values) for run in chosen]
+    complete = [run.configuration.values for run in chosen]
     return [values for values in complete if values["refinement"] == "distillation"]
 
 

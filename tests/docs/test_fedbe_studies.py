@@ -21,7 +21,7 @@ def test_methods_are_compared_whose_clients_have_the_same_optimizer(study: str) 
     steps = {}
     for run in read.runs():
         if run.values["seed"] == 0:
-            values = resolve(dict(run.values), check_data=False).values
+            values = run.configuration.values
             steps[run.cell.key] = [values.get(key) for key in STEPS]
     for order in read.orders:
         pairs = order.pairs(read.cells())
@@ -32,7 +32,7 @@ def test_methods_are_compared_whose_clients_have_the_same_optimizer(study: str) 
 def test_scaffold_is_compared_with_what_it_is_without_control_variates() -> None:
     read = read_study(CONFIGS / "fedbe2021/combinations-cifar10.toml")
     found = {
-        run.labels["method"]: dict(resolve(dict(run.values), check_data=False).values)
+        run.labels["method"]: run.configuration.values
         for run in read.runs()
         if run.labels["clients"] == "without momentum"
     }
@@ -51,7 +51,7 @@ def test_a_proximal_mu_is_of_its_own_distance(folder: str) -> None:
         for run in read_study(path).runs():
             label = (path.stem, run.labels.get("method", ""))
             if "FedProx" in label[1] and label not in found:
-                values = resolve(dict(run.values), check_data=False).values
+                values = run.configuration.values
                 found[label] = (values["proximal-mu"], values["proximal-distance"])
     assert {(path, "FedBE + FedProx") for path, _ in found} <= found.keys()
     assert set(found.values()) == {wanted}
@@ -60,7 +60,7 @@ def test_a_proximal_mu_is_of_its_own_distance(folder: str) -> None:
 def test_under_systems_heterogeneity_epochs_are_drawn_in_each_round() -> None:
     """As FedProx, whom the paper follows, has it; the default draws them once."""
     for run in read_study(CONFIGS / "fedbe2021" / "table6.toml").runs():
-        values = resolve(dict(run.values), check_data=False).values
+        values = run.configuration.values
         assert (values["workload"], values["epochs-drawn"]) == ("uniform", "each-round")
 
 
@@ -84,7 +84,7 @@ def test_table_1_has_each_published_line_in_one_of_two_studies() -> None:
     for study, metric in ((model, "accuracy"), (ensemble, "ensemble-accuracy")):
         assert [c.metric for c in study.columns if c.published] == [metric]
     for run in ensemble.runs():
-        values = resolve(dict(run.values), check_data=False).values
+        values = run.configuration.values
         assert (values["rounds"], values["local-epochs"]) == (1, 200)
 
 
@@ -136,7 +136,7 @@ def test_the_published_code_differs_in_the_rows_of_the_table_that_concern_the_st
             for run in read.runs()
             if run.labels["method"] == "FedBE" and run.values["seed"] == 0
         )
-        found.append(dict(resolve(dict(run.values), check_data=False).values))
+        found.append(run.configuration.values)
     written, coded = found
     keys = {key for key in written.keys() | coded.keys() if written.get(key) != coded.get(key)}
     named = (

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bfl.configuration import resolve
 from bfl.experiments.results.table import section_written
 from bfl.experiments.studies import read_study
 from bfl.experiments.studies.folder import StudyFolder
@@ -89,7 +88,7 @@ def test_the_study_as_written_has_the_settings_that_the_rules_are_derived_with(
     runs = [run for run in study.runs() if chosen.items() <= run.labels.items()]
     assert len(runs) == len(study.cells()) / 3
     for run in runs:
-        settings = resolve(dict(run.values), check_data=False).values
+        settings = run.configuration.values
         assert settings["scale-floor"] == 0.0
         for key, asked in (
             ("weight-decay", spreads.DECAY),
@@ -198,7 +197,7 @@ def test_every_row_of_the_spreads_study_can_be_recorded(script: ModuleType) -> N
     study = read_study(ROOT / "configs" / "ozer2022-as-coded" / "spread.toml")
     rules = {}
     for run in study.runs():
-        pooling = resolve(dict(run.values), check_data=False).values["pooling"]
+        pooling = run.configuration.values["pooling"]
         rules[run.labels["aggregation"]] = script.OURS[pooling][0]
     assert rules == {rule: rule for rule in ("AALV", "GAA", "CF", "EAA", "PPA")}
 

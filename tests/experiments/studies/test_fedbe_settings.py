@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from bfl.configuration import resolve
 from bfl.experiments.studies import read_study
 from bfl.experiments.studies.study import Run
 
@@ -76,7 +75,7 @@ CYCLES = {"distillation-learning-rate": 1e-3, "swa-lowest-rate": 4e-4, "swa-cycl
 def resolved(table: str) -> list[tuple[Run, Mapping[str, Any]]]:
     """Return a table's runs with all their values."""
     runs = read_study(FOLDER / f"{table}.toml").runs()
-    return [(run, resolve(dict(run.values), check_data=False).values) for run in runs]
+    return [(run, run.configuration.values) for run in runs]
 
 
 def of_paper(table: str, run: Run) -> dict[str, Any]:

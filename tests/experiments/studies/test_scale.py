@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from small_study import STUDY, scaled_study
 
-from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
 from bfl.experiments.studies import Scale
 
@@ -128,7 +127,7 @@ def test_the_rounds_that_are_made_have_the_rates_of_the_first_unless_they_are_sh
     rates = []
     for scale in ("", "rounds=0.5"):
         run = scaled_study(tmp_path / f"scale-{scale}", scale, text=text).runs()[0]
-        made = resolve(run.values, check_data=False)
+        made = run.configuration
         rounds = made.keys.rounds
         assert made.schedule.depends_on_rounds() is not first
         rates.append([made.schedule.learning_rate(0.1, r, rounds) for r in range(1, rounds + 1)])
