@@ -58,14 +58,11 @@ def plan(
     reasons = _Reasons(len(runs))
     sound: list[Run] = []
     for run in runs:
-        where: dict[str, Value] = {
-            "output-dir": str(study.folder.runs),
-            "name": run.name,
-            "resume": True,
-        }
         with reasons.of(run.name):
-            where["clients"] = run.values.get("clients") or run.configuration.keys.clients
-            complete = replace(run, values={**run.values, **machine, **where})
+            values: dict[str, Any] = {**run.values, **machine, "name": run.name, "resume": True}
+            values["output-dir"] = str(study.folder.runs)
+            values["clients"] = run.values.get("clients") or run.configuration.keys.clients
+            complete = replace(run, values=values)
             source_and_location(complete.configuration.keys.dataset)
             sound.append(complete)
     reasons.raise_if_any()

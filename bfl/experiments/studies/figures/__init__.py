@@ -200,9 +200,8 @@ class Numbers(StudyFigure):
                 if mean is None:
                     continue
                 at, color = place + offset, COLORS[number % len(COLORS)]
-                bar = None if math.isnan(spread) else spread
                 axes.plot(values, [at] * len(values), ".", color=color, alpha=0.5, markersize=3)
-                axes.errorbar(mean, at, xerr=bar, fmt=MARKERS[number], color=color, label=metric)
+                axes.errorbar(mean, at, xerr=spread, fmt=MARKERS[number], color=color, label=metric)
         shares = all(metric.endswith("accuracy") for metric in self.metrics)
         if shares:
             percent_axis(axes.xaxis)

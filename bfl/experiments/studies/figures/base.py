@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -144,10 +143,9 @@ class Overlay:
         for index, row in enumerate(self.rows):
             yield row, {**look_of(index), "label": self.name(row)}
 
-    def mean_and_spread(self, values: Sequence[float]) -> tuple[float | None, float]:
-        """Return the mean of some numbers and their spread, NaN if there is none."""
-        mean, spread = mean_and_spread(values, self.study.spread)
-        return mean, math.nan if spread is None else spread
+    def mean_and_spread(self, values: Sequence[float]) -> tuple[float | None, float | None]:
+        """Return the mean of some numbers and their spread over the seeds."""
+        return mean_and_spread(values, self.study.spread)
 
     def draw_curves(
         self,
