@@ -10,8 +10,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from bfl import randomness
+from bfl.errors import LostStateError, RunError
+from bfl.experiments.results.evaluated_clients import impossible_numbers
 from bfl.federation.client_metrics import neutralized
 from bfl.federation.wire import (
+    RUN_CANNOT_GO_ON,
     Positions,
     TrainTask,
     extras_record,
@@ -24,7 +27,13 @@ from strategies.federation import Federation
 from strategies.messaging import UsableReplies, exchange_with_retries
 from strategies.pool_updates import mean_metrics
 from strategies.round import TrainingRequest
-from strategies.updates import ClientUpdate, in_order, measured, usable_updates
+from strategies.updates import (
+    ClientUpdate,
+    RefusedUpdateError,
+    in_order,
+    measured,
+    read_update,
+)
 
 
 @dataclass(frozen=True)
@@ -217,20 +226,68 @@ class FlowerClients:
     ) -> Iterator[ClientUpdate]:
         """Yield the usable updates in the replies to a round's messages, by partition id.
 
+        Args:
+            on_refused: Told the client whose update is refused.
+            replies: The clients' replies, in any order, while others are still training.
+            usable: Where those found are counted, as each reply comes.
+
         Raises:
             RunError: Fewer clients than ``min-clients`` have sent a usable update; a LostStateError
                 where so many have lost what they kept that it will stay so.
         """
-        return usable_updates(
-            replies,
-            request,
-            partition_of=self.federation.partition_of,
-            examples=self._examples,
-            manifest=self._manifest,
-            usable=usable,
-            warn=self.warning(request.called),
-            on_refused=on_refused,
+        warn = self.warning(request.called)
+        asked, lost = len(request.partition_ids), set[int]()
+
+        def checked(reply: Message, partition_id: int) -> ClientUpdate | None:
+            if reply.has_error():
+                if reply.error.code == RUN_CANNOT_GO_ON:
+                    lost.add(partition_id)
+                usable.failed += 1
+                warn(partition_id, f"failed: {reply.error.reason}")
+                return None
+            try:
+                update = self._read(reply, partition_id, request)
+            except RefusedUpdateError as error:
+                usable.refused += 1
+                on_refused(partition_id)
+                warn(partition_id, f"update refused: {error}")
+                return None
+            usable.found += 1
+            return update
+
+        partition_of = self.federation.partition_of
+        for update in in_order(replies, request.partition_ids, partition_of, checked):
+            if lies := dict(impossible_numbers(update.metrics)):
+                said = ", ".join(f"{name} {value:g}" for name, value in lies.items())
+                warn(update.partition_id, f"says what cannot be, left out of means: {said}")
+            yield update
+        if not usable.enough:
+            # Whether those that are left could do without the ones that cannot come back.
+            failure = LostStateError if asked - len(lost) < usable.needed else RunError
+            raise failure(
+                f"{request.called}: {usable.found} of {asked} clients have sent a "
+                f"usable posterior, and min-clients asks for {usable.needed}"
+            )
+
+    def _read(self, reply: Message, partition_id: int, request: TrainingRequest) -> ClientUpdate:
+        """Return the update in a client's reply, if it is what the round's options take.
+
+        Raises:
+            RefusedUpdateError: It is not, or not what an update should be.
+        """
+        update = read_update(
+            reply,
+            partition_id,
+            request.expected or request.posterior,
+            manifest=None if request.expected else self._manifest,
+            num_examples=self.num_examples.get(partition_id),
+            most_examples=self.most_examples,
+            declared=request.declared,
+            unpack=request.unpack,
         )
+        for problem in filter(None, (each(update) for each in request.problems)):
+            raise RefusedUpdateError(problem)
+        return update
 
     def warning(self, called: str) -> Callable[[int, str], None]:
         """Return what is told the client and the reason in a round that is so called."""

@@ -201,18 +201,6 @@ class UsableReplies:
         """True if nobody needs to be asked again."""
         return self.found >= self.needed
 
-    def count(self) -> None:
-        """Count a reply that is usable."""
-        self.found += 1
-
-    def fail(self) -> None:
-        """Count a client that has failed for good."""
-        self.failed += 1
-
-    def refuse(self) -> None:
-        """Count a reply that is not usable."""
-        self.refused += 1
-
 
 def exchange_with_retries(
     grid: Grid,

@@ -6,29 +6,22 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
-from bfl.errors import BflError, LostStateError, PosteriorError, RunError
-from bfl.experiments.results.evaluated_clients import impossible_numbers
+from bfl.errors import BflError, PosteriorError
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.parts import Arrays, DeclaredArray
 from bfl.federation.wire import (
     ARRAYS,
     METRICS,
-    RUN_CANNOT_GO_ON,
     extra_arrays,
     vectors_from_arrays,
 )
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS, Vector
-from strategies.examples import ExampleCounts
-from strategies.messaging import UsableReplies
-
-if TYPE_CHECKING:
-    from strategies.round import TrainingRequest
 
 MOST_EXAMPLES = 2**53
 """More cannot be told apart as weights in float64."""
@@ -77,78 +70,6 @@ class ClientUpdate:
     num_examples: int
     metrics: dict[str, float]
     extras: Arrays = field(default_factory=dict)
-
-
-def usable_updates(
-    replies: Iterable[Message],
-    request: TrainingRequest,
-    *,
-    partition_of: Callable[[int], int],
-    examples: ExampleCounts,
-    manifest: Manifest | None,
-    usable: UsableReplies,
-    warn: Callable[[int, str], None],
-    on_refused: Callable[[int], None],
-) -> Iterator[ClientUpdate]:
-    """Yield the updates of a round that can be pooled, in the order of partition ids.
-
-    Args:
-        replies: The clients' replies, in any order, while others are still training.
-        partition_of: Gives the partition id that a node plays.
-        examples: How many examples the clients hold, as far as the server knows.
-        manifest: The parameters of the network, where the server knows them.
-        usable: How many usable updates a round goes on with; those found are counted there, as
-            each reply comes.
-        warn: Told the client and the reason when it has failed or its update is refused, and what
-            it says that cannot be.
-        on_refused: Told the client whose update is refused.
-
-    Raises:
-        RunError: There are fewer than needed; a LostStateError where so many have lost what they
-            kept that it will stay so.
-    """
-    asked, lost = len(request.partition_ids), set[int]()
-
-    def checked(reply: Message, partition_id: int) -> ClientUpdate | None:
-        if reply.has_error():
-            if reply.error.code == RUN_CANNOT_GO_ON:
-                lost.add(partition_id)
-            usable.fail()
-            warn(partition_id, f"failed: {reply.error.reason}")
-            return None
-        try:
-            update = read_update(
-                reply,
-                partition_id,
-                request.expected or request.posterior,
-                manifest=None if request.expected else manifest,
-                num_examples=examples.known.get(partition_id),
-                most_examples=examples.most,
-                declared=request.declared,
-                unpack=request.unpack,
-            )
-            for problem in filter(None, (each(update) for each in request.problems)):
-                raise RefusedUpdateError(problem)
-        except RefusedUpdateError as error:
-            usable.refuse()
-            on_refused(partition_id)
-            warn(partition_id, f"update refused: {error}")
-            return None
-        usable.count()
-        return update
-
-    for update in in_order(replies, request.partition_ids, partition_of, checked):
-        if lies := dict(impossible_numbers(update.metrics)):
-            said = ", ".join(f"{name} {value:g}" for name, value in lies.items())
-            warn(update.partition_id, f"says what cannot be, left out of means: {said}")
-        yield update
-    if not usable.enough:
-        # Whether those that are left could do without the ones that cannot come back.
-        failure = LostStateError if asked - len(lost) < usable.needed else RunError
-        raise failure(
-            f"{request.called}: {usable.found} of {asked} clients have sent a "
-            f"usable posterior, and min-clients asks for {usable.needed}"
-        )
 
 
 def in_order(

@@ -232,7 +232,7 @@ def manifest_of_clients(
             if reply.has_error():
                 raise RunError(reply.error.reason)
             said[manifest_from_content(reply.content).to_json()].append(client)
-            usable.count()
+            usable.found += 1
         except (RunError, WireFormatError) as error:
             failed.append(f"client {client}: {neutralized(str(error))}")
     reasons = "".join(f"\n{reason}" for reason in failed)

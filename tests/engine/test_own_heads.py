@@ -18,7 +18,7 @@ from bfl.learning.models.mlp import MultilayerPerceptron
 from bfl.learning.training.task import LocalTask
 from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors.posterior import VECTORS
-from strategies import flower_clients, updates
+from strategies import flower_clients
 
 CLIENTS, ROUNDS = 3, 3
 CLASSES = (3, 3, 5)
@@ -71,7 +71,8 @@ def watched(values: Any, tmp_path_factory: pytest.TempPathFactory) -> Watched:
     asked: list[RecordDict] = []
     replies: list[RecordDict] = []
     tasks: list[LocalTask] = []
-    read, send, train = (updates.read_update, flower_clients.train_content, LocalTrainer.train)
+    read, send = flower_clients.read_update, flower_clients.train_content
+    train = LocalTrainer.train
 
     def read_and_keep(reply: Any, *given: Any, **more: Any) -> Any:
         replies.append(reply.content)
@@ -91,7 +92,7 @@ def watched(values: Any, tmp_path_factory: pytest.TempPathFactory) -> Watched:
         return result
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(updates, "read_update", read_and_keep)
+        patch.setattr(flower_clients, "read_update", read_and_keep)
         patch.setattr(flower_clients, "train_content", send_and_keep)
         patch.setattr(LocalTrainer, "train", check_and_train)
         folder = run(values, tmp_path_factory.mktemp("runs") / "watched")

@@ -23,7 +23,7 @@ from bfl.learning.training import LocalTask
 from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
-from strategies import updates
+from strategies import flower_clients
 from strategies.application.division import own_test_positions, split
 from strategies.application.preflight import check_before_start
 from strategies.federation import Federation
@@ -93,7 +93,7 @@ def watch(
     tasks: list[Any],
     trainers: list[tuple[int, LocalTrainer]] | None = None,
 ) -> None:
-    read, train = updates.read_update, LocalTrainer.train
+    read, train = flower_clients.read_update, LocalTrainer.train
 
     def read_and_keep(reply: Any, *arguments: Any, **more: Any) -> Any:
         replies.append(reply.content)
@@ -107,7 +107,7 @@ def watch(
         assert trainer.traces == 1
         return result
 
-    patch.setattr(updates, "read_update", read_and_keep)
+    patch.setattr(flower_clients, "read_update", read_and_keep)
     patch.setattr(LocalTrainer, "train", watched)
 
 

@@ -19,7 +19,7 @@ from bfl.engine.serial import SerialGrid
 from bfl.federation.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
 from bfl.learning.priors import priors
 from bfl.posteriors import Posterior
-from strategies import updates
+from strategies import flower_clients
 from strategies.pool_updates import foreseen_weights
 from strategies.updates import ClientUpdate
 
@@ -193,7 +193,7 @@ def test_examples_of_a_nodes_own_are_known(came: list[str]) -> None:
 def test_few_updates_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     alive: list[weakref.ref[Posterior]] = []
     most = 0
-    real = updates.read_update
+    real = flower_clients.read_update
 
     def read(*given: Any, **named: Any) -> ClientUpdate:
         nonlocal most
@@ -203,7 +203,7 @@ def test_few_updates_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None
         most = max(most, sum(ref() is not None for ref in alive))
         return update
 
-    monkeypatch.setattr(updates, "read_update", read)
+    monkeypatch.setattr(flower_clients, "read_update", read)
     clients = 40
 
     def reply(task: TrainTask, received: Posterior) -> RecordDict:
