@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -107,33 +107,32 @@ app = ClientApp()
 def describe(message: Message, context: Context) -> Message:
     """Describe this node: its partition, its own number of examples, and its code."""
     node = Node.of(context)
-    question: Any = message.content.get(CONFIG, {})
+    asked: Any = message.content.get(CONFIG, {})
     # Before the data, which a plugin may be the source of.
-    plugins = _plugin_problem(message, node)
-    data = "" if plugins else data_problem(message, node)
+    plugins = _plugin_problem(asked, node)
+    data = "" if plugins else data_problem(asked, node)
     unusable = bool(plugins or data)
     description = NodeDescription(
         partition_id=node.partition_id,
         num_partitions=node.num_partitions,
         own_examples=0
         if unusable
-        else own_examples(node, Reading.of(question), private=question.get(PRIVATE) is True),
+        else own_examples(node, Reading.of(asked), private=asked.get(PRIVATE) is True),
         code=code_digest(),
         allows_attack=node.allows_attack,
         keeps_state=node.simulated or bool(node.state_dir),
         plugins=plugins,
         data=data,
-        labels="" if unusable else label_problem(message, node),
-        personal_model="" if unusable else personal_model_problem(message, node),
+        labels="" if unusable else label_problem(asked, node),
+        personal_model="" if unusable else personal_model_problem(asked, node),
         noise_anew=not node.simulated,
         reads_run_paths=node.reads_run_paths,
     )
     return Message(description.to_content(), reply_to=message)
 
 
-def _plugin_problem(message: Message, node: Node) -> str:
+def _plugin_problem(asked: Mapping[str, Any], node: Node) -> str:
     """Return why the plugins that the server names cannot be used here, or nothing."""
-    asked: Any = message.content.get(CONFIG, {})
     try:
         activate(str(asked.get("plugins", "")), node.plugins)
     except ConfigurationError as error:
@@ -141,32 +140,14 @@ def _plugin_problem(message: Message, node: Node) -> str:
     return ""
 
 
-@app.train(ADVERTISE_KEYS)
-@reports_errors
-def advertise_keys(message: Message, context: Context) -> Message:
-    """Make this client's keys of a round whose updates are masked."""
-    return advertised(message, context)
-
-
-@app.train(SHARE_KEYS)
-@reports_errors
-def share_keys(message: Message, context: Context) -> Message:
-    """Share this client's secrets of the round with its neighbours."""
-    return shared(message, context)
-
-
-@app.train(CONFIRM)
-@reports_errors
-def confirm(message: Message, context: Context) -> Message:
-    """Confirm to the neighbours who is left in the round."""
-    return confirmed(message, context)
-
-
-@app.train(UNMASK)
-@reports_errors
-def unmask(message: Message, context: Context) -> Message:
-    """Give what takes the masks off the sum of the round."""
-    return unmasked(message, context)
+# What a client answers besides its task in a round whose updates are masked.
+for _kind, _answer in (
+    (ADVERTISE_KEYS, advertised),
+    (SHARE_KEYS, shared),
+    (CONFIRM, confirmed),
+    (UNMASK, unmasked),
+):
+    app.train(_kind)(reports_errors(_answer))
 
 
 @app.query("network")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import Message
 
 from bfl import randomness
 from bfl.closing.base import held_back_count
@@ -19,7 +19,7 @@ from bfl.data.datasets.pixels import dark_pixels
 from bfl.errors import BflError, ConfigurationError, DataError, public
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.outgoing import is_private
-from bfl.federation.wire import CONFIG, DATA_DIR, DATASET, NUM_CLASSES, Positions, TrainTask
+from bfl.federation.wire import DATA_DIR, DATASET, NUM_CLASSES, Positions, TrainTask
 from clients.node import Node
 from clients.process import TrainingData, own_data, shared_data
 
@@ -159,17 +159,16 @@ def check_labels(labels: npt.NDArray[Any], classes: int, where: str) -> None:
         )
 
 
-def data_asked_of(message: Message, node: Node) -> TrainingData | None:
+def data_asked_of(asked: Mapping[str, Any], node: Node) -> TrainingData | None:
     """Return the data that a SuperNode would train on; None where the query does not tell of any.
 
     Args:
-        message: The query before the first round.
+        asked: What the query before the first round says.
         node: The node that is asked. A simulated one has the server's, and is not asked.
 
     Raises:
         BflError: They cannot be had there.
     """
-    asked: Any = message.content.get(CONFIG, {})
     dataset = str(asked.get(DATASET, ""))
     if node.simulated or not (node.dataset or dataset):
         return None
@@ -181,14 +180,14 @@ def data_asked_of(message: Message, node: Node) -> TrainingData | None:
     return shared_data(*node.place_of(dataset, str(asked.get(DATA_DIR, ""))), reading)
 
 
-def data_problem(message: Message, node: Node) -> str:
+def data_problem(asked: Mapping[str, Any], node: Node) -> str:
     """Return why the data that a SuperNode would train on cannot be had there, or nothing.
 
     They are read, as in the first round, which then need not read them. The server learns which
     they are; the rest stands in the node's own log. A simulated node has the server's.
     """
     try:
-        data = data_asked_of(message, node)
+        data = data_asked_of(asked, node)
         dark = dark_pixels("training images", data.images) if data else ()
         for line in (*data.said, *dark) if data else ():
             print(line, file=sys.stderr)
@@ -196,19 +195,16 @@ def data_problem(message: Message, node: Node) -> str:
         if error.public:
             return str(error)
         traceback.print_exception(error)
-        asked: Any = message.content.get(CONFIG, {})
-        dataset = str(asked.get(DATASET, ""))
-        which = "its own data" if node.dataset else f"the run's data set '{dataset}'"
+        which = "its own data" if node.dataset else f"the run's data set '{asked[DATASET]}'"
         return f"{which} cannot be had there; its own log says where it has looked"
     return ""
 
 
-def label_problem(message: Message, node: Node) -> str:
+def label_problem(asked: Mapping[str, Any], node: Node) -> str:
     """Return why the labels of a node's own data are not the run's, or nothing.
 
     In a deployment the server learns that they are not; the rest stands in the node's own log.
     """
-    asked: Any = message.content.get(CONFIG, {})
     classes = asked.get(NUM_CLASSES)
     if not node.dataset or classes is None:
         return ""

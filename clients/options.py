@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from flwr.app import Message, RecordDict
+from flwr.app import RecordDict
 
 from bfl import randomness
 from bfl.configuration import Configuration
@@ -18,7 +19,7 @@ from bfl.federation.node_description import PERSONAL_MODELS
 from bfl.federation.outgoing import sent as sent_update
 from bfl.federation.parts import Arrays
 from bfl.federation.privacy.noise import SystemNormals
-from bfl.federation.wire import ARRAYS, CONFIG, TrainTask, vectors_to_arrays
+from bfl.federation.wire import ARRAYS, TrainTask, vectors_to_arrays
 from bfl.learning.models import create_architecture
 from bfl.learning.personalizations import PersonalModel
 from bfl.learning.training import PersonalTask
@@ -256,18 +257,17 @@ def personal_model(configuration: Configuration, task: TrainTask, node: Node) ->
     return personalization.assignment.words(node.num_partitions)[task.partition_id]
 
 
-def personal_model_problem(message: Message, node: Node) -> str:
+def personal_model_problem(asked: Mapping[str, Any], node: Node) -> str:
     """Return why a node's own personal model cannot be trained on the data there, or nothing.
 
     Args:
-        message: The query before the first round.
+        asked: What the query before the first round says.
         node: The node that is asked; its data can be had.
     """
-    asked: Any = message.content.get(CONFIG, {})
     word = node.personal_model
     if not word or asked.get(PERSONAL_MODELS) is not True:
         return ""
-    data = data_asked_of(message, node)
+    data = data_asked_of(asked, node)
     if data is None:
         return ""
     try:
