@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bfl.configuration import Configuration, unset_values
+from bfl.configuration import unset_values
 from bfl.configuration.messages import unknown_key
 from bfl.configuration.pairs import format_pairs, parse_pairs
 from bfl.configuration.sources import flatten, read_toml
@@ -107,6 +107,9 @@ class FlowerApp:
     def load_server(self) -> Any:
         """Return the ServerApp, loaded as Flower loads it: by the name in pyproject.toml.
 
+        The library does not import the server's side. This project's own ServerApp has what there
+        is to check before it is started: ``check_before_start`` and ``client_sizes``.
+
         Raises:
             ConfigurationError: There is none of that name, or it cannot be imported.
         """
@@ -124,28 +127,6 @@ class FlowerApp:
         from flwr.supercore.object_ref import load_app
 
         return load_app(name, ConfigurationError, str(self.folder))
-
-    def check_before_start(self, configuration: Configuration, clients: int) -> None:
-        """Have this project's ServerApp raise what can be known to be wrong before it is started.
-
-        The library does not import the server's side: what there is to check belongs to the
-        ServerApp, which is known by its name alone.
-
-        Raises:
-            ConfigurationError: The run cannot be made as configured.
-            DataError: The data are not what their format promises.
-        """
-        self.load_server().check_before_start(configuration, clients)
-
-    def client_sizes(self, configuration: Configuration, clients: int) -> tuple[int, ...]:
-        """Return the number of training examples of each client of a simulation.
-
-        Raises:
-            ConfigurationError: The data cannot be split as configured.
-            DataError: The data are not what their format promises.
-        """
-        sizes: tuple[int, ...] = self.load_server().client_sizes(configuration, clients)
-        return sizes
 
     def for_flwr_run(self, overrides: Mapping[str, Any]) -> Values:
         """Return overrides that Flower itself takes: keys that it does not know go into a text.

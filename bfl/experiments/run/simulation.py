@@ -151,11 +151,13 @@ def check(
     say(f"run of {clients} clients in {where}: {configuration.title}")
     if overwrite:
         # Checked without its name, which is still taken.
-        app.check_before_start(resolve(app.run_config({**overrides, "name": ""})), clients)
+        app.load_server().check_before_start(
+            resolve(app.run_config({**overrides, "name": ""})), clients
+        )
         remove_run(configuration)
         check_output(configuration)
     else:
-        app.check_before_start(configuration, clients)
+        app.load_server().check_before_start(configuration, clients)
 
 
 def remove_run(configuration: Configuration) -> None:

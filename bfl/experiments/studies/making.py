@@ -63,12 +63,13 @@ def make_study(
     console = console_of_lines()
     console.print("\n".join(filter(None, (study.study.title, study.study.note))))
     app = FlowerApp.own()
-    planned, missing = plan(study, machine, app.check_before_start, data_may_be_missing=dry_run)
+    server = app.load_server()
+    planned, missing = plan(study, machine, server.check_before_start, data_may_be_missing=dry_run)
     chosen = list(filter(study.wanted, planned))
     check_columns(study.study, planned)
     # Without the data, as in a dry run, the clients' numbers of examples are unknown.
     here = {run.name for run in chosen if run.configuration.keys.dataset not in missing}
-    same = same_runs(planned, app.client_sizes, here)
+    same = same_runs(planned, server.client_sizes, here)
     runs = sharded(chosen, same, shard)
     counts = {run.name for run in chosen} | {*same} | {*same.values()}
     finished = gather(
