@@ -19,13 +19,10 @@ from numpy_clients import Fault, Faults, KilledError, PartFederation, no_faults
 
 from bfl import randomness
 from bfl.errors import RunError
-from bfl.federation.parts import Arrays
 from bfl.federation.sampling import Sampling
-from bfl.federation.wire import TrainTask
 from bfl.learning.priors import QuadraticPrior
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import NaturalParameters
-from clients.state import PartStates, StateInFolder
 from strategies.course import Round
 
 D, NOISE = 4, 0.5
@@ -233,40 +230,6 @@ def test_the_order_of_replies_does_not_matter(tmp_path: Path) -> None:
     expected = federation(tmp_path / "sorted", ALL, faults, damping=0.0).run(5)
     turned = federation(tmp_path / "reversed", ALL, faults, order=reversed, damping=0.0).run(5)
     assert same(turned, expected)
-
-
-@pytest.mark.parametrize("damping", [1.0, 0.6])
-def test_a_state_that_does_not_wait_for_the_server_breaks_it(
-    damping: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The proof can fail: clients that go on from what they kept last, pooled or not."""
-    take_up, of = StateInFolder.take_up, PartStates.of.__func__  # type: ignore[attr-defined]
-
-    def last(store: StateInFolder, pooled_round: int, server_round: int) -> Arrays | None:
-        found = store._snapshots.latest()
-        return found[1] if found else take_up(store, pooled_round, server_round)
-
-    def begun(cls: Any, parts: Any, kept: Arrays, task: TrainTask, received: Any) -> PartStates:
-        if kept:
-            object.__setattr__(task, "pooled_round", task.server_round - 1)
-            object.__setattr__(task, "damping", damping)
-        made: PartStates = of(cls, parts, kept, task, received)
-        return made
-
-    faults = random_faults(ALL)
-    assert_exact(federation(tmp_path / "sound", ALL, faults, damping=damping).run(4))
-    monkeypatch.setattr(StateInFolder, "take_up", last)
-    monkeypatch.setattr(PartStates, "of", classmethod(begun))
-    with pytest.raises(AssertionError, match="Not equal to tolerance"):
-        assert_exact(federation(tmp_path / "broken", ALL, faults, damping=damping).run(4))
-
-
-def test_another_beginning_than_the_prior_counts_as_data(tmp_path: Path) -> None:
-    """The proof can fail: the network's own posterior is not q₀ = p."""
-    wrong = federation(tmp_path, ALL)
-    wrong._initial = NETWORK
-    with pytest.raises(AssertionError, match="Not equal to tolerance"):
-        assert_exact(wrong.run(1))
 
 
 @pytest.mark.parametrize("damping", [0.0, 0.9])
