@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from federation_folders import HOSTS, NOW
+from flower_processes import free_ports
 
 from bfl.deployment import client, setup
 from bfl.deployment.client import check_connection, run_client, wait_for_server
@@ -91,10 +92,20 @@ def test_a_server_of_another_authority_is_refused_by_the_call(made: Path, tmp_pa
         check_connection(caller(port), made / "server" / "ca.crt")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def test_a_server_that_does_not_speak_tls_is_refused(made: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            called, _ = listening.accept()
+            with called:
+                called.recv(1000)
+                called.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(DataError, match=r"client a: 127\.0\.0\.1:\d+ does not speak TLS"):
+            check_connection(caller(listening.getsockname()[1]), made / "server" / "ca.crt")
+        thread.join()
 
 
 @pytest.mark.parametrize("ahead", [0.0, -3600.0])
@@ -102,7 +113,7 @@ def test_a_server_that_comes_later_is_looked_at_then(
     made: Path, monkeypatch: pytest.MonkeyPatch, ahead: float
 ) -> None:
     monkeypatch.setattr(client, "CALL_INTERVAL", 0.05)
-    port, said = free_port(), list[str]()
+    (port,), said = free_ports(1), list[str]()
     found: list[BaseException] = []
 
     def wait() -> None:
@@ -129,7 +140,7 @@ def test_the_wait_can_be_stopped(made: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(client.time, "sleep", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        wait_for_server(caller(free_port()), made / "server" / "ca.crt", print)
+        wait_for_server(caller(*free_ports(1)), made / "server" / "ca.crt", print)
 
 
 class Ends(Exception):  # noqa: N818

@@ -1,10 +1,13 @@
 """The list of clients and the keys that Flower knows, with a stand-in for Flower's command."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bfl.deployment import server
 from bfl.deployment.authority import new_key, openssh_public
 from bfl.deployment.client_list import Client, ClientList, read_bound_nodes
 from bfl.deployment.server import Registration
@@ -27,6 +30,7 @@ class Flower:
         self.nodes: dict[int, str] = {}
         self.calls = 0
         self.dies_at = 0
+        self.refusals = 0
         self.said: list[str] = []
         self.registration = Registration(self, path, self.said.append)
 
@@ -43,6 +47,9 @@ class Flower:
             self.nodes[node] = key
             return 0, f'a line beside it\n{{"success": true, "node-id": "{node}"}}\n'
         assert words[:2] == ("supernode", "unregister")
+        if self.refusals:
+            self.refusals -= 1
+            return 1, json.dumps({"success": False, "error-message": "connection refused"})
         if int(words[2]) not in self.nodes:
             return 1, json.dumps({"success": False, "error-message": "Node ID not found."})
         del self.nodes[int(words[2])]
@@ -113,3 +120,42 @@ def test_a_refusal_names_the_client(flower: Flower, path: Path) -> None:
     path.unlink()
     with pytest.raises(RunError, match=r"client [ab]: Flower does not register .*: already in use"):
         flower.registration.follow(LISTED)
+
+
+class EndedError(Exception):
+    """Stands for the end of the server."""
+
+
+class Looks:
+    """In the place of processes: counts looks, acts at one, and ends after some."""
+
+    def __init__(self, at: int, act: Callable[[], object]) -> None:
+        self.count, self.at, self.act = 0, at, act
+
+    def check(self) -> None:
+        self.count += 1
+        if self.count == self.at:
+            self.act()
+        if self.count > 8:
+            raise EndedError
+
+
+@pytest.mark.parametrize(
+    ("refusals", "look"), [(0, 0), (0, 2), (1, 2)], ids=["starting", "running", "failing"]
+)
+def test_a_revocation_is_not_forgotten(
+    refusals: int, look: int, flower: Flower, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever it is, and whatever fails in that moment."""
+    monkeypatch.setattr(server, "LOOK_INTERVAL", 0.001)
+    listed, shorter = path.with_name("clients.toml"), LISTED.without("b")
+    LISTED.write(listed)
+    flower.registration.follow(LISTED)
+    flower.refusals = refusals
+    if not look:
+        shorter.write(listed)
+    looks: Any = Looks(look, lambda: shorter.write(listed))
+    with pytest.raises(EndedError):
+        server._watch(looks, listed, flower.registration, flower.said.append)
+    agree(flower, path, shorter)
+    assert sum("not in use" in line for line in flower.said) == refusals
