@@ -27,14 +27,7 @@ HOSTILE = {"attack": "sign-flip", "attackers": 2}
 
 
 def ask(work: Any, content: RecordDict, **config: Any) -> Message:
-    run = new_run({})
-    context = Context(
-        run_id=run.run_id,
-        node_id=1,
-        node_config={**NODE, **config},
-        state=RecordDict(),
-        run_config={},
-    )
+    context = Context(new_run({}).run_id, 1, {**NODE, **config}, RecordDict(), {})
     return work(Message(content, 1, "train"), context)  # type: ignore[no-any-return]
 
 

@@ -35,13 +35,8 @@ def archive(folder: Path, labels: Any) -> str:
 def asked(values: dict[str, Any], examples: Any, server_round: int = 1, **config: Any) -> str:
     """Return why a client fails that is asked to train, without a posterior to train on."""
     task = TrainTask(server_round, 0, json.dumps(values), CLASSES, examples)
-    context = Context(
-        run_id=new_run({}).run_id,
-        node_id=1,
-        node_config={"partition-id": 0, "num-partitions": 2, **config},
-        state=RecordDict(),
-        run_config={},
-    )
+    node = {"partition-id": 0, "num-partitions": 2, **config}
+    context = Context(new_run({}).run_id, 1, node, RecordDict(), {})
     message = Message(RecordDict({"config": task.to_config()}), 1, "train")
     return str(train(message, context).error.reason)
 

@@ -25,15 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def ask(work: Any, **node_config: bool) -> Message:
-    run = new_run({})
+    context = Context(new_run({}).run_id, 1, dict(node_config), RecordDict(), {})
     message = Message(RecordDict(), 1, "train")
-    context = Context(
-        run_id=run.run_id,
-        node_id=1,
-        node_config=dict(node_config),
-        state=RecordDict(),
-        run_config={},
-    )
     return reports_errors(work)(message, context)
 
 

@@ -28,13 +28,8 @@ POSTERIOR = Posterior(np.zeros(500, np.float32), np.full(500, 0.01, np.float32))
 
 
 def context(partition_id: int, **config: Any) -> Context:
-    return Context(
-        run_id=new_run({}).run_id,
-        node_id=1,
-        node_config={"partition-id": partition_id, "num-partitions": 2, **config},
-        state=RecordDict(),
-        run_config={},
-    )
+    node = {"partition-id": partition_id, "num-partitions": 2, **config}
+    return Context(new_run({}).run_id, 1, node, RecordDict(), {})
 
 
 def noise(partition_id: int, server_round: int = 1, seed: int = 0, **config: Any) -> Any:

@@ -137,9 +137,3 @@ def test_a_threshold_that_is_not_that_of_the_task_is_refused(kind: str) -> None:
     for text in warnings:
         assert f"shared its secrets by masked-neighbours=30, masked-threshold={kept} and" in text
         assert f"told masked-neighbours=30, masked-threshold={told}; it sends nothing" in text
-
-
-def test_without_a_lie_the_round_ends() -> None:
-    warnings: list[str] = []
-    run(lambda content: None, warnings).check()
-    assert not warnings

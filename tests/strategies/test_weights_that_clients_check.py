@@ -80,10 +80,7 @@ def test_a_client_refuses_a_wrong_weight_before_it_trains() -> None:
         record = record_of(MaskedTask.of(delivery, weight, 100.0, [0]))
         content = RecordDict({"config": ConfigRecord(dict(config)), SECURE: record})
         node = {"partition-id": 1, "num-partitions": 3, "simulation": True}
-        run_id = new_run({}).run_id
-        context = Context(
-            run_id=run_id, node_id=1, node_config=node, state=RecordDict(), run_config={}
-        )
+        context = Context(new_run({}).run_id, 1, node, RecordDict(), {})
         return str(train(Message(content, 1, "train"), context).error.reason)
 
     assert "the server gives this client the weight 0.9, which by weighting" in reason(0.9)

@@ -330,23 +330,6 @@ def test_fewer_than_three_clients_are_no_news(clients: int, told_of: int) -> Non
 # A Strategy of one's own ---------------------------------------------------------------------
 
 
-def test_parts_by_word_or_by_themselves() -> None:
-    from bfl.aggregation.defences import defences
-    from bfl.aggregation.weightings import weightings
-
-    by_word = strategies.LinearPool(weighting="max-disc", defence="winsorization")
-    itself = strategies.PosteriorPooling(
-        rule=pooling_rules.create("lp"),
-        weighting=weightings.create("max-disc"),
-        defence=defences.create("winsorization"),
-    )
-    assert by_word.method == itself.method
-    named = strategies.PopulationPooling(population_size=12)
-    assert named.method.pooling == pooling_rules.create("ppa", {"population-size": 12})
-    with pytest.raises(ConfigurationError, match="unknown weighting 'distanc'"):
-        strategies.Conflation(weighting="distanc")
-
-
 @pytest.mark.parametrize(
     ("arrays", "settings", "words"),
     [
