@@ -185,42 +185,33 @@ def test_masked_sums_are_the_sums_of_what_clients_measured(
         np.testing.assert_allclose(total, expected, rtol=1e-9, atol=1e-4)
 
 
-@pytest.mark.parametrize("killed_after", [1, 3])
-def test_a_run_killed_in_its_closing_goes_on_there(
-    whole: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_after: int
+def test_a_run_that_is_over_is_closed_in_another_way_also_when_that_is_killed(
+    whole: RunFolder, plain: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save, asked = Snapshots.save, []
-
-    def stop(snapshots: Snapshots, number: int, arrays: Any) -> None:
-        save(snapshots, number, arrays)
-        if snapshots.folder.name == closing.CLOSING and number == killed_after:
-            raise KilledError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Snapshots, "save", stop)
-        with pytest.raises(KilledError):
-            make_run(VALUES, 3, tmp_path / "run")
-    request = closing._request
+    """Its rounds are not made again, nor those of sums; a closing that costs likelihood is told."""
+    monkeypatch.setattr(collapse, "MOST_LOST", -100.0)
+    shutil.copytree(plain.path, tmp_path / "run")
+    save, request, asked = Snapshots.save, closing._request, []
     monkeypatch.setattr(closing, "_request", lambda *a: asked.append(request(*a)) or asked[-1])
+    for killed_after in (1, 3):
+
+        def stop(snapshots: Snapshots, number: int, arrays: Any, last: int = killed_after) -> None:
+            save(snapshots, number, arrays)
+            if snapshots.folder.name == closing.CLOSING and number == last:
+                raise KilledError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Snapshots, "save", stop)
+            with pytest.raises(KilledError):
+                make_run(VALUES, 3, tmp_path / "run", resume=True)
+        assert len(asked) == killed_after
     run = make_run(VALUES, 3, tmp_path / "run", resume=True)
-    assert len(asked) == 6 - killed_after
-    assert run.metrics()["closing-rounds-made"] == 6
+    assert len(asked) == run.metrics()["closing-rounds-made"] == 6
     assert {tuple(each.vectors) for each in asked} == {("mean", "point")}
     for name, value in found(whole).items():
         np.testing.assert_array_equal(found(run)[name], value)
     assert run.metrics() == whole.metrics()
-
-
-def test_a_run_that_is_over_is_closed_in_another_way(
-    whole: RunFolder, plain: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its rounds are not made again; a closing that costs likelihood is told in its folder."""
-    monkeypatch.setattr(collapse, "MOST_LOST", -100.0)
-    shutil.copytree(plain.path, tmp_path / "run")
-    run = make_run(VALUES, 3, tmp_path / "run", resume=True)
     assert run.rounds() == plain.rounds()
-    np.testing.assert_array_equal(found(run)["head"], found(whole)["head"])
-    assert run.metrics() == whole.metrics()
     assert run.config()["closing"] == VALUES["closing"]
     assert any(collapse.worse_closed(run.metrics()) in told for told in run.warnings())
     assert not any("closing round has raised" in told for told in plain.warnings())

@@ -53,9 +53,7 @@ def run(folder: Path, **changes: Any) -> RunFolder:
 
 
 COMBINED: dict[str, dict[str, Any]] = {
-    "fedavg": {},
     "fedprox": {"objective": "elbo+proximal"},
-    "fedavgm": {"server-optimizer": "momentum", "server-momentum": 0.9},
     "scaffold": {
         "weighting": "equal",
         "correction": "scaffold",
@@ -67,7 +65,10 @@ COMBINED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("method", COMBINED)
 def test_fedbe_goes_with_each_method_by_configuration_alone(method: str, tmp_path: Path) -> None:
-    """What is distilled is the method's own average, and nears the ensemble."""
+    """What is distilled is the method's own average, and nears the ensemble.
+
+    With a server's step as well: tests/strategies/test_distilling_rounds.py.
+    """
     folder = run(tmp_path / "fedbe", **FEDBE, **COMBINED[method])
     held = {"server_data": "held-back", "server_examples": 40, "server_labels": False}
     chosen = {**COMBINED[method], "strategy": method, **held}

@@ -22,7 +22,7 @@ SMALL = (
     "min-clients=3 round-retries=1"
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 class Federation:
@@ -91,7 +91,6 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Federation:
     return federation
 
 
-@pytest.mark.long
 def test_clients_that_die_raise_or_hang_once_change_nothing(federation: Federation) -> None:
     """On Ray; a client that is asked again gives what it would have given."""
     status, printed = federation.run("faults", "kill:1:1:1 raise:0:2:1 hang:2:3:1")
@@ -103,7 +102,6 @@ def test_clients_that_die_raise_or_hang_once_change_nothing(federation: Federati
     assert "raybackend.py" not in printed
 
 
-@pytest.mark.long
 def test_a_client_that_always_fails_is_gone_without(federation: Federation) -> None:
     faults = " ".join(f"raise:1:{number}:9" for number in range(1, 5))
     config = SMALL.replace("min-clients=3", "min-clients=2")
@@ -116,7 +114,6 @@ def test_a_client_that_always_fails_is_gone_without(federation: Federation) -> N
     assert federation.digests("without") != federation.digests("honest")
 
 
-@pytest.mark.long
 def test_too_few_clients_end_the_run_with_everything_saved(federation: Federation) -> None:
     status, printed = federation.run_here("few", "raise:1:3:9")
     assert status == 1
@@ -142,7 +139,6 @@ def raylets(pid: int) -> list[int]:
     return found
 
 
-@pytest.mark.long
 @pytest.mark.alone
 def test_a_dead_engine_ends_the_run_within_seconds(federation: Federation) -> None:
     process = federation.start("dead", "hang:0:2:9")
@@ -162,11 +158,3 @@ def test_a_dead_engine_ends_the_run_within_seconds(federation: Federation) -> No
     assert "the simulation engine has died: Ray's raylet" in printed
     assert f"--resume {federation.folder / 'dead'}" in printed
     assert len(RunFolder(federation.folder / "dead").rounds()) >= 1
-
-
-def test_resources_that_are_not_there_are_refused(federation: Federation) -> None:
-    gpus = '{"client_resources": {"num_cpus": 1, "num_gpus": 1.0}}'
-    status, printed = federation.run("gpus", "", "--backend-config", gpus)
-    assert status == 2
-    assert "client_resources asks for num_cpus 1 and num_gpus 1 for a client" in printed
-    assert "a fraction of a GPU" in printed

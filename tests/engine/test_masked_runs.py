@@ -22,6 +22,9 @@ SMALL: dict[str, Any] = {
 }
 
 
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
+
+
 def run(tmp_path: Path, name: str, **changes: Any) -> RunFolder:
     return make_run(SMALL, 3, tmp_path / name, **changes)
 
@@ -33,7 +36,6 @@ def check_close(masked: RunFolder, direct: RunFolder) -> None:
     np.testing.assert_allclose(found.point, wanted.point, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.slow
 def test_a_masked_run_ends_where_a_direct_one_does(tmp_path: Path) -> None:
     """The product's own training; states from round to round are in test_parts_contract.py."""
     direct = run(tmp_path, "direct")
@@ -47,12 +49,8 @@ def test_a_masked_run_ends_where_a_direct_one_does(tmp_path: Path) -> None:
     assert direct.rounds()[-1]["effective-clients"] == pytest.approx(3.0, rel=0.01)
 
 
-@pytest.mark.slow
-def test_what_is_masked_is_the_noised_update(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_masked_is_the_noised_update(tmp_path: Path) -> None:
     """Clip, noise, encode, mask: by the ClientApp, with the noise that the seed gives."""
-    monkeypatch.setattr("strategies.application.final_evaluation.draw_all", lambda folder: [])
     private = {
         "strategy": "conflation",
         "weighting": "equal",

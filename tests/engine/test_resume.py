@@ -96,8 +96,10 @@ def interrupt(
             run(folder, **changes)
 
 
-@pytest.mark.parametrize("where", ["record", "checkpoint"])
-@pytest.mark.parametrize("after", [1, 3, ROUNDS])
+@pytest.mark.parametrize(
+    ("after", "where"),
+    [(1, "record"), (3, "checkpoint"), (ROUNDS, "record"), (ROUNDS, "checkpoint")],
+)
 def test_an_interrupted_run_ends_as_if_nothing_had_happened(
     after: int,
     where: str,

@@ -58,7 +58,7 @@ def simulate(
 @pytest.fixture(scope="module")
 def default_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """What ``scripts/simulate.sh`` runs, with a smaller network and fewer rounds."""
-    config = 'model="resnet8" rounds=4 local-epochs=3'
+    config = 'model="mlp" rounds=4 local-epochs=3'
     return simulate(tmp_path_factory.mktemp("default"), "run", config=config, figures="png")
 
 
@@ -79,7 +79,7 @@ def test_the_run_folder_is_complete(default_run: RunFolder) -> None:
     rounds = default_run.rounds()
     assert [r["round"] for r in rounds] == list(range(1, 5))
     assert all(r["clients"] == 10 and r["failures"] == 0 for r in rounds)
-    assert rounds[-1]["accuracy"] > rounds[0]["accuracy"] + 0.3
+    assert rounds[-1]["accuracy"] > rounds[0]["accuracy"] + 0.2
     posterior, manifest = default_run.posterior()
     assert posterior.digest() == rounds[-1]["posterior-sha256"]
     assert manifest.gaussian_size == posterior.size
