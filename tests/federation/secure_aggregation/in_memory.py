@@ -87,6 +87,20 @@ class Clients:
         return half.unmask(self.states.pop(client), heard, self.neighbourhood)
 
 
+def stages(
+    total: SecureSum, clients: Clients, begin: str = "keys"
+) -> dict[str, tuple[Callable[[], Mapping[int, Any]], Callable[..., Any], Callable[..., None]]]:
+    """Return what is sent at each stage from one on, what answers, and what takes the answers."""
+    found: dict[str, Any] = {
+        "keys": (total.invitations, clients.keys, total.take_keys),
+        "shares": (total.rosters, clients.shares, total.take_shares),
+        "masked": (total.deliveries, clients.masked, total.add_masked),
+        "confirm": (total.asked_to_confirm, clients.confirm, total.take_confirmations),
+        "unmask": (total.asked_to_unmask, clients.unmask, total.take_unmasking),
+    }
+    return {stage: found[stage] for stage in STAGES[STAGES.index(begin) :]}
+
+
 def run(
     clients: Clients,
     gone: Gone = nobody,
@@ -110,14 +124,7 @@ def run(
     """
     first = next(iter(clients.vectors.values()))
     total = SecureSum(label, clients.vectors, first.size, clients.neighbourhood, told)
-    takes: dict[str, tuple[Callable[[], Mapping[int, Any]], Callable[[int, Any], None]]] = {
-        "keys": (total.invitations, total.take_keys),
-        "shares": (total.rosters, total.take_shares),
-        "masked": (total.deliveries, total.add_masked),
-        "confirm": (total.asked_to_confirm, total.take_confirmations),
-        "unmask": (total.asked_to_unmask, total.take_unmasking),
-    }
-    for stage, (messages, take) in takes.items():
+    for stage, (messages, answer, take) in stages(total, clients).items():
         if stage == until:
             break
         answers = {}
@@ -125,14 +132,14 @@ def run(
             if gone(stage, client):
                 continue
             try:
-                answers[client] = getattr(clients, stage)(client, message)
+                answers[client] = answer(client, message)
             except ProtocolError as error:
                 if refusals is None:
                     raise
                 refusals.append(str(error))
-        for client, answer in sorted(answers.items(), reverse=True):
+        for client, said in sorted(answers.items(), reverse=True):
             try:
-                take(client, answer)
+                take(client, said)
             except ProtocolError:
                 if not ignore:
                     raise

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from in_memory import ALL, STAGES, TOLD, Clients, plain_sum, random_vectors, run
+from in_memory import ALL, STAGES, TOLD, Clients, plain_sum, random_vectors, run, stages
 from scipy.stats import chisquare
 
 from bfl.errors import ProtocolError, TooFewClientsError
@@ -96,8 +96,12 @@ def test_a_server_that_makes_a_round_twice_learns_what_the_second_sum_lacks():
     np.testing.assert_array_equal(both[0] - both[1], vectors[client])
 
 
-def test_no_client_gives_both_secrets_of_another():
-    """The server says to some that a client is left, and to others that it is not."""
+@pytest.mark.parametrize("alone", [False, True])
+def test_no_client_gives_both_secrets_of_another(alone):
+    """The server says to some that a client is left, and to others that it is not.
+
+    Of those who were told the same there are too few, whether all are heard or these alone.
+    """
     vectors = random_vectors(7)
     victim, *others = vectors
     clients = Clients(vectors)
@@ -108,21 +112,7 @@ def test_no_client_gives_both_secrets_of_another():
         mail = {
             other: box
             for other, sent in confirmations.items()
-            if other != c
-            for to, box in zip(sent.clients, sent.boxes, strict=True)
-            if to == c
-        }
-        with pytest.raises(ProtocolError, match="confirm the same; needed are 5"):
-            clients.unmask(c, Confirmations(LABEL, [*mail], [*mail.values()]))
-    # And of those who were told the same there are too few, whichever half it is.
-    clients = Clients(vectors)
-    run(clients, until="confirm")
-    confirmations = {c: clients.confirm(c, Survivors(LABEL, told[c])) for c in others}
-    for c in others:
-        mail = {
-            other: box
-            for other, sent in confirmations.items()
-            if told[other] == told[c] and other != c
+            if other != c and (told[other] == told[c] or not alone)
             for to, box in zip(sent.clients, sent.boxes, strict=True)
             if to == c
         }
@@ -191,12 +181,7 @@ def test_a_message_of_another_attempt_is_refused_and_changes_nothing(stage):
     with pytest.raises(ProtocolError, match="is in run/1/0, and the message is of run/1/earlier"):
         getattr(clients, stage)(1, message)
     clients.states[1] = before  # in memory a client that unmasks forgets all it has kept
-    for messages, answer, take in (
-        (total.rosters, clients.shares, total.take_shares),
-        (total.deliveries, clients.masked, total.add_masked),
-        (total.asked_to_confirm, clients.confirm, total.take_confirmations),
-        (total.asked_to_unmask, clients.unmask, total.take_unmasking),
-    )[["shares", "masked", "confirm", "unmask"].index(stage) :]:
+    for messages, answer, take in stages(total, clients, stage).values():
         for client, sent in messages().items():
             take(client, answer(client, sent))
     np.testing.assert_array_equal(total.total(), plain_sum(vectors, list(vectors)))
@@ -258,12 +243,7 @@ def test_a_client_that_sends_a_key_twice_is_left_out_and_the_round_ends_without_
                 total.take_keys(client, keys)
         else:
             total.take_keys(client, keys)
-    for messages, answer, take in (
-        (total.rosters, clients.shares, total.take_shares),
-        (total.deliveries, clients.masked, total.add_masked),
-        (total.asked_to_confirm, clients.confirm, total.take_confirmations),
-        (total.asked_to_unmask, clients.unmask, total.take_unmasking),
-    ):
+    for messages, answer, take in stages(total, clients, "shares").values():
         for client, message in messages().items():
             take(client, answer(client, message))
     assert total.survivors == order[:-1]
