@@ -10,8 +10,7 @@ sealed for its neighbours with the keys that the clients agree on, in place of a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from bfl.errors import ProtocolError
 from bfl.federation.secure_aggregation.keys import (
@@ -73,19 +72,19 @@ class ClientSecrets(Fields):
     encryption: bytes
     masking: bytes
     own_mask: bytes
-    near: str
-    clients: list[int]
-    neighbours: list[int]
-    encryption_keys: list[bytes]
-    masking_keys: list[bytes]
-    own_share: bytes
-    sharers: list[int]
-    senders: list[int]
-    boxes: list[bytes]
-    own_masks: list[bytes]
-    masking_digests: list[bytes]
-    told: bytes
-    survivors: list[int]
+    near: str = ""
+    clients: list[int] = field(default_factory=list)
+    neighbours: list[int] = field(default_factory=list)
+    encryption_keys: list[bytes] = field(default_factory=list)
+    masking_keys: list[bytes] = field(default_factory=list)
+    own_share: bytes = b""
+    sharers: list[int] = field(default_factory=list)
+    senders: list[int] = field(default_factory=list)
+    boxes: list[bytes] = field(default_factory=list)
+    own_masks: list[bytes] = field(default_factory=list)
+    masking_digests: list[bytes] = field(default_factory=list)
+    told: bytes = b""
+    survivors: list[int] = field(default_factory=list)
 
     @property
     def threshold_members(self) -> int:
@@ -103,30 +102,15 @@ class ClientSecrets(Fields):
         return hashlib.sha256(told.encode()).digest()
 
 
-def advertise(
-    asked: Invitation, identity: Identity, secret: Callable[[], bytes] = new_secret
-) -> tuple[ClientSecrets, PublicKeys]:
+def advertise(asked: Invitation, identity: Identity) -> tuple[ClientSecrets, PublicKeys]:
     """Make fresh keys, whatever there was before."""
     state = ClientSecrets(
         stage=ADVERTISED,
         label=asked.label,
         client=asked.client,
-        encryption=secret(),
-        masking=secret(),
-        own_mask=secret(),
-        near="",
-        clients=[],
-        neighbours=[],
-        encryption_keys=[],
-        masking_keys=[],
-        own_share=b"",
-        sharers=[],
-        senders=[],
-        boxes=[],
-        own_masks=[],
-        masking_digests=[],
-        told=b"",
-        survivors=[],
+        encryption=new_secret(),
+        masking=new_secret(),
+        own_mask=new_secret(),
     )
     keys = KeyPair(state.encryption).public, KeyPair(state.masking).public
     signature = identity.sign(signed_text(asked.label, asked.client, *keys))
