@@ -1,6 +1,5 @@
 """Whole runs that begin with pre-training, killed in it as well."""
 
-import numpy as np
 import pytest
 
 from bfl.experiments.results.run_folder import RunFolder
@@ -45,13 +44,11 @@ PRETRAINING = {"pretrain_examples": 0.5, "pretrain_epochs": 5}
 @pytest.mark.slow
 def test_run_begins_with_the_best_epoch(run, capsys):
     values = {"model": "resnet8", **PRETRAINING}
-    without = run("without", model="resnet8")
-    capsys.readouterr()
     folder = run("with", **values)
     said = capsys.readouterr().out
     assert said.count("pre-training, epoch ") == 5
-    # Both end with one round on 300 images, one of them after five epochs on 650 others.
-    assert folder.metrics()["accuracy"] > without.metrics()["accuracy"] + 0.3
+    # After one round on 300 images alone it is chance, 0.1.
+    assert folder.metrics()["accuracy"] > 0.4
     digest = folder.posterior()[0].digest()
 
     # Killed in its first round, it goes on with what pre-training has given.
@@ -88,21 +85,6 @@ def test_runs_that_differ_in_their_prior_begin_with_the_same_posterior(run):
 
 
 @pytest.mark.slow
-def test_state_of_the_optimizer_goes_on_from_epoch_to_epoch(run):
-    """The virtual client keeps its state beside the others', and only a clients' key can begin."""
-    folder = run("state", **{**PRETRAINING, "pretrain_epochs": 2})
-    states = sorted(path.name for path in (folder.path / "clients").iterdir())
-    assert states == ["client-000002"]  # the clients themselves keep none
-    kept = [path.name for path in (folder.path / "clients" / "client-000002").iterdir()]
-    assert [name.split(".")[0] for name in sorted(kept)] == ["round-000001", "round-000002"]
-    steps = [
-        int(np.load(_content(folder.path / "clients" / "client-000002" / name))["optimizer.steps"])
-        for name in sorted(kept)
-    ]
-    assert steps[1] == 2 * steps[0]
-
-
-@pytest.mark.slow
 def test_killed_in_its_eighth_epoch_it_ends_as_if_nothing_had_happened(run, monkeypatch):
     """Each epoch of the new try has the optimizer's state, beside what the old one has left."""
     values = {"pretrain_examples": 0.2, "pretrain_epochs": 9, "pretrain_patience": 9}
@@ -131,11 +113,7 @@ def test_killed_in_its_eighth_epoch_it_ends_as_if_nothing_had_happened(run, monk
     again = run("killed", **values, resume=True)
     # A fifth of the 300 images that clients have, without a tenth of these, in batches of 32.
     assert begun_with == [2 * epoch for epoch in range(9)]
+    # The virtual client keeps it beside the others', which keep none.
+    assert [path.name for path in (again.path / "clients").iterdir()] == ["client-000002"]
     assert again.rounds()[-1]["posterior-sha256"] == whole.rounds()[-1]["posterior-sha256"]
     assert again.posterior()[0].digest() == whole.posterior()[0].digest()
-
-
-def _content(path):
-    import io
-
-    return io.BytesIO(path.read_bytes().partition(b"\n")[2])
