@@ -255,7 +255,7 @@ def _sums(
             )
         return found.partition_ids, total
     total, who = np.zeros(size), []
-    for update in clients.train(request, lambda partition_id: None):
+    for update in clients.train(request):
         total += update.posterior.point
         who.append(update.partition_id)
     return who, total

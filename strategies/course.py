@@ -22,7 +22,6 @@ from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
 from bfl.posteriors import Posterior
 from strategies.federation import Federation, discover
 from strategies.flower_clients import FlowerClients, RetryPolicy, TaskTemplate
-from strategies.messaging import UsableReplies
 from strategies.options import Planned
 from strategies.preflight import check_method, known_configuration, text_for_clients
 from strategies.round import OpenRound
@@ -43,7 +42,6 @@ class Course:
         warnings: Tells what goes wrong with them.
         unfinished: Where a pooled round is kept until it is refined, if the run has a folder.
         opened: That round, until it is pooled.
-        usable: How many of their replies are usable so far.
         pooled: What the last round has led to, without the clients' models.
     """
 
@@ -56,7 +54,6 @@ class Course:
     begun: int
     opened: OpenRound | None = None
     messages: Sequence[Message] = ()
-    usable: UsableReplies = field(default_factory=lambda: UsableReplies(1))
     pooled: PooledRound = field(init=False)
 
 
@@ -230,7 +227,7 @@ class Warnings:
 
     def of_weights(self, server_round: int, weighting: str, pooled: PooledRound) -> None:
         """Tell once if one client or two of at least three outweigh all others."""
-        metrics, clients = pooled.metrics, len(pooled.clients)
+        metrics, clients = pooled.metrics, len(pooled.entries)
         effective = metrics.get("effective-clients", math.inf)
         if self._told_of_weights or clients < 3 or effective > FEW_EFFECTIVE_CLIENTS:
             return

@@ -168,9 +168,7 @@ class FlowerClients:
         """Numbers of the clients' examples by partition id, as far as the server knows."""
         return self._examples.known
 
-    def train(
-        self, request: TrainingRequest, on_refused: Callable[[int], None]
-    ) -> Iterator[ClientUpdate]:
+    def train(self, request: TrainingRequest) -> Iterator[ClientUpdate]:
         """Yield the usable updates of a round in the order of partition ids.
 
         They come while others are still training.
@@ -178,17 +176,13 @@ class FlowerClients:
         Raises:
             RunError: See ``updates``, or the engine has died.
         """
-        usable = self.usable(request)
-        replies = self.replies(request, self.messages(request), usable)
-        yield from self.updates(request, on_refused, replies=replies, usable=usable)
-
-    def usable(self, request: TrainingRequest) -> UsableReplies:
-        """Return what counts the usable replies of a round, and knows how many it takes."""
-        return UsableReplies(self.retry_policy.needed(len(request.partition_ids)))
+        replies = self.replies(request, self.messages(request))
+        yield from self.updates(request, replies=replies)
 
     def messages(self, request: TrainingRequest) -> list[Message]:
         """Return the messages of a round; nodes that have come take the place of those gone."""
         self.refresh(request.called)
+        request.usable = UsableReplies(self.retry_policy.needed(len(request.partition_ids)))
         return [
             self.message(partition_id, content, request.message_type, request.server_round)
             for partition_id, content in self.contents(request).items()
@@ -198,9 +192,7 @@ class FlowerClients:
         """Have nodes that have come take the place of those gone, in a round that is so called."""
         self.federation = self.federation.refreshed(self.grid, self.warning(called))
 
-    def replies(
-        self, request: TrainingRequest, messages: Sequence[Message], usable: UsableReplies
-    ) -> Iterator[Message]:
+    def replies(self, request: TrainingRequest, messages: Sequence[Message]) -> Iterator[Message]:
         """Send messages and yield the replies as they come; ask again whose are lost.
 
         Raises:
@@ -212,30 +204,24 @@ class FlowerClients:
             messages,
             silence=self.retry_policy.silence,
             retries=self.retry_policy.retries,
-            usable=usable,
+            usable=request.usable,
             report=lambda node, reason: warn(partition_of(node), f"failed: {reason}"),
         )
 
     def updates(
-        self,
-        request: TrainingRequest,
-        on_refused: Callable[[int], None],
-        *,
-        replies: Iterable[Message],
-        usable: UsableReplies,
+        self, request: TrainingRequest, *, replies: Iterable[Message]
     ) -> Iterator[ClientUpdate]:
         """Yield the usable updates in the replies to a round's messages, by partition id.
 
         Args:
-            on_refused: Told the client whose update is refused.
+            request: What they answer, where each is counted as it comes.
             replies: The clients' replies, in any order, while others are still training.
-            usable: Where those found are counted, as each reply comes.
 
         Raises:
             RunError: Fewer clients than ``min-clients`` have sent a usable update; a LostStateError
                 where so many have lost what they kept that it will stay so.
         """
-        warn = self.warning(request.called)
+        warn, usable = self.warning(request.called), request.usable
         asked, lost = len(request.partition_ids), set[int]()
 
         def checked(reply: Message, partition_id: int) -> ClientUpdate | None:
@@ -249,7 +235,6 @@ class FlowerClients:
                 update = self._read(reply, partition_id, request)
             except RefusedUpdateError as error:
                 usable.refused += 1
-                on_refused(partition_id)
                 warn(partition_id, f"update refused: {error}")
                 return None
             usable.found += 1

@@ -151,10 +151,10 @@ def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterato
     yield from outstanding.send(messages, silence)
     while outstanding.messages:
         replies = outstanding.replies()
-        answered = bool(replies)
+        heard = bool(replies)
         while replies:
             yield replies.pop(0)  # and keep none of them while waiting for the next
-        if not answered and outstanding.silence > silence:
+        if not heard and outstanding.silence > silence:
             return
         if outstanding.messages:
             outstanding.pause()

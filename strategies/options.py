@@ -21,7 +21,7 @@ from bfl.federation.exchanges import unpacked
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
 from bfl.posteriors import Posterior
 from strategies.privacy import PoolNoise
-from strategies.server_state import beyond_float32
+from strategies.server_state import PooledRound, beyond_float32
 from strategies.updates import ClientUpdate
 
 if TYPE_CHECKING:
@@ -91,8 +91,9 @@ class ServerOption:
     def conclude(self, opened: OpenRound) -> None:
         """Make of the pool what the round leads to."""
 
-    def refine(self, opened: OpenRound) -> None:
-        """Go on from the pooled round, which an interrupted server may have left."""
+    def refine(self, opened: OpenRound, pooled: PooledRound) -> PooledRound:
+        """Return what becomes of the pooled round, which an interrupted server may have left."""
+        return pooled
 
 
 class Unpacks(ServerOption):
@@ -238,7 +239,7 @@ class FoldsParts(ServerOption):
         if not extras:
             return None
         method, state, request = opened.method, opened.state, opened.request
-        alone = Counts(len(request.partition_ids), 1, opened.clients, request.server_round)
+        alone = Counts(len(request.partition_ids), 1, state.num_clients, request.server_round)
         single = Combination(self._declared)
         single.add(extras, 1.0)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -298,37 +299,35 @@ class RefinesPool(ServerOption):
     def begin(self, opened: OpenRound) -> None:
         """Take up the round that an interrupted server has pooled, if there is one."""
         method = opened.method
-        needed = method.refinement.needs_models or method.predictive.needs_models
-        self._models: list[ClientUpdate] | None = [] if needed else None
+        self._models: list[ClientUpdate] | None = [] if method.needs_models else None
         self._keeps = opened.unfinished if method.refinement.keeps_pooled_round else None
         if self._keeps:
-            opened.pooled = self._keeps.after(opened.state, opened.manifest)
-        self._taken_up = opened.pooled is not None
+            opened.taken_up = self._keeps.after(opened.state, opened.manifest)
 
     def add(self, update: ClientUpdate, weight: float) -> None:
         """Keep a client's model, where all are needed at once."""
         if self._models is not None:
             self._models.append(update)
 
-    def refine(self, opened: OpenRound) -> None:
-        """Refine the pooled round.
+    def refine(self, opened: OpenRound, pooled: PooledRound) -> PooledRound:
+        """Return the pooled round, refined.
 
         Raises:
             RunError: It cannot be refined, or what it is refined to is no posterior.
         """
-        if not self._taken_up:
-            opened.pooled = replace(opened.result, models=self._client_models(opened))
+        if opened.taken_up is None:
+            pooled = replace(pooled, models=self._client_models(opened, pooled))
             if self._keeps:
-                self._keeps.save(opened.state, opened.pooled)
+                self._keeps.save(opened.state, pooled)
         try:
-            self._refine(opened)
+            return self._refined(opened, pooled)
         except RunError:
             if self._keeps:  # a resume would meet the same: its clients train again
                 self._keeps.clear()
             raise
 
-    def _refine(self, opened: OpenRound) -> None:
-        method, pooled = opened.method, opened.result
+    def _refined(self, opened: OpenRound, pooled: PooledRound) -> PooledRound:
+        method = opened.method
         used = opened.parametrization.used_variance
         context = RoundContext(
             seed=opened.seed,
@@ -349,11 +348,9 @@ class RefinesPool(ServerOption):
         kept = method.predictive.keep(context)
         following = replace(pooled.state, posterior=refined.posterior, predictive=kept)
         following.check(opened.manifest)
-        opened.pooled = replace(
-            pooled, state=following, metrics={**pooled.metrics, **refined.metrics}
-        )
+        return replace(pooled, state=following, metrics={**pooled.metrics, **refined.metrics})
 
-    def _client_models(self, opened: OpenRound) -> ClientModels | None:
+    def _client_models(self, opened: OpenRound, pooled: PooledRound) -> ClientModels | None:
         if not self._models:
             return None
         return ClientModels(
@@ -361,6 +358,6 @@ class RefinesPool(ServerOption):
             partition_ids=tuple(update.partition_id for update in self._models),
             num_examples=tuple(update.num_examples for update in self._models),
             previous=opened.state.posterior,
-            average=opened.result.state.posterior,
+            average=pooled.state.posterior,
             manifest=opened.manifest,
         )

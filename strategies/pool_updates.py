@@ -42,7 +42,6 @@ def collect_updates(
         RunError: They are too few.
     """
     method, request, options = opened.method, opened.request, opened.options
-    refused: list[int] = []
     seen: list[PooledClient] = []
 
     def weighed(update: ClientUpdate, weight: float) -> None:
@@ -50,7 +49,7 @@ def collect_updates(
         for option in options:
             option.add(update, weight)
 
-    updates = train(request, refused.append)
+    updates = train(request)
     for option in options:
         updates = option.coming(opened, updates)
     number, server = request.server_round, opened.server
@@ -67,7 +66,7 @@ def collect_updates(
         on_weighed=weighed,
         server=ServerRound(server, number) if server else None,
     )
-    return pooled, RoundStatistics(len(request.partition_ids), len(refused), tuple(seen))
+    return pooled, RoundStatistics(len(request.partition_ids), request.usable.refused, tuple(seen))
 
 
 def assigned(num_examples: Mapping[int, int], asked: Sequence[int]) -> dict[int, int]:
@@ -196,7 +195,7 @@ class RoundStatistics:
             **_mean_metrics([(client.num_examples, client.metrics) for client in self.pooled]),
         }
 
-    def clients(self, weights: Sequence[float]) -> list[dict[str, Any]]:
+    def entries(self, weights: Sequence[float]) -> list[dict[str, Any]]:
         """Return one entry for each client pooled, in the order of partition ids.
 
         An entry has ``client``, the partition id; ``num-examples``; what the client has measured

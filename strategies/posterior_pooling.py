@@ -203,9 +203,8 @@ class PosteriorPooling(Strategy):
                 "Flower's own start and its wrappers do not send; call this Strategy's start"
             )
         course = self._begin_round(server_round, arrays, config, grid)
-        if course.opened is None or course.opened.pooled:  # an interrupted server has left it
+        if course.opened is None or course.opened.taken_up:  # an interrupted server has left it
             return []
-        course.usable = course.clients.usable(course.opened.request)
         course.messages = course.clients.messages(course.opened.request)
         return course.messages
 
@@ -226,7 +225,7 @@ class PosteriorPooling(Strategy):
         if course is None or course.opened is None or course.begun != server_round:
             raise RunError(f"round {server_round} has not begun: configure_train comes first")
         replies = answered(replies, course.messages)
-        train = partial(course.clients.updates, replies=replies, usable=course.usable)
+        train = partial(course.clients.updates, replies=replies)
         pooled = end_round(course.opened, course.clients, train)
         course.state, course.pooled = pooled.state, replace(pooled, models=None)
         course.opened, course.messages = None, ()
@@ -320,8 +319,9 @@ class PosteriorPooling(Strategy):
         course = self._course
         if not messages or course is None or course.opened is None:
             return ()
-        replies = course.clients.replies(course.opened.request, messages, course.usable)
-        return self._heard(replies, len(messages), course.usable)
+        request = course.opened.request
+        replies = course.clients.replies(request, messages)
+        return self._heard(replies, len(messages), request.usable)
 
     def _heard(
         self, replies: Iterable[Message], asked: int, usable: UsableReplies
@@ -342,7 +342,7 @@ class PosteriorPooling(Strategy):
         of_models, pooled = self.run.evaluate_models(course.state), course.pooled
         metrics: dict[str, Any] = {**pooled.metrics, **evaluated, **of_models}
         course.warnings.of_numbers(course.state.server_round, metrics)
-        finished = Round(course.state, metrics, seconds, pooled.clients)
+        finished = Round(course.state, metrics, seconds, pooled.entries)
         return bool(self.on_round and self.on_round(finished))
 
     def _begin_round(
@@ -363,7 +363,6 @@ class PosteriorPooling(Strategy):
         opened = begin_round(
             self.method,
             state,
-            course.clients.size,
             self.seed,
             manifest=self.manifest,
             server=self.server,

@@ -19,6 +19,7 @@ from bfl.federation.wire import TRAIN
 from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import with_scale_floor
+from strategies.messaging import UsableReplies
 from strategies.method import Method
 from strategies.options import ServerOption
 from strategies.pool_updates import RoundStatistics, believed_numbers, collect_updates
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from strategies.flower_clients import FlowerClients
 
 
-Train = Callable[["TrainingRequest", Callable[[int], None]], Iterator[ClientUpdate]]
-"""Gives the usable updates of clients in order, and tells whose updates are refused."""
+Train = Callable[["TrainingRequest"], Iterator[ClientUpdate]]
+"""Gives the usable updates of clients in order, and counts them and the others in the request."""
 
 Collect = Callable[["OpenRound", "FlowerClients", Train], tuple[Pooled, RoundStatistics]]
 """Has the clients of a round train, and pools what they send."""
@@ -52,6 +53,7 @@ class TrainingRequest:
         declared: What they have to send besides theirs.
         problems: Each says what is wrong with an update beyond its form; None if nothing is.
         expected: A posterior of the sizes and types that they send back; None: of those sent.
+        usable: How many of their replies are usable so far, and how many are enough.
         called: The round, in messages for people.
     """
 
@@ -67,6 +69,7 @@ class TrainingRequest:
     expected: Posterior | None = None
     unpack: Unpack = of_vectors
     message_type: str = TRAIN
+    usable: UsableReplies = field(default_factory=lambda: UsableReplies(1))
     called: str = ""
 
     def __post_init__(self) -> None:
@@ -98,7 +101,6 @@ class OpenRound:
     Attributes:
         method: The parts that the round is made of.
         state: Where the federation stood before it.
-        clients: The number K of clients.
         manifest: The parameters of the network, whose minima the pooled posterior is held to, and
             whose moving statistics the server optimizer leaves; None where the server does not know
             them.
@@ -113,13 +115,12 @@ class OpenRound:
         posterior: What the pool has become so far.
         changes: Entries of the next state that are not this one's.
         metrics: What clients and pooling have measured.
-        pooled: What the round leads to, once it is pooled; an interrupted server may have left it,
-            and then nobody is asked again.
+        taken_up: What the round has been pooled to by an interrupted server, so that nobody is
+            asked again.
     """
 
     method: Method
     state: ServerState
-    clients: int
     seed: int
     manifest: Manifest | None
     server: Server | None
@@ -133,24 +134,12 @@ class OpenRound:
     posterior: Posterior = field(init=False)
     changes: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
-    pooled: PooledRound | None = None
-
-    @property
-    def result(self) -> PooledRound:
-        """The result of the round.
-
-        Raises:
-            RunError: It has not been pooled.
-        """
-        if self.pooled is None:
-            raise RunError(f"{self.request.called} has not been pooled")
-        return self.pooled
+    taken_up: PooledRound | None = None
 
 
 def begin_round(
     method: Method,
     state: ServerState,
-    clients: int,
     seed: int,
     *,
     manifest: Manifest | None = None,
@@ -166,11 +155,10 @@ def begin_round(
     Raises:
         RunError: What the parts would send has values that their declarations rule out.
     """
-    asked = method.sampling.sample(seed, state.server_round + 1, clients)
+    asked = method.sampling.sample(seed, state.server_round + 1, state.num_clients)
     opened = OpenRound(
         method=method,
         state=state,
-        clients=clients,
         seed=seed,
         manifest=manifest,
         server=server,
@@ -199,12 +187,11 @@ def end_round(opened: OpenRound, clients: FlowerClients, train: Train | None = N
 
     Source: Fischer et al. (2024), Algorithm 1, for the round without options.
     """
-    if opened.pooled is None:
-        opened.pooled = _pooled(opened, clients, train or clients.train)
+    pooled = opened.taken_up or _pooled(opened, clients, train or clients.train)
     for option in opened.options:
-        option.refine(opened)
-    opened.result.state.check(opened.manifest)
-    return opened.result
+        pooled = option.refine(opened, pooled)
+    pooled.state.check(opened.manifest)
+    return pooled
 
 
 def _pooled(opened: OpenRound, clients: FlowerClients, train: Train) -> PooledRound:
@@ -218,7 +205,7 @@ def _pooled(opened: OpenRound, clients: FlowerClients, train: Train) -> PooledRo
     except PosteriorError as error:
         raise RunError(f"round {number}, pooling: {error}") from error
     who = statistics.partition_ids
-    opened.counts = Counts(len(request.partition_ids), len(who), opened.clients, number)
+    opened.counts = Counts(len(request.partition_ids), len(who), state.num_clients, number)
     opened.posterior = pooled.posterior
     opened.metrics = {**statistics.metrics(), **pooled.diagnostics}
     for option in opened.options:
@@ -228,9 +215,9 @@ def _pooled(opened: OpenRound, clients: FlowerClients, train: Train) -> PooledRo
         state.with_pooled(who, number, pooled.diagnostics.get(DAMPING, 1.0)),
         server_round=number,
         posterior=floored.posterior,
-        pooled=pooled.unrounded,
+        before_rounding=pooled.unrounded,
         predictive={},
         **opened.changes,
     )
     metrics = {**opened.metrics, **floored.diagnostics}
-    return PooledRound(following, metrics, statistics.clients(pooled.weights))
+    return PooledRound(following, metrics, statistics.entries(pooled.weights))

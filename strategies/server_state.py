@@ -35,17 +35,17 @@ class PooledRound:
     Attributes:
         state: Where the federation stands, with the pooled posterior.
         metrics: What clients and pooling have measured.
-        clients: One entry for each client pooled, see ``strategies.pool_updates``.
+        entries: One for each client pooled, see ``strategies.pool_updates``.
     """
 
     state: ServerState
     metrics: dict[str, float]
-    clients: Sequence[Mapping[str, Any]]
+    entries: Sequence[Mapping[str, Any]]
     models: ClientModels | None = None
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return all but the round as arrays by name."""
-        report = json.dumps({"metrics": self.metrics, "clients": list(self.clients)})
+        report = json.dumps({"metrics": self.metrics, "clients": list(self.entries)})
         return {
             **add_prefix(_POSTERIOR, self.state.posterior.vectors()),
             **add_prefix(_STATE, self.state.to_arrays()),
@@ -70,7 +70,7 @@ class PooledRound:
         return cls(
             state=ServerState.from_arrays(server_round, posterior, strip_prefix(_STATE, arrays)),
             metrics=report["metrics"],
-            clients=report["clients"],
+            entries=report["clients"],
             models=ClientModels.from_arrays(models, manifest) if models else None,
         )
 
@@ -135,8 +135,8 @@ class ServerState:
         last_pooled: (K,) the last round in which each client's update was pooled; 0: none yet.
         damping: (K,) by how much the pooled change was damped in that round.
         parts: What the parts keep, by the names of their states.
-        pooled: The posterior as it was pooled, in float64 and without point parameters; None unless
-            the pooling rule ``keeps_unrounded``.
+        before_rounding: The posterior as it was pooled, in float64 and without point parameters;
+            None unless the pooling rule ``keeps_unrounded``.
     """
 
     server_round: int
@@ -146,7 +146,7 @@ class ServerState:
     server_optimizer: Arrays = field(default_factory=dict)
     parts: Mapping[str, Arrays] = field(default_factory=dict)
     predictive: Arrays = field(default_factory=dict)
-    pooled: Posterior | None = None
+    before_rounding: Posterior | None = None
 
     @classmethod
     def first(
@@ -165,17 +165,22 @@ class ServerState:
         return replace(self, last_pooled=rounds, damping=shares)
 
     @property
+    def num_clients(self) -> int:
+        """The number K of clients."""
+        return len(self.last_pooled)
+
+    @property
     def unrounded(self) -> Posterior | None:
         """Pooled posterior, if the posterior is that but for rounding; otherwise None."""
-        if self.pooled is None:
+        if self.before_rounding is None:
             return None
         for name in ("mean", "variance"):
             sent = getattr(self.posterior, name)
             with np.errstate(over="ignore"):  # what was clipped
-                rounded = getattr(self.pooled, name).astype(sent.dtype)
+                rounded = getattr(self.before_rounding, name).astype(sent.dtype)
             if not np.array_equal(rounded, sent):
                 return None
-        return self.pooled
+        return self.before_rounding
 
     def check(self, manifest: Manifest | None) -> None:
         """Raise if it is nothing that another round can begin with.
@@ -204,9 +209,9 @@ class ServerState:
             _ROUNDS: self.last_pooled,
             _DAMPING: self.damping,
         }
-        if self.pooled is not None:
-            arrays[f"{_UNROUNDED}mean"] = self.pooled.mean
-            arrays[f"{_UNROUNDED}variance"] = self.pooled.variance
+        if self.before_rounding is not None:
+            arrays[f"{_UNROUNDED}mean"] = self.before_rounding.mean
+            arrays[f"{_UNROUNDED}variance"] = self.before_rounding.variance
         arrays |= add_prefix(_OPTIMIZER, self.server_optimizer) | add_prefix(
             _PREDICTIVE, self.predictive
         )
@@ -235,7 +240,7 @@ class ServerState:
             server_optimizer=strip_prefix(_OPTIMIZER, arrays),
             parts=parts,
             predictive=strip_prefix(_PREDICTIVE, arrays),
-            pooled=_unrounded(arrays),
+            before_rounding=_unrounded(arrays),
         )
 
 

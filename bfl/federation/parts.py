@@ -19,8 +19,8 @@ what they begin with is put together, ``commit`` and ``fold`` get what the part 
 it, and each ``conclude`` gets the whole.
 
 The server's half of partitioned variational inference is no part's state: by how much a pool was
-damped (``ServerState.damping``) and what it was before rounding (``ServerState.pooled``) are fields
-that any pooling rule may fill.
+damped (``ServerState.damping``) and what it was (``ServerState.before_rounding``) are fields that
+any pooling rule may fill.
 
 **A client's state commits only when the server has pooled the update.** What ``conclude`` keeps is
 taken up, by ``commit``, if the server says in a later round that it was pooled; otherwise it is

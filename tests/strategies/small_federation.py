@@ -104,7 +104,7 @@ def federated_round(
     server: Server | None = None,
 ) -> tuple[ServerState, PooledRound]:
     """Run a round of any clients, whose replies need not be Flower's."""
-    opened = begin_round(method, state, clients.size, seed, manifest=manifest, server=server)
+    opened = begin_round(method, state, seed, manifest=manifest, server=server)
     pooled = end_round(opened, clients)
     return pooled.state, pooled
 

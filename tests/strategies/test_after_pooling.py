@@ -34,9 +34,7 @@ class Sending:
     size: int = CLIENTS
     num_examples: Mapping[int, int] = field(default_factory=lambda: dict.fromkeys(range(4), 10))
 
-    def train(
-        self, request: TrainingRequest, on_refused: Callable[[int], None]
-    ) -> Iterator[ClientUpdate]:
+    def train(self, request: TrainingRequest) -> Iterator[ClientUpdate]:
         return (self.update(client) for client in request.partition_ids)
 
 

@@ -1,6 +1,6 @@
 """The noise that the server adds to the pool of clipped updates."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -67,9 +67,7 @@ class Clients:
         self.num_examples = dict.fromkeys(sent, 5)
         self.sent, self.seen = sent, seen
 
-    def train(
-        self, request: TrainingRequest, on_refused: Callable[[int], None]
-    ) -> Iterator[ClientUpdate]:
+    def train(self, request: TrainingRequest) -> Iterator[ClientUpdate]:
         problem = request.problems[-1]
         for client, posterior in self.sent.items():
             update = ClientUpdate(client, posterior, 5, {}, {})

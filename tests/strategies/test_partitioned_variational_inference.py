@@ -314,7 +314,7 @@ def test_the_prior_stays_what_it_was_where_posteriors_are_sent_in_float32(tmp_pa
     done = killed.run(50, lost_checkpoints=1)[-1]
     assert done.posterior.mean.dtype == done.posterior.variance.dtype == np.float32
     assert np.sqrt(done.posterior.variance.mean()) == pytest.approx(sigma, rel=0.5)
-    pooled = done.state.pooled
+    pooled = done.state.before_rounding
     assert pooled is not None
     for name in ("mean", "variance"):  # what is sent is that, rounded once
         rounded = getattr(pooled, name).astype(np.float32)
