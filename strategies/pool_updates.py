@@ -188,11 +188,14 @@ class RoundStatistics:
 
     def metrics(self) -> dict[str, float]:
         """Return the counts, and the clients' metrics averaged, under the names of the record."""
+        means = mean_metrics([(client.num_examples, client.metrics) for client in self.pooled])
         return {
             "clients": len(self.pooled),
             "failures": self.asked - len(self.pooled) - self.refused,
             "refused": self.refused,
-            **_mean_metrics([(client.num_examples, client.metrics) for client in self.pooled]),
+            NUM_EXAMPLES: sum(client.num_examples for client in self.pooled),
+            # The means stand in the clients' namespace; the total is the server's own.
+            **{recorded(name): mean for name, mean in means.items()},
         }
 
     def entries(self, weights: Sequence[float]) -> list[dict[str, Any]]:
@@ -220,15 +223,6 @@ class RoundStatistics:
             }
             for client, share in zip(self.pooled, shares, strict=True)
         ]
-
-
-def _mean_metrics(updates: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, float]:
-    """Return what a round's record says of its clients' metrics, under the names of the record.
-
-    The means stand in the clients' namespace; the total number of examples is the server's own.
-    """
-    means = {recorded(name): mean for name, mean in mean_metrics(updates).items()}
-    return {NUM_EXAMPLES: sum(count for count, _ in updates), **means}
 
 
 def mean_metrics(updates: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, float]:
