@@ -61,7 +61,6 @@ TAKES = {
         "actor_type client_resources actor_kwargs"
     ),
     "flwr.simulation.ray_transport.ray_actor.ClientAppActor": "on_actor_init_fn",
-    "flwr.supercore.object_ref.load_app": "module_attribute_str error_type project_dir",
     "flwr.cli.build.build": "app",
     "flwr.supercore.interceptors.RuntimeVersionHttpInterceptor": "component_name",
     "flwr.supercore.interceptors.RuntimeTokenHttpInterceptor": "token",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pkgutil
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -105,13 +106,13 @@ class FlowerApp:
         return {**known, **overrides}
 
     def load_server(self) -> Any:
-        """Return the ServerApp, loaded as Flower loads it: by the name in pyproject.toml.
+        """Return the ServerApp, loaded by the name in pyproject.toml as Flower does it.
 
         The library does not import the server's side. This project's own ServerApp has what there
         is to check before it is started: ``check_before_start`` and ``client_sizes``.
 
         Raises:
-            ConfigurationError: There is none of that name, or it cannot be imported.
+            ConfigurationError: There is none of that name.
         """
         return self._loaded(self.server)
 
@@ -124,9 +125,10 @@ class FlowerApp:
         return self._loaded(self.client)
 
     def _loaded(self, name: str) -> Any:
-        from flwr.supercore.object_ref import load_app
-
-        return load_app(name, ConfigurationError, str(self.folder))
+        try:
+            return pkgutil.resolve_name(name)
+        except (ValueError, AttributeError) as error:
+            raise ConfigurationError(f"--app {self.folder}: {name}: {error}") from error
 
     def for_flwr_run(self, overrides: Mapping[str, Any]) -> Values:
         """Return overrides that Flower itself takes: keys that it does not know go into a text.
