@@ -146,7 +146,7 @@ class RunSupport:
         test_partition: The test examples of each client; None where none has its own.
         on_replies: Called as a round begins and after each reply with the number of clients asked
             and how many are usable (``clients``), ``failures`` and ``refused``; not where the
-            server sees sums alone.
+            server sees sums alone. None: nobody looks on.
         evaluate_models: Evaluates the predictive's models after a round; its numbers stand in the
             round's metrics.
         to_close: Gives the posterior whose network the closing finishes, of the last one.
@@ -160,7 +160,7 @@ class RunSupport:
     folder: str = ""
     key: str = ""
     test_partition: Sequence[Positions | None] | None = None
-    on_replies: Callable[[int, Mapping[str, int]], None] = lambda asked, counts: None
+    on_replies: Callable[[int, Mapping[str, int]], None] | None = None
     evaluate_models: Callable[[ServerState], Mapping[str, float]] = lambda state: {}
     to_close: Callable[[Posterior], Posterior] = lambda last: last
     before_sums: Callable[[str], None] = lambda release: None

@@ -201,6 +201,11 @@ class UsableReplies:
         """True if nobody needs to be asked again."""
         return self.found >= self.needed
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """The counts under the names of a round's record."""
+        return {"clients": self.found, "failures": self.failed, "refused": self.refused}
+
 
 def exchange_with_retries(
     grid: Grid,

@@ -321,21 +321,9 @@ class PosteriorPooling(Strategy):
             return ()
         request = course.opened.request
         replies = course.clients.replies(request, messages)
-        return self._heard(replies, len(messages), request.usable)
-
-    def _heard(
-        self, replies: Iterable[Message], asked: int, usable: UsableReplies
-    ) -> Iterator[Message]:
-        """Yield replies, and tell whoever looks on what each was when the next is waited for."""
-
-        def tell() -> None:
-            counts = {"clients": usable.found, "failures": usable.failed, "refused": usable.refused}
-            self.run.on_replies(asked, counts)
-
-        tell()
-        for reply in replies:
-            yield reply
-            tell()
+        if self.run.on_replies is None:
+            return replies
+        return _told(replies, partial(self.run.on_replies, len(messages)), request.usable)
 
     def _recorded(self, course: Course, seconds: float, evaluated: Mapping[str, Any]) -> bool:
         """Tell whoever looks on of the round that is over; return whether it is the last."""
@@ -372,3 +360,13 @@ class PosteriorPooling(Strategy):
         course.begun, course.opened = server_round, opened
         course.clients.more = config
         return course
+
+
+def _told(
+    replies: Iterable[Message], tell: Callable[[Mapping[str, int]], None], usable: UsableReplies
+) -> Iterator[Message]:
+    """Yield replies, and tell whoever looks on what each was when the next is waited for."""
+    tell(usable.counts)
+    for reply in replies:
+        yield reply
+        tell(usable.counts)

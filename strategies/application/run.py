@@ -368,7 +368,7 @@ def _support(context: RunContext, state: ServerState) -> RunSupport:
         folder=context.path,
         key=run_key(context.folder.path),
         test_partition=context.test_partition,
-        on_replies=context.progress.replied,
+        on_replies=context.progress.replied if context.progress.is_live else None,
         to_close=lambda last: posterior_to_close(context, last),
         before_sums=lambda release: count_sums(context, release),
         on_sums=context.progress.say,

@@ -113,6 +113,11 @@ class ProgressReport:
         if self._follower:
             self._follower.round(number, self.rounds, seconds, shown)
 
+    @property
+    def is_live(self) -> bool:
+        """True if there is a line that changes: in a terminal, unless somebody else follows."""
+        return not self._progress.disable
+
     def replied(self, asked: int, counts: Mapping[str, int]) -> None:
         """Show how many of the sampled clients have replied in the current round.
 
