@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bfl.commands.main import main
 from bfl.configuration import resolve
 from bfl.evaluation.metrics import evaluate
 from bfl.experiments.results.figures import figures as parts
@@ -106,6 +107,5 @@ def test_figures_are_drawn_again_without_training(default_run: RunFolder) -> Non
     before = {path: path.read_bytes() for path in paths}
     for path in paths:
         path.unlink()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([*command("bfl"), "plot", str(default_run.path)], check=True, env=environment)
+    assert main(["plot", str(default_run.path)]) == 0
     assert {path: path.read_bytes() for path in paths} == before

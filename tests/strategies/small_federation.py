@@ -1,6 +1,6 @@
 """A federation without TensorFlow: clients that reply with posteriors of a few numbers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,21 @@ from bfl.federation.wire import (
     METRICS,
     TrainTask,
     posterior_from_arrays,
+    posterior_to_arrays,
     reply_content,
 )
 from bfl.posteriors import Manifest, Posterior
+from strategies import PosteriorPooling
+from strategies.course import Round
 from strategies.federation import discover
 from strategies.flower_clients import FlowerClients, RetryPolicy, TaskTemplate
 from strategies.method import Method
 from strategies.round import begin_round, end_round
 from strategies.server_state import PooledRound, ServerState
+
+START = Posterior(
+    np.arange(3, dtype=np.float32), np.full(3, 0.1, np.float32), np.array([-1, 1, 1], np.float32)
+)
 
 Reply = Callable[[TrainTask, Posterior], RecordDict]
 Train = Callable[[Message, Context], RecordDict]
@@ -107,6 +114,37 @@ def federated_round(
     opened = begin_round(method, state, seed, manifest=manifest, server=server)
     pooled = end_round(opened, clients)
     return pooled.state, pooled
+
+
+def play(
+    reply: Reply = shifted,
+    *,
+    start: Posterior = START,
+    clients: int = 4,
+    rounds: int = 1,
+    described: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> tuple[Posterior, list[Round], list[str]]:
+    """Return the posterior, the rounds and the warnings of clients that reply as told.
+
+    Args:
+        reply: What a client replies.
+        start: What the first round begins with.
+        clients: The number of clients.
+        rounds: The number of rounds.
+        described: What nodes say otherwise of themselves.
+        settings: Arguments of the Strategy; by default it pools weighted sums of equal clients.
+    """
+    seen: list[Round] = []
+    told: list[str] = []
+    strategy = PosteriorPooling(
+        **{"rule": "ws", "weighting": "equal", **settings},
+        on_round=seen.append,
+        on_warning=told.append,
+    )
+    grid = make_grid(make_app(reply, **(described or {})), clients)
+    result = strategy.start(grid, posterior_to_arrays(start), num_rounds=rounds)
+    return posterior_from_arrays(result.arrays), seen, told
 
 
 def bare_reply(arrays: dict[str, Any], metrics: dict[str, Any]) -> RecordDict:

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import small_federation
 from flwr.app import RecordDict
-from one_part import play_part
 
 from bfl.aggregation.server_optimizers import Array, Momentum, State, StepContext
 from bfl.federation.parts import GREATEST_BESIDE, Arrays, Counts, DeclaredArray, TwoSidedPart
@@ -56,8 +56,6 @@ def play(
     part: TwoSidedPart, name: str, value: float | None, **more: Any
 ) -> tuple[list[Round], list[str]]:
     """Return the rounds in which one client sends a value, or nothing at all, and what is told."""
-    rounds: list[Round] = []
-    told: list[str] = []
 
     def reply(task: TrainTask, received: Posterior) -> RecordDict:
         if task.partition_id == HOSTILE and value is None:
@@ -69,8 +67,8 @@ def play(
             beside[name].fill(value)
         return reply_content(received, {"num-examples": 5}, beside)
 
-    play_part(part, reply, START, ROUNDS, rounds, told, **more)
-    return rounds, told
+    method = {"rule": "nwa", "parts": (part,), "round_retries": 0}
+    return small_federation.play(reply, start=START, rounds=ROUNDS, **method, **more)[1:]
 
 
 def states(rounds: list[Round]) -> list[dict[str, bytes]]:

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import small_federation
 from flwr.app import RecordDict
-from one_part import play_part
 
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, TwoSidedPart
@@ -64,8 +64,7 @@ def play(
 ) -> tuple[list[Round], list[str], int]:
     """Return the rounds, what is told, and how often a client trained; client 2 sends a value."""
     trained: list[int] = []
-    done: list[Round] = []
-    told: list[str] = []
+    method = {"rule": "nwa", "parts": (part,), "round_retries": 0}
 
     def reply(task: TrainTask, received: Posterior) -> RecordDict:
         trained.append(task.partition_id)
@@ -76,9 +75,9 @@ def play(
         return reply_content(received, {"num-examples": 5}, beside)
 
     try:
-        play_part(part, reply, START, rounds, done, told)
+        _, done, told = small_federation.play(reply, start=START, rounds=rounds, **method)
     except (ConfigurationError, RunError) as error:
-        told.append(f"{type(error).__name__}: {error}")
+        return [], [f"{type(error).__name__}: {error}"], len(trained)
     return done, told, len(trained)
 
 

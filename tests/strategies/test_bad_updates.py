@@ -10,20 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy_server import NumpyServer
-from small_federation import federated_round, make_app, make_clients, make_grid, shifted
+from small_federation import federated_round, make_app, make_clients, make_grid, play, shifted
 
 import strategies
 from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.weightings import weightings
 from bfl.engine.flower import new_run
 from bfl.engine.flower.grid import set_message_id
-from bfl.federation.wire import (
-    ARRAYS,
-    METRICS,
-    TrainTask,
-    posterior_from_arrays,
-    posterior_to_arrays,
-)
+from bfl.federation.wire import ARRAYS, METRICS, TrainTask
 from bfl.posteriors import Posterior
 from strategies.server_state import ServerState
 from strategies.updates import RefusedUpdateError, read_update
@@ -216,14 +210,9 @@ def test_who_sends_nonsense_takes_nobody_elses_second_try() -> None:
         nonsense = content({"nonsense": np.ones(1)}, {"num-examples": 1})
         return nonsense if task.partition_id == 0 else shifted(task, received)
 
-    strategy = strategies.PosteriorPooling(
-        rule="ws", weighting="equal", min_clients=2, round_retries=2, on_warning=lambda _: None
-    )
-    start = posterior_to_arrays(SENT)
-    result = strategy.start(make_grid(make_app(reply), 4), start, num_rounds=1)
-    pooled: Any = result.arrays
-    assert posterior_from_arrays(pooled).mean == pytest.approx(SENT.mean + 2)  # clients 1, 2, 3
-    assert result.train_metrics_clientapp[1]["refused"] == 1
+    pooled, (finished,), _ = play(reply, start=SENT, min_clients=2, round_retries=2)
+    assert pooled.mean == pytest.approx(SENT.mean + 2)  # clients 1, 2, 3
+    assert finished.metrics["refused"] == 1
     assert asked == [0, 1, 2, 3, 2, 3]
 
 

@@ -1,14 +1,11 @@
 """Numbers that a client cannot have measured: told, and left out of a round's means."""
 
-import numpy as np
 import pytest
 from flwr.app import RecordDict
-from small_federation import make_app, make_grid
+from small_federation import play
 
-import strategies
-from bfl.federation.wire import TrainTask, posterior_to_arrays, reply_content
+from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Posterior
-from strategies.course import Round
 
 
 @pytest.mark.parametrize(
@@ -38,13 +35,7 @@ def test_a_number_that_cannot_be_does_not_reach_the_mean(
         # The better of two accuracies is one of them.
         return reply_content(received, {"num-examples": 5, "meme-accuracy": 1.0, name: value})
 
-    rounds: list[Round] = []
-    told: list[str] = []
-    strategy = strategies.PosteriorPooling(
-        rule="ws", weighting="equal", on_round=rounds.append, on_warning=told.append
-    )
-    start = Posterior(np.arange(3, dtype=np.float32), np.full(3, 0.1, np.float32))
-    strategy.start(make_grid(make_app(talking), 4), posterior_to_arrays(start), num_rounds=2)
+    _, rounds, told = play(talking, rounds=2)
     for finished in rounds:
         assert finished.metrics[f"client/{name}"] == honest
         assert (finished.metrics["clients"], finished.metrics["refused"]) == (4, 0)

@@ -1,18 +1,14 @@
 """What a round's record says of each client: of the accepted updates, with the weights used."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from flwr.app import RecordDict
-from small_federation import make_app, make_grid
+from small_federation import play
 
-from bfl.aggregation.pooling import pooling_rules
-from bfl.aggregation.weightings import weightings
-from bfl.federation.wire import TrainTask, posterior_to_arrays, reply_content
+from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Posterior
-from strategies import strategy_class
-from strategies.course import Round
+
+BEGUN = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32))
 
 
 def reply(task: TrainTask, received: Posterior) -> RecordDict:
@@ -33,20 +29,6 @@ def reply(task: TrainTask, received: Posterior) -> RecordDict:
     return reply_content(Posterior(mean, received.variance, received.point), metrics)
 
 
-def rounds_of(weighting: str, strategy: str, clients: int = 4, **settings: Any) -> list[Round]:
-    seen: list[Round] = []
-    pooling = strategy_class(pooling_rules.get(strategy))(
-        weighting=weightings.create(weighting),
-        on_round=seen.append,
-        on_warning=lambda _: None,
-        **settings,
-    )
-    start = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32))
-    grid = make_grid(make_app(reply), clients)
-    pooling.start(grid, posterior_to_arrays(start), num_rounds=2)
-    return seen
-
-
 @pytest.mark.parametrize("foreseen", [True, False])
 @pytest.mark.parametrize("strategy", ["nwa", "conflation", "ppa"])
 @pytest.mark.parametrize("weighting", ["train-size", "equal", "max-discrepancy"])
@@ -59,7 +41,8 @@ def test_each_accepted_update_has_an_entry_with_its_weight(
     one is then missing.
     """
     partition = [np.arange(10 * (k + 1)) for k in range(4)] if foreseen else None
-    for finished in rounds_of(weighting, strategy, partition=partition):
+    method = {"rule": strategy, "weighting": weighting}
+    for finished in play(reply, start=BEGUN, rounds=2, partition=partition, **method)[1]:
         entries = finished.clients
         assert [entry["client"] for entry in entries] == [0, 2, 3]
         assert [entry["num-examples"] for entry in entries] == [10, 30, 40]

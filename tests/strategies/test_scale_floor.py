@@ -6,13 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import RecordDict
-from small_federation import make_app, make_grid
+from small_federation import play
 
 import strategies
 from bfl.aggregation.pooling import pool, pooling_rules
-from bfl.aggregation.weightings import weightings
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.federation.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
+from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR, SCALE_FLOOR
 from strategies.course import Round
@@ -34,13 +33,7 @@ def echo(task: TrainTask, received: Posterior) -> RecordDict:
 
 
 def rounds_of(rule: Any, rounds: int = ROUNDS, **settings: Any) -> list[Round]:
-    seen: list[Round] = []
-    strategy = strategies.strategy_class(rule)(
-        weighting=weightings.create("equal"), on_round=seen.append, **settings
-    )
-    grid = make_grid(make_app(echo), CLIENTS)
-    strategy.start(grid, posterior_to_arrays(start()), num_rounds=rounds)
-    return seen
+    return play(echo, start=start(), rounds=rounds, rule=rule(), **settings)[1]
 
 
 def test_variance_that_is_divided_in_every_round_ends_at_the_floor() -> None:
@@ -93,13 +86,9 @@ def test_consolidation_of_what_nobody_has_changed_stays_at_the_floor() -> None:
 
 def test_points_have_no_fraction() -> None:
     points = Posterior(np.zeros(0, np.float32), np.zeros(0, np.float32), np.ones(3, np.float32))
-    seen: list[Round] = []
-    strategy = strategies.NaiveWeightedAveraging(
-        weighting=weightings.create("equal"), on_round=seen.append
-    )
-    result = strategy.start(make_grid(make_app(echo), 2), posterior_to_arrays(points), num_rounds=1)
-    assert posterior_from_arrays(result.arrays).digest() == points.digest()
-    assert FRACTION_AT_FLOOR not in seen[0].metrics
+    pooled, (finished,), _ = play(echo, start=points, rule="nwa")
+    assert pooled.digest() == points.digest()
+    assert FRACTION_AT_FLOOR not in finished.metrics
 
 
 @pytest.mark.slow

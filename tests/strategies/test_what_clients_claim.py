@@ -8,15 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, RecordDict
-from small_federation import bare_reply, federated_round, make_app, make_clients, make_grid, shifted
+from small_federation import (
+    START,
+    bare_reply,
+    federated_round,
+    make_app,
+    make_clients,
+    make_grid,
+    play,
+    shifted,
+)
 
 import strategies
 from bfl.aggregation.pooling import pooling_rules
 from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.federation.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
+from bfl.federation.wire import TrainTask, posterior_to_arrays, reply_content
 from bfl.posteriors import Manifest, Parameter, Posterior
-from strategies.course import Round
 from strategies.pool_updates import pool_updates
 from strategies.server_state import ServerState
 
@@ -27,27 +35,7 @@ MANIFEST = Manifest(
         Parameter("norm/moving_variance", (2,), False, "ones", minimum=0.0),
     )
 )
-START = Posterior(
-    np.arange(3, dtype=np.float32), np.full(3, 0.1, np.float32), np.array([-1, 1, 1], np.float32)
-)
 Reply = Any
-
-
-def play(
-    reply: Reply = shifted, clients: int = 4, rounds: int = 1, **settings: Any
-) -> tuple[Posterior, list[Round], list[str]]:
-    """Return the posterior, the rounds and the warnings of a small federation."""
-    seen: list[Round] = []
-    told: list[str] = []
-    described = settings.pop("described", {})
-    strategy = strategies.PosteriorPooling(
-        **{"rule": "ws", "weighting": "equal", **settings},
-        on_round=seen.append,
-        on_warning=told.append,
-    )
-    grid = make_grid(make_app(reply, **described), clients)
-    result = strategy.start(grid, posterior_to_arrays(START), num_rounds=rounds)
-    return posterior_from_arrays(result.arrays), seen, told
 
 
 # Point parameters ----------------------------------------------------------------------------
