@@ -1,14 +1,16 @@
 """Clients without TensorFlow that send masked vectors, by the product's own client half."""
 
+from __future__ import annotations
+
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from small_federation import make_training_app
+from small_federation import make_grid, make_training_app
 
 from bfl.configuration import resolve
 from bfl.federation.secure_aggregation.on_the_wire import (
@@ -17,7 +19,14 @@ from bfl.federation.secure_aggregation.on_the_wire import (
     SHARE_KEYS,
     UNMASK,
 )
-from bfl.federation.wire import ARRAYS, CONFIG, TrainTask, posterior_from_arrays, reply_content
+from bfl.federation.wire import (
+    ARRAYS,
+    CONFIG,
+    TrainTask,
+    posterior_from_arrays,
+    posterior_to_arrays,
+    reply_content,
+)
 from bfl.posteriors import Posterior
 from clients.masked import (
     StaysInRange,
@@ -30,6 +39,8 @@ from clients.masked import (
 )
 from clients.node import Node
 from clients.process import reports_errors
+from strategies import PosteriorPooling
+from strategies.course import Round
 
 SIZES = (10, 20, 30, 15, 25, 40)
 START = Posterior(
@@ -99,7 +110,7 @@ class MaskedNodes:
         self.sent: dict[int, Any] = {}
         self._training = training
         self._fault = fault
-        self._sizes = sizes
+        self.sizes = sizes
 
     def app(self) -> ClientApp:
         """Return the app."""
@@ -127,7 +138,7 @@ class MaskedNodes:
         task = TrainTask.from_config(config)
         configuration = resolve(json.loads(task.configuration))
         received = posterior_from_arrays(arrays)
-        count = self._sizes[task.partition_id]
+        count = self.sizes[task.partition_id]
         if configuration.exchange.secure_sums:
             told = checked_task(message, Node.of(context), configuration, count)
             made: Any = SimpleNamespace(
@@ -145,3 +156,54 @@ class MaskedNodes:
             content = reply_content(posterior, {"num-examples": count})
         self.sent[task.partition_id] = content
         return content
+
+
+MASKED = {"exchange": "masked"}
+
+
+class Run:
+    """A run of some rounds over clients in memory.
+
+    Args:
+        given: The configuration, as clients are sent it.
+        node_configs: What nodes' configurations say besides.
+        warnings: Gets the warnings, also of a run that fails.
+        more: Arguments of the Strategy.
+    """
+
+    def __init__(
+        self,
+        given: dict[str, Any],
+        rounds: int = 2,
+        nodes: MaskedNodes | None = None,
+        start: Posterior = START,
+        node_configs: Sequence[dict[str, Any]] = (),
+        warnings: list[str] | None = None,
+        **more: Any,
+    ) -> None:
+        configuration = resolve({"dataset": "digits", **given})
+        self.nodes = nodes or MaskedNodes()
+        self.rounds: list[Round] = []
+        self.warnings: list[str] = [] if warnings is None else warnings
+        sizes = self.nodes.sizes
+        grid = make_grid(self.nodes.app(), len(sizes))
+        for context, config in zip(grid._contexts.values(), node_configs, strict=False):
+            context.node_config.update(config)
+        method = {name: getattr(configuration, name) for name in ("weighting", "exchange")}
+        strategy = PosteriorPooling(
+            rule=configuration.pooling,
+            configuration=values(**given),
+            partition=[np.arange(size) for size in sizes],
+            on_round=self.rounds.append,
+            on_warning=self.warnings.append,
+            **{**method, **more},
+        )
+        result = strategy.start(grid, posterior_to_arrays(start), num_rounds=rounds, timeout=1.0)
+        self.posterior = posterior_from_arrays(result.arrays)
+
+    def close_to(self, other: Run) -> None:
+        """Raise unless the final posteriors are as close as is promised."""
+        mine, its = self.posterior, other.posterior
+        assert (np.abs(mine.mean - its.mean) < 0.01 * np.sqrt(its.variance)).all()
+        np.testing.assert_allclose(mine.variance, its.variance, rtol=1e-3)
+        np.testing.assert_allclose(mine.point, its.point, rtol=1e-6)

@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_federation import federated_round, make_app, make_grid
+from small_federation import federated_round, play
 
 from bfl.configuration import resolve
 from bfl.errors import RunError
-from bfl.federation.wire import posterior_to_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.manifest import Parameter
-from strategies import NaiveWeightedAveraging
 from strategies.method import Method
 from strategies.round import TrainingRequest
 from strategies.server_state import ServerState
@@ -112,13 +110,8 @@ def test_steps_that_may_move_statistics_are_warned_of(
     keys: dict[str, Any], manifest: Manifest | None, points: int, warned: bool
 ) -> None:
     """Without a manifest nobody knows which point parameters follow the data."""
-    told: list[str] = []
-    strategy = NaiveWeightedAveraging(
-        server_optimizer=resolve(keys, check_data=False).server_optimizer,
-        manifest=manifest,
-        on_warning=told.append,
-    )
+    optimizer = resolve(keys, check_data=False).server_optimizer
     first = replace(posterior(0.0), point=np.ones(points, np.float32))
-    strategy.start(make_grid(make_app()), posterior_to_arrays(first), num_rounds=1)
+    *_, told = play(start=first, rule="nwa", server_optimizer=optimizer, manifest=manifest)
     said = [text for text in told if "moves all 3 point parameters" in text]
     assert len(said) == warned

@@ -5,13 +5,12 @@ from typing import ClassVar
 
 import numpy as np
 from flwr.app import RecordDict
-from small_federation import make_app, make_grid
+from small_federation import play
 
-import strategies
 from bfl.aggregation.server_optimizers import Array, ServerOptimizer, State, StepContext
 from bfl.aggregation.weightings.base import ReportWeighting
 from bfl.federation.parts import Arrays, DeclaredArray, Trained
-from bfl.federation.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
+from bfl.federation.wire import TrainTask, reply_content
 from bfl.learning.corrections import Correction
 from bfl.posteriors import Posterior
 
@@ -65,7 +64,7 @@ def test_the_servers_step_is_that_of_fednova() -> None:
     inconsistency problem in heterogeneous federated optimization". A client that says a step which
     it cannot have made would have all the weight: it is refused.
     """
-    part, told = SendsSteps(), list[str]()
+    part = SendsSteps()
 
     def reply(task: TrainTask, received: Posterior) -> RecordDict:
         client = task.partition_id % len(STEPS)
@@ -76,17 +75,10 @@ def test_the_servers_step_is_that_of_fednova() -> None:
         metrics = {"num-examples": trained.examples, "train-steps": said}
         return reply_content(sent, metrics, part.conclude({}, trained)[0])
 
-    strategy = strategies.PosteriorPooling(
-        rule="naive-weighted-averaging",
-        weighting=PerStep(),
-        parts=[part],
-        server_optimizer=EffectiveSteps(),
-        on_warning=told.append,
-    )
+    method = {"weighting": PerStep(), "parts": [part], "server_optimizer": EffectiveSteps()}
     start = Posterior(np.float32([0.5, -1.0]), np.ones(2, np.float32), np.zeros(0, np.float32))
-    result = strategy.start(make_grid(make_app(reply), 4), posterior_to_arrays(start), num_rounds=2)
+    pooled, _, told = play(reply, start=start, rounds=2, rule="nwa", **method)
     shares = EXAMPLES / EXAMPLES.sum()
     step = (shares @ STEPS) * ((shares / STEPS) @ MOVES)
-    pooled = posterior_from_arrays(result.arrays)
     np.testing.assert_allclose(pooled.mean, start.mean + 2 * step, rtol=1e-5)
     assert sum("client 3: update refused" in text for text in told) == 2

@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
-from masked_federation import SIZES, START, MaskedNodes, Work, values
-from small_federation import make_grid
+from masked_federation import MASKED, SIZES, MaskedNodes, Run, Work
 
-from bfl.configuration import resolve
 from bfl.errors import RunError
 from bfl.federation.secure_aggregation.on_the_wire import CONFIRM, SHARE_KEYS, UNMASK
-from bfl.federation.wire import ARRAYS, CONFIG, posterior_from_arrays, posterior_to_arrays
-from strategies import PosteriorPooling
+from bfl.federation.wire import ARRAYS, CONFIG
+from bfl.posteriors import Posterior
 
 VICTIM = 2
 Lie = Callable[[Any], None]
@@ -64,18 +62,8 @@ class Lied(MaskedNodes):
         return super()._train(message, context)
 
 
-def run(lie: Lie, warnings: list[str]) -> Any:
-    nodes = Lied(lie)
-    strategy = PosteriorPooling(
-        rule="conflation",
-        exchange="masked",
-        configuration=values(exchange="masked"),
-        partition=[np.arange(size) for size in SIZES],
-        round_retries=0,
-        on_warning=warnings.append,
-    )
-    grid, start = make_grid(nodes.app(), len(SIZES)), posterior_to_arrays(START)
-    return posterior_from_arrays(strategy.start(grid, start, num_rounds=1, timeout=1.0).arrays)
+def run(lie: Lie, warnings: list[str]) -> Posterior:
+    return Run(MASKED, 1, Lied(lie), round_retries=0, warnings=warnings).posterior
 
 
 @pytest.mark.parametrize(
@@ -120,18 +108,9 @@ class Lowered(MaskedNodes):
 def test_a_threshold_that_is_not_that_of_the_task_is_refused(kind: str) -> None:
     """Masks hold what the task says; the other four messages say it anew."""
     warnings: list[str] = []
-    given = {"exchange": "masked", "masked-threshold": 1.0}
-    strategy = PosteriorPooling(
-        rule="nwa",
-        exchange=resolve({"dataset": "digits", **given}).exchange,
-        configuration=values(**given),
-        partition=[np.arange(size) for size in SIZES],
-        round_retries=0,
-        on_warning=warnings.append,
-    )
-    grid, start = make_grid(Lowered(kind).app(), len(SIZES)), posterior_to_arrays(START)
+    given = {**MASKED, "pooling": "nwa", "masked-threshold": 1.0}
     with pytest.raises(RunError, match="nothing was unmasked"):
-        strategy.start(grid, start, num_rounds=1, timeout=1.0)
+        Run(given, 1, Lowered(kind), round_retries=0, warnings=warnings)
     told, kept = ("1.0", "0.01") if kind == SHARE_KEYS else ("0.01", "1.0")
     assert len(warnings) == len(SIZES)
     for text in warnings:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import Array
-from masked_federation import SIZES, START, Fault, MaskedNodes, no_fault, trained, values
+from masked_federation import (
+    MASKED,
+    SIZES,
+    START,
+    Fault,
+    MaskedNodes,
+    Run,
+    no_fault,
+    trained,
+    values,
+)
 from small_federation import make_grid
 
 from bfl.configuration import resolve
@@ -19,54 +27,12 @@ from bfl.deployment.settings import ServerSettings
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.outgoing import sent
 from bfl.federation.sampling import RandomSampling
-from bfl.federation.wire import posterior_from_arrays, posterior_to_arrays
+from bfl.federation.wire import posterior_to_arrays
 from bfl.learning.corrections.scaffold import Scaffold
 from bfl.posteriors import Posterior
 from strategies import PosteriorPooling
-from strategies.course import Round, RunSupport
+from strategies.course import RunSupport
 from strategies.server_state import ServerState
-
-MASKED = {"exchange": "masked"}
-
-
-class Run:
-    """A run of some rounds over clients in memory."""
-
-    def __init__(
-        self,
-        given: dict[str, Any],
-        rounds: int = 2,
-        nodes: MaskedNodes | None = None,
-        start: Posterior = START,
-        node_configs: Sequence[dict[str, Any]] = (),
-        **more: Any,
-    ) -> None:
-        configuration = resolve({"dataset": "digits", **given})
-        self.nodes = nodes or MaskedNodes()
-        self.rounds: list[Round] = []
-        self.warnings: list[str] = []
-        grid = make_grid(self.nodes.app(), len(SIZES))
-        for context, config in zip(grid._contexts.values(), node_configs, strict=False):
-            context.node_config.update(config)
-        strategy = PosteriorPooling(
-            rule=configuration.pooling,
-            weighting=configuration.weighting,
-            exchange=configuration.exchange,
-            configuration=values(**given),
-            partition=[np.arange(size) for size in SIZES],
-            on_round=self.rounds.append,
-            on_warning=self.warnings.append,
-            **more,
-        )
-        result = strategy.start(grid, posterior_to_arrays(start), num_rounds=rounds, timeout=1.0)
-        self.posterior = posterior_from_arrays(result.arrays)
-
-    def close_to(self, other: Run) -> None:
-        """Raise unless the final posteriors are as close as is promised."""
-        mine, its = self.posterior, other.posterior
-        assert (np.abs(mine.mean - its.mean) < 0.01 * np.sqrt(its.variance)).all()
-        np.testing.assert_allclose(mine.variance, its.variance, rtol=1e-3)
-        np.testing.assert_allclose(mine.point, its.point, rtol=1e-6)
 
 
 def failing(stage: str, *clients: int, rounds: tuple[int, ...] = (1, 2)) -> Fault:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
-from masked_federation import SIZES, START, MaskedNodes, values
+from masked_federation import MASKED, SIZES, START, MaskedNodes, Run, values
 from small_federation import make_grid
 
 from bfl.aggregation.weightings.base import Array, Weighting
@@ -22,7 +22,6 @@ from bfl.posteriors import Posterior
 from clients.client_app import train
 from clients.node import Node
 from strategies import PosteriorPooling
-from strategies.course import Round
 
 
 class Shares(Weighting):
@@ -90,23 +89,13 @@ def test_a_client_refuses_a_wrong_weight_before_it_trains() -> None:
 @pytest.mark.parametrize("bound", [None, 0.5, 1.0])
 def test_a_client_whose_update_would_be_nearly_the_whole_sum_sends_nothing(bound: Any) -> None:
     """Where its node bounds its weight: nothing lies here, the clients are that unequal."""
-    sizes, warnings, rounds = (5, 8, 6, 3000), list[str](), list[Round]()
-    grid = make_grid(MaskedNodes(sizes=sizes).app(), len(sizes))
-    for context in grid._contexts.values():
-        context.node_config.update({} if bound is None else {"greatest-weight": bound})
-    strategy = PosteriorPooling(
-        rule="nwa",
-        exchange="masked",
-        configuration=values(exchange="masked"),
-        partition=[np.arange(size) for size in sizes],
-        on_round=rounds.append,
-        on_warning=warnings.append,
-    )
-    strategy.start(grid, posterior_to_arrays(START), num_rounds=1, timeout=1.0)
+    nodes = MaskedNodes(sizes=(5, 8, 6, 3000))
+    bounds = [{} if bound is None else {"greatest-weight": bound}] * len(nodes.sizes)
+    run = Run({**MASKED, "pooling": "nwa"}, 1, nodes, node_configs=bounds)
     left_out = bound == 0.5
-    assert [c["client"] for c in rounds[0].clients] == [0, 1, 2] + [3] * (not left_out)
-    assert bool(warnings) == left_out
-    for text in warnings:
+    assert [c["client"] for c in run.rounds[0].clients] == [0, 1, 2] + [3] * (not left_out)
+    assert bool(run.warnings) == left_out
+    for text in run.warnings:
         assert "client 3: failed" in text
         assert "the weight 0.993707, and its node takes none that great (greatest-weight)" in text
 
