@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from bfl.aggregation.server import Server
@@ -33,8 +33,8 @@ START = Posterior(
     np.arange(3, dtype=np.float32), np.full(3, 0.1, np.float32), np.array([-1, 1, 1], np.float32)
 )
 
-Reply = Callable[[TrainTask, Posterior], RecordDict]
-Train = Callable[[Message, Context], RecordDict]
+Reply = Callable[[TrainTask, Posterior], RecordDict | Error]
+Train = Callable[[Message, Context], RecordDict | Error]
 
 
 def shifted(task: TrainTask, received: Posterior) -> RecordDict:
@@ -48,7 +48,7 @@ def shifted(task: TrainTask, received: Posterior) -> RecordDict:
 def make_app(reply: Reply = shifted, *, code: str | None = None, **described: Any) -> ClientApp:
     """Return a ClientApp that replies as told; ``described`` overrides what nodes say."""
 
-    def train(message: Message, context: Context) -> RecordDict:
+    def train(message: Message, context: Context) -> RecordDict | Error:
         config: Any = message.content[CONFIG]
         arrays: Any = message.content[ARRAYS]
         return reply(TrainTask.from_config(config), posterior_from_arrays(arrays))

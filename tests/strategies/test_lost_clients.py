@@ -1,55 +1,24 @@
 """SuperNodes that have lost what their clients kept: whether a run can still do without them."""
 
-from typing import Any
-
-import numpy as np
 import pytest
-from deployment_grid import DeploymentGrid
-from flwr.app import Context, Error, Message
-from flwr.clientapp import ClientApp
-from small_federation import shifted
+from flwr.app import Error, RecordDict
+from small_federation import play, shifted
 
-import strategies
 import strategies.messaging
 from bfl.errors import LostStateError, RunError
-from bfl.federation.node_description import NodeDescription
-from bfl.federation.wire import (
-    ARRAYS,
-    CONFIG,
-    RUN_CANNOT_GO_ON,
-    TrainTask,
-    posterior_from_arrays,
-    posterior_to_arrays,
-)
+from bfl.federation.wire import RUN_CANNOT_GO_ON, TrainTask
 from bfl.posteriors import Posterior
 
-K = 4
-START = Posterior(np.arange(3, dtype=np.float32), np.full(3, 0.1, np.float32))
 
-
-def ended_by(codes: dict[int, int], **settings: Any) -> type[BaseException] | None:
+def ended_by(codes: dict[int, int], min_clients: float) -> type[BaseException] | None:
     """Return how a run ends of which some clients fail with these codes."""
-    app = ClientApp()
 
-    @app.query()
-    def describe(message: Message, context: Context) -> Message:
-        said = NodeDescription(int(context.node_config["partition-id"]), K, 0, "")
-        return Message(said.to_content(), reply_to=message)
+    def reply(task: TrainTask, received: Posterior) -> RecordDict | Error:
+        code = codes.get(task.partition_id)
+        return Error(code=code, reason="gone") if code else shifted(task, received)
 
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        config: Any = message.content[CONFIG]
-        arrays: Any = message.content[ARRAYS]
-        task = TrainTask.from_config(config)
-        if code := codes.get(task.partition_id):
-            return Message(Error(code=code, reason="gone"), reply_to=message)
-        return Message(shifted(task, posterior_from_arrays(arrays)), reply_to=message)
-
-    strategy = strategies.PosteriorPooling(
-        rule="ws", weighting="equal", round_retries=0, on_warning=lambda _: None, **settings
-    )
     try:
-        strategy.start(DeploymentGrid(app, range(K), K), posterior_to_arrays(START), num_rounds=1)
+        play(reply, round_retries=0, min_clients=min_clients)
     except RunError as error:
         return type(error)
     return None
@@ -74,4 +43,4 @@ def test_a_run_that_cannot_do_without_what_is_lost_says_so(
 ) -> None:
     # Of a simulation one is enough to end it.
     monkeypatch.setattr(strategies.messaging, "is_simulation", lambda grid: False)
-    assert ended_by(codes, min_clients=min_clients) is ended
+    assert ended_by(codes, min_clients) is ended
