@@ -1,14 +1,22 @@
 """Runs in this process for the tests of the serial engine: made, interrupted, and compared."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from flwr.app import Message, RecordDict
 
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results import RunFolder
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
+from strategies import flower_clients
+
+if TYPE_CHECKING:
+    from bfl.learning.training.task import LocalTask
+    from bfl.learning.training.trainer import LocalTrainer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,6 +31,34 @@ def make_run(values: Mapping[str, Any], clients: int, folder: Path, **changes: A
     given.update({key.replace("_", "-"): value for key, value in changes.items()})
     run_serially(FlowerApp.read(ROOT), given, clients, {})
     return RunFolder(folder)
+
+
+def watch_training(patch: pytest.MonkeyPatch) -> list[tuple[LocalTrainer, LocalTask]]:
+    """Return a list that gets the trainer and the task of each training from now on."""
+    from bfl.learning.training.trainer import LocalTrainer
+
+    trained: list[tuple[LocalTrainer, LocalTask]] = []
+    train = LocalTrainer.train
+
+    def watched(trainer: LocalTrainer, images: Any, labels: Any, task: LocalTask) -> Any:
+        trained.append((trainer, task))
+        return train(trainer, images, labels, task)
+
+    patch.setattr(LocalTrainer, "train", watched)
+    return trained
+
+
+def watch_updates(patch: pytest.MonkeyPatch) -> list[RecordDict]:
+    """Return a list that gets what each client sends from now on."""
+    sent: list[RecordDict] = []
+    read = flower_clients.read_update
+
+    def watched(reply: Message, *given: Any, **more: Any) -> Any:
+        sent.append(reply.content)
+        return read(reply, *given, **more)
+
+    patch.setattr(flower_clients, "read_update", watched)
+    return sent
 
 
 def digests(folder: RunFolder) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs_in_process import ROOT, KilledError, digests, make_run
+from runs_in_process import ROOT, KilledError, digests, make_run, watch_training
 
 from bfl.configuration import resolve
 from bfl.engine.flower import FlowerApp, run_serially
@@ -14,8 +14,6 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoints
 from bfl.experiments.studies import read_study
 from bfl.learning.distillation import Distiller
-from bfl.learning.training.task import LocalTask
-from bfl.learning.training.trainer import LocalTrainer
 from strategies.application.preflight import check_before_start
 
 CLIENTS, ROUNDS = 3, 2
@@ -87,19 +85,13 @@ def test_a_kill_while_distilling_is_resumed_without_training_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = run(tmp_path / "whole", **FEDBE)
-    tasks: list[tuple[Any, ...]] = []
-    train, distil = LocalTrainer.train, Distiller.distil
-
-    def watched(trainer: LocalTrainer, images: Any, labels: Any, task: LocalTask) -> Any:
-        tasks.append(task.key_labels)
-        return train(trainer, images, labels, task)
+    trained, distil = watch_training(monkeypatch), Distiller.distil
 
     def killed(distiller: Distiller, images: Any, task: Any) -> Any:
         if task.labels[-1] == 2:
             raise KilledError
         return distil(distiller, images, task)
 
-    monkeypatch.setattr(LocalTrainer, "train", watched)
     with monkeypatch.context() as patch:
         patch.setattr(Distiller, "distil", killed)
         with pytest.raises(KilledError):
@@ -107,7 +99,7 @@ def test_a_kill_while_distilling_is_resumed_without_training_again(
     resumed = run(tmp_path / "run", **FEDBE, resume=True)
     assert digests(resumed) == digests(whole)
     assert resumed.metrics() == whole.metrics()
-    assert len(tasks) == len(set(tasks)) == ROUNDS * CLIENTS
+    assert len(trained) == len({task.key_labels for _, task in trained}) == ROUNDS * CLIENTS
 
 
 def test_an_ensemble_is_judged_beside_the_posterior(tmp_path: Path) -> None:

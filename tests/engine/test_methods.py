@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs_in_process import digests, interrupt, make_run
+from runs_in_process import digests, interrupt, make_run, watch_training
 
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
@@ -14,8 +14,6 @@ from bfl.experiments.run.resume import Checkpoints
 from bfl.federation.parts import Arrays
 from bfl.federation.state import Snapshots
 from bfl.learning.priors import priors
-from bfl.learning.training.task import LocalTask
-from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors.posterior import NaturalParameters
 from strategies.server_state import ServerState
 
@@ -124,21 +122,14 @@ def test_fedprox_and_conflation_go_together(tmp_path: Path) -> None:
 def test_ivon_counts_the_examples_of_all_clients_and_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted: set[int] = set()
-    train = LocalTrainer.train
-
-    def watched(trainer: LocalTrainer, images: Any, labels: Any, task: LocalTask) -> Any:
-        counted.add(task.likelihood_examples)
-        return train(trainer, images, labels, task)
-
-    monkeypatch.setattr(LocalTrainer, "train", watched)
+    trained = watch_training(monkeypatch)
     values: dict[str, Any] = {"strategy": "ivon", "model": "mlp", "optimizer_state": "keep"}
     values["hessian_decay"] = 0.9
     path = tmp_path / "run"
     interrupt(monkeypatch, path, lambda: run(path, **values))
     resumed = run(path, **values, resume=True)
     assert digests(resumed) == digests(run(tmp_path / "whole", **values))
-    assert counted == {VALUES["train-examples"]}
+    assert {task.likelihood_examples for _, task in trained} == {VALUES["train-examples"]}
     # The Hessian's estimate has moved, and is not what it was at the beginning.
     variance = state_of(resumed).posterior.variance
     assert variance.mean() > 1.2 * 0.014**2
@@ -196,21 +187,16 @@ def test_the_posterior_is_the_product_of_the_prior_and_the_clients_factors(whole
 def test_clients_receive_the_prior_first_and_begin_as_the_network_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tasks: list[LocalTask] = []
-    train = LocalTrainer.train
-
-    def watched(trainer: LocalTrainer, images: Any, labels: Any, task: LocalTask) -> Any:
-        tasks.append(task)
-        return train(trainer, images, labels, task)
-
-    monkeypatch.setattr(LocalTrainer, "train", watched)
+    trained = watch_training(monkeypatch)
     folder = run(tmp_path / "pvi", strategy="pvi", rounds=1, prior_scale=0.5)
-    assert len(tasks) == 2
-    for task in tasks:
+    assert len(trained) == 2
+    first = trained[0][1].start
+    assert first is not None
+    for _, task in trained:
         np.testing.assert_array_equal(task.received.mean, 0.0)
         np.testing.assert_array_equal(task.received.variance, 0.25)
         assert task.start is not None
         assert np.std(task.start.mean) > 0.01
-        assert task.start.digest() == tasks[0].start.digest()  # type: ignore[union-attr]
+        assert task.start.digest() == first.digest()
     [entry] = folder.rounds()
     assert entry["damping"] == 0.5

@@ -6,7 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import RecordDict
-from runs_in_process import ROOT, digests, interrupt, make_run
+from runs_in_process import (
+    ROOT,
+    digests,
+    interrupt,
+    make_run,
+    watch_training,
+    watch_updates,
+)
 
 from bfl.configuration import resolve
 from bfl.engine.flower import FlowerApp, run_serially
@@ -69,21 +76,13 @@ Watched = tuple[RunFolder, list[RecordDict], list[RecordDict], list[LocalTask]]
 def watched(values: Any, tmp_path_factory: pytest.TempPathFactory) -> Watched:
     """Return a run, what clients were sent and have sent in it, and what they trained."""
     asked: list[RecordDict] = []
-    replies: list[RecordDict] = []
-    tasks: list[LocalTask] = []
-    read, send = flower_clients.read_update, flower_clients.train_content
-    train = LocalTrainer.train
-
-    def read_and_keep(reply: Any, *given: Any, **more: Any) -> Any:
-        replies.append(reply.content)
-        return read(reply, *given, **more)
+    send, train = flower_clients.train_content, LocalTrainer.train
 
     def send_and_keep(*given: Any, **more: Any) -> Any:
         asked.append(send(*given, **more))
         return asked[-1]
 
     def check_and_train(trainer: LocalTrainer, images: Any, labels: Any, task: LocalTask) -> Any:
-        tasks.append(task)
         classes = CLASSES[int(task.key_labels[1])]
         assert trainer.network.classes == trainer.companion.network.classes == classes  # type: ignore[union-attr]
         assert set(labels[task.examples]) == set(range(classes))
@@ -92,10 +91,11 @@ def watched(values: Any, tmp_path_factory: pytest.TempPathFactory) -> Watched:
         return result
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flower_clients, "read_update", read_and_keep)
         patch.setattr(flower_clients, "train_content", send_and_keep)
         patch.setattr(LocalTrainer, "train", check_and_train)
+        replies, trained = watch_updates(patch), watch_training(patch)
         folder = run(values, tmp_path_factory.mktemp("runs") / "watched")
+    tasks = [task for _, task in trained]
     return folder, asked, replies, tasks
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import RecordDict
-from runs_in_process import digests, interrupt, make_run
+from runs_in_process import digests, interrupt, make_run, watch_training, watch_updates
 
 from bfl.configuration import resolve
 from bfl.data.datasets.cache import cached_dataset
@@ -23,7 +23,6 @@ from bfl.learning.training import LocalTask
 from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
-from strategies import flower_clients
 from strategies.application.division import own_test_positions, split
 from strategies.application.preflight import check_before_start
 from strategies.federation import Federation
@@ -68,47 +67,16 @@ def run(values: Any, folder: Path, **changes: Any) -> RunFolder:
     return make_run(values, CLIENTS, folder, **changes)
 
 
-@pytest.fixture(scope="module")
-def trainers() -> list[tuple[int, LocalTrainer]]:
-    """Return who has trained in the run with mixed models, by client, in the order of training."""
-    return []
+Mixed = tuple[RunFolder, list[RecordDict], list[tuple[LocalTrainer, LocalTask]]]
 
 
 @pytest.fixture(scope="module")
-def mixed(
-    values: Any, trainers: list[tuple[int, LocalTrainer]], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[RunFolder, list[RecordDict], list[tuple[int, int, LocalTask]]]:
-    """Return a run, what clients have sent in it, and (round, client, task) of each training."""
-    replies: list[RecordDict] = []
-    tasks: list[tuple[int, int, LocalTask]] = []
+def mixed(values: Any, tmp_path_factory: pytest.TempPathFactory) -> Mixed:
+    """Return a run, what clients have sent in it, and their trainers and tasks."""
     with pytest.MonkeyPatch.context() as patch:
-        watch(patch, replies, tasks, trainers)
+        replies, trained = watch_updates(patch), watch_training(patch)
         folder = run(values, tmp_path_factory.mktemp("runs") / "mixed")
-    return folder, replies, tasks
-
-
-def watch(
-    patch: pytest.MonkeyPatch,
-    replies: list[RecordDict],
-    tasks: list[Any],
-    trainers: list[tuple[int, LocalTrainer]] | None = None,
-) -> None:
-    read, train = flower_clients.read_update, LocalTrainer.train
-
-    def read_and_keep(reply: Any, *arguments: Any, **more: Any) -> Any:
-        replies.append(reply.content)
-        return read(reply, *arguments, **more)
-
-    def watched(trainer: LocalTrainer, images: Any, labels: Any, task: LocalTask) -> Any:
-        tasks.append((int(task.key_labels[0]), int(task.key_labels[1]), task))
-        if trainers is not None:
-            trainers.append((int(task.key_labels[1]), trainer))
-        result = train(trainer, images, labels, task)
-        assert trainer.traces == 1
-        return result
-
-    patch.setattr(flower_clients, "read_update", read_and_keep)
-    patch.setattr(LocalTrainer, "train", watched)
+    return folder, replies, trained
 
 
 def kept(folder: RunFolder, client: int) -> dict[int, dict[str, Any]]:
@@ -126,9 +94,8 @@ def test_clients_send_their_posterior_and_a_closed_set_of_numbers(mixed: Any) ->
         assert sorted(content["metrics"]) == sorted(METRICS.split())
 
 
-def test_one_process_serves_all_architectures_with_one_trace_each(
-    mixed: Any, trainers: list[tuple[int, LocalTrainer]]
-) -> None:
+def test_one_process_serves_all_architectures_with_one_trace_each(mixed: Mixed) -> None:
+    trainers = [(task.key_labels[1], trainer) for trainer, task in mixed[2]]
     assert len(trainers) == 2 * ROUNDS, "all in this process"
     of_clients = {client: {id(t) for c, t in trainers if c == client} for client, _ in trainers}
     assert [len(served) for served in of_clients.values()] == [1] * CLIENTS
@@ -140,8 +107,7 @@ def test_other_personal_models_change_no_byte_that_is_sent(
     values: Any, mixed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, before, _ = mixed
-    replies: list[RecordDict] = []
-    watch(monkeypatch, replies, [])
+    replies = watch_updates(monkeypatch)
     run(
         values,
         tmp_path / "other",
@@ -159,7 +125,8 @@ def test_other_personal_models_change_no_byte_that_is_sent(
 
 
 def test_a_client_goes_on_with_the_model_that_it_had_however_long_it_was_away(mixed: Any) -> None:
-    folder, _, tasks = mixed
+    folder, _, trained = mixed
+    tasks = [(*map(int, task.key_labels), task) for _, task in trained]
     sizes, waited = {}, 0
     for number, client, task in tasks:
         earlier = [n for n, c, _ in tasks if c == client and n < number]
@@ -201,8 +168,7 @@ def test_clients_evaluate_both_models_on_test_data_of_their_own(
     values: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the last round all numbers can be made again from what is on the disk."""
-    replies: list[RecordDict] = []
-    watch(monkeypatch, replies, [])
+    replies = watch_updates(monkeypatch)
     folder = run(values, tmp_path / "judged", evaluated_by="clients", sampling="random")
     table, data = folder.read_json("clients.json"), cached_dataset(values["dataset"], "")
     assert sorted(table) == ["0", "1", "2"]
