@@ -137,6 +137,7 @@ class Deaf(SerialGrid):
         return [reply for reply in replies if reply.metadata.src_node_id != 2]
 
 
+@pytest.mark.usefixtures("clock")
 def test_a_client_that_is_silent_is_given_up_and_handed_on_as_a_failure() -> None:
     clients = Clients()
     replies, reported = ask(clients, 3, retries=1, cls=Deaf, silence=0.05)
