@@ -18,7 +18,6 @@ from bfl.data.images import Images
 from bfl.errors import NotFiniteError
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.metrics.accuracy import Accuracy
-from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.uncertainty import retention_curve
 from bfl.evaluation.uncertainty.base import PredictiveEntropy
 from bfl.experiments.run.trainer import personal_architecture
@@ -169,7 +168,9 @@ def evaluated_metrics(
             numbers[f"{name}accuracy"] = 0.0
             return 0.0
         found = evaluate(predictions, labels, configuration.values)
-        found[RETENTION_AREA] = _retention_area(predictions, labels)
+        correct = Accuracy().values(predictions, labels)
+        entropy = PredictiveEntropy().measure(predictions)
+        found[RETENTION_AREA] = retention_curve(correct, entropy).area
         numbers.update({f"{name}{metric}": value for metric, value in found.items()})
         return found["accuracy"]
 
@@ -196,12 +197,6 @@ def _own_test_images(
     positions = np.zeros(0, np.int64) if task.test_examples is None else task.test_examples
     labels = counted_from(dataset.test_labels[positions], first_class)
     return dataset.test_images[positions], labels
-
-
-def _retention_area(predictions: Predictions, labels: npt.NDArray[Any]) -> float:
-    """Return the area under the retention curve of accuracy by predictive entropy."""
-    values = Accuracy().values(predictions, labels)
-    return retention_curve(values, PredictiveEntropy().measure(predictions)).area
 
 
 @lru_cache(maxsize=32)

@@ -7,7 +7,7 @@ what they expect. docs/wire-format.md is for clients that are not written with t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from io import BytesIO
@@ -275,7 +275,8 @@ def train_content(
     """
     config = task.to_config()
     if more:
-        _refuse_names(sorted(set(more) & TASK_NAMES))
+        if taken := ", ".join(sorted(set(more) & TASK_NAMES)):
+            raise ConfigurationError(f"train_config has {taken}; choose names that no task has")
         config.update(more)
     content = RecordDict({ARRAYS: arrays, CONFIG: config})
     if extras is not None:
@@ -301,11 +302,6 @@ def extra_arrays(content: RecordDict) -> dict[str, npt.NDArray[Any]]:
     if not isinstance(record, ArrayRecord):
         raise TypeError(f"the record '{EXTRAS}' holds no arrays")
     return {name: _unpacked(array) for name, array in record.items()}
-
-
-def _refuse_names(taken: Iterable[str]) -> None:
-    if names := ", ".join(taken):
-        raise ConfigurationError(f"train_config has {names}; choose names that no task has")
 
 
 def reply_content(
