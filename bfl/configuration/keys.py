@@ -90,17 +90,7 @@ class Keys(
     @property
     def reading(self) -> Reading:
         """Keys that say how the run's data sets are read."""
-        return Reading(
-            self.image_size,
-            self.image_channels,
-            self.image_fit,
-            self.test_share,
-            self.target,
-            self.columns_left_out,
-            self.task,
-            pixel_range=self.pixel_range,
-            unreadable=self.unreadable_images,
-        )
+        return Reading.of(self.model_dump(by_alias=True))
 
     def clients_evaluate(self, server_round: int) -> bool:
         """Return whether clients evaluate their models after a round; they do after the last."""

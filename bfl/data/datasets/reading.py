@@ -20,6 +20,21 @@ TARGET, LEFT_OUT, TASK = "target", "columns-left-out", "task"
 PIXEL_RANGE, UNREADABLE = "pixel-range", "unreadable-images"
 """The configuration keys."""
 
+_SHAPE = (SIZE, CHANNELS, FIT)
+
+_KEYS = {
+    "size": SIZE,
+    "channels": CHANNELS,
+    "fit": FIT,
+    "test_share": TEST_SHARE,
+    "task": TASK,
+    "unreadable": UNREADABLE,
+    "target": TARGET,
+    "left_out": LEFT_OUT,
+    "pixel_range": PIXEL_RANGE,
+}
+"""The keys by the attributes that have their values."""
+
 _NESTED = re.compile(r"\s*(padded|resized)\s*:\s*([0-9]+)([0-9x]*)\s*:\s*(.*)", re.IGNORECASE)
 
 
@@ -60,31 +75,17 @@ class Reading:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Reading:
         """Return what flat keys and values say, of which some may be missing."""
-        return cls(
-            int(values.get(SIZE, 0)),
-            int(values.get(CHANNELS, 0)),
-            str(values.get(FIT, cls.fit)),
-            float(values.get(TEST_SHARE, cls.test_share)),
-            str(values.get(TARGET, "")),
-            str(values.get(LEFT_OUT, "")),
-            str(values.get(TASK, cls.task)),
-            pixel_range=str(values.get(PIXEL_RANGE, "")),
-            unreadable=str(values.get(UNREADABLE, cls.unreadable)),
-        )
+        found = {name: values[key] for name, key in _KEYS.items() if key in values}
+        return cls(**{name: type(getattr(AS_STORED, name))(of) for name, of in found.items()})
 
     def values(self) -> dict[str, str | int | float]:
         """Return the flat keys and values; none of what is as it is by default."""
-        found: dict[str, str | int | float] = {}
-        if self.size or self.channels:
-            found |= {SIZE: self.size, CHANNELS: self.channels, FIT: self.fit}
-        if self.test_share != AS_STORED.test_share:
-            found[TEST_SHARE] = self.test_share
-        if self.task != AS_STORED.task:
-            found[TASK] = self.task
-        if self.unreadable != AS_STORED.unreadable:
-            found[UNREADABLE] = self.unreadable
-        named = {TARGET: self.target, LEFT_OUT: self.left_out, PIXEL_RANGE: self.pixel_range}
-        return found | {key: names for key, names in named.items() if names}
+        shaped = bool(self.size or self.channels)
+        return {
+            key: getattr(self, name)
+            for name, key in _KEYS.items()
+            if (shaped if key in _SHAPE else getattr(self, name) != getattr(AS_STORED, name))
+        }
 
     @property
     def regression(self) -> bool:
