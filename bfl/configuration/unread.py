@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from bfl.aggregation.ensemble import any_sampled
 from bfl.aggregation.samplers import samplers
 from bfl.configuration.component_slots import REGISTRIES
 from bfl.configuration.configuration import Configuration
-from bfl.configuration.pairs import Value
 from bfl.configuration.settings import default_values
 from bfl.data.datasets import source_and_location
 from bfl.data.datasets.reading import LEFT_OUT, TARGET, TASK, TEST_SHARE, UNREADABLE
@@ -59,151 +57,72 @@ def _switched_off(configuration: Configuration, key: str) -> str:
     """Return why a key of every run has no effect in this one."""
     if configuration.values.get(key) == default_values().get(key):
         return ""
-    reasons = (switch.reason(configuration) for switch in _switches() if switch.has(key))
-    return next(filter(None, reasons), "")
+    if key in READ_BY_SOURCES:
+        dataset = configuration.keys.dataset
+        source, _ = source_and_location(dataset)
+        reads = key in source.reads_keys or source.name == "tasks"
+        return "" if reads else f"dataset is '{dataset}'"
+    switches = (*_of_training(configuration), *_of_evaluation(configuration))
+    return next((reason for off, reason, keys in switches if off and key in keys), "")
 
 
-@dataclass(frozen=True)
-class Switch:
-    """Switch that turns off keys of a run.
-
-    Attributes:
-        reason: Says why nothing reads them in a run of a configuration; empty: something does.
-        beginning: What the names of others begin with; empty: there are no others.
-    """
-
-    reason: Callable[[Configuration], str]
-    keys: frozenset[str] = frozenset()
-    beginning: str = ""
-
-    def has(self, key: str) -> bool:
-        """Return whether a key is one of these."""
-        return key in self.keys or (bool(self.beginning) and key.startswith(self.beginning))
+Switch = tuple[bool, str, Collection[str]]
+"""Whether keys of every run are off, why nothing reads them then, and which ones they are."""
 
 
-def _switches() -> tuple[Switch, ...]:
-    """Return all that there are."""
-    of_metrics = _settings(metrics)
-    return (
-        Switch(_if_batches_are_secret, frozenset({"batch-size"})),
-        Switch(_if_other_is("attack", "none"), frozenset({"attackers"})),
-        Switch(_if_other_is("image-size", 0), frozenset({"image-fit"})),
-        *(Switch(_if_no_data_set_reads(k), frozenset({k})) for k in READ_BY_SOURCES),
-        Switch(_if_other_is("pretrain-examples", 0.0), beginning="pretrain-"),
-        Switch(
-            _if_other_is("server-data", ""),
-            frozenset({"server-examples", "server-labels", "best-metric"}),
-        ),
-        Switch(
-            _if_other_is("personalization", "none"),
-            frozenset({"personal-inference", "personal-optimizer", "personal-prior"}),
-        ),
-        Switch(_if_epochs_are_drawn, frozenset({"local-epochs"})),
-        Switch(_if_nothing_is_gaussian, frozenset({"scale-floor", priors.kind})),
-        Switch(_if_no_prior_is_read, _settings(priors)),
-        Switch(_if_the_servers_network_decides_nothing, frozenset({"server-threads"})),
-        Switch(_if_no_round_is_evaluated, frozenset({"evaluate-mc-samples"})),
-        Switch(
-            _if_nobody_evaluates,
-            frozenset({"evaluate-every", "evaluate-mc-samples", "test-examples", *of_metrics}),
-        ),
-        Switch(_if_all_have_heads, frozenset({"mc-samples"})),
-        Switch(_if_evaluated_at_the_mean, frozenset({"mc-samples", "pretrain-mc-samples"})),
-        Switch(_if_only_evaluated_at_the_mean, frozenset({"evaluate-mc-samples"})),
-        Switch(_if_the_meme_is_not_trained, frozenset({"learning-rate"})),
-        Switch(_if_nothing_is_sampled, frozenset({samplers.kind, *_settings(samplers)})),
-        Switch(_if_the_server_trains_nothing, frozenset({"student-augmentation"})),
-    )
+def _of_training(of: Configuration) -> Iterator[Switch]:
+    """Yield the switches of keys that training or the pool reads."""
+    keys, words = of.keys, of.words
+    yield of.example_privacy.active, _is(of, "example-privacy"), ["batch-size"]
+    yield words["attack"] == "none", _is(of, "attack"), ["attackers"]
+    yield not keys.image_size, "image-size is 0", ["image-fit"]
+    pretraining = [key for key in default_values() if key.startswith("pretrain-")]
+    yield not keys.pretrain_examples, "pretrain-examples is 0", pretraining
+    own = ["server-examples", "server-labels", "best-metric"]
+    yield not keys.server_data, "server-data is ''", own
+    personal = ["personal-inference", "personal-optimizer", "personal-prior"]
+    yield words["personalization"] == "none", _is(of, "personalization"), personal
+    yield not of.workload.reads_local_epochs, f"workload is '{of.workload.name}'", ["local-epochs"]
+    points, why = not of.inference.gaussian, f"inference is '{of.inference.name}'"
+    yield points, f"{why}, which has no variances", ["scale-floor", priors.kind]
+    personal_priors = of.personalization.active and of.personal_inference.gaussian
+    no_prior = points and not personal_priors
+    yield no_prior, f"{why}, which has no variances", _settings(priors)
+    # Pre-training, which the server does, has no personal models.
+    meme = of.personalization.trains_meme or bool(keys.pretrain_examples)
+    why = f"personalization is '{of.personalization.name}', whose rate is personal-learning-rate"
+    yield not meme, why, ["learning-rate"]
+    unsampled = not any_sampled(of.components)
+    drawn = {samplers.kind, *_settings(samplers)}
+    yield unsampled, "no member of an ensemble is a sample", drawn
+    trains = of.refinement.needs_server
+    yield not trains, f"refinement is '{of.refinement.name}'", ["student-augmentation"]
+
+
+def _of_evaluation(of: Configuration) -> Iterator[Switch]:
+    """Yield the switches of keys that evaluations read."""
+    keys = of.keys
+    idle = "nothing that the server's network computes enters the result"
+    yield not of.server_network_decides, idle, ["server-threads"]
+    # Clients evaluate their last round, whatever else they do.
+    by_clients = keys.evaluated_by == "clients"
+    rounds = keys.evaluate_every or keys.server_data or by_clients
+    yield not rounds, "evaluate-every is 0", ["evaluate-mc-samples"]
+    read = {"evaluate-every", "evaluate-mc-samples", "test-examples", *_settings(metrics)}
+    nobody = "server-evaluates is false and evaluated-by is 'server'"
+    yield not (keys.server_evaluates or by_clients), nobody, read
+    heads = f"shared is '{of.shared.name}', so the server evaluates no final posterior"
+    yield of.shared.partial, heads, ["mc-samples"]
+    at_mean, why = keys.evaluate_at == "mean", "evaluate-at is 'mean'"
+    yield at_mean, why, ["mc-samples", "pretrain-mc-samples"]
+    # What the server's own images weigh is evaluated by draws all the same.
+    yield at_mean and not keys.server_data, why, ["evaluate-mc-samples"]
+
+
+def _is(of: Configuration, key: str) -> str:
+    return f"{key} is '{of.words[key]}'"
 
 
 def _settings(registry: Registry[Any]) -> frozenset[str]:
     """Return the settings of all that are registered."""
     return frozenset(key for part in registry.classes() for key in part.setting_keys())
-
-
-def _if_other_is(key: str, nothing: Value) -> Callable[[Configuration], str]:
-    """Return what says that another key has the value that switches these off."""
-    said = f"'{nothing}'" if isinstance(nothing, str) else f"{nothing:g}"
-    return lambda of: f"{key} is {said}" if of.values.get(key) == nothing else ""
-
-
-def _if_no_data_set_reads(key: str) -> Callable[[Configuration], str]:
-    """Return what says that the data set does not go by a key."""
-
-    def reason(configuration: Configuration) -> str:
-        dataset = configuration.keys.dataset
-        source, _ = source_and_location(dataset)
-        reads = key in source.reads_keys or source.name == "tasks"
-        return "" if reads else f"dataset is '{dataset}'"
-
-    return reason
-
-
-def _if_epochs_are_drawn(configuration: Configuration) -> str:
-    workload = configuration.workload
-    return "" if workload.reads_local_epochs else f"workload is '{workload.name}'"
-
-
-def _if_nothing_is_gaussian(configuration: Configuration) -> str:
-    inference = configuration.inference
-    return "" if inference.gaussian else f"inference is '{inference.name}', which has no variances"
-
-
-def _if_no_prior_is_read(configuration: Configuration) -> str:
-    personal = configuration.personalization.active and configuration.personal_inference.gaussian
-    return "" if personal else _if_nothing_is_gaussian(configuration)
-
-
-def _if_batches_are_secret(configuration: Configuration) -> str:
-    privacy = configuration.words["example-privacy"]
-    return f"example-privacy is '{privacy}'" if configuration.example_privacy.active else ""
-
-
-def _if_no_round_is_evaluated(configuration: Configuration) -> str:
-    keys = configuration.keys
-    # Clients evaluate their last round, whatever else they do.
-    evaluated = keys.evaluate_every or keys.server_data or keys.evaluated_by == "clients"
-    return "" if evaluated else "evaluate-every is 0"
-
-
-def _if_the_servers_network_decides_nothing(configuration: Configuration) -> str:
-    decides = configuration.server_network_decides
-    return "" if decides else "nothing that the server's network computes enters the result"
-
-
-def _if_nobody_evaluates(configuration: Configuration) -> str:
-    keys = configuration.keys
-    evaluated = keys.server_evaluates or keys.evaluated_by == "clients"
-    return "" if evaluated else "server-evaluates is false and evaluated-by is 'server'"
-
-
-def _if_all_have_heads(configuration: Configuration) -> str:
-    shared = configuration.shared
-    why = f"shared is '{shared.name}', so the server evaluates no final posterior"
-    return why if shared.partial else ""
-
-
-def _if_evaluated_at_the_mean(configuration: Configuration) -> str:
-    return "evaluate-at is 'mean'" if configuration.keys.evaluate_at == "mean" else ""
-
-
-def _if_only_evaluated_at_the_mean(configuration: Configuration) -> str:
-    # What the server's own images weigh is evaluated by draws all the same.
-    return "" if configuration.keys.server_data else _if_evaluated_at_the_mean(configuration)
-
-
-def _if_nothing_is_sampled(configuration: Configuration) -> str:
-    return "" if any_sampled(configuration.components) else "no member of an ensemble is a sample"
-
-
-def _if_the_server_trains_nothing(configuration: Configuration) -> str:
-    refinement = configuration.refinement
-    return "" if refinement.needs_server else f"refinement is '{refinement.name}'"
-
-
-def _if_the_meme_is_not_trained(configuration: Configuration) -> str:
-    personalization = configuration.personalization
-    why = f"personalization is '{personalization.name}', whose rate is personal-learning-rate"
-    # Pre-training, which the server does, has no personal models.
-    read = personalization.trains_meme or configuration.keys.pretrain_examples
-    return "" if read else why
