@@ -1,6 +1,5 @@
 """Archives of one's own: what is read from them, and what is said about bad ones."""
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -361,36 +360,3 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 def test_bad_archives_are_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(DataError, match=rf"some\.npz: .*{said}"):
         load(tmp_path, **changes)
-
-
-def test_an_array_file_is_not_an_archive(tmp_path: Path) -> None:
-    np.save(tmp_path / "some.npy", IMAGES)
-    with pytest.raises(DataError, match=r"some\.npy: not a NumPy archive"):
-        load_dataset(f"npz:{tmp_path / 'some.npy'}")
-
-
-@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 cut short"])
-def test_other_files_are_not_archives(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "some.npz").write_bytes(content)
-    with pytest.raises(DataError, match=r"some\.npz: not a NumPy archive"):
-        load_dataset(f"npz:{tmp_path / 'some.npz'}")
-
-
-def test_a_damaged_member_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "some.npz"
-    np.savez(path, **arrays())
-    content = bytearray(path.read_bytes())
-    place = bytes(content).index(IMAGES[:4].tobytes())
-    content[place] ^= 255
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"some\.npz: x_train cannot be read"):
-        load_dataset(f"npz:{path}")
-
-
-def test_a_member_that_is_no_array_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "some.npz"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name in arrays():
-            archive.writestr(name, "text")
-    with pytest.raises(DataError, match=r"some\.npz: x_train cannot be read"):
-        load_dataset(f"npz:{path}")

@@ -1,7 +1,6 @@
 """The word in the configuration: parsing, cheap validation, and where archives are looked for."""
 
 import importlib.util
-import re
 import sys
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from bfl.data.datasets import (
     load_dataset,
     validate_dataset,
 )
-from bfl.data.datasets.base import source_and_location
 from bfl.data.datasets.named import NamedSource
 from bfl.errors import BflError, ConfigurationError, DataError
 
@@ -279,16 +277,6 @@ def test_the_check_names_what_is_wrong(change, said) -> None:
     Dataset(**good()).check()
     with pytest.raises(DataError, match=f"^x: .*{said}"):
         Dataset(**{**good(), **change}).check()
-
-
-@pytest.mark.parametrize(("name", "source"), [("photos", "folder"), ("rows.csv", "table")])
-def test_a_path_without_its_source_is_refused_with_it(
-    tmp_path: Path, name: str, source: str
-) -> None:
-    path = tmp_path / name
-    path.mkdir() if source == "folder" else path.touch()
-    with pytest.raises(ConfigurationError, match=re.escape(f"'{source}:{path}'")):
-        source_and_location(str(path))
 
 
 def test_a_misspelt_path_gets_the_nearest_of_its_kind(tmp_path: Path) -> None:

@@ -105,24 +105,6 @@ def test_cifar100_takes_the_fine_labels(hub) -> None:
     assert dataset.class_names[50] == "fine 50"
 
 
-@pytest.mark.parametrize("word", ["cifar100", "hf:uoft-cs/cifar100"])
-def test_cifar100_of_the_hub_is_split_over_clients_by_steps(hub, word) -> None:
-    """FedBE's 5 · 61 + 95 · 1 at a tenth of its size, of data that the hub has sorted by class."""
-    from bfl.data.partitions import describe, partitions
-    from bfl.randomness import generator
-
-    labels = [i for i in range(100) for _ in range(40)]
-    images = [np.full((1, 1, 3), i % 256, np.uint8) for i in range(4000)]
-    part = cifar100_split(images, labels, [0] * 4000)
-    hub(train=part, test=part)
-    dataset = load_dataset(word)
-    partition = partitions.create("step", {"major-classes": 50, "minor-examples": 1.0})
-    parts = partition.split(dataset.train_labels, 10, generator(0))
-    for row in describe(dataset.train_labels, parts, 100)["class_counts"]:
-        assert sorted(row) == [1] * 50 + [7] * 50
-    assert all(np.count_nonzero(np.diff(dataset.train_labels[p]) < 0) > 50 for p in parts)
-
-
 def test_tiny_imagenet_is_tested_on_its_validation_images(hub) -> None:
     names = datasets.ClassLabel(names=[f"n{i:08d}" for i in range(200)])
 
@@ -253,12 +235,6 @@ def test_empty_splits_and_missing_images_are_refused() -> None:
         to_arrays(mnist_split([*pictures(1, 4, 4), None], [0, 1]), "here")
 
 
-def test_deep_images_are_kept_as_floats() -> None:
-    deep = [np.full((4, 4), 1000, np.uint16)]
-    images = to_arrays(mnist_split(deep, [0]), "here").images
-    np.testing.assert_allclose(images, 1000 / 257, rtol=1e-6)
-
-
 def test_a_saved_folder_is_read_as_the_hub_is(tmp_path: Path) -> None:
     part = mnist_split(pictures(5, 4, 4), LABELS)
     datasets.DatasetDict(train=part, validation=part).save_to_disk(tmp_path / "saved")
@@ -290,18 +266,6 @@ def test_measurements_of_a_saved_folder_have_the_range(tmp_path: Path) -> None:
         load_dataset(word, "", Reading(pixel_range="-1000:2999"))
     with pytest.raises(DataError, match=r"image 0.*pixel-range"):
         load_dataset(word)
-
-
-def test_a_grey_image_among_coloured_ones_gets_three_channels() -> None:
-    grey, coloured = pictures(1, 4, 4)[0], pictures(1, 4, 4, 3)[0]
-    images, _, _ = to_arrays(mnist_split([grey, coloured], [0, 1]), "here")
-    assert np.array_equal(images[0], np.repeat(grey[..., None], 3, axis=2))
-    assert np.array_equal(images[1], coloured)
-
-
-def test_transparency_is_dropped() -> None:
-    part = mnist_split(pictures(1, 4, 4, 4), [0])
-    assert to_arrays(part, "here")[0].shape == (1, 4, 4, 3)
 
 
 def test_columns_are_found_or_listed() -> None:
