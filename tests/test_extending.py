@@ -144,13 +144,9 @@ def test_every_example_passes_the_tests_of_its_kind(copy: Path) -> None:
 
 
 def test_an_unknown_part_is_refused_with_the_nearest() -> None:
-    for part, said in (
-        ("weigthing:equal", "did you mean 'weighting'?"),
-        ("weighting:equall", "did you mean 'equal'?"),
-    ):
-        done = call(ROOT, "-m", "pytest", "-q", "--part", part, "tests/test_files.py")
-        assert done.returncode == 4
-        assert said in done.stderr
+    done = call(ROOT, "-m", "pytest", "-q", "--part", "weighting:equall", "tests/test_files.py")
+    assert done.returncode == 4
+    assert "did you mean 'equal'?" in done.stderr
 
 
 @pytest.mark.long

@@ -4,8 +4,6 @@ Within ``bfl`` they go one way as well: a chapter imports itself and those above
 """
 
 import ast
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -213,17 +211,6 @@ def test_only_one_module_imports_keras() -> None:
                 "keras",
                 "tensorflow_probability",
             }, path
-
-
-def test_resolving_a_configuration_imports_no_tensorflow_and_no_flower() -> None:
-    code = (
-        "import sys; from bfl.configuration import resolve; resolve({});"
-        "print([m for m in ('tensorflow', 'flwr', 'ray', 'matplotlib') if m in sys.modules])"
-    )
-    out = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert out.stdout.strip() == "[]"
 
 
 def test_test_files_have_names_of_their_own() -> None:

@@ -8,11 +8,12 @@ import pytest
 HEAVY = ("tensorflow", "flwr", "ray", "matplotlib", "strategies", "clients")
 
 
-@pytest.mark.parametrize(
-    "code", ["import bfl", "import bfl; bfl.run; bfl.load; bfl.study; bfl.Result"]
-)
-def test_importing_is_light(code: str) -> None:
-    code = f"import sys; {code}; print([m for m in {HEAVY} if m in sys.modules])"
+def test_importing_and_resolving_is_light() -> None:
+    code = (
+        "import sys, bfl; bfl.run; bfl.load; bfl.study; bfl.Result;"
+        "from bfl.configuration import resolve; resolve({});"
+        f"print([m for m in {HEAVY} if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

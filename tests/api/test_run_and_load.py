@@ -149,15 +149,10 @@ def test_a_configuration_can_be_a_file_or_a_mapping_and_keys_win(
 
 @pytest.mark.slow
 @AFTER_THE_RESULT
-@pytest.mark.parametrize("where", ["loop", "thread"])
 def test_runs_where_notebooks_run_them(
-    where: str,
-    result: bfl.Result,
-    small: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    result: bfl.Result, small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a running event loop, and in a thread other than the main one, without signal handlers."""
+    """In a running event loop of a thread other than the main one, without signal handlers."""
     monkeypatch.setenv("BFL_CPUS", "7")
     keys = {**small, "strategy": "conflation", "output_dir": str(tmp_path)}
     made: list[bfl.Result] = []
@@ -165,12 +160,9 @@ def test_runs_where_notebooks_run_them(
     async def in_a_loop() -> None:
         made.append(bfl.run(**keys))
 
-    if where == "loop":
-        asyncio.run(in_a_loop())
-    else:
-        thread = threading.Thread(target=lambda: made.append(bfl.run(**keys)))
-        thread.start()
-        thread.join()
+    thread = threading.Thread(target=lambda: asyncio.run(in_a_loop()))
+    thread.start()
+    thread.join()
     assert made[0].posterior.digest() == result.posterior.digest()
     assert os.environ["BFL_CPUS"] == "7"
 

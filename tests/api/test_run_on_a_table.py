@@ -75,19 +75,17 @@ def test_a_data_frame_by_site_becomes_predictions(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("undrawn_figures")
 def test_a_private_run_keeps_no_word_of_its_data(tmp_path: Path) -> None:
-    """The warnings of data have counts and cells."""
+    """The warnings of data, which any other run keeps as above, have counts and cells."""
     rows = np.random.default_rng(0).normal(size=(60, 2))
     frame = pd.DataFrame(rows, columns=["a", "b"]).assign(unit="mg", target=rows[:, 0] > 0)
     keys = {"model": "mlp", "rounds": 1, "local_epochs": 1, "clients": 2, "round_retries": 0}
-    for privacy, kept in (("none", 1), ("dp-sgd", 0)):
-        result = bfl.run(
-            data=frame.astype({"target": str}),
-            inference="deterministic",
-            strategy="nwa",
-            example_privacy=privacy,
-            output_dir=str(tmp_path),
-            name=privacy,
-            backend="serial",
-            **keys,
-        )
-        assert len([w for w in RunFolder(result.folder).warnings() if "unit" in w]) == kept
+    result = bfl.run(
+        data=frame.astype({"target": str}),
+        inference="deterministic",
+        strategy="nwa",
+        example_privacy="dp-sgd",
+        output_dir=str(tmp_path),
+        backend="serial",
+        **keys,
+    )
+    assert not [warning for warning in RunFolder(result.folder).warnings() if "unit" in warning]

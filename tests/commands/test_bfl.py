@@ -211,14 +211,6 @@ def test_plugins_are_listed_where_they_are_named(
         activate("")
 
 
-@pytest.mark.parametrize("command", ["plot", "show"])
-def test_a_folder_without_a_run_is_refused(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([command, str(tmp_path)]) == 2
-    assert "is not the folder of a run" in capsys.readouterr().err
-
-
 OF_RUNS = (
     *("show", "report", "plot", "finish", "evaluate --data x", "predict --data x"),
     *("close --closing x", "run --resume"),

@@ -39,6 +39,13 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> bfl.Result:
     return bfl.run(**KEYS, **CLOSED, **JUDGED, output_dir=folder, name="closed")
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> bfl.Result:
+    """Return the same run without its closing round; a test that changes it takes a copy."""
+    folder = str(tmp_path_factory.mktemp("runs"))
+    return bfl.run(**KEYS, calibration_share=0.2, output_dir=folder, name="plain")
+
+
 def archive(path: Path, **changes: Any) -> str:
     """Write an archive of the digits, some arrays exchanged, and return its word."""
     digits = load_dataset("digits")
@@ -206,23 +213,23 @@ def test_what_does_not_go_with_the_run_is_refused(
     assert all(word in said for word in words), said
 
 
-def test_a_run_that_is_over_is_closed(closed: bfl.Result, tmp_path: Path) -> None:
-    plain = bfl.run(**KEYS, calibration_share=0.2, output_dir=str(tmp_path), name="plain")
-    rounds, before = plain.rounds, plain.metrics
-    words = ["close", str(plain.folder), "--backend", "serial"]
+def test_a_run_that_is_over_is_closed(
+    closed: bfl.Result, plain: bfl.Result, tmp_path: Path
+) -> None:
+    run = bfl.Result(Path(shutil.copytree(plain.folder, tmp_path / "run")))
+    words = ["close", str(run.folder), "--backend", "serial"]
     assert main([*words, "--closing", "bayesian-heat"]) == 2
-    assert plain.metrics == before
+    assert run.metrics == plain.metrics
     shown = 'ood-dataset="rotated+noised" corruptions="contrast"'
     assert main([*words, "--closing", CLOSED["closing"], "--run-config", shown]) == 0
-    assert plain.rounds == rounds
-    assert plain.metrics == closed.metrics != before
+    assert run.rounds == plain.rounds
+    assert run.metrics == closed.metrics != plain.metrics
 
 
 def test_a_closing_that_was_killed_is_closed_again(
-    closed: bfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    closed: bfl.Result, plain: bfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its run has its rounds, and nothing else; a run with rounds to make is refused."""
-    plain = bfl.run(**KEYS, calibration_share=0.2, output_dir=str(tmp_path), name="plain")
     begun = tmp_path / "begun"
     shutil.copytree(plain.folder, begun)
     for name in ("metrics.json", "posterior.npz", "predictions.npz"):

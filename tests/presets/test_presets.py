@@ -88,14 +88,6 @@ def test_a_one_round_ensemble_is_that_of_the_paper() -> None:
     assert configuration.weighting.name == "train-size"
 
 
-@pytest.mark.parametrize("name", ["hbfl", "fml", "local"])
-def test_a_resolved_preset_of_personal_models_resolves_to_itself(name: str) -> None:
-    """Clients resolve the values that the server sends them."""
-    configuration = resolve({"strategy": name})
-    again = resolve(configuration.values)
-    assert again == configuration
-
-
 def test_mutual_learning_and_training_alone() -> None:
     mutual, alone = resolve({"strategy": "fml"}), resolve({"strategy": "local"})
     assert mutual.personalization.name == "mutual-distillation"
