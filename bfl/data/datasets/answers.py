@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.base import Labels
-from bfl.data.datasets.encoding import MOST_CATEGORIES, check_columns
+from bfl.data.datasets.encoding import MOST_CATEGORIES, check_columns, check_complete
 from bfl.data.datasets.labels import numbered_classes, several_labels
 from bfl.data.datasets.reading import TARGET, Reading
 from bfl.data.partitions.base import Columns
@@ -88,14 +88,8 @@ def answers_of(
     """
     import pandas
 
+    check_complete(rows[list(targets)], str(path), targets)
     for target in targets:
-        missing = rows[target].isna().to_numpy()
-        if missing.any():
-            others = f", as {more} others" if (more := missing.sum() - 1) else ""
-            raise DataError(
-                f"{path}: row {missing.argmax() + 1} (from 1, without the header) has no value in "
-                f"column '{target}', its target{others}"
-            )
         strange = rows[target][~pandas.to_numeric(rows[target], errors="coerce").isin([0, 1])]
         if task == "multi-label" and len(strange):
             value = printable(str(strange.iloc[0]))

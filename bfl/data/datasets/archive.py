@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.archives import ALONE, open_arrays
-from bfl.data.datasets.base import Dataset, dataset_sources
+from bfl.data.datasets.base import Dataset, ReadingSource, dataset_sources
 from bfl.data.datasets.labels import Classes, numbered_classes, several_labels
 from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.pixels import as_pixels, channels_last
-from bfl.data.datasets.reading import AS_STORED, PIXEL_RANGE, TASK, Reading
+from bfl.data.datasets.reading import PIXEL_RANGE, TASK, Reading
 from bfl.data.images import Images
 from bfl.data.partitions.base import Columns
 from bfl.errors import DataError
@@ -29,7 +29,7 @@ CALLED = {
 
 
 @dataset_sources.register("npz")
-class Archive(PathSource):
+class Archive(PathSource, ReadingSource):
     """A NumPy archive of your own: ``npz:PATH``, with x_train, y_train, x_test and y_test.
 
     Images are [N, H, W] or [N, H, W, C]: integers 0..255, uint16 of 0..65535, or floats of 0..1 or
@@ -43,10 +43,6 @@ class Archive(PathSource):
 
     tasks: ClassVar[tuple[str, ...]] = ("classification", "multi-label")
     reads_keys: ClassVar[frozenset[str]] = frozenset({TASK, PIXEL_RANGE})
-
-    def load(self, location: str, data_dir: Path | None) -> Dataset:
-        """Return the data set of the archive, its images as they are."""
-        return self.load_in(AS_STORED, location, data_dir)
 
     def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the archive; of ``task="multi-label"`` y is 0 and 1, [N, L]."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from bfl.data.datasets.encoding import Column, Encoding
 from bfl.data.datasets.pixels import dark_pixels
-from bfl.data.datasets.reading import Reading, refuse_nested
+from bfl.data.datasets.reading import AS_STORED, Reading, refuse_nested
 from bfl.data.images import Images
 from bfl.data.partitions.base import Columns
 from bfl.errors import ConfigurationError, DataError
@@ -332,6 +332,22 @@ class DatasetSource(Component):
             DataError: As for ``load``, or the images cannot be had in that shape.
         """
         return reading.applied(self.load(location, data_dir))
+
+
+class ReadingSource(DatasetSource):
+    """Base of sources that go by a run's keys while they read; one overrides ``load_in``."""
+
+    def load(self, location: str, data_dir: Path | None) -> Dataset:
+        """Return the data set, read by the defaults of the keys."""
+        return self.load_in(AS_STORED, location, data_dir)
+
+    @abstractmethod
+    def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
+        """Return the data set, checked, read as a run's keys say.
+
+        Raises:
+            DataError: As for ``load``.
+        """
 
 
 dataset_sources: Registry[DatasetSource] = Registry("dataset", "bfl.data.datasets")

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.answers import Answers, answers_of, columns_of, target_columns
-from bfl.data.datasets.base import Dataset, Labels, dataset_sources, meant
+from bfl.data.datasets.base import Dataset, Labels, ReadingSource, dataset_sources, meant
 from bfl.data.datasets.encoding import check_columns
 from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.pictures import pixels_of, stacked
-from bfl.data.datasets.reading import AS_STORED, TARGET, TASK, TEST_SHARE, UNREADABLE, Reading
+from bfl.data.datasets.reading import TARGET, TASK, TEST_SHARE, UNREADABLE, Reading
 from bfl.data.datasets.subset import train_and_test
 from bfl.data.datasets.table import read_table
 from bfl.data.images import Images
@@ -57,7 +57,7 @@ class _Files:
 
 
 @dataset_sources.register("folder")
-class Folder(PathSource):
+class Folder(PathSource, ReadingSource):
     """A folder of images by class: ``folder:PATH`` with PATH/CLASS/IMAGE, or PATH/SITE/CLASS/IMAGE.
 
     With a file PATH/labels.csv, images lie anywhere below PATH: its first column has their files,
@@ -79,10 +79,6 @@ class Folder(PathSource):
         walked = list(os.walk(self.find(location, data_dir)))
         answers = [Path(path, LABELS) for path, _, files in walked if LABELS in files]
         return (*answers, *(Path(path) for path, _, _ in walked))
-
-    def load(self, location: str, data_dir: Path | None) -> Dataset:
-        """Return the data set of the folder, its images as they are."""
-        return self.load_in(AS_STORED, location, data_dir)
 
     def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the folder, each image brought into its shape when it is read."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.datasets.base import Dataset, DatasetSource, dataset_sources
+from bfl.data.datasets.base import Dataset, ReadingSource, dataset_sources
 from bfl.data.datasets.labels import numbered_classes
 from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.pictures import pixels_of, stacked
@@ -31,7 +31,7 @@ MISSING_LIBRARY = (
 
 
 @dataset_sources.register("hf")
-class Hub(DatasetSource):
+class Hub(ReadingSource):
     """A data set of the Hugging Face hub: ``hf:NAME``, or ``hf:NAME:SUBSET``.
 
     It needs a column of images, a column of labels (classes, whole numbers or words), a split
@@ -59,10 +59,6 @@ class Hub(DatasetSource):
         """
         return True
 
-    def load(self, location: str, data_dir: Path | None) -> Dataset:
-        """Return the data set of the hub, its images as they are."""
-        return self.load_in(AS_STORED, location, data_dir)
-
     def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the hub, each image brought into its shape when it is read."""
         super().check_location(location, data_dir)
@@ -71,7 +67,7 @@ class Hub(DatasetSource):
 
 
 @dataset_sources.register("disk")
-class Disk(PathSource):
+class Disk(PathSource, ReadingSource):
     """A folder of ``datasets.DatasetDict.save_to_disk``: ``disk:PATH``.
 
     It needs what ``hf:NAME`` needs: a column of images, one of labels, and the splits ``train`` and
@@ -80,10 +76,6 @@ class Disk(PathSource):
 
     is_folder: ClassVar[bool | None] = True
     reads_keys: ClassVar[frozenset[str]] = frozenset({PIXEL_RANGE})
-
-    def load(self, location: str, data_dir: Path | None) -> Dataset:
-        """Return the data set of the folder, its images as they are."""
-        return self.load_in(AS_STORED, location, data_dir)
 
     def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the folder, each image brought into its shape when it is read."""

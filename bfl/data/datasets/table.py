@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 
 from bfl.data.datasets.answers import answers_of, columns_of, target_columns
-from bfl.data.datasets.base import Dataset, DatasetSource, dataset_sources, meant
+from bfl.data.datasets.base import Dataset, ReadingSource, dataset_sources, meant
 from bfl.data.datasets.encoding import (
     Column,
     Encoding,
@@ -22,7 +22,7 @@ from bfl.data.datasets.encoding import (
     said_of_texts,
 )
 from bfl.data.datasets.paths import PathSource
-from bfl.data.datasets.reading import AS_STORED, LEFT_OUT, TARGET, TASK, TEST_SHARE, Reading
+from bfl.data.datasets.reading import LEFT_OUT, TARGET, TASK, TEST_SHARE, Reading
 from bfl.data.datasets.subset import train_and_test
 from bfl.errors import DataError
 from bfl.texts import printable
@@ -58,7 +58,7 @@ class Opened(NamedTuple):
     known: _Known = _Known()
 
 
-class TableSource(DatasetSource):
+class TableSource(ReadingSource):
     """Base of sources that have rows and named columns; a new one overrides ``opened``."""
 
     tasks: ClassVar[tuple[str, ...]] = ("classification", "regression", "multi-label")
@@ -71,10 +71,6 @@ class TableSource(DatasetSource):
         Raises:
             ConfigurationError, DataError: There is none.
         """
-
-    def load(self, location: str, data_dir: Path | None) -> Dataset:
-        """Return the data set of the table, read by the defaults of the keys."""
-        return self.load_in(AS_STORED, location, data_dir)
 
     def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the table; its rows are on the scale of pixels (``Encoding``)."""

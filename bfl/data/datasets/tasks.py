@@ -13,11 +13,12 @@ from bfl.data.datasets.base import (
     Dataset,
     DatasetSource,
     Labels,
+    ReadingSource,
     Task,
     dataset_sources,
     source_and_location,
 )
-from bfl.data.datasets.reading import AS_STORED, Reading
+from bfl.data.datasets.reading import Reading
 from bfl.data.images import Images, check_fits, padded, with_channels
 from bfl.errors import ConfigurationError, DataError
 
@@ -26,7 +27,7 @@ Entry = tuple[str, int | None]
 
 
 @dataset_sources.register("tasks")
-class Tasks(DatasetSource):
+class Tasks(ReadingSource):
     """Data sets by numbers of clients: ``tasks:fashion-mnist:5,mnist:5``.
 
     The last one may have no number, for all clients that are left. Images get the height, width and
@@ -72,10 +73,6 @@ class Tasks(DatasetSource):
     def reads_path(self, location: str) -> bool:
         """Return whether the word of any data set names one."""
         return any(source.reads_path(rest) for source, rest, _ in self._sources(location, None))
-
-    def load(self, location: str, data_dir: Path | None) -> Dataset:
-        """Return the data sets as one, its labels those of one after those of the other."""
-        return self.load_in(AS_STORED, location, data_dir)
 
     def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
         """Return the data sets as one, each with images of a shape."""
