@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -34,152 +35,152 @@ BATCH = 256
 """Images whose features are computed at once."""
 
 
-def predict(
-    description: NetworkDescription,
-    manifest: Manifest,
-    posterior: Posterior,
-    images: Images,
-    samples: int | None,
-    closed: Closed | None = None,
-) -> Statistics:
-    """Return what samples of a posterior predict for images, as the run's final evaluation does.
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """A run's network as it has been trained.
 
-    A run that was evaluated at its posterior's mean predicts there, unless samples are asked for.
+    Its methods raise a ConfigurationError where this version does not know the run's model or
+    inference, or another thread makes a run; and a DataError where the run's clients have kept
+    their heads, or the posterior belongs to another network than the one that is built here.
 
-    Args:
-        description: What the run's network is.
+    Attributes:
+        description: What it is.
         manifest: The manifest of the posterior's vectors.
         posterior: The posterior.
-        images: uint8 images (N, H, W, C) that have been checked.
-        samples: The number M of samples; the m-th is that of the final evaluation. None: as many
-            as that has.
-        closed: What the run's closing round has found; None: it had none.
-
-    Raises:
-        ConfigurationError: This version does not know the run's model or inference, or another
-            thread makes a run.
-        DataError: It builds another network than the one that the posterior belongs to.
     """
-    with predicting_alone():
-        _start(description)
-        predictor = _predictor(json.dumps(description.to_dict()))
-        _check_manifest(manifest, predictor.manifest, description)
-        draws = int(description.keys["mc-samples"]) if samples is None else samples
-        seed = _seed(description)
 
-        def drawn() -> Statistics:
-            if samples is None and description.at_mean:
-                return predictor.predict_at_mean(posterior, images)
-            return predictor.predict(posterior, images, samples=draws, seed=seed, labels=FINAL)
+    description: NetworkDescription
+    manifest: Manifest
+    posterior: Posterior
 
-        if closed is None:
-            return drawn()
-        return closed.of_images(
-            predictor, posterior, images, samples=draws, seed=seed, otherwise=drawn
+    def predict(self, images: Images, samples: int | None, closed: Closed | None) -> Statistics:
+        """Return what samples of the posterior predict, as the run's final evaluation does.
+
+        A run that was evaluated at its posterior's mean predicts there, unless samples are asked
+        for.
+
+        Args:
+            images: uint8 images (N, H, W, C) that have been checked.
+            samples: The number M of samples; the m-th is that of the final evaluation. None: as
+                many as that has.
+            closed: What the run's closing round has found; None: it had none.
+        """
+        with predicting_alone():
+            _start(self.description)
+            predictor = _predictor(json.dumps(self.description.to_dict()))
+            self._check_manifest(predictor.manifest)
+            draws = int(self.description.keys["mc-samples"]) if samples is None else samples
+
+            def drawn() -> Statistics:
+                if samples is None and self.description.at_mean:
+                    return predictor.predict_at_mean(self.posterior, images)
+                return predictor.predict(
+                    self.posterior, images, samples=draws, seed=self._seed, labels=FINAL
+                )
+
+            if closed is None:
+                return drawn()
+            return closed.of_images(
+                predictor, self.posterior, images, samples=draws, seed=self._seed, otherwise=drawn
+            )
+
+    def keras_model(self, draw: int | None) -> Any:
+        """Return a plain Keras model from pixels (N, H, W, C) of 0 to 255 to probabilities (N, C).
+
+        Args:
+            draw: None for weights at the posterior's mean; m for the m-th sample of the run's final
+                evaluation, from 0. Dropout is off.
+        """
+        _start(self.description)
+        from bfl.keras import keras
+
+        network = self._of_points(draw)
+        pixels = keras.Input(self.description.image_shape, name="pixels")
+        scaled = keras.layers.Rescaling(1 / 127.5, offset=-1.0, name="scaling")(pixels)
+        probabilities = keras.layers.Softmax(name="probabilities")(network.model(scaled))
+        return keras.Model(pixels, probabilities, name=network.model.name)
+
+    def features(self, images: Images) -> FloatArray:
+        """Return what the last layer with weights takes, (N, D), at the posterior's mean.
+
+        Args:
+            images: uint8 images (N, H, W, C) that have been checked.
+        """
+        with predicting_alone():
+            _start(self.description)
+            from bfl.keras import keras
+
+            model = self._of_points(None).model
+            head = [layer for layer in model.layers if layer.weights][-1]
+            inside = keras.Model(model.input, head.input)
+            batches = range(0, len(images), BATCH)
+            found = [
+                np.asarray(inside(images[i : i + BATCH] / np.float32(127.5) - 1.0)) for i in batches
+            ]
+            return np.concatenate(found).reshape(len(images), -1).astype(np.float64)
+
+    @property
+    def _seed(self) -> int:
+        return int(self.description.keys["seed"])
+
+    def _of_points(self, draw: int | None) -> Network:
+        """Return the network with point weights: at the posterior's mean, or at one draw."""
+        from bfl.evaluation.prediction.monte_carlo import drawn_values
+        from bfl.learning.inferences import inferences
+        from bfl.learning.networks.network import Network
+
+        # Not one of those that the process keeps: it is the caller's to do with as they like.
+        network = Network(
+            self.description.architecture,
+            inferences.create("deterministic"),
+            self.description.image_shape,
+            len(self.description.class_names),
+        )
+        self._check_values(network.manifest)
+        values = self.posterior.mean
+        if draw is not None:
+            parametrization = self.description.inference.parametrization
+            values = drawn_values(self.posterior, self._seed, FINAL, draw, parametrization)
+        network.load_values(self.manifest, values, self.posterior.point)
+        return network
+
+    def _check_manifest(self, built: Manifest) -> None:
+        """Refuse to predict with another network; the message names the first parameter."""
+        description = self.description
+        tensors = [[(p.name, p.shape, p.gaussian) for p in m] for m in (self.manifest, built)]
+        if tensors[0] == tensors[1]:
+            return
+        pairs = [(a, b) for a, b in zip(*tensors, strict=False) if a != b]
+        what = f"{pairs[0][0]} and not {pairs[0][1]}" if pairs else "another number of tensors"
+        raise DataError(
+            f"the posterior is not that of the network {description.keys['model']} with inference "
+            f"{description.keys['inference']} for images {description.image_shape} and "
+            f"{len(description.class_names)} classes: it has {what}"
         )
 
-
-def keras_model(
-    description: NetworkDescription, manifest: Manifest, posterior: Posterior, draw: int | None
-) -> Any:
-    """Return a plain Keras model from pixels (N, H, W, C) of 0 to 255 to probabilities (N, C).
-
-    Args:
-        description: What the run's network is.
-        manifest: The manifest of the posterior's vectors.
-        posterior: The posterior.
-        draw: None for weights at the posterior's mean; m for the m-th sample of the run's final
-            evaluation, from 0. Dropout is off.
-
-    Raises:
-        ConfigurationError: This version does not know the run's model or inference.
-        DataError: It builds another network than the one that the posterior belongs to.
-    """
-    _start(description)
-    from bfl.keras import keras
-
-    network = _of_points(description, manifest, posterior, draw)
-    pixels = keras.Input(description.image_shape, name="pixels")
-    scaled = keras.layers.Rescaling(1 / 127.5, offset=-1.0, name="scaling")(pixels)
-    probabilities = keras.layers.Softmax(name="probabilities")(network.model(scaled))
-    return keras.Model(pixels, probabilities, name=network.model.name)
+    def _check_values(self, built: Manifest) -> None:
+        """Refuse a network of points whose tensors are others, by name and shape."""
+        description = self.description
+        shapes = [{p.name: p.shape for p in manifest} for manifest in (self.manifest, built)]
+        if shapes[0] != shapes[1]:
+            raise DataError(
+                f"the posterior's tensors are not those of the network {description.keys['model']} "
+                f"for images {description.image_shape} and {len(description.class_names)} classes"
+            )
 
 
 def latest(description: NetworkDescription, folder: RunFolder) -> tuple[Posterior, Manifest]:
     """Return the posterior of the last round that an interrupted run has made, with its manifest.
 
     Raises:
-        ConfigurationError: As for ``predict``.
-        DataError: It has made none, or its checkpoint is corrupt.
+        ConfigurationError: As for ``TrainedNetwork``.
+        DataError: As there; or the run has made no round, or its checkpoint is corrupt.
     """
     if not (checkpoint := Checkpoints(folder).latest()):
         raise DataError(f"{folder.path} has no valid checkpoint: the run has made no round")
     with predicting_alone():
         _start(description)
         return checkpoint.posterior, _predictor(json.dumps(description.to_dict())).manifest
-
-
-def features(
-    description: NetworkDescription, manifest: Manifest, posterior: Posterior, images: Images
-) -> FloatArray:
-    """Return what the network's last layer with weights takes, (N, D), at the posterior's mean.
-
-    Args:
-        description: What the run's network is.
-        manifest: The manifest of the posterior's vectors.
-        posterior: The posterior.
-        images: uint8 images (N, H, W, C) that have been checked.
-
-    Raises:
-        ConfigurationError: This version does not know the run's model or inference, or another
-            thread makes a run.
-        DataError: It builds another network than the one that the posterior belongs to.
-    """
-    with predicting_alone():
-        _start(description)
-        from bfl.keras import keras
-
-        model = _of_points(description, manifest, posterior, None).model
-        head = [layer for layer in model.layers if layer.weights][-1]
-        inside = keras.Model(model.input, head.input)
-        batches = range(0, len(images), BATCH)
-        found = [
-            np.asarray(inside(images[i : i + BATCH] / np.float32(127.5) - 1.0)) for i in batches
-        ]
-        return np.concatenate(found).reshape(len(images), -1).astype(np.float64)
-
-
-def _of_points(
-    description: NetworkDescription, manifest: Manifest, posterior: Posterior, draw: int | None
-) -> Network:
-    """Return the run's network of point weights: at the posterior's mean, or at one draw.
-
-    Raises:
-        ConfigurationError: This version does not know the run's model or inference.
-        DataError: It builds another network than the one that the posterior belongs to.
-    """
-    from bfl.evaluation.prediction.monte_carlo import drawn_values
-    from bfl.learning.inferences import inferences
-    from bfl.learning.networks.network import Network
-
-    # Not one of those that the process keeps: it is the caller's to do with as they like.
-    network = Network(
-        description.architecture,
-        inferences.create("deterministic"),
-        description.image_shape,
-        len(description.class_names),
-    )
-    _check_values(manifest, network.manifest, description)
-    values = posterior.mean
-    if draw is not None:
-        parametrization = description.inference.parametrization
-        values = drawn_values(posterior, _seed(description), FINAL, draw, parametrization)
-    network.load_values(manifest, values, posterior.point)
-    return network
-
-
-def _seed(description: NetworkDescription) -> int:
-    return int(description.keys["seed"])
 
 
 def _start(description: NetworkDescription) -> None:
@@ -226,35 +227,3 @@ def _predictor(description: str) -> Predictor:
     )
     statistics = statistics_of(described.task, described.target)
     return Predictor(network, architecture, precision, statistics=statistics)
-
-
-def _check_manifest(saved: Manifest, built: Manifest, description: NetworkDescription) -> None:
-    """Refuse to predict with a network other than the run's.
-
-    Raises:
-        DataError: The two differ; the message names the first parameter that does.
-    """
-    tensors = [[(p.name, p.shape, p.gaussian) for p in manifest] for manifest in (saved, built)]
-    if tensors[0] == tensors[1]:
-        return
-    pairs = [(a, b) for a, b in zip(*tensors, strict=False) if a != b]
-    what = f"{pairs[0][0]} and not {pairs[0][1]}" if pairs else "another number of tensors"
-    raise DataError(
-        f"the posterior is not that of the network {description.keys['model']} with inference "
-        f"{description.keys['inference']} for images {description.image_shape} and "
-        f"{len(description.class_names)} classes: it has {what}"
-    )
-
-
-def _check_values(saved: Manifest, built: Manifest, description: NetworkDescription) -> None:
-    """Refuse a network of points whose tensors are not those of the posterior, by name and shape.
-
-    Raises:
-        DataError: They differ.
-    """
-    shapes = [{p.name: p.shape for p in manifest} for manifest in (saved, built)]
-    if shapes[0] != shapes[1]:
-        raise DataError(
-            f"the posterior's tensors are not those of the network {description.keys['model']} "
-            f"for images {description.image_shape} and {len(description.class_names)} classes"
-        )

@@ -37,6 +37,8 @@ from bfl.posteriors import Manifest, Posterior
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from bfl.api.network import TrainedNetwork
+
 POSTERIORS = ("last", "best", "latest")
 """Posteriors of a run that can be chosen."""
 
@@ -273,10 +275,7 @@ class Result:
             DataError: As for ``predict``.
             ConfigurationError: This version of bfl does not know the run's model or inference.
         """
-        from bfl.api.network import features
-
-        posterior, manifest = self._posterior
-        return features(self._network, manifest, posterior, self._inputs(images))
+        return self._trained.features(self._inputs(images))
 
     def keras_model(self, draw: int | None = None) -> Any:
         """Return the network as a plain ``tf_keras`` model, with one set of weights.
@@ -293,16 +292,13 @@ class Result:
             DataError: As for ``predict``.
             ConfigurationError: As for ``predict``; or ``draw`` is not a whole number from 0.
         """
-        from bfl.api.network import keras_model
-
         if draw is not None and (not isinstance(draw, int) or isinstance(draw, bool) or draw < 0):
             raise ConfigurationError(f"draw is {draw!r}; allowed: None, or a whole number from 0")
         if self.task != "classification":
             raise DataError(
                 f"the run's task is '{self.task}', and a Keras model gives probabilities of classes"
             )
-        posterior, manifest = self._posterior
-        return keras_model(self._network, manifest, posterior, draw)
+        return self._trained.keras_model(draw)
 
     def _inputs(self, given: npt.ArrayLike | DataFrame) -> Images:
         """Return images or rows of a table as the network takes them."""
@@ -311,10 +307,14 @@ class Result:
         return checked_images(given, self._network.image_shape, self.configuration)
 
     def _statistics(self, inputs: Images, samples: int | None = None) -> Statistics:
-        from bfl.api.network import predict
+        return self._trained.predict(inputs, samples, self._closed)
+
+    @property
+    def _trained(self) -> TrainedNetwork:
+        from bfl.api.network import TrainedNetwork
 
         posterior, manifest = self._posterior
-        return predict(self._network, manifest, posterior, inputs, samples, self._closed)
+        return TrainedNetwork(self._network, manifest, posterior)
 
     @property
     def _files(self) -> RunFolder:
