@@ -13,12 +13,7 @@ from bfl.configuration import Configuration
 from bfl.configuration.privacy import mechanisms, says_nothing_measured
 from bfl.data.datasets import Dataset, said_of
 from bfl.data.datasets.cache import cached_dataset
-from bfl.data.datasets.server_data import (
-    HELD_BACK,
-    ServerData,
-    check_no_overlap,
-    check_no_test_images,
-)
+from bfl.data.datasets.server_data import HELD_BACK, ServerData, check_apart
 from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import CONFIG, RunFolder
@@ -203,13 +198,16 @@ def check_own_images(
     for part in parts:
         part.check(own)
     needed = any(part.needs_server for part in parts)
-    if own is None or configuration.keys.server_data == HELD_BACK:
+    word = configuration.keys.server_data
+    if own is None or word == HELD_BACK:
         return
     if configuration.server_network_decides:
-        check_no_test_images(own, dataset, configuration.keys.server_data)
+        why = "the run would be evaluated on what it has learnt from, or has been picked by"
+        what = f"test images of dataset {dataset.name}: {why}"
+        check_apart(own, dataset.test_images, word, what)
     if needed:
-        theirs = clients_positions(configuration, dataset, own, clients)
-        check_no_overlap(own, dataset, theirs, configuration.keys.server_data)
+        theirs = dataset.train_images[clients_positions(configuration, dataset, own, clients)]
+        check_apart(own, theirs, word, "among those that the clients train on")
 
 
 def refuse_attackers(configuration: Configuration, federation: Federation) -> None:

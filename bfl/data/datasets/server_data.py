@@ -142,7 +142,8 @@ def load_server_data(
         held = own
     else:
         source = cached_dataset(server_data, data_dir, reading)
-        _check_goes_with(source, dataset, server_data, labelled)
+        if labelled:
+            _check_goes_with(source, dataset, server_data)
         own = stratified_positions(source.train_labels, examples, "server-examples", seed)
         held = own[:0]
     nobodys = own[:0]
@@ -159,60 +160,43 @@ def load_server_data(
     return ServerData(images, labels, held, nobodys, said)
 
 
-def check_no_overlap(data: ServerData, dataset: Dataset, clients: Labels, word: str) -> None:
-    """Raise if some of the server's images are the clients' as well, bit for bit.
+def check_apart(data: ServerData, others: Images, word: str, what: str) -> None:
+    """Raise if some of the server's images are among others, bit for bit.
 
     Args:
-        clients: The positions of the training images that the clients have.
+        others: Images that the server must not have.
         word: The key ``server-data``.
+        what: What the others are, and why that is wrong, in words that follow "are".
 
     Raises:
         ConfigurationError: Saying how many.
     """
-    theirs = {image.tobytes() for image in dataset.train_images[clients]}
+    theirs = {image.tobytes() for image in others}
     both = sum(image.tobytes() in theirs for image in data.images)
     if both:
         raise ConfigurationError(
-            f"server-data is '{word}', and {both} of its {len(data.images)} images are among those "
-            f"that the clients train on; allowed: '{HELD_BACK}', or a data set without them"
+            f"server-data is '{word}', and {both} of its {len(data.images)} images are {what}; "
+            f"allowed: '{HELD_BACK}', or a data set without them"
         )
 
 
-def check_no_test_images(data: ServerData, dataset: Dataset, word: str) -> None:
-    """Raise if some of the server's images are those that the run is evaluated on, bit for bit.
-
-    Args:
-        dataset: The run's data set, with the test images that are used.
-        word: The key ``server-data``.
-
-    Raises:
-        ConfigurationError: Saying how many.
-    """
-    tested = {image.tobytes() for image in dataset.test_images}
-    both = sum(image.tobytes() in tested for image in data.images)
-    if both:
-        raise ConfigurationError(
-            f"server-data is '{word}', and {both} of its {len(data.images)} images are test images "
-            f"of dataset {dataset.name}: the run would be evaluated on what it has learnt from, or "
-            f"has been picked by; allowed: '{HELD_BACK}', or a data set without them"
-        )
-
-
-def _check_goes_with(source: Dataset, dataset: Dataset, word: str, labelled: bool) -> None:
+def _check_goes_with(source: Dataset, dataset: Dataset, word: str) -> None:
+    """Refuse labels that are not those of the run."""
     here = source.numbered_here or dataset.numbered_here
-    if labelled and here and source.class_names != dataset.class_names:
+    others = source.class_names != dataset.class_names
+    if here and others:
         raise ConfigurationError(
             f"server-data '{word}': {here}; dataset {dataset.name} has other "
             "classes. Store its labels as integers that count as that data set's do"
         )
-    if labelled and dataset.train_targets is not None and source.class_names != dataset.class_names:
+    if dataset.train_targets is not None and others:
         raise ConfigurationError(
             f"server-data '{word}' has the labels {', '.join(source.class_names)}, and dataset "
             f"{dataset.name} {', '.join(dataset.class_names)}; allowed: the same, or "
             "server-labels=false"
         )
     highest = int(source.train_labels.max())
-    if labelled and highest >= dataset.num_classes:
+    if highest >= dataset.num_classes:
         raise ConfigurationError(
             f"server-data '{word}' has the label {highest}, and dataset {dataset.name} has "
             f"{dataset.num_classes} classes, the last of which is {dataset.num_classes - 1}; "
