@@ -218,31 +218,16 @@ def _unknown_properties(choices: Sequence[Choice], known: Mapping[str, Property]
 
 def _remedies(choice: Choice, name: str, needed: Property) -> str:
     """Return what there is to choose instead, on either side."""
-    how = needed.how or f"{needed.key} {', '.join(_parts(needed.key, name))}"
+    having = [part.name for part in _parts(needed.key) if name in part.has()]
+    how = needed.how or f"{needed.key} {', '.join(having)}"
     instead = [
-        f"{part} as it is set by default" if part == choice.part else part
-        for part in _parts_without(choice.key, name)
+        f"{part.name} as it is set by default" if part.name == choice.part else part.name
+        for part in _parts(choice.key)
+        if name not in part.requires() | part.excludes()
     ]
     return f"{how}, or {choice.key} {', '.join(instead)}" if instead else how
 
 
-def _parts(key: str, name: str) -> list[str]:
-    """Return the parts, as they are set by default, that have a property."""
-    return [
-        component.name
-        for kind in SLOTS
-        if kind.key == key
-        for component in kind.registry.classes()
-        if name in component().has()
-    ]
-
-
-def _parts_without(key: str, name: str) -> list[str]:
-    """Return the parts of a kind that neither require nor exclude a property."""
-    return [
-        component.name
-        for kind in SLOTS
-        if kind.key == key
-        for component in kind.registry.classes()
-        if name not in component().requires() | component().excludes()
-    ]
+def _parts(key: str) -> Iterator[Component]:
+    """Yield the parts that a key may pick, as they are set by default."""
+    return (c() for kind in SLOTS if kind.key == key for c in kind.registry.classes())
