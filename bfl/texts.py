@@ -47,6 +47,17 @@ def counted(number: float, what: str) -> str:
     return f"{shown} {what}{'s' * (number != 1)}"
 
 
+def few(texts: Sequence[str], most: int = 10) -> str:
+    """Return the first of some texts for a message, and how many more there are.
+
+    Example:
+        >>> few(["a", "b", "c", "d"], 2)
+        'a, b and 2 more'
+    """
+    more = f" and {len(texts) - most} more" if texts[most:] else ""
+    return ", ".join(map(printable, texts[:most])) + more
+
+
 def decoded(data: bytes) -> str:
     r"""Return the text of a file: UTF-8, or what its byte-order mark says; lines end with ``\n``.
 

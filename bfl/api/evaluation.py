@@ -21,6 +21,7 @@ from bfl.evaluation.prediction.predictions import Predictions
 from bfl.experiments.results.foreign import by_strength, evaluated_foreign, predicted_by_strength
 from bfl.experiments.results.summary import summarize
 from bfl.experiments.run.network import NetworkDescription
+from bfl.texts import few
 
 
 def evaluated(
@@ -211,10 +212,6 @@ def _check_goes_with(network: NetworkDescription, dataset: Dataset, word: str) -
     if word.startswith("folder:"):
         hints.append(f"; {word.removeprefix('folder:')}/classes.txt names the run's, one a line")
     raise DataError(
-        f"data set '{word}' has {len(names)} classes, {_few(names)}, and the run {len(own)}, "
-        f"{_few(own)}; allowed: those of the run, by name or by number from 0{''.join(hints)}"
+        f"data set '{word}' has {len(names)} classes, {few(names)}, and the run {len(own)}, "
+        f"{few(own)}; allowed: those of the run, by name or by number from 0{''.join(hints)}"
     )
-
-
-def _few(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:10]) + (", …" if names[10:] else "")

@@ -20,7 +20,7 @@ from bfl.data.images import Images
 from bfl.data.partitions.base import Columns
 from bfl.errors import ConfigurationError, DataError
 from bfl.registry import Component, Registry
-from bfl.texts import assigned, printable
+from bfl.texts import assigned, few
 
 
 def digest_of(*arrays: npt.NDArray[Any]) -> str:
@@ -34,9 +34,6 @@ def digest_of(*arrays: npt.NDArray[Any]) -> str:
         found.update(np.ascontiguousarray(array).data if array.size else b"")
     return found.hexdigest()
 
-
-_NAMED = 10
-"""Greatest number of absent classes that a message names."""
 
 Labels = npt.NDArray[np.int64]
 Targets = npt.NDArray[np.float32 | np.float64]
@@ -224,12 +221,11 @@ def said_of(dataset: Dataset) -> list[str]:
             if targets is None or targets.ndim == 1
             else targets.sum(axis=0)
         )
-        absent = [printable(dataset.class_names[label]) for label in np.flatnonzero(counts == 0)]
+        absent = [dataset.class_names[label] for label in np.flatnonzero(counts == 0)]
         if absent:
-            more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
             lines.append(
                 f"{dataset.name}: no {split} example of {len(absent)} of {dataset.num_classes} "
-                f"classes: {', '.join(absent[:_NAMED])}{more}"
+                f"classes: {few(absent)}"
             )
     return lines
 

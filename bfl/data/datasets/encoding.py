@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from bfl.data.images import Images
 from bfl.errors import DataError, nearest, unknown_name
-from bfl.texts import printable
+from bfl.texts import few, printable
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -189,10 +189,9 @@ class Encoding:
                 if kind not in column.categories
             ]
             if new:
-                more = f" and {len(new) - SHOWN} more" if new[SHOWN:] else ""
                 lines.append(
-                    f"column '{column.name}' holds {', '.join(new[:SHOWN])}{more}, which the run "
-                    "has not seen: its inputs are 0 there"
+                    f"column '{column.name}' holds {few(new, SHOWN)}, which the run has not seen: "
+                    "its inputs are 0 there"
                 )
         return lines
 
@@ -229,14 +228,11 @@ def said_of_inputs(rows: DataFrame, train: npt.NDArray[np.int64], left_out: Sequ
             by_one = (np.diff(numbers) == 1).all()
             if by_one or (_ID.search(str(name)) and np.unique(numbers).size == numbers.size):
                 found[str(name)] = "numbers the rows"
-    shown = [f"'{printable(name)}' {why}" for name, why in found.items()][:SHOWN]
-    more = f" and {len(found) - SHOWN} more such" if len(found) > SHOWN else ""
+    if not found:
+        return ""
+    shown = few([f"'{name}' {why}" for name, why in found.items()], SHOWN)
     without = printable(",".join([*left_out, *found]))
-    said = (
-        f"inputs that may say nothing: {', '.join(shown)}{more}; "
-        f'columns-left-out="{without}" drops them'
-    )
-    return said if found else ""
+    return f'inputs that may say nothing: {shown}; columns-left-out="{without}" drops them'
 
 
 def said_of_texts(rows: DataFrame) -> list[str]:
@@ -357,9 +353,8 @@ def check_complete(
     if not found:
         return
     if len(found) > 1:
-        counts = [f"'{printable(name)}' {count}" for name, count in found.items()]
-        more = f" and {len(counts) - SHOWN} columns more" if counts[SHOWN:] else ""
-        first += f"; in all {sum(found.values())} cells: {', '.join(counts[:SHOWN])}{more}"
+        counts = few([f"'{name}' {count}" for name, count in found.items()], SHOWN)
+        first += f"; in all {sum(found.values())} cells: {counts}"
     inputs = 0 if needed else len(found.keys() - {*targets})
     which = ("column" if inputs == 1 else "columns") + " of inputs" * (inputs < len(found))
     leave_out = f", or the {which} (columns-left-out)" * bool(inputs)

@@ -22,7 +22,7 @@ from bfl.data.datasets.table import read_table
 from bfl.data.images import Images
 from bfl.data.partitions.base import Columns
 from bfl.errors import DataError, nearest, unknown_name
-from bfl.texts import printable
+from bfl.texts import few, printable
 
 SUFFIXES = (
     *(".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff"),
@@ -136,9 +136,8 @@ class Folder(PathSource, ReadingSource):
 
 def _said(root: Path, some: Sequence[Path], number: int, what: str) -> str:
     """Return what is to be said of some of a folder's images, which are counted; none: nothing."""
-    shown = [printable(path.relative_to(root).as_posix()) for path in some[:SHOWN]]
-    more = f" and {len(some) - SHOWN} more" if some[SHOWN:] else ""
-    return f"{root}: {len(some)} of {number} images {what}: {', '.join(shown)}{more}" * bool(some)
+    shown = few([path.relative_to(root).as_posix() for path in some], SHOWN)
+    return f"{root}: {len(some)} of {number} images {what}: {shown}" * bool(some)
 
 
 def said_of_damaged(root: Path, damaged: Sequence[Path], number: int) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.errors import DataError
-from bfl.texts import printable
+from bfl.texts import few, printable
 
 Array = npt.NDArray[Any]
 Names = tuple[str, ...]
@@ -139,7 +139,7 @@ def _of_texts(splits: Mapping[str, Array], names: Names) -> Classes:
     train, *_ = splits
     if not names:
         known = tuple(map(str, np.unique(splits[train])))
-        here = f"{train} holds texts, numbered in their order: {_few(known)}"
+        here = f"{train} holds texts, numbered in their order: {few(known)}"
     order = np.argsort(np.array(known))
     ordered = np.array(known)[order]
     for name, labels in splits.items():
@@ -147,7 +147,7 @@ def _of_texts(splits: Mapping[str, Array], names: Names) -> Classes:
         if unknown.size:
             raise DataError(
                 f"{name}[{unknown[0]}] is '{printable(labels[unknown[0]])}', which is no class of "
-                f"{'class_names' if names else train}: {_few(known)}"
+                f"{'class_names' if names else train}: {few(known)}"
             )
     numbers = tuple(order[np.searchsorted(ordered, a)].astype(np.int64) for a in splits.values())
     return Classes(numbers, known, here)
@@ -216,9 +216,3 @@ def _counted(name: str, labels: npt.NDArray[np.int64]) -> Names:
             "of them in an array class_names"
         )
     return tuple(str(label) for label in range(highest + 1))
-
-
-def _few(names: Names, most: int = 10) -> str:
-    return ", ".join(map(printable, names[:most])) + (
-        f" and {len(names) - most} more" if names[most:] else ""
-    )

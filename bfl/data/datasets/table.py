@@ -25,7 +25,7 @@ from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.reading import LEFT_OUT, TARGET, TASK, TEST_SHARE, Reading
 from bfl.data.datasets.subset import train_and_test
 from bfl.errors import DataError
-from bfl.texts import printable
+from bfl.texts import few
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -36,9 +36,6 @@ COLUMNS = ".columns.json"
 PARQUET = (".parquet", ".pq")
 SUFFIXES = (".csv", *PARQUET)
 """Endings of the files that hold tables."""
-
-SHOWN = 10
-"""Most inputs that are named."""
 
 
 class _Known(NamedTuple):
@@ -98,11 +95,9 @@ class TableSource(ReadingSource):
             told += [f"{where}: {each}" for each in (*said_of_texts(inputs), line) if each]
         images = encoding.encoded(inputs, where, tell=reading.encoding is not None)
         names = [column.name for column in encoding.columns]
-        more = f" and {len(names) - SHOWN} more" if names[SHOWN:] else ""
-        shown = printable(", ".join(names[:SHOWN])) + more
         texts = any(column.categories for column in encoding.columns)
         how = "encoded (numbers standardised, categories 0 or 1)" if texts else "standardised"
-        here = f"its inputs, {shown}, are {how} by its own {train.size} training rows"
+        here = f"its inputs, {few(names)}, are {how} by its own {train.size} training rows"
         said = [answers.here] if known.encoding else [here, answers.here]
         true, scale = answers.true, known.target
         if reading.regression and true is not None and not scale:

@@ -10,10 +10,7 @@ from pydantic import Field
 
 from bfl.data.partitions.base import Columns, Indices, Partition, partitions
 from bfl.errors import ConfigurationError, unknown_name
-from bfl.texts import printable
-
-_SHOWN = 10
-"""Greatest number of values that a message names."""
+from bfl.texts import few
 
 
 @partitions.register("column")
@@ -42,11 +39,9 @@ class Column(Partition):
         values = self._values(columns)
         names = np.unique(values)
         if len(names) != clients:
-            more = ", …" if len(names) > _SHOWN else ""
             raise ConfigurationError(
                 f"partition 'column:{self.site_column}' with clients = {clients}: the column has "
-                f"{len(names)} values, {', '.join(map(str, names[:_SHOWN]))}{more}; allowed: "
-                f"clients={len(names)}"
+                f"{len(names)} values, {few(list(map(str, names)))}; allowed: clients={len(names)}"
             )
         return [np.flatnonzero(values == name) for name in names]
 
@@ -75,10 +70,9 @@ class Column(Partition):
             return []
         values = np.asarray(tests[self.site_column])
         alone = values[~np.isin(values, columns[self.site_column])]
-        names = [printable(str(name)) for name in np.unique(alone)]
-        more = f" and {len(names) - _SHOWN} more" if names[_SHOWN:] else ""
+        names = [str(name) for name in np.unique(alone)]
         return [
-            f"partition 'column:{self.site_column}': {', '.join(names[:_SHOWN])}{more} stand in "
+            f"partition 'column:{self.site_column}': {few(names)} stand in "
             f"{alone.size} test examples and in no training example: they are no clients, and "
             "their examples count in the server's evaluation alone"
         ][: len(names)]
