@@ -5,14 +5,21 @@ from __future__ import annotations
 import argparse
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bfl.commands.terminal import path_argument
+from bfl.deployment import setup
+from bfl.deployment.client_list import ClientList
+from bfl.deployment.private_files import (
+    CA,
+    CLIENTS,
+    IDENTITY,
+    SERVER_CERTIFICATE,
+    FederationFolder,
+)
+from bfl.deployment.settings import ServerSettings, checked_hosts
 from bfl.errors import BflError, ConfigurationError, RunError
 from bfl.texts import read_text
-
-if TYPE_CHECKING:
-    from bfl.deployment.settings import ServerSettings
 
 STATE = "state"
 
@@ -118,8 +125,6 @@ def _run(command: Any) -> Any:
 
 def make(given: argparse.Namespace) -> None:
     """Make a federation's folder."""
-    from bfl.deployment import setup
-
     folder = setup.init(given.folder, _settings(given), given.clients, _now())
     print(f"the server's folder is {folder.server}; start it there with ./start.sh")
     print(f"the clients' folders are in {folder.path / 'clients'}; each goes to its machine alone")
@@ -127,8 +132,6 @@ def make(given: argparse.Namespace) -> None:
 
 
 def _settings(given: argparse.Namespace) -> ServerSettings:
-    from bfl.deployment.settings import ServerSettings
-
     chosen = {
         "hosts": given.host,
         "bind": given.bind,
@@ -141,10 +144,6 @@ def _settings(given: argparse.Namespace) -> ServerSettings:
 
 def add_client(given: argparse.Namespace) -> None:
     """Let one client more in."""
-    from bfl.deployment import setup
-    from bfl.deployment.client_list import ClientList
-    from bfl.deployment.private_files import CLIENTS, FederationFolder
-
     folder = FederationFolder(given.folder)
     before = _partitions(folder.server / CLIENTS)
     key = None
@@ -167,16 +166,11 @@ def add_client(given: argparse.Namespace) -> None:
 
 
 def _partitions(path: Path) -> int | None:
-    from bfl.deployment.client_list import ClientList
-
     return ClientList.read(path).num_partitions if path.is_file() else None
 
 
 def revoke_client(given: argparse.Namespace) -> None:
     """Take a client off the list."""
-    from bfl.deployment import setup
-    from bfl.deployment.private_files import CLIENTS, FederationFolder
-
     client = setup.revoke_client(given.folder, given.name)
     listed = FederationFolder(given.folder).server / CLIENTS
     print(f"client {client.name} is revoked; {_to_the_server(listed)}")
@@ -188,10 +182,6 @@ def revoke_client(given: argparse.Namespace) -> None:
 
 def renew_certificate(given: argparse.Namespace) -> None:
     """Make the server's certificate anew."""
-    from bfl.deployment import setup
-    from bfl.deployment.private_files import CA, SERVER_CERTIFICATE, FederationFolder
-    from bfl.deployment.settings import checked_hosts
-
     hosts = checked_hosts(given.host) if given.host else ()
     authority = setup.renew(given.folder, hosts, _now())
     server = FederationFolder(given.folder).server
@@ -203,7 +193,6 @@ def renew_certificate(given: argparse.Namespace) -> None:
 def check_folder(given: argparse.Namespace) -> None:
     """Check the folder of the server or of a client, as its start does."""
     from bfl.deployment.client import check_client
-    from bfl.deployment.private_files import IDENTITY
     from bfl.deployment.server import check_server
 
     if (given.folder / IDENTITY).is_file():
