@@ -67,7 +67,7 @@ def _switched_off(configuration: Configuration, key: str) -> str:
 
 
 Switch = tuple[bool, str, Collection[str]]
-"""Whether keys of every run are off, why nothing reads them then, and which ones they are."""
+"""A switch of keys: is it off, why nothing reads them then, and which ones they are."""
 
 
 def _of_training(of: Configuration) -> Iterator[Switch]:
