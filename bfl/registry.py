@@ -21,6 +21,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Generic, TypeVar
 
 import pydantic
@@ -93,6 +94,7 @@ class Component(pydantic.BaseModel):
         return (cls.__doc__ or "").strip().split("\n")[0]
 
     @classmethod
+    @cache
     def setting_keys(cls) -> tuple[str, ...]:
         """Return the configuration keys that this component reads."""
         return tuple(kebab(field) for field in cls.model_fields)

@@ -156,6 +156,7 @@ def test_every_chapter_is_there_and_imports_are_found() -> None:
     assert sum(map(len, graph.values())) > 1000
 
 
+@cache
 def imported_modules(path: Path, *, at_import: bool) -> set[str]:
     """Return the modules that a file imports; at import time only, or anywhere."""
     tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from bfl.configuration.component_slots import REGISTRIES, SLOTS, base_of
 from bfl.configuration.keys import Keys
@@ -126,8 +127,18 @@ def properties() -> Mapping[str, Property]:
     return {**{name: p for c in _components() for name, p in c.brings.items()}, **PROPERTIES}
 
 
-def declaration_problems() -> Iterator[str]:
-    """Yield, for people, what components declare that collides with keys or other components."""
+def declaration_problems() -> tuple[str, ...]:
+    """Return, for people, what components declare that collides with keys or other components."""
+    return _declaration_problems(tuple(registry.classes() for registry in REGISTRIES))
+
+
+@lru_cache(maxsize=1)
+def _declaration_problems(registered: tuple[tuple[type[Component], ...], ...]) -> tuple[str, ...]:
+    """Return what is declared wrongly, found once for all configurations of a process."""
+    return tuple(_collisions())
+
+
+def _collisions() -> Iterator[str]:
     known, keys = dict(PROPERTIES), {kind.key for kind in SLOTS}
     every_run = {kebab(name) for name in Keys.model_fields} | keys
     both_sides = {kind.registry for kind in SLOTS if issubclass(base_of(kind), TwoSidedPart)}
