@@ -102,6 +102,34 @@ def test_numbers_of_clients_that_cannot_be_are_refused(name: str) -> None:
         partitions.create(name).check(11, 10, 12)
 
 
+REFUSED = [
+    ("shards", {"shards-per-client": 11}, [50] * 10, 10, "= 11: .*only 10; .*from 1 to 10"),
+    ("shards", {}, [50] * 10, 4, "clients = 4 and shards-per-client = 2.*too few.*at least 10"),
+    ("shards", {"shards-per-client": 5}, [3] * 10, 7, "clients = 7.*35 shards of 30.*at most 30"),
+    ("shards", {}, [100, 1], 3, "the smallest class has 1 examples"),
+    ("dirichlet", {"alpha": 0.001}, [50, 50], 10, "alpha = 0.001.* = 10 .*size = 1.*raise alpha"),
+    ("dirichlet", {"min-partition-size": 20}, [49, 50], 10, "size = 20 need 200 .*from 1 to 9"),
+    ("dirichlet", {"guaranteed-examples": 50}, [400] * 10, 10, "= 50 need 5010 .* there are 4000"),
+    ("dirichlet", {"guaranteed-examples": 50}, [5000, 300], 10, "class 1 has only 300 .* 0 to 30"),
+    ("step", {}, [50] * 10, 4, "each of the 10 classes .* from 3 to 10"),
+    ("step", {"major-classes": 4}, [50] * 3, 4, "is 4, and .* 3 .* 1 to 3"),
+    ("step", {"minor-examples": 6.0}, [50] * 10, 10, r"= 6: class \d has only 50 .*lower minor"),
+    # One image for each client, and so no step.
+    ("step", {"major-classes": 1}, [10] * 5, 10, r"class \d has only 10 examples"),
+    ("step-overlapping", {"minor-examples": 50.0}, [400] * 10, 10, "class 0 has only 400 examples"),
+    ("step-overlapping", {}, [5] * 3, 10, "20 shards of 15"),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "sizes", "clients", "said"), REFUSED)
+def test_what_cannot_be_split_is_refused(
+    name: str, given: dict[str, float], sizes: list[int], clients: int, said: str
+) -> None:
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    with pytest.raises(ConfigurationError, match=f"partition '{name}'.*{said}"):
+        partitions.create(name, given).split(labels, clients, generator(0))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_labels_that_are_none_are_refused(name: str) -> None:
     for labels in (np.zeros((4, 1), int), np.zeros(4), np.array([0, -1]), np.zeros(0, int)):

@@ -136,28 +136,6 @@ def test_shards_with_classes_of_different_sizes() -> None:
     assert [sorted(set(column) - {0}) for column in counts.T.tolist()] == [[120], [75], [100]]
 
 
-@pytest.mark.parametrize(
-    ("setting", "examples", "classes", "clients", "said"),
-    [
-        (11, 50000, 10, 10, ["shards-per-client = 11", "only 10", "from 1 to 10"]),
-        (2, 50000, 10, 4, ["clients = 4", "shards-per-client = 2", "too few", "at least 10"]),
-        (5, 30, 10, 7, ["clients = 7", "35 shards of 30", "at most 30"]),
-    ],
-)
-def test_shards_that_cannot_be_cut_are_refused(setting, examples, classes, clients, said) -> None:
-    partition = partitions.create("shards", {"shards-per-client": setting})
-    with pytest.raises(ConfigurationError) as error:
-        partition.check(examples, classes, clients)
-    for words in ["partition 'shards'", *said]:
-        assert words in str(error.value)
-
-
-def test_a_class_too_small_for_its_shards_is_refused() -> None:
-    labels = np.repeat([0, 1], [100, 1])
-    with pytest.raises(ConfigurationError, match="the smallest class has 1 examples"):
-        partitions.create("shards").split(labels, 3, generator(0))
-
-
 # ------------------------------------------------------------------------------- dirichlet
 
 
@@ -203,15 +181,6 @@ def test_dirichlet_keeps_the_least_size_and_tries_further_seeds() -> None:
         assert min(map(len, partition.split(labels, 5, generator(seed)))) >= 15
 
 
-def test_dirichlet_gives_up_with_advice() -> None:
-    pytest.importorskip("flwr_datasets")
-    labels = np.repeat(np.arange(2), 50)
-    with pytest.raises(ConfigurationError) as error:
-        partitions.create("dirichlet", {"alpha": 0.001}).split(labels, 10, generator(0))
-    for said in ("alpha = 0.001", "clients = 10", "min-partition-size = 1", "raise alpha"):
-        assert said in str(error.value)
-
-
 def test_dirichlet_is_silent(capfd) -> None:
     pytest.importorskip("flwr_datasets")
     partition = partitions.create("dirichlet", {"min-partition-size": 15})
@@ -222,11 +191,10 @@ def test_dirichlet_is_silent(capfd) -> None:
     assert capfd.readouterr() == ("", "")
 
 
-def test_dirichlet_refuses_before_anything_starts(monkeypatch) -> None:
+def test_dirichlet_needs_its_library_before_anything_starts(monkeypatch) -> None:
     pytest.importorskip("flwr_datasets")
-    partition = partitions.create("dirichlet", {"min-partition-size": 20})
-    with pytest.raises(ConfigurationError, match=r"min-partition-size = 20 need 200 .*from 1 to 9"):
-        partition.check(99, 10, 10)
+    partition = partitions.create("dirichlet")
+    partition.check(1000, 10, 10)
     monkeypatch.setitem(sys.modules, "flwr_datasets", None)
     with pytest.raises(ConfigurationError, match=r"partition 'dirichlet' needs .*flwr-datasets"):
         partition.check(1000, 10, 10)

@@ -1,6 +1,5 @@
 """The step partition against the papers' numbers, and what it promises for any others."""
 
-import re
 from collections import Counter
 
 import numpy as np
@@ -77,24 +76,3 @@ def test_which_classes_are_whose_and_which_examples_is_random() -> None:
     assert len(pairs) == 6
     assert min(pairs.values()) > 25
     assert min(holders[k] for k in range(4)) > 45
-
-
-@pytest.mark.parametrize(
-    ("labels", "clients", "given", "message"),
-    [
-        (np.repeat(np.arange(10), 50), 4, {}, r"each of the 10 classes .* from 3 to 10"),
-        (np.repeat(np.arange(3), 50), 4, {"major_classes": 4}, r"is 4, and .* 3 .* 1 to 3"),
-        (
-            np.repeat(np.arange(10), 50),
-            10,
-            {"minor_examples": 6.0},
-            r"minor-examples = 6: class \d has only 50 .*; lower minor-examples",
-        ),
-        # One image for each client, and so no step.
-        (np.repeat(np.arange(5), 10), 10, {"major_classes": 1}, r"class \d has only 10 examples"),
-    ],
-)
-def test_what_cannot_be_is_refused(labels, clients, given, message) -> None:
-    with pytest.raises(ConfigurationError) as error:
-        table(labels, clients, **given)
-    assert re.search(message, str(error.value))
