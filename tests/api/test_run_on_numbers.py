@@ -152,22 +152,6 @@ def test_a_study_of_numbers_from_its_runs_to_a_report(
     assert {"root-mean-squared-error", "negative-log-likelihood"} <= set(table.columns)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("closing", "bayesian-head"),
-        ("evaluated-by", "clients"),
-        ("predictive", "ensemble"),
-        ("weighting", "accuracy"),
-        ("weighting", "q-fair"),
-    ],
-)
-def test_what_is_for_classes_is_refused(key: str, value: str) -> None:
-    keys = {"task": "regression", "dataset": "table:any.csv", key: value}
-    with pytest.raises(ConfigurationError, match=f"task is 'regression' and {key} is '{value}'"):
-        resolve(keys, check_data=False)
-
-
 def test_a_metric_of_numbers_is_none_of_a_classifier() -> None:
     with pytest.raises(ConfigurationError, match="root-mean-squared-error"):
         resolve({"best-metric": "root-mean-squared-error", "server-data": "held-back"})
@@ -180,8 +164,3 @@ def test_a_metric_of_numbers_is_none_of_a_classifier() -> None:
         resolve(held, check_data=False)
     with pytest.raises(ConfigurationError, match="interval-coverage"):
         resolve({**of_numbers, "best-metric": "interval-coverage"}, check_data=False)
-
-
-def test_numbers_of_images_are_refused() -> None:
-    with pytest.raises(BflError, match="task is 'regression' and dataset is 'digits'"):
-        bfl.run(task="regression", backend="serial", clients=2)

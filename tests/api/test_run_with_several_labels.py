@@ -136,22 +136,23 @@ def test_labels_of_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("task", "key", "value"),
     [
-        ("closing", "bayesian-head"),
-        ("predictive", "ensemble"),
-        ("partition", "dirichlet"),
-        ("partition", "shards"),
-        ("partition", "step"),
-        ("partition", "step-overlapping"),
+        *(("multi-label", "closing", "bayesian-head"), ("multi-label", "predictive", "ensemble")),
+        *(("multi-label", "partition", name) for name in ("dirichlet", "shards", "step")),
+        ("multi-label", "partition", "step-overlapping"),
+        *(("regression", "closing", "bayesian-head"), ("regression", "evaluated-by", "clients")),
+        *(("regression", "predictive", "ensemble"), ("regression", "weighting", "accuracy")),
+        ("regression", "weighting", "q-fair"),
     ],
 )
-def test_what_is_for_classes_is_refused(key: str, value: str) -> None:
-    keys = {"task": "multi-label", "dataset": "table:any.csv", key: value}
-    with pytest.raises(ConfigurationError, match=f"task is 'multi-label' and {key} is '{value}'"):
+def test_what_is_for_classes_is_refused(task: str, key: str, value: str) -> None:
+    keys = {"task": task, "dataset": "table:any.csv", key: value}
+    with pytest.raises(ConfigurationError, match=f"task is '{task}' and {key} is '{value}'"):
         resolve(keys, check_data=False)
 
 
-def test_a_data_set_with_a_class_each_is_refused() -> None:
-    with pytest.raises(BflError, match="task is 'multi-label' and dataset is 'digits'"):
-        load_dataset("digits", reading=Reading(task="multi-label"))
+@pytest.mark.parametrize("task", ["multi-label", "regression"])
+def test_a_data_set_with_a_class_each_is_refused(task: str) -> None:
+    with pytest.raises(BflError, match=f"task is '{task}' and dataset is 'digits'"):
+        bfl.run(task=task, backend="serial", clients=2)

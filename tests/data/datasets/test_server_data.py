@@ -185,9 +185,17 @@ def test_patience_goes_with_rounds_that_are_all_judged_or_that_the_server_judges
         ({"server-examples": 1437.0}, "all 1437 training images would be held back"),
         ({"server-examples": 1438.0}, "server-examples is 1438"),
         ({"server-examples": 1430.0}, "only 7 training examples"),
+        ({"server-examples": 1000.0, "unused-examples": 437.0}, "unused.*server-examples is 1437"),
+        ({"server-data": "", "unused-examples": 40.0}, "unused-examples is 40 and server-data is"),
+        ({"server-data": "other", "unused-examples": 1437.0}, "unused-examples is 1437: all 1437"),
+        ({"server-data": "other", "unused-examples": 2000.0}, "unused-examples"),
     ],
 )
-def test_too_many_are_refused_before_the_start(values: dict[str, Any], said: str) -> None:
+def test_too_many_are_refused_before_the_start(
+    values: dict[str, Any], said: str, archive: Any
+) -> None:
+    if values.get("server-data") == "other":
+        values = {**values, "server-data": archive("other.npz")}
     with pytest.raises(ConfigurationError, match=said):
         check_before_start(resolve({**HELD_BACK, **values}), 10)
 
@@ -250,27 +258,3 @@ def test_the_server_has_a_part_of_what_clients_do_without(examples: float, unuse
     assert part.held_back.size == len(part.images) == 200 - unused
     assert not np.isin(part.held_back, part.unused).any()
     np.testing.assert_array_equal(part.without_clients, whole.held_back)
-
-
-def test_images_that_nobody_has_go_with_images_of_the_servers() -> None:
-    configuration = resolve({"unused-examples": 40.0})
-    with pytest.raises(ConfigurationError, match=r"unused-examples is 40 and server-data is ''"):
-        server_data(configuration, load_dataset("digits"), 3, FEDERATION)
-
-
-def test_images_held_back_and_unused_leave_some_to_the_clients() -> None:
-    asked = {**HELD_BACK, "server-examples": 1000.0, "unused-examples": 437.0}
-    with pytest.raises(ConfigurationError, match=r"unused-examples .*server-examples is 1437"):
-        server_data(resolve(asked), load_dataset("digits"), 3, FEDERATION)
-
-
-@pytest.mark.parametrize(
-    ("unused", "said"),
-    [(1437.0, "unused-examples is 1437: all 1437 training images"), (2000.0, "unused-examples")],
-)
-def test_too_many_images_that_nobody_has_are_refused(
-    unused: float, said: str, archive: Any
-) -> None:
-    configuration = resolve({"server-data": archive("other.npz"), "unused-examples": unused})
-    with pytest.raises(ConfigurationError, match=said):
-        server_data(configuration, load_dataset("digits"), 3, FEDERATION)
