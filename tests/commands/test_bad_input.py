@@ -87,6 +87,7 @@ KEYS = [
     *("batch-norm-momentum=1.0", "population-size=1", "dispersion-floor=0.0"),
     *('negative-precision="skip"', "crop-padding=-1", "calibration-bins=0", "noise-scale=0.0"),
     *("attack-scale=0.0", "variance-floor=0.0", "hostile-fraction=0.6", "unknown-key=1"),
+    *("image-size=-4", "image-size=100000", "image-channels=2", 'image-fit="padd"'),
 ]
 KEYS_WITH_WORDS: list[tuple[str, str]] = [
     *((pair, pair.split("=")[0]) for pair in KEYS),

@@ -1,5 +1,7 @@
-"""Test data split over clients as their training data are."""
+"""Test data split over clients as their training data are; the record of a partition."""
 
+import hashlib
+import json
 from collections import Counter
 
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bfl.data.partitions import own_test_split, partitions
+from bfl.data.partitions import describe, own_test_split, partitions
 from bfl.randomness import generator
 
 TRAIN, TEST = np.repeat(np.arange(10), 500), np.repeat(np.arange(10), 100)
@@ -70,3 +72,28 @@ def test_a_client_may_be_left_without_any():
     labels = np.zeros(101, int)
     own = own_test_split(labels, [np.arange(100), np.array([100])], np.zeros(3, int), generator(0))
     assert [part.size for part in own] == [3, 0]
+
+
+LABELS = np.array([0, 2, 2, 0, 1])
+PARTS = [np.array([4, 0, 1]), np.array([2, 3])]
+
+
+def test_the_table_counts_clients_and_classes_and_survives_json() -> None:
+    saved = describe(LABELS, PARTS, num_classes=4)
+    assert saved["num_examples"] == [3, 2]
+    assert saved["class_counts"] == [[1, 1, 1, 0], [1, 0, 1, 0]]
+    assert json.loads(json.dumps(saved)) == saved
+
+
+def test_the_digest_is_of_little_endian_int64() -> None:
+    saved = describe(LABELS, PARTS, 3)
+    expected = hashlib.sha256((2).to_bytes(8, "little") + (3).to_bytes(8, "little")).hexdigest()
+    assert saved["client_sha256"][1] == expected
+    assert saved == describe(LABELS, [part.astype(np.int32) for part in PARTS], 3)
+
+
+def test_the_digest_tells_partitions_apart() -> None:
+    moved = [np.array([4, 0]), np.array([1, 2, 3])]
+    reordered = [np.array([0, 4, 1]), np.array([2, 3])]
+    digests = {describe(LABELS, parts, 3)["sha256"] for parts in (PARTS, moved, reordered)}
+    assert len(digests) == 3
