@@ -125,7 +125,8 @@ def test_a_setting_that_pyproject_lacks_is_taken_and_its_line_is_told(copy: Path
     assert done.stdout.strip() == "{'alpha': 1.0, 'plugin-settings': 'size-power=0.75'}", (
         done.stderr
     )
-    told = call(copy, "-m", "pytest", "-q", "tests/configuration", "-k", "flower_knows_all_keys")
+    file = "tests/configuration/test_configuration.py"
+    told = call(copy, "-m", "pytest", "-q", file, "-k", "flower_knows_all_keys")
     for line in ("size-power", "hidden-units", "histogram-bins"):
         assert f'{line} = ""' in told.stdout, told.stdout
 
