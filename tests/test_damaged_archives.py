@@ -30,7 +30,7 @@ from bfl.federation.state import Snapshots
 from bfl.posteriors import Manifest
 from bfl.posteriors.manifest import Parameter
 
-MUTATIONS = 600
+MUTATIONS = 300
 """Of each reader's archive."""
 
 GENERATOR = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from bfl.configuration import default_values, resolve, unset_values
 from bfl.configuration.component_slots import ComponentSlot
 from bfl.configuration.pairs import parse_pairs
 from bfl.configuration.settings import in_sections
-from bfl.configuration.sources import flatten, is_study, read_run_config, read_toml
+from bfl.configuration.sources import is_study, read_run_config, read_toml
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 
@@ -28,16 +28,6 @@ def test_flower_knows_all_keys_as_not_given() -> None:
     missing = [key for key in unset if key not in declared]
     lines = tomli_w.dumps({key: unset[key] for key in missing})
     assert not missing, f"pyproject.toml lacks, in [tool.flwr.app.config]:\n{lines}"
-
-
-def test_the_contract_of_the_keys() -> None:
-    contract = (
-        "dataset partition shards-per-client alpha model inference strategy weighting prior "
-        "prior-scale rounds local-epochs batch-size learning-rate lr-decay lr-silent-rounds "
-        "dropout-rate mc-samples clients fraction-train evaluate-every seed data-dir output-dir "
-        "name"
-    )
-    assert set(contract.split()) <= default_values().keys()
 
 
 @pytest.mark.parametrize(
@@ -223,10 +213,6 @@ def test_a_file_may_have_its_keys_in_sections(tmp_path: Path) -> None:
         path.write_text(text, encoding="utf-8")
         with pytest.raises(ConfigurationError, match=said):
             resolve(read_run_config([str(path)]))
-
-
-def test_nested_tables_become_dotted_keys() -> None:
-    assert flatten({"a": {"b": {"c": 1}}, "d": 2}) == {"a.b.c": 1, "d": 2}
 
 
 def test_relative_data_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,11 +165,6 @@ def test_wide_integers_within_range_are_pixels(tmp_path: Path) -> None:
     assert np.array_equal(dataset.train_images, IMAGES[:4])
 
 
-def test_class_names_may_count_classes_without_examples(tmp_path: Path) -> None:
-    dataset = load(tmp_path, class_names=np.array(["a", "b", "c", "d"]))
-    assert dataset.class_names == ("a", "b", "c", "d")
-
-
 BRIGHT = IMAGES.copy()
 BRIGHT[0, 0, 0, 0] = 255
 UNIT_TEST = {"x_test": IMAGES[4:] / 255}

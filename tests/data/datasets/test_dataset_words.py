@@ -32,11 +32,6 @@ def no_hub_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flwr_datasets", None)
 
 
-def test_every_promised_source_is_registered() -> None:
-    assert {"digits", "npz", "hf"} <= set(dataset_sources.names())
-    assert {"mnist", "fashion-mnist", "cifar10", "cifar100", "svhn"} <= set(NAMED)
-
-
 @pytest.mark.parametrize(
     ("word", "said"),
     [
