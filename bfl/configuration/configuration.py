@@ -133,7 +133,7 @@ class Configuration(PickedParts):
         """Return the flat keys and values that clients read.
 
         Of these a client resolves what it reads as the server has it. The rest, such as where the
-        server's files lie, is declared to be the server's alone: ``SERVER_ONLY`` of a key,
+        server's files lie, is declared to be the server's alone: ``server_field`` of a key,
         ``server_only`` of a kind of part, unless the exchange has clients check it; and the
         settings of figures are.
 

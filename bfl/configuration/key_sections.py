@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import pydantic
 from pydantic import Field
@@ -15,6 +15,13 @@ Count = Annotated[int, Field(ge=1)]
 
 SERVER_ONLY: dict[str, pydantic.JsonValue] = {"server-only": True}
 """Declaration of a key that the server alone reads: clients are not sent it."""
+
+T = TypeVar("T")
+
+
+def server_field(default: T, **said: Any) -> T:
+    """Return a pydantic ``Field`` of a key that the server alone reads."""
+    return cast(T, Field(default, json_schema_extra=SERVER_ONLY, **said))
 
 
 class Section(pydantic.BaseModel):
@@ -76,12 +83,11 @@ class Data(Section):
         "",
         description="columns of a table that are no inputs, with commas; partitions may go by them",
     )
-    train_examples: float = Field(
+    train_examples: float = server_field(
         0.0,
         ge=0.0,
         description="how many training images are used, the same mixture of classes: 0 all, "
         "below 1 a share, from 1 a number; nodes' own data are used in full",
-        json_schema_extra=SERVER_ONLY,
     )
     test_examples: float = Field(0.0, ge=0.0, description="as train-examples, for test images")
     calibration_share: float = Field(
@@ -91,38 +97,33 @@ class Data(Section):
         description="what share of its examples each client holds back from training, for the "
         "closing round's temperature and conformal sets",
     )
-    server_data: str = Field(
+    server_data: str = server_field(
         "",
         description="the server's own images: 'held-back' from the training images before they are "
         "split, or another data set; empty: none",
-        json_schema_extra=SERVER_ONLY,
     )
-    server_examples: float = Field(
+    server_examples: float = server_field(
         0.1,
         ge=0.0,
         description="how many of these training images are the server's own: 0 all, below 1 a "
         "share, from 1 a number",
-        json_schema_extra=SERVER_ONLY,
     )
-    unused_examples: float = Field(
+    unused_examples: float = server_field(
         0.0,
         ge=0.0,
         description="how many of the training images nobody has, below 1 a share: with those that "
         "are held back they are what 'held-back' takes of so many server-examples, so that clients "
         "have the images that they have there",
-        json_schema_extra=SERVER_ONLY,
     )
-    server_labels: bool = Field(
+    server_labels: bool = server_field(
         True,
         description="whether the server has these images' labels, by which rounds are validated",
-        json_schema_extra=SERVER_ONLY,
     )
-    server_threads: Count = Field(
+    server_threads: Count = server_field(
         1,
         description="threads within an operation where the server's network has a say in the "
         "result: it distils, weighs clients by what they predict, or picks a round or an epoch by "
         "its images; the bits depend on it",
-        json_schema_extra=SERVER_ONLY,
     )
 
 
@@ -148,11 +149,10 @@ class Training(Section):
         description="whether the optimizer begins anew each round or goes on where the client's "
         "last round ended",
     )
-    initial_posterior: str = Field(
+    initial_posterior: str = server_field(
         "",
         description="another run's folder, or posterior file, whose posterior the run begins with; "
         "empty: the network's own, drawn by the seed",
-        json_schema_extra=SERVER_ONLY,
     )
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="type in which clients compute activations; parameters are float32"
@@ -165,81 +165,60 @@ class Training(Section):
 class Pretraining(Section):
     """Pre-training of the global model, before the first round."""
 
-    pretrain_examples: float = Field(
+    pretrain_examples: float = server_field(
         0.0,
         ge=0.0,
         description="on how many of the clients' training images the global model is pre-trained: "
         "0 none, below 1 a share, from 1 a number",
-        json_schema_extra=SERVER_ONLY,
     )
-    pretrain_epochs: Count = Field(
-        100, description="epochs of pre-training at most", json_schema_extra=SERVER_ONLY
+    pretrain_epochs: Count = server_field(100, description="epochs of pre-training at most")
+    pretrain_patience: Count = server_field(
+        10, description="epochs without a better validation accuracy that end pre-training"
     )
-    pretrain_patience: Count = Field(
-        10,
-        description="epochs without a better validation accuracy that end pre-training",
-        json_schema_extra=SERVER_ONLY,
+    pretrain_validation: float = server_field(
+        0.1, gt=0.0, lt=1.0, description="share of the pre-training images held out to validate"
     )
-    pretrain_validation: float = Field(
-        0.1,
-        gt=0.0,
-        lt=1.0,
-        description="share of the pre-training images held out to validate",
-        json_schema_extra=SERVER_ONLY,
-    )
-    pretrain_lr_decay: float = Field(
+    pretrain_lr_decay: float = server_field(
         0.0,
         ge=0.0,
         description="what the log of the learning rate loses an epoch of pre-training, after "
         "lr-silent-rounds epochs (schedule exponential)",
-        json_schema_extra=SERVER_ONLY,
     )
-    pretrain_mc_samples: Count = Field(
-        20,
-        description="Monte Carlo samples that validate an epoch of pre-training",
-        json_schema_extra=SERVER_ONLY,
+    pretrain_mc_samples: Count = server_field(
+        20, description="Monte Carlo samples that validate an epoch of pre-training"
     )
 
 
 class Aggregation(Section):
     """Pooling: what becomes of the pooled posterior."""
 
-    scale_floor: float = Field(
+    scale_floor: float = server_field(
         SCALE_FLOOR,
         ge=0.0,
         le=1.0,
         description="least standard deviation of a pooled posterior; 0: none",
-        json_schema_extra=SERVER_ONLY,
     )
 
 
 class Federation(Section):
     """Federation: who takes part, and how long the server waits."""
 
-    max_examples: Count = Field(
+    max_examples: Count = server_field(
         1_000_000,
         description="most training examples that a client may claim to hold of its own; where the "
         "server has assigned them, it knows the number",
-        json_schema_extra=SERVER_ONLY,
     )
-    min_clients: float = Field(
+    min_clients: float = server_field(
         0.5,
         gt=0.0,
         description="how many of a round's clients must send a usable posterior: "
         "below 1 a share of them, from 1 a number",
-        json_schema_extra=SERVER_ONLY,
     )
-    round_retries: int = Field(
-        2,
-        ge=0,
-        description="how often clients that fail are asked again when there are fewer",
-        json_schema_extra=SERVER_ONLY,
+    round_retries: int = server_field(
+        2, ge=0, description="how often clients that fail are asked again when there are fewer"
     )
-    node_timeout: float = Field(
-        300.0,
-        gt=0.0,
-        description="seconds to wait for all SuperNodes before the first round",
-        json_schema_extra=SERVER_ONLY,
+    node_timeout: float = server_field(
+        300.0, gt=0.0, description="seconds to wait for all SuperNodes before the first round"
     )
     client_timeout: float = Field(
         3600.0, gt=0.0, description="seconds that a client may take for a round"
@@ -258,11 +237,10 @@ class Evaluation(Section):
         description="whether a posterior is evaluated by draws from it or, as a network of points "
         "without dropout, at its mean",
     )
-    server_evaluates: bool = Field(
+    server_evaluates: bool = server_field(
         True,
         description="whether the server evaluates posteriors on the test data; if not, it builds "
         "no network and does without TensorFlow, and the clients say which parameters there are",
-        json_schema_extra=SERVER_ONLY,
     )
     evaluated_by: Literal["server", "clients"] = Field(
         "server",
@@ -272,59 +250,51 @@ class Evaluation(Section):
     evaluate_precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="type in which the server computes activations when it evaluates"
     )
-    ood_dataset: str = Field(
+    ood_dataset: str = server_field(
         "",
         description="foreign images that the final network is shown, joined by '+': data sets, or "
         "'rotated' (near), 'inverted' and 'noised' (far) for changed test images; empty: none",
-        json_schema_extra=SERVER_ONLY,
     )
-    corruptions: str = Field(
+    corruptions: str = server_field(
         "none",
         description="corruptions of test images, at five strengths each, that the final network is "
         "evaluated on, joined by '+': 'noise', 'blur', 'contrast', 'rotation'; or 'none'",
-        json_schema_extra=SERVER_ONLY,
     )
-    best_metric: str = Field(
+    best_metric: str = server_field(
         "negative-log-likelihood",
         description="the metric on the server's own images by which the best posterior is kept",
-        json_schema_extra=SERVER_ONLY,
     )
-    patience: int = Field(
+    patience: int = server_field(
         0,
         ge=0,
         description="rounds without a better best-metric on the server's own images that end the "
         "run; 0: never",
-        json_schema_extra=SERVER_ONLY,
     )
-    figures: Literal["png", "svg", "pdf", "none"] = Field(
-        "png", description="format of the figures at the end", json_schema_extra=SERVER_ONLY
+    figures: Literal["png", "svg", "pdf", "none"] = server_field(
+        "png", description="format of the figures at the end"
     )
 
 
 class ClosingRound(Section):
     """The closing round."""
 
-    closing_posterior: Literal["last", "best"] = Field(
+    closing_posterior: Literal["last", "best"] = server_field(
         "last",
         description="whose network a closing round finishes: that of the last round, or of the "
         "best one on the server's own images",
-        json_schema_extra=SERVER_ONLY,
     )
 
 
 class Run(Section):
     """The run itself."""
 
-    plugin_settings: str = Field(
+    plugin_settings: str = server_field(
         "",
         description="settings that pyproject.toml does not declare, for `flwr run`, which takes no "
         "others: key=value pairs",
-        json_schema_extra=SERVER_ONLY,
     )
-    resume: bool = Field(
-        False,
-        description="go on with the run of that name where its last checkpoint left it",
-        json_schema_extra=SERVER_ONLY,
+    resume: bool = server_field(
+        False, description="go on with the run of that name where its last checkpoint left it"
     )
 
 

@@ -17,6 +17,7 @@ from bfl.configuration.key_sections import (
     Run,
     Section,
     Training,
+    server_field,
 )
 from bfl.data.datasets import Reading
 from bfl.data.datasets.pixels import range_of
@@ -34,17 +35,13 @@ class Everyday(Section):
         "digits",
         description="data: a name, npz:FILE, folder:PATH, table:FILE or hf:NAME",
     )
-    strategy: str = Field(
+    strategy: str = server_field(
         "weighted-sum-of-normals",
         description="a method's name, for the values of other keys, or a pooling rule's; what is "
         "given for one of those keys wins",
-        json_schema_extra=SERVER_ONLY,
     )
-    clients: int = Field(
-        0,
-        ge=0,
-        description="number of clients; 0: as many as there are SuperNodes",
-        json_schema_extra=SERVER_ONLY,
+    clients: int = server_field(
+        0, ge=0, description="number of clients; 0: as many as there are SuperNodes"
     )
     rounds: Count = Field(10, description="number of federated rounds")
     local_epochs: Count = Field(5, description="epochs of a client in a round, E")
@@ -52,10 +49,8 @@ class Everyday(Section):
     learning_rate: float = Field(
         1e-3, gt=0.0, le=1.0, description="initial learning rate of the optimizer"
     )
-    mc_samples: Count = Field(
-        20,
-        description="Monte Carlo samples of the final evaluation, M",
-        json_schema_extra=SERVER_ONLY,
+    mc_samples: Count = server_field(
+        20, description="Monte Carlo samples of the final evaluation, M"
     )
     evaluate_every: int = Field(
         1, ge=0, description="rounds between evaluations; 0: only after the last round"
@@ -65,16 +60,11 @@ class Everyday(Section):
         "",
         description="user-defined parts: files (my_parts.py) and names of modules, with commas",
     )
-    output_dir: str = Field(
-        "runs",
-        min_length=1,
-        description="folder that gets the run's folder",
-        json_schema_extra=SERVER_ONLY,
+    output_dir: str = server_field(
+        "runs", min_length=1, description="folder that gets the run's folder"
     )
-    name: str = Field(
-        "",
-        description="name of the run's folder; empty: made from time and choices",
-        json_schema_extra=SERVER_ONLY,
+    name: str = server_field(
+        "", description="name of the run's folder; empty: made from time and choices"
     )
 
 
