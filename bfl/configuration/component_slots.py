@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, get_args, get_type_hints
 
 from bfl.aggregation.defences import Defence, defences
@@ -127,18 +128,17 @@ def _part(
     )
 
 
+_server_part = partial(_part, server_only=True)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PickedParts:
     """Parts that a configuration picks, one attribute for each kind."""
 
     partition: Annotated[
         Partition,
-        _part(
-            partitions,
-            "iid",
-            "how the training data are split over the clients",
-            section="",
-            server_only=True,
+        _server_part(
+            partitions, "iid", "how the training data are split over the clients", section=""
         ),
     ]
     architecture: Annotated[
@@ -157,7 +157,7 @@ class PickedParts:
         _part(inferences, "flipout", "what the network's weights are", section="", pretrains=True),
     ]
     sampling: Annotated[
-        Sampling, _part(samplings, "random", "which clients take part in a round", server_only=True)
+        Sampling, _server_part(samplings, "random", "which clients take part in a round")
     ]
     workload: Annotated[
         Workload, _part(workloads, "equal", "how many local epochs each client makes in a round")
@@ -173,64 +173,42 @@ class PickedParts:
     ]
     weighting: Annotated[
         Weighting,
-        _part(
-            weightings,
-            "train-size",
-            "what a client's weight in the pool is",
-            section="",
-            server_only=True,
-        ),
+        _server_part(weightings, "train-size", "what a client's weight in the pool is", section=""),
     ]
     defence: Annotated[
-        Defence,
-        _part(
-            defences, "none", "what is done to posteriors before they are pooled", server_only=True
-        ),
+        Defence, _server_part(defences, "none", "what is done to posteriors before they are pooled")
     ]
     server_optimizer: Annotated[
         ServerOptimizer,
-        _part(
-            server_optimizers,
-            "none",
-            "what the server makes of the step to the pooled posterior",
-            server_only=True,
+        _server_part(
+            server_optimizers, "none", "what the server makes of the step to the pooled posterior"
         ),
     ]
     broadcast: Annotated[
-        Broadcast,
-        _part(broadcasts, "posterior", "what of the global posterior clients are sent"),
+        Broadcast, _part(broadcasts, "posterior", "what of the global posterior clients are sent")
     ]
     exchange: Annotated[
         Exchange, _part(exchanges, "direct", "how clients' updates reach the pool", section="")
     ]
     refinement: Annotated[
         Refinement,
-        _part(
-            refinements,
-            "none",
-            "what the server does with the pooled posterior beyond pooling",
-            server_only=True,
+        _server_part(
+            refinements, "none", "what the server does with the pooled posterior beyond pooling"
         ),
     ]
     sampler: Annotated[
         Sampler,
-        _part(
-            samplers,
-            "gaussian",
-            "the distribution that an ensemble's samples are from",
-            server_only=True,
-        ),
+        _server_part(samplers, "gaussian", "the distribution that an ensemble's samples are from"),
     ]
     prior: Annotated[Prior, _part(priors, "fixed", "prior of variational clients")]
     pretrain_prior: Annotated[
         Prior,
-        _part(
+        _server_part(
             priors,
             "fixed",
             "prior of variational pre-training",
             key="pretrain-prior",
             section="pretraining",
-            server_only=True,
         ),
     ]
     shared: Annotated[
@@ -303,32 +281,23 @@ class PickedParts:
     ]
     student_augmentation: Annotated[
         Augmentation,
-        _part(
+        _server_part(
             augmentations,
             "none",
             "random changes of the images that the server's student learns from",
             key="student-augmentation",
             section="aggregation",
-            server_only=True,
         ),
     ]
     predictive: Annotated[
         Predictive,
-        _part(
-            predictives,
-            "posterior",
-            "what predicts, besides the posterior, when it is evaluated",
-            server_only=True,
+        _server_part(
+            predictives, "posterior", "what predicts, besides the posterior, when it is evaluated"
         ),
     ]
     tracker: Annotated[
         Tracker,
-        _part(
-            trackers,
-            "none",
-            "where rounds are logged live, besides the run's folder",
-            server_only=True,
-        ),
+        _server_part(trackers, "none", "where rounds are logged live, besides the run's folder"),
     ]
     outgoing: Annotated[
         tuple[Outgoing, ...],
