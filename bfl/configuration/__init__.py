@@ -1,7 +1,7 @@
 """The configuration of a run: typed keys, checked before anything starts.
 
 - ``keys``: the keys that every run has and that pick no part, typed.
-- ``kinds``: the kinds of parts that keys pick, each declared once.
+- ``component_slots``: the kinds of parts that keys pick, each declared once.
 - ``settings``: all keys with their defaults, what it is to give none, what ``strategy`` names.
 - ``configuration``: all keys together, with the components they pick.
 - ``requirements``: what these need and exclude of each other.

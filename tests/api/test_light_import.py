@@ -1,4 +1,7 @@
-"""``import bfl`` and its verbs are there at once: TensorFlow and Flower come when used."""
+"""``import bfl`` and its verbs are there at once: TensorFlow and Flower come when used.
+
+A configuration imports all parts, and so all numerics, which do without them.
+"""
 
 import subprocess
 import sys
