@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -46,6 +46,9 @@ from bfl.registry import Component, Registry
 LINK = "+"
 """Separator between the words of a chain, as in ``elbo+proximal``."""
 
+OF_PACKAGE = "of the registry's package"
+"""In the declaration of a kind: its key's section is that of what its parts read."""
+
 
 @dataclass(frozen=True)
 class ComponentSlot:
@@ -55,22 +58,25 @@ class ComponentSlot:
         registry: What there is to pick from.
         default: The word that is taken if none is given.
         description: What the key says, for people.
-        make: Makes the part that a word names, with those settings that it declares.
+        key: The key; empty: the registry's, unless another one picks from it.
+        attribute: The attribute of ``PickedParts`` that has what is picked.
+        section: The section of a configuration file in which the key stands; empty: at its top.
+        make: Makes the part that a word names, with those settings that it declares; None: the
+            registry does.
         chain: Whether the key takes several words, in the order in which they apply, and the
             attribute holds a tuple of parts.
         server_only: Whether the server alone reads it; clients are not sent what is picked.
-        section: The section of a configuration file in which the key stands; empty: at its top.
         pretrains: Whether pre-training goes by it as well: it is of the network or of a step on it,
             or the server's own way of pooling. Any other that clients read is the kind's default.
     """
 
-    key: str
-    attribute: str
     registry: Registry[Any]
     default: str
     description: str
-    make: Callable[[str, Mapping[str, Any]], Any]
-    section: str = ""
+    key: str = ""
+    attribute: str = ""
+    section: str = OF_PACKAGE
+    make: Callable[[str, Mapping[str, Any]], Any] | None = None
     chain: bool = False
     server_only: bool = False
     pretrains: bool = False
@@ -82,9 +88,10 @@ class ComponentSlot:
             ConfigurationError: A word is unknown, or stands twice in a chain.
             pydantic.ValidationError: A setting has the wrong type or is out of range.
         """
+        make = self.make or self.registry.create
         if not self.chain:
-            return (self.make(word, settings),)
-        picked = tuple(self.make(link.strip(), settings) for link in word.split(LINK))
+            return (make(word, settings),)
+        picked = tuple(make(link.strip(), settings) for link in word.split(LINK))
         names = [component.name for component in picked]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice:
@@ -96,39 +103,12 @@ class ComponentSlot:
     def word(self, picked: tuple[Component, ...], given: str) -> str:
         """Return the word that names what has been picked in full."""
         # Of an architecture the word says the depth as well.
-        if self.make != self.registry.create:  # bound methods are equal, and not the same
+        if self.make:
             return given
         return LINK.join(component.name for component in picked)
 
 
-def _part(
-    registry: Registry[Any],
-    default: str,
-    description: str,
-    *,
-    key: str | None = None,
-    section: str | None = None,
-    make: Callable[[str, Mapping[str, Any]], Any] | None = None,
-    chain: bool = False,
-    server_only: bool = False,
-    pretrains: bool = False,
-) -> Callable[[str], ComponentSlot]:
-    """Declare a kind of part; ``key`` is the registry's unless another one picks from it."""
-    return lambda attribute: ComponentSlot(
-        key=key or registry.kind,
-        attribute=attribute,
-        registry=registry,
-        default=default,
-        description=description,
-        make=make or registry.create,
-        section=section_of_package(registry.package) if section is None else section,
-        chain=chain,
-        server_only=server_only,
-        pretrains=pretrains,
-    )
-
-
-_server_part = partial(_part, server_only=True)
+_part, _server_part = ComponentSlot, partial(ComponentSlot, server_only=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,8 +301,16 @@ class PickedParts:
     attack: Annotated[Attack, _part(attacks, "none", "what hostile clients send")]
 
 
+def _complete(declared: ComponentSlot, attribute: str) -> ComponentSlot:
+    """Return a kind with what its declaration leaves to the registry and to the attribute."""
+    package = section_of_package(declared.registry.package)
+    section = package if declared.section == OF_PACKAGE else declared.section
+    key = declared.key or declared.registry.kind
+    return replace(declared, key=key, attribute=attribute, section=section)
+
+
 SLOTS: tuple[ComponentSlot, ...] = tuple(
-    declared.__metadata__[0](attribute)
+    _complete(declared.__metadata__[0], attribute)
     for attribute, declared in get_type_hints(PickedParts, include_extras=True).items()
 )
 """All kinds of parts."""

@@ -28,7 +28,7 @@ def chain() -> ComponentSlot:
     class Noise(Link):
         """Adds noise."""
 
-    return ComponentSlot("links", "links", registry, "noise", "links", registry.create, chain=True)
+    return ComponentSlot(registry, "noise", "links", key="links", chain=True)
 
 
 def test_a_chain_picks_its_links_in_their_order(chain: ComponentSlot) -> None:
