@@ -33,9 +33,9 @@ OTHERS = {
 }
 """Attributes of Flower's and of Python's own objects that whoever uses them is to assign."""
 
-OPEN = ("local", "opened", "request", "course", "client")
+OPEN = ("local", "opened", "request", "course", "client", "usable")
 """Names of rounds, and of what they ask, while they are made: options are there to change them. And
-of what a Strategy and a client keep from round to round.
+of what a Strategy and a client keep from round to round, and of counts of replies.
 """
 
 FOR_HIERARCHIES = {"from_state"}
