@@ -1,13 +1,32 @@
-"""A network that is built and traced in a fraction of a ResNet's time, with all that one has."""
+"""Networks for tests: any model in any inference, and one that is built and traced quickly."""
 
 from typing import Any, ClassVar
 
-from bfl.learning.inferences import Inference
+from bfl.learning.inferences import Inference, inferences
+from bfl.learning.models import create_architecture
 from bfl.learning.models.base import NormalizedNetwork
 
 
+def build(
+    word: str,
+    inference: str,
+    shape: tuple[int, int, int] = (8, 8, 1),
+    classes: int = 10,
+    precision: Any = "float32",
+    **settings: Any,
+) -> Any:
+    """Return the network of a model's word, built once, with settings of model and inference."""
+    from bfl.learning.networks.network import build_network
+
+    created = inferences.create(inference, settings)
+    return build_network(create_architecture(word, settings), created, shape, classes, precision)
+
+
 class SmallNetwork(NormalizedNetwork):
-    """Two convolutions of 16 filters, each with batch normalisation, and a dense layer."""
+    """Two convolutions of 16 filters, each with batch normalisation, and a dense layer.
+
+    All that a ResNet has, in a fraction of its time.
+    """
 
     channels_divisor: ClassVar[int] = 16
 

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from small_network import build
 
 from bfl.learning.inferences import inferences
-from bfl.learning.models import create_architecture
+from bfl.posteriors import Posterior
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
@@ -13,41 +14,38 @@ GAUSSIAN = [inference.name for inference in inferences.classes() if inference.ga
 SHAPE = (16, 16, 1)
 
 
-def build(word, inference, **settings):
-    from bfl.learning.networks.network import build_network
-
-    chosen = inferences.create(inference, settings)
-    return build_network(create_architecture(word), chosen, SHAPE, 10)
-
-
 @pytest.mark.parametrize("layers", ["all", "dense", "last"])
 @pytest.mark.parametrize("inference", inferences.names())
 @pytest.mark.parametrize("word", WORDS)
-def test_every_architecture_has_every_inference(word, inference, layers):
-    network = build(word, inference, **{"variational-layers": layers})
-    network.load(network.initial_posterior(0))
-    images = np.random.default_rng(0).uniform(-1, 1, (3, *SHAPE)).astype(np.float32)
-    logits = network.logits(images, np.array([1, 2], np.int32), training=True).numpy()
-    assert logits.shape == (3, 10)
-    assert np.isfinite(logits).all()
-    assert np.isfinite(float(network.divergence()))
-    # The same parameters whatever the inference: only which of them vary differs.
-    points = build(word, "deterministic")
+def test_without_variance_and_dropout_all_inferences_are_one_function(word, inference, layers):
+    """Of the same parameters, of which only what varies differs."""
+    points = build(word, "deterministic", SHAPE)
+    network = build(word, inference, SHAPE, **{"variational-layers": layers, "dropout-rate": 0.0})
     assert [(p.name, p.shape) for p in network.manifest] == [
         (p.name, p.shape) for p in points.manifest
     ]
+    rng, begun = np.random.default_rng(0), points.initial_posterior(0)
+    moved = begun.point + rng.uniform(-0.1, 0.1, begun.point.size).astype(np.float32)
+    points.load(Posterior(begun.mean, begun.variance, moved))
+    mean, point = points.read_values(network.manifest)
+    network.load(Posterior(mean, np.full(mean.size, 1e-12, np.float32), point))
+    images = rng.uniform(-1, 1, (3, *SHAPE)).astype(np.float32)
+    expected, found = (
+        each.logits(images, np.array([1, 2], np.int32), training=False).numpy()
+        for each in (points, network)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    assert np.abs(expected).max() > 0.1
+    assert np.isfinite(float(network.divergence()))
 
 
 @pytest.mark.parametrize("inference", GAUSSIAN)
 @pytest.mark.parametrize("word", WORDS)
 def test_dense_layers_or_the_last_alone_vary_on_demand(word, inference):
-    gaussian = {
-        layers: {
-            p.name
-            for p in build(word, inference, **{"variational-layers": layers}).manifest.gaussian
-        }
-        for layers in ("all", "dense", "last")
-    }
+    gaussian = {}
+    for layers in ("all", "dense", "last"):
+        network = build(word, inference, SHAPE, **{"variational-layers": layers})
+        gaussian[layers] = {p.name for p in network.manifest.gaussian}
     convolutions = {name for name in gaussian["all"] if name.startswith("conv")}
     assert convolutions
     assert gaussian["dense"] == gaussian["all"] - convolutions

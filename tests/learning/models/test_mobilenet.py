@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from plain_in_numpy import shapes
+from small_network import build
 
-from bfl.learning.inferences import inferences
 from bfl.learning.models import architectures, create_architecture
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
@@ -14,11 +13,8 @@ BIASES = 17_056
 """Channels of all convolutions."""
 
 
-def build(inference="deterministic", shape=CIFAR, classes=10, **settings):
-    from bfl.learning.networks.network import build_network
-
-    architecture = create_architecture("mobilenetv2", settings)
-    return build_network(architecture, inferences.create(inference), shape, classes)
+def mobilenet(inference="deterministic", shape=CIFAR, **settings):
+    return build("mobilenetv2", inference, shape, **settings)
 
 
 @pytest.mark.slow
@@ -40,7 +36,7 @@ def test_with_keras_weights_it_is_the_function_of_keras_own():
             depthwise = isinstance(layer, keras.layers.DepthwiseConv2D)
             weights.append(np.zeros(weights[0].shape[2 if depthwise else 3], np.float32))
         arrays += weights
-    network = build()
+    network = mobilenet()
     assert [p.shape for p in network.manifest] == [a.shape for a in arrays]
     point = np.concatenate([array.ravel() for array in arrays])
     network.load_values(network.manifest, np.zeros(0, np.float32), point)
@@ -53,7 +49,7 @@ def test_with_keras_weights_it_is_the_function_of_keras_own():
 
 
 def test_all_but_normalization_and_depthwise_convolutions_is_gaussian():
-    manifest = build("reparameterization").manifest
+    manifest = mobilenet("reparameterization").manifest
     points = {p.name.split("/")[0] for p in manifest.point}
     blocks = enumerate((1, 2, 3, 4, 3, 3, 1), start=2)
     depthwise = {f"conv{stage}_{n}b" for stage, number in blocks for n in range(1, number + 1)}
@@ -63,10 +59,10 @@ def test_all_but_normalization_and_depthwise_convolutions_is_gaussian():
 
 
 def test_a_depthwise_kernel_begins_with_the_variance_of_what_it_sees():
-    network = build()
+    network = mobilenet()
     values = network.manifest.split(network.initial_posterior(0).point, gaussian=False)
     by_name = dict(zip([p.name for p in network.manifest], values, strict=True))
-    assert shapes(network)["conv7_1b/kernel"] == (3, 3, 576, 1)
+    assert by_name["conv7_1b/kernel"].shape == (3, 3, 576, 1)
     assert by_name["conv7_1b/kernel"].std() == pytest.approx(np.sqrt(2 / 9), rel=0.05)
     assert by_name["conv9/kernel"].std() == pytest.approx(np.sqrt(2 / 320), rel=0.05)
 
@@ -80,7 +76,7 @@ def test_a_depthwise_kernel_begins_with_the_variance_of_what_it_sees():
     ],
 )
 def test_sides_of_images_of_32_and_64_pixels(shape, strides, sides):
-    model = build(shape=shape, **{"first-strides": strides}).model
+    model = mobilenet(shape=shape, **{"first-strides": strides}).model
     names = ("conv1_norm", "conv3_1c_norm", "conv4_1c_norm", "conv5_1c_norm", "conv9_norm")
     assert tuple(model.get_layer(name).output.shape[1] for name in names) == sides
 
@@ -93,6 +89,6 @@ def test_words():
 def test_dropout_follows_depthwise_convolutions_too():
     from bfl.learning.networks.layers import KeyedDropout
 
-    model = build("mc-dropout").model
+    model = mobilenet("mc-dropout").model
     dropouts = [layer for layer in model.layers if isinstance(layer, KeyedDropout)]
     assert len(dropouts) == 53

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from small_network import build
 
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
@@ -16,21 +17,18 @@ SHAPE = (8, 8, 1)
 GROUPED = {"normalization": "group", "normalization-groups": 4}
 
 
-def build(inference="deterministic", **settings):
-    from bfl.learning.networks.network import build_network
-
-    architecture = create_architecture("resnet8", settings)
-    return build_network(architecture, inferences.create(inference), SHAPE, 3)
+def resnet8(inference="deterministic", **settings):
+    return build("resnet8", inference, classes=3, **settings)
 
 
 def test_batch_normalization_is_the_default():
-    assert build().manifest == build(normalization="batch").manifest
-    assert "conv1_norm/moving_mean" in {p.name for p in build().manifest}
+    assert resnet8().manifest == resnet8(normalization="batch").manifest
+    assert "conv1_norm/moving_mean" in {p.name for p in resnet8().manifest}
 
 
 @pytest.mark.parametrize("inference", ["deterministic", "flipout", "mc-dropout"])
 def test_group_normalization_has_scales_and_offsets_alone(inference):
-    network, batch = build(inference, **GROUPED), build(inference)
+    network, batch = resnet8(inference, **GROUPED), resnet8(inference)
     moving = [p for p in batch.manifest if "moving" in p.name]
     assert [p for p in batch.manifest if p not in moving] == list(network.manifest)
     # 16 + 2 * (16 + 32 + 64) channels, and no inference makes these parameters Gaussian.
@@ -45,12 +43,10 @@ def test_group_normalization_has_scales_and_offsets_alone(inference):
 @pytest.mark.parametrize("inference", GAUSSIAN)
 @pytest.mark.parametrize("norm", [{}, GROUPED], ids=["batch", "group"])
 def test_scales_and_offsets_are_gaussian_on_demand(norm, inference):
-    from bfl.learning.networks.network import build_network, build_predictor
+    from bfl.learning.networks.network import build_predictor
 
-    architecture = create_architecture("resnet8", norm)
-    chosen = inferences.create(inference, {"normalization-weights": "gaussian"})
-    network = build_network(architecture, chosen, SHAPE, 3)
-    points = build(inference, **norm).manifest
+    network = resnet8(inference, **norm, **{"normalization-weights": "gaussian"})
+    points = resnet8(inference, **norm).manifest
     assert {p.name for p in network.manifest} == {p.name for p in points}
     assert {p.name for p in network.manifest.point} == {
         p.name for p in points.point if "moving" in p.name
@@ -62,7 +58,7 @@ def test_scales_and_offsets_are_gaussian_on_demand(norm, inference):
     # With variances of nearly 0, the drawn network is that of its means.
     certain = Posterior(posterior.mean, np.full_like(posterior.variance, 1e-12), posterior.point)
     network.load(certain)
-    predictor = build_predictor(network, architecture)
+    predictor = build_predictor(network, create_architecture("resnet8", norm))
     predictor.load_values(network.manifest, certain.mean, certain.point)
     key = np.zeros(2, np.int32)
     expected = predictor.logits(images, key, training=False)
@@ -75,7 +71,7 @@ def test_gaussian_scales_need_normalisation():
 
 
 def test_each_group_of_channels_of_each_image_is_normalized_by_itself():
-    layer = build(**GROUPED).model.get_layer("conv3_1a_norm")
+    layer = resnet8(**GROUPED).model.get_layer("conv3_1a_norm")
     features = np.random.default_rng(0).normal(2, 3, (5, 4, 4, 32)).astype(np.float32)
     grouped = features.reshape(5, 4, 4, 4, 8)
     mean = grouped.mean(axis=(1, 2, 4), keepdims=True)
@@ -85,7 +81,7 @@ def test_each_group_of_channels_of_each_image_is_normalized_by_itself():
 
 
 def test_training_and_prediction_are_the_same_function_of_one_image():
-    network = build(**GROUPED)
+    network = resnet8(**GROUPED)
     network.load(network.initial_posterior(0))
     images = np.random.default_rng(0).uniform(-1, 1, (6, *SHAPE)).astype(np.float32)
     key = np.zeros(2, np.int32)
@@ -94,22 +90,19 @@ def test_training_and_prediction_are_the_same_function_of_one_image():
     np.testing.assert_array_equal(predicted, trained)
     alone = network.logits(images[:1], key, training=True).numpy()
     np.testing.assert_allclose(alone, predicted[:1], atol=1e-5)
-    batch = build()
+    batch = resnet8()
     batch.load(batch.initial_posterior(0))
     differ = batch.logits(images, key, training=True) - batch.logits(images, key, training=False)
     assert np.abs(differ).max() > 0.01
 
 
 def test_sums_are_float32_where_activations_are_bfloat16():
-    from bfl.learning.networks.network import Network
-
-    architecture = create_architecture("resnet8", GROUPED)
-    network = Network(architecture, inferences.create("deterministic"), SHAPE, 3, "bfloat16")
+    network = resnet8(precision="bfloat16", **GROUPED)
     layer = network.model.get_layer("conv1_norm")
     assert layer.compute_dtype == "float32"
     assert network.model.get_layer("conv1").compute_dtype == "bfloat16"
     images = np.random.default_rng(0).uniform(-1, 1, (4, *SHAPE)).astype(np.float32)
-    exact = build(**GROUPED)
+    exact = resnet8(**GROUPED)
     posterior = exact.initial_posterior(0)
     logits = []
     for one in (network, exact):

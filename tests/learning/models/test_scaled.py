@@ -3,9 +3,9 @@
 import numpy as np
 import pydantic
 import pytest
+from small_network import build
 
 from bfl.errors import ConfigurationError
-from bfl.learning.inferences import inferences
 from bfl.learning.models import create_architecture
 
 MEANS, DEVIATIONS = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
@@ -16,38 +16,39 @@ CIFAR10 = {
 }
 
 
-def network(word, settings=None, channels=3):
-    from bfl.learning.networks.network import build_network
-
-    architecture = create_architecture(word, settings)
-    shape = (8, 8, channels)
-    return build_network(architecture, inferences.create("deterministic"), shape, 3)
+def network(word, settings, channels=3):
+    return build(word, "deterministic", (8, 8, channels), 3, **settings)
 
 
 @pytest.mark.usefixtures("tensorflow")
 @pytest.mark.parametrize("word", ["mlp", "resnet8"])
-def test_channels_are_normalised_as_torchvision_does_it(word):
+@pytest.mark.parametrize(
+    ("settings", "means", "deviations"),
+    [(CIFAR10, MEANS, DEVIATIONS), ({"input-range": "unit"}, 0.0, 1.0)],
+    ids=["channels", "unit"],
+)
+def test_channels_are_normalised_as_torchvision_does_it(word, settings, means, deviations):
     """In training and in prediction: (v − m) / s of v in [0, 1]."""
     from bfl.evaluation.prediction.monte_carlo import Predictor
     from bfl.learning.networks.network import normalized_images
 
-    plain, scaled = network(word), network(word, CIFAR10)
+    plain, scaled = network(word, {}), network(word, settings)
     assert plain.manifest == scaled.manifest
     posterior = plain.initial_posterior(0)
     pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3)).astype(np.uint8)
-    inputs = ((pixels / 255 - MEANS) / DEVIATIONS).astype(np.float32)
+    inputs = ((pixels / 255 - means) / deviations).astype(np.float32)
     key = np.array([1, 2], np.int32)
-    for each in (plain, scaled):
-        each.load(posterior)
     for training in (False, True):
+        for each in (plain, scaled):
+            each.load(posterior)
         expected = plain.logits(inputs, key, training=training).numpy()
         found = scaled.logits(normalized_images(pixels), key, training=training).numpy()
         np.testing.assert_allclose(found, expected, atol=1e-4)
         other = plain.logits(normalized_images(pixels), key, training=training).numpy()
         assert np.abs(other - found).max() > 0.01
-        for each in (plain, scaled):
-            each.load(posterior)
-    predictor = Predictor(scaled, create_architecture(word, CIFAR10))
+    for each in (plain, scaled):
+        each.load(posterior)
+    predictor = Predictor(scaled, create_architecture(word, settings))
     found = predictor.logits(posterior.mean, posterior.point, pixels, 0, ("test",))
     np.testing.assert_allclose(found, plain.logits(inputs, key, training=False), atol=1e-4)
 

@@ -2,9 +2,7 @@
 
 import numpy as np
 import pytest
-
-from bfl.learning.inferences import inferences
-from bfl.learning.models import create_architecture
+from small_network import build
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
@@ -13,10 +11,7 @@ SHAPE = (8, 8, 3)
 
 def network(inference, precision="float32"):
     """Return a network whose weights and moving statistics are not those that it begins with."""
-    from bfl.learning.networks.network import build_network
-
-    architecture = create_architecture("resnet8")
-    built = build_network(architecture, inferences.create(inference), SHAPE, 10, precision)
+    built = build("resnet8", inference, SHAPE, precision=precision)
     scramble(built.model)
     return built
 

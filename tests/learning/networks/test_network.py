@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from small_network import build
 
 from bfl.errors import PosteriorError
 from bfl.learning.inferences import inferences
@@ -19,16 +20,9 @@ IMAGES = np.random.default_rng(0).uniform(-1, 1, (5, *SHAPE)).astype(np.float32)
 KEY = np.array([1, 2], np.int32)
 
 
-def build(inference, word="resnet8", **settings):
-    from bfl.learning.networks.network import build_network
-
-    chosen = inferences.create(inference, settings)
-    return build_network(create_architecture(word), chosen, SHAPE, 10)
-
-
 @pytest.fixture(scope="module")
 def flipout(tensorflow):
-    return build("flipout")
+    return build("resnet8", "flipout")
 
 
 def random_posterior(manifest, seed=0, low=1e-4, high=1.0):
@@ -87,14 +81,14 @@ def test_divergence_from_itself_is_0(flipout):
 
 @pytest.mark.parametrize("inference", ["deterministic", "mc-dropout"])
 def test_divergence_of_points_is_0_and_a_prior_does_nothing(inference):
-    network = build(inference)
+    network = build("resnet8", inference)
     network.set_prior(NormalPrior(0.0, 10.0))
     assert divergence(network) == 0.0
 
 
 @pytest.mark.parametrize("inference", INFERENCES)
 def test_posterior_that_is_loaded_comes_out_again(inference):
-    network = build(inference)
+    network = build("resnet8", inference)
     posterior = random_posterior(network.manifest, low=1e-12, high=10.0)
     network.load(posterior)
     result = network.posterior()
@@ -133,7 +127,7 @@ def test_manifest_says_what_lies_where(flipout):
 
 @pytest.mark.parametrize("inference", INFERENCES)
 def test_every_variable_is_in_the_manifest_once(inference):
-    network = build(inference)
+    network = build("resnet8", inference)
     weights = sum(int(np.prod(w.shape)) for w in network.model.weights)
     # A Gaussian parameter has two variables.
     assert weights == 2 * network.manifest.gaussian_size + network.manifest.point_size
@@ -148,7 +142,7 @@ def test_wrong_sizes_are_refused(flipout):
         Posterior(right.mean, right.variance[:-1], right.point),
         Posterior(right.mean, right.variance, right.point[:-1]),
         Posterior(right.mean, right.variance, np.append(right.point, np.float32(1))),
-        build("deterministic").initial_posterior(0),
+        build("resnet8", "deterministic").initial_posterior(0),
         Posterior(right.mean, -right.variance, right.point),
         Posterior(right.mean * np.float32(np.nan), right.variance, right.point),
     ]
@@ -159,12 +153,12 @@ def test_wrong_sizes_are_refused(flipout):
             flipout.load(posterior)
     assert flipout.posterior().digest() == before.digest()
     with pytest.raises(PosteriorError, match=f"mean has {right.size} values; expected 0"):
-        build("deterministic").load(right)
+        build("resnet8", "deterministic").load(right)
 
 
 def test_values_of_another_network_are_loaded_by_name(flipout):
     posterior = random_posterior(flipout.manifest)
-    points = build("deterministic")
+    points = build("resnet8", "deterministic")
     points.load_values(flipout.manifest, posterior.mean, posterior.point)
     loaded = dict(
         zip(
@@ -198,15 +192,17 @@ def test_beginning_is_keyed_by_seed_and_by_nothing_else(flipout):
     from bfl.learning.networks.network import Network
 
     first = flipout.initial_posterior(3)
-    build("deterministic", "resnet14")
+    build("resnet14", "deterministic")
     flipout.load(random_posterior(flipout.manifest))
     again = Network(create_architecture("resnet8"), inferences.create("flipout"), SHAPE, 10)
+    assert again.manifest == flipout.manifest
     assert again.initial_posterior(3).digest() == first.digest()
     assert flipout.initial_posterior(3).digest() == first.digest()
     assert flipout.initial_posterior(4).digest() != first.digest()
     # By name: the same means whatever the inference, and the same first layers of a deeper one.
     begun = by_name(flipout, first)
-    for other in (build("deterministic"), build("mc-dropout"), build("flipout", "resnet14")):
+    names = (("resnet8", "deterministic"), ("resnet8", "mc-dropout"), ("resnet14", "flipout"))
+    for other in (build(*words) for words in names):
         values = by_name(other, other.initial_posterior(3))
         assert begun.keys() <= values.keys()
         for name, value in begun.items():
@@ -236,8 +232,8 @@ def test_beginning_is_he_normal(flipout):
 
 
 def test_initial_scale_is_a_setting():
-    standard = build("flipout").initial_posterior(0)
-    other = build("flipout", **{"initial-scale": 0.2}).initial_posterior(0)
+    standard = build("resnet8", "flipout").initial_posterior(0)
+    other = build("resnet8", "flipout", **{"initial-scale": 0.2}).initial_posterior(0)
     np.testing.assert_allclose(standard.variance, 0.05**2, rtol=1e-6)
     np.testing.assert_allclose(other.variance, 0.2**2, rtol=1e-6)
     np.testing.assert_array_equal(standard.mean, other.mean)
@@ -263,7 +259,7 @@ def test_manifest_as_json(flipout):
 
 @pytest.mark.parametrize("inference", INFERENCES)
 def test_moving_variances_and_nothing_else_have_a_minimum(inference):
-    manifest = build(inference).manifest
+    manifest = build("resnet8", inference).manifest
     expected = {p.name for p in manifest if p.name.endswith("/moving_variance")}
     assert len(expected) > 3
     assert {p.name for p in manifest if p.minimum is not None} == expected
@@ -273,41 +269,27 @@ def test_moving_variances_and_nothing_else_have_a_minimum(inference):
         manifest.check(Posterior(start.mean, start.variance, -start.point))
 
 
-@pytest.mark.parametrize("inference", INFERENCES)
-def test_manifest_does_not_depend_on_what_was_built_before(inference):
-    from bfl.learning.networks.network import Network
+def test_networks_are_built_once(flipout):
+    from bfl.learning.networks.network import build_predictor
 
-    def make(word="resnet8"):
-        return Network(create_architecture(word), inferences.create(inference), SHAPE, 10).manifest
-
-    first = make()
-    make("resnet14")
-    assert make() == first
-    assert make().to_json() == first.to_json()
-
-
-def test_networks_are_built_once():
-    from bfl.learning.networks.network import build_network, build_predictor
-
-    for inference in INFERENCES:
-        assert build(inference) is build(inference)
-    assert build("flipout") is not build("flipout", **{"initial-scale": 0.2})
-    assert build("flipout") is not build("deterministic")
-    assert build("flipout") is not build("flipout", "resnet14")
-    architecture = create_architecture("resnet8")
-    assert build("flipout") is not build_network(
-        architecture, inferences.create("flipout"), SHAPE, 7
-    )
+    points, dropped = build("resnet8", "deterministic"), build("resnet8", "mc-dropout")
+    assert build("resnet8", "flipout") is flipout
+    others = [
+        build("resnet8", "flipout", **{"initial-scale": 0.2}),
+        build("resnet14", "flipout"),
+        build("resnet8", "flipout", classes=7),
+    ]
+    assert len({id(network) for network in (flipout, points, dropped, *others)}) == 6
     # A variational network predicts with plain layers, the others with themselves.
-    assert build_predictor(build("flipout"), architecture) is build("deterministic")
-    assert build_predictor(build("deterministic"), architecture) is build("deterministic")
-    dropped = build("mc-dropout", **{"dropout-rate": 0.4})
+    architecture = create_architecture("resnet8")
+    assert build_predictor(flipout, architecture) is points
+    assert build_predictor(points, architecture) is points
     assert build_predictor(dropped, architecture) is dropped
 
 
 @pytest.mark.parametrize("inference", INFERENCES)
 def test_logits_are_keyed(inference):
-    network = build(inference)
+    network = build("resnet8", inference)
     network.load(network.initial_posterior(0))
     for training in (False, True):
         network.load(network.initial_posterior(0))
@@ -325,7 +307,7 @@ def test_layers_of_a_network_draw_different_masks():
     from bfl.keras import keras
     from bfl.learning.networks.layers import keyed
 
-    network = build("mc-dropout", **{"dropout-rate": 0.5})
+    network = build("resnet8", "mc-dropout", **{"dropout-rate": 0.5})
     names = [f"{layer}_dropout" for layer in ("conv1", "conv2_1a", "conv2_1b")]
     outputs = [network.model.get_layer(name).output for name in names]
     masks = keras.Model(network.model.input, outputs)

@@ -3,10 +3,10 @@
 import numpy as np
 import pydantic
 import pytest
+from small_network import build
 
 from bfl.evaluation.prediction.monte_carlo import drawn_values
 from bfl.learning.inferences import inferences
-from bfl.learning.models import create_architecture
 from bfl.learning.networks.parametrizations import SOFTPLUS, LogVariance
 from bfl.posteriors import Posterior
 from bfl.posteriors.manifest import Manifest, Parameter
@@ -112,10 +112,7 @@ def test_xavier_is_uniform_within_the_published_code_s_limits():
 
 @pytest.mark.parametrize("name", ["deterministic", "mc-dropout", "flipout"])
 def test_kernels_begin_as_asked_in_every_inference(name):
-    from bfl.learning.networks.network import build_network
-
-    inference = inferences.create(name, {"initial-means": "xavier-uniform"})
-    network = build_network(create_architecture("convnet"), inference, (20, 20, 1), 10)
+    network = build("convnet", name, (20, 20, 1), **{"initial-means": "xavier-uniform"})
     found = {p.name: p.initialization for p in network.manifest}
     kernels = {key for key in found if key.endswith("/kernel")}
     assert len(kernels) == 5
@@ -153,14 +150,12 @@ def decayed(alpha, steps):
 @pytest.mark.slow
 def test_training_as_coded_moves_log_variances_by_weight_decay_alone():
     from bfl.learning.augmentations import augmentations
-    from bfl.learning.networks.network import build_network
     from bfl.learning.optimizers import optimizers
     from bfl.learning.priors import NormalPrior
     from bfl.learning.training.task import LocalTask
     from bfl.learning.training.trainer import LocalTrainer
 
-    inference = inferences.create("reparameterization", AS_CODED)
-    network = build_network(create_architecture("convolutional"), inference, (16, 16, 1), 10)
+    network = build("convolutional", "reparameterization", (16, 16, 1), **AS_CODED)
     gaussian = {parameter.name for parameter in network.manifest.gaussian}
     assert gaussian == {"dense1/kernel", "dense2/kernel", "logits/kernel"}
     start = network.initial_posterior(0)

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from small_network import build
 
 from bfl.learning.inferences import inferences
-from bfl.learning.models import create_architecture
 from bfl.learning.priors import NormalPrior
 from bfl.posteriors import Posterior
 
@@ -14,13 +14,6 @@ SHAPE = (8, 8, 3)
 RNG = np.random.default_rng(0)
 IMAGES = RNG.uniform(-1, 1, (16, *SHAPE)).astype(np.float32)
 KEY = np.array([3, 4], np.int32)
-
-
-def build(inference, precision):
-    from bfl.learning.networks.network import build_network
-
-    architecture = create_architecture("resnet8")
-    return build_network(architecture, inferences.create(inference), SHAPE, 10, precision)
 
 
 def posterior_of(manifest):
@@ -35,7 +28,7 @@ def posterior_of(manifest):
 def test_logits_differ_by_rounding_only(inference):
     logits = {}
     for precision in ("float32", "bfloat16"):
-        network = build(inference, precision)
+        network = build("resnet8", inference, SHAPE, precision=precision)
         network.load(posterior_of(network.manifest))
         logits[precision] = np.asarray(network.logits(IMAGES, KEY, training=True))
     assert logits["bfloat16"].dtype == np.float32
@@ -47,7 +40,7 @@ def test_logits_differ_by_rounding_only(inference):
 
 @pytest.mark.parametrize("inference", inferences.names())
 def test_parameters_stay_in_float32(inference):
-    network = build(inference, "bfloat16")
+    network = build("resnet8", inference, SHAPE, precision="bfloat16")
     assert {str(weight.dtype) for weight in network.model.weights} == {"<dtype: 'float32'>"}
     posterior = posterior_of(network.manifest)
     network.load(posterior)
@@ -58,7 +51,7 @@ def test_parameters_stay_in_float32(inference):
 def test_divergence_does_not_depend_on_the_precision():
     values = []
     for precision in ("float32", "bfloat16"):
-        network = build("flipout", precision)
+        network = build("resnet8", "flipout", SHAPE, precision=precision)
         network.load(posterior_of(network.manifest))
         network.set_prior(NormalPrior(0.0, 1.0))
         network.logits(IMAGES, KEY, training=True)

@@ -1,0 +1,164 @@
+"""Plain networks against their sources' numbers and a forward pass written out in NumPy."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from small_network import build
+
+from bfl.learning.models import architectures, create_architecture
+
+pytestmark = pytest.mark.usefixtures("tensorflow")
+
+CIFAR, FASHION, SMALLEST = (32, 32, 3), (28, 28, 1), (16, 16, 1)
+
+
+def shapes(network: Any) -> dict[str, tuple[int, ...]]:
+    return {p.name: p.shape for p in network.manifest}
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        *((word, "convolutional") for word in ("simple-cnn", "lenet5", "LeNet5")),
+        ("cnn2", "convnet"),
+    ],
+)
+def test_they_go_by_the_names_of_their_sources(word: str, name: str) -> None:
+    assert isinstance(create_architecture(word), architectures.get(name))
+
+
+@pytest.mark.parametrize(
+    ("word", "shape", "size"),
+    [
+        ("cnn1", CIFAR, 52_202),  # 456 + 2,416 of the convolutions, 400 x 120 + 120, 120 x 10 + 10
+        ("convnet", CIFAR, 122_570),
+        ("convolutional", CIFAR, 62_006),  # Li et al.'s: 456 + 2,416 + 48,120 + 10,164 + 850
+        ("mlp", FASHION, 199_210),  # as McMahan et al. (2017) give it
+        ("mlp", (32, 32, 1), 247_210),
+        ("mlp", CIFAR, 656_810),
+    ],
+)
+def test_sizes(word: str, shape: tuple[int, int, int], size: int) -> None:
+    assert build(word, "deterministic", shape).manifest.point_size == size
+    manifest = build(word, "flipout", shape).manifest
+    assert (manifest.gaussian_size, manifest.point_size) == (size, 0)
+
+
+@pytest.mark.parametrize(
+    ("word", "shape", "flat", "classes"),
+    [
+        ("convolutional", CIFAR, 400, 10),
+        ("convolutional", FASHION, 256, 10),
+        ("convolutional", SMALLEST, 16, 10),
+        ("convolutional", (33, 47, 3), 640, 4),
+        ("convnet", CIFAR, 1024, 10),
+        ("convnet", (64, 64, 3), 9216, 200),  # 64 - 62 - 31 - 29 - 14 - 12
+        ("convnet", (18, 18, 1), 64, 10),
+    ],
+)
+def test_parameters_are_those_of_the_papers(
+    word: str, shape: tuple[int, int, int], flat: int, classes: int
+) -> None:
+    kernels: dict[str, dict[str, tuple[int, ...]]] = {
+        "convolutional": {
+            "conv1": (5, 5, shape[2], 6),
+            "conv2": (5, 5, 6, 16),
+            "dense1": (flat, 120),
+            "dense2": (120, 84),
+            "logits": (84, classes),
+        },
+        "convnet": {
+            "conv1": (3, 3, shape[2], 32),
+            "conv2": (3, 3, 32, 64),
+            "conv3": (3, 3, 64, 64),
+            "dense1": (flat, 64),
+            "logits": (64, classes),
+        },
+    }
+    expected = {f"{name}/kernel": kernel for name, kernel in kernels[word].items()}
+    expected |= {f"{name}/bias": kernel[-1:] for name, kernel in kernels[word].items()}
+    assert shapes(build(word, "deterministic", shape, classes)) == expected
+
+
+def test_smaller_images_than_a_network_takes_are_refused() -> None:
+    side = architectures.get("convnet").minimum_side - 1
+    with pytest.raises(ValueError, match=r"[Nn]egative dimension"):
+        build("convnet", "deterministic", (side, side, 1))
+
+
+def test_the_convolutions_of_cnn1_are_those_of_lenet5_under_the_same_names() -> None:
+    first, second = (shapes(build(word, "deterministic", CIFAR)) for word in ("cnn1", "lenet5"))
+    convolutions = {f"conv{index}/{part}" for index in (1, 2) for part in ("kernel", "bias")}
+    assert {name for name in first if first[name] == second.get(name)} >= convolutions
+    assert set(second) - set(first) == {"dense2/kernel", "dense2/bias"}
+
+
+def test_extra_convolutions_keep_the_features_as_they_are() -> None:
+    """Fig. 4 of FedBE: each adds 9 · 64² + 64 parameters, and the dense layers stay."""
+    plain, deep = (
+        shapes(build("convnet", "deterministic", CIFAR, **{"extra-convolutions": n}))
+        for n in (0, 2)
+    )
+    added = {f"conv{n}/{part}" for n in (4, 5) for part in ("kernel", "bias")}
+    assert deep.keys() - plain.keys() == added
+    assert {name: deep[name] for name in plain} == plain
+    assert deep["conv5/kernel"] == (3, 3, 64, 64)
+
+
+def forward(parameters: dict[str, Any], images: Any, pooled: tuple[bool, ...]) -> Any:
+    """Return logits: convolutions, each with ReLU and perhaps pooling, then dense layers."""
+    x = images
+    for index, pools in enumerate(pooled, start=1):
+        kernel = parameters[f"conv{index}/kernel"]
+        windows = np.lib.stride_tricks.sliding_window_view(x, kernel.shape[:2], axis=(1, 2))
+        x = np.einsum("nhwcij,ijco->nhwo", windows, kernel) + parameters[f"conv{index}/bias"]
+        x = np.maximum(x, 0)
+        if pools:
+            n, h, w, c = x.shape
+            x = x[:, : h // 2 * 2, : w // 2 * 2].reshape(n, h // 2, 2, w // 2, 2, c).max((2, 4))
+    x = x.reshape(len(x), -1)
+    for name in sorted({name.split("/")[0] for name in parameters if name.startswith("dense")}):
+        x = np.maximum(x @ parameters[f"{name}/kernel"] + parameters[f"{name}/bias"], 0)
+    return x @ parameters["logits/kernel"] + parameters["logits/bias"]
+
+
+@pytest.mark.parametrize(
+    ("word", "shape", "pooled"),
+    [
+        ("mlp", (5, 4, 2), ()),
+        ("cnn1", (17, 22, 2), (True, True)),
+        ("convolutional", CIFAR, (True, True)),
+        ("convolutional", FASHION, (True, True)),
+        ("convolutional", (17, 22, 2), (True, True)),
+        ("convnet", CIFAR, (True, True, False)),
+        ("convnet", (19, 24, 2), (True, True, False)),
+    ],
+)
+def test_forward_passes_are_those_of_the_papers(
+    word: str, shape: tuple[int, int, int], pooled: tuple[bool, ...]
+) -> None:
+    network = build(word, "deterministic", shape)
+    generator = np.random.default_rng(0)
+    parameters = {name: generator.normal(0, 0.1, shape) for name, shape in shapes(network).items()}
+    point = np.concatenate([value.ravel() for value in parameters.values()]).astype(np.float32)
+    network.load_values(network.manifest, np.zeros(0, np.float32), point)
+    images = generator.uniform(-1, 1, (3, *shape)).astype(np.float32)
+    logits = network.logits(images, np.zeros(2, np.int32), training=False).numpy()
+    expected = forward(parameters, images.astype(np.float64), pooled)
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
+    assert np.abs(expected).max() > 0.1
+
+
+def test_a_network_with_point_convolutions_predicts_with_drawn_dense_layers() -> None:
+    from bfl.evaluation.prediction.monte_carlo import Predictor
+
+    settings = {"variational-layers": "dense"}
+    network = build("convolutional", "reparameterization", SMALLEST, **settings)
+    predicts = Predictor(network, create_architecture("convolutional"))
+    images = np.random.default_rng(0).integers(0, 256, (5, *SMALLEST), dtype=np.uint8)
+    predictions = predicts.predict(
+        network.initial_posterior(0), images, samples=4, seed=0, labels=("test",)
+    )
+    assert predictions.samples == 4
+    assert (predictions.epistemic > 0).all()
