@@ -8,6 +8,7 @@ import itertools
 
 import numpy as np
 import pytest
+from one_layer import task_of
 from small_network import SmallNetwork
 
 from bfl.data.datasets import load_dataset
@@ -15,7 +16,6 @@ from bfl.learning.augmentations import augmentations
 from bfl.learning.inferences import inferences
 from bfl.learning.models import create_architecture
 from bfl.learning.optimizers import optimizers
-from bfl.learning.priors import NormalPrior
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
@@ -96,22 +96,15 @@ def new_trainer(inference):
 
 
 def train(trainer, steps, server_round, partition):
-    from bfl.learning.training import LocalTask
-
-    dataset = load_dataset("digits")
-    trainer.train(
-        dataset.train_images,
-        dataset.train_labels,
-        LocalTask(
-            received=trainer.network.initial_posterior(0),
-            prior=NormalPrior(0.0, 1.0),
-            examples=np.arange(2 * steps),
-            epochs=1,
-            learning_rate=1e-4,
-            key_labels=(server_round, partition),
-            seed=0,
-        ),
+    task = task_of(
+        trainer.network.initial_posterior(0),
+        examples=np.arange(2 * steps),
+        epochs=1,
+        learning_rate=1e-4,
+        key_labels=(server_round, partition),
     )
+    dataset = load_dataset("digits")
+    trainer.train(dataset.train_images, dataset.train_labels, task)
 
 
 @pytest.mark.of_bfls_own

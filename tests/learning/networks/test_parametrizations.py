@@ -3,6 +3,7 @@
 import numpy as np
 import pydantic
 import pytest
+from one_layer import task_of
 from small_network import build
 
 from bfl.evaluation.prediction.monte_carlo import drawn_values
@@ -151,8 +152,6 @@ def decayed(alpha, steps):
 def test_training_as_coded_moves_log_variances_by_weight_decay_alone():
     from bfl.learning.augmentations import augmentations
     from bfl.learning.optimizers import optimizers
-    from bfl.learning.priors import NormalPrior
-    from bfl.learning.training.task import LocalTask
     from bfl.learning.training.trainer import LocalTrainer
 
     network = build("convolutional", "reparameterization", (16, 16, 1), **AS_CODED)
@@ -164,15 +163,7 @@ def test_training_as_coded_moves_log_variances_by_weight_decay_alone():
     trainer = LocalTrainer(network, 2, augmentations.create("none"), optimizer)
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (4, 16, 16, 1)).astype(np.uint8)
-    task = LocalTask(
-        received=start,
-        prior=NormalPrior(0.0, 1.0),
-        examples=np.arange(4),
-        epochs=60,
-        learning_rate=0.01,
-        seed=0,
-        key_labels=(1, 0),
-    )
+    task = task_of(start, examples=np.arange(4), epochs=60, learning_rate=0.01)
     result = trainer.train(images, rng.integers(0, 10, 4), task)
     assert result.steps == 120
     assert np.abs(result.posterior.mean - start.mean).max() > 0.01

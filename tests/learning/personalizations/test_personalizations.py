@@ -4,49 +4,32 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import one_layer
 import pytest
+from one_layer import BATCH, CLASSES, IMAGES, LABELS, PLAIN, SHAPE, OneLayer, task_of
 
 from bfl.learning.augmentations import augmentations
 from bfl.learning.inferences import inferences
-from bfl.learning.models.base import Architecture
 from bfl.learning.optimizers import optimizers
 from bfl.learning.personalizations import personalizations
 from bfl.learning.priors import NormalPrior, priors
-from bfl.learning.training import LocalTask, PersonalTask
+from bfl.learning.training import PersonalTask
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
-SHAPE, CLASSES, COUNT, BATCH = (2, 2, 1), 3, 40, 16
-RNG = np.random.default_rng(0)
-IMAGES = RNG.integers(0, 256, (COUNT, *SHAPE), dtype=np.uint8)
+COUNT = len(IMAGES)
 INPUTS = np.concatenate([IMAGES.reshape(COUNT, 4) / 127.5 - 1, np.ones((COUNT, 1))], axis=1)
-LABELS = RNG.integers(0, CLASSES, COUNT)
 MEME_RATE, PERSONAL_RATE = 2.0, 0.5
 """The meme's step is so large that what it says before and after it differs."""
-
-
-class Dense(Architecture):
-    """Dense layers of some units before the logits."""
-
-    hidden: tuple[int, ...] = ()
-
-    def build(self, inference: Any, image_shape: tuple[int, int, int], classes: int) -> Any:
-        from bfl.keras import keras
-
-        images = keras.Input(image_shape)
-        features = keras.layers.Flatten()(images)
-        for index, units in enumerate(self.hidden):
-            features = keras.layers.ReLU()(inference.dense(units, name=f"dense{index}")(features))
-        return keras.Model(images, inference.dense(classes, name="logits", output=True)(features))
 
 
 def network_of(inference: str, role: str, hidden: tuple[int, ...] = ()) -> Any:
     from bfl.learning.networks.network import build_network
 
-    created = inferences.create(inference)
-    return build_network(Dense(hidden=hidden), created, SHAPE, CLASSES, role=role)
+    architecture = OneLayer(normalized=False, hidden=hidden)
+    return build_network(architecture, inferences.create(inference), SHAPE, CLASSES, role=role)
 
 
 @cache
@@ -63,7 +46,7 @@ def trainer_of(
     from bfl.learning.training.companion import PersonalNetwork
     from bfl.learning.training.trainer import LocalTrainer
 
-    created = optimizers.create(optimizer, {"momentum": 0.0, "weight-decay": 0.0})
+    created = optimizers.create(optimizer, PLAIN)
     both = None
     if name:
         given = {key.replace("_", "-"): value for key, value in settings.items()}
@@ -104,36 +87,21 @@ def train(
         learning_rate=PERSONAL_RATE,
         keeps_optimizer=True,
     )
-    task = LocalTask(
-        received=start_of(trainer.network, 1),
-        prior=NormalPrior(0.0, 1.0),
-        examples=np.arange(COUNT),
+    task = task_of(
+        start_of(trainer.network, 1),
         epochs=epochs,
         learning_rate=MEME_RATE,
         key_labels=(round_, 0),
-        seed=0,
         personal=personal,
     )
-    return trainer.train(IMAGES, LABELS, task)
+    return one_layer.train(trainer, task)
 
 
 def trained_alone(hidden: tuple[int, ...] = ()) -> Any:
     """Return the personal model's points after plain training with its rate."""
-    from bfl.learning.training.trainer import LocalTrainer
-
-    network = network_of("deterministic", "plain", hidden)
-    optimizer = optimizers.create("sgd", {"momentum": 0.0, "weight-decay": 0.0})
-    trainer = LocalTrainer(network, BATCH, augmentations.create("none"), optimizer)
-    task = LocalTask(
-        received=start_of(network, 2),
-        prior=NormalPrior(0.0, 1.0),
-        examples=np.arange(COUNT),
-        epochs=2,
-        learning_rate=PERSONAL_RATE,
-        key_labels=(1, 0),
-        seed=0,
-    )
-    return trainer.train(IMAGES, LABELS, task).posterior.point
+    trainer = one_layer.trainer_of("deterministic", normalized=False, hidden=hidden)
+    task = task_of(start_of(trainer.network, 2), learning_rate=PERSONAL_RATE)
+    return one_layer.train(trainer, task).posterior.point
 
 
 # One step by hand: a linear softmax, all examples in one batch.

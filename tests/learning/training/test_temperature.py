@@ -5,14 +5,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from one_layer import OneLayer, task_of
 
 from bfl.learning.augmentations import augmentations
 from bfl.learning.inferences import inferences
-from bfl.learning.models.base import Architecture
 from bfl.learning.objectives import Term, Value, objectives
 from bfl.learning.optimizers import optimizers
 from bfl.learning.priors import NormalPrior, priors
-from bfl.learning.training import LocalTask
 from bfl.posteriors import Posterior
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
@@ -27,17 +26,6 @@ LABELS = np.clip(
 """Whole numbers, which the trainer takes for classes and the regression for targets."""
 
 NOISE = 0.7
-
-
-class Linear(Architecture):
-    """One dense layer, whose first output is the regression's."""
-
-    def build(self, inference: Any, image_shape: tuple[int, int, int], classes: int) -> Any:
-        from bfl.keras import keras
-
-        images = keras.Input(image_shape)
-        features = keras.layers.Flatten()(images)
-        return keras.Model(images, inference.dense(classes, name="logits")(features))
 
 
 class Regression(Term):
@@ -58,7 +46,8 @@ def trainer_of(temperature: float, objective: Any = None) -> Any:
     from bfl.learning.networks.network import build_network
     from bfl.learning.training.trainer import LocalTrainer
 
-    network = build_network(Linear(), inferences.create("flipout"), SHAPE, CLASSES)
+    flipout = inferences.create("flipout")
+    network = build_network(OneLayer(normalized=False), flipout, SHAPE, CLASSES)
     return LocalTrainer(
         network,
         COUNT,
@@ -90,14 +79,13 @@ def fitted(temperature: float, prior_of: Any) -> Any:
     variance = np.full(manifest.gaussian_size, expected.mean() * 4, np.float32)
     posterior = Posterior(mean.ravel(), variance)
     for number, (rate, epochs) in enumerate(((2e-2, 1500), (1e-3, 2500)), start=1):
-        task = LocalTask(
-            received=posterior,
+        task = task_of(
+            posterior,
             prior=prior_of(Posterior(mean.ravel(), variance)),
             examples=np.arange(COUNT),
             epochs=epochs,
             learning_rate=rate,
             key_labels=(number,),
-            seed=0,
         )
         posterior = trainer.train(IMAGES, LABELS, task).posterior
     return of_first_output(posterior.mean), of_first_output(posterior.variance)
@@ -138,14 +126,12 @@ def one_step(temperature: float, terms: tuple[str, ...]) -> Any:
         np.full(network.manifest.gaussian_size, 0.3, np.float32),
         np.full(network.manifest.gaussian_size, 0.04, np.float32),
     )
-    task = LocalTask(
-        received=received,
+    task = task_of(
+        received,
         prior=NormalPrior(0.0, 0.5),
         examples=np.arange(COUNT),
         epochs=1,
         learning_rate=1e-3,
-        key_labels=(1,),
-        seed=0,
         start=Posterior(received.mean + 0.5, received.variance),
     )
     return trainer.train(IMAGES, LABELS, task)
@@ -172,14 +158,9 @@ def test_steps_of_adam_bound_how_far_a_standard_deviation_goes() -> None:
     mean = np.zeros((4, CLASSES), np.float32)
     mean[:, 0] = np.linalg.lstsq(INPUTS, LABELS, rcond=None)[0]
     received = Posterior(mean.ravel(), np.full(size, scale**2, np.float32))
-    task = LocalTask(
-        received=received,
-        prior=priors.create("flat").density(received, {}),
-        examples=np.arange(COUNT),
-        epochs=steps,
-        learning_rate=rate,
-        key_labels=(1,),
-        seed=0,
+    prior = priors.create("flat").density(received, {})
+    task = task_of(
+        received, prior=prior, examples=np.arange(COUNT), epochs=steps, learning_rate=rate
     )
     result = trainer.train(IMAGES, LABELS, task)
     assert result.steps == steps

@@ -24,9 +24,10 @@ PLAIN: dict[str, Any] = {"momentum": 0.0, "weight-decay": 0.0}
 
 
 class OneLayer(Architecture):
-    """Batch normalisation and a dense layer."""
+    """Batch normalisation, perhaps hidden layers of some units, and a dense layer."""
 
     normalized: bool = True
+    hidden: tuple[int, ...] = ()
 
     def build(self, inference: Any, image_shape: tuple[int, int, int], classes: int) -> Any:
         from bfl.keras import keras
@@ -35,16 +36,24 @@ class OneLayer(Architecture):
         features = keras.layers.Flatten()(images)
         if self.normalized:
             features = keras.layers.BatchNormalization(name="norm")(features)
+        for index, units in enumerate(self.hidden):
+            features = keras.layers.ReLU()(inference.dense(units, name=f"dense{index}")(features))
         logits = inference.dense(classes, name="logits", output=True)(features)
         return keras.Model(images, logits)
 
 
 @cache
-def trainer_of(inference: str, optimizer: Any = None, normalized: bool = True, **parts: Any) -> Any:
+def trainer_of(
+    inference: str,
+    optimizer: Any = None,
+    normalized: bool = True,
+    hidden: tuple[int, ...] = (),
+    **parts: Any,
+) -> Any:
     from bfl.learning.networks.network import build_network
     from bfl.learning.training.trainer import LocalTrainer
 
-    architecture = OneLayer(normalized=normalized)
+    architecture = OneLayer(normalized=normalized, hidden=hidden)
     network = build_network(architecture, inferences.create(inference), SHAPE, CLASSES)
     optimizer = optimizer or optimizers.create("sgd", PLAIN)
     return LocalTrainer(network, BATCH, augmentations.create("none"), optimizer, **parts)
