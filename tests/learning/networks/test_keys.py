@@ -14,7 +14,6 @@ from small_network import SmallNetwork
 from bfl.data.datasets import load_dataset
 from bfl.learning.augmentations import augmentations
 from bfl.learning.inferences import inferences
-from bfl.learning.models import create_architecture
 from bfl.learning.optimizers import optimizers
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
@@ -23,6 +22,8 @@ STEPS = 50
 STOCHASTIC = ("flipout", "ivon", "mc-dropout", "reparameterization")
 DRAWS = {"flipout": 4, "ivon": 2, "mc-dropout": 1, "reparameterization": 1}
 """Random draws of a layer in a training step."""
+LAYERS = 3
+"""Of the small network: two convolutions, and the dense layer that gives the logits."""
 
 
 class Recorder:
@@ -90,7 +91,7 @@ def new_trainer(inference):
     from bfl.learning.networks.network import Network
     from bfl.learning.training.trainer import LocalTrainer
 
-    network = Network(create_architecture("resnet8"), inferences.create(inference), (8, 8, 1), 10)
+    network = Network(SmallNetwork(), inferences.create(inference), (8, 8, 1), 10)
     optimizer = optimizers.create("ivon" if inference == "ivon" else "adam")
     return LocalTrainer(network, 2, augmentations.create("crop-flip"), optimizer)
 
@@ -121,8 +122,8 @@ def test_draws_of_steps_clients_and_rounds_are_all_different(inference, recorder
     tasks = list(itertools.product((1, 2, 3), (0, 1, 2)))
     for server_round, partition in tasks:
         train(trainer, steps, server_round, partition)
-    layers, augmentation = 8, 2
-    recorder.assert_new_seeds(steps * len(tasks) * (DRAWS[inference] * layers + augmentation))
+    augmentation = 2
+    recorder.assert_new_seeds(steps * len(tasks) * (DRAWS[inference] * LAYERS + augmentation))
     recorder.assert_uncorrelated()
 
 
@@ -165,8 +166,7 @@ def test_draws_of_a_prediction_are_all_different(inference, monkeypatch):
             posterior, images, samples=samples, seed=0, labels=("test", batch_size)
         )
     if inference == "mc-dropout":
-        layers = 3  # two convolutions, and the dense layer that gives the logits
-        recorder.assert_new_seeds(layers * samples * (12 + 2))
+        recorder.assert_new_seeds(LAYERS * samples * (12 + 2))
         recorder.assert_uncorrelated()
     else:
         assert recorder.seeds == []
