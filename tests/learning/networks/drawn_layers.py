@@ -47,6 +47,22 @@ def set_parameters(layer, bias_scale=0.4):
     return parameters
 
 
+def make_layer(family, kind, padding="same", bias_scale=0.4):
+    """Return a built layer with random parameters, and these: means and σ of kernel and bias."""
+    from bfl.learning.networks import layers
+
+    makers = {
+        ("flipout", "conv"): layers.KeyedConvolution2DFlipout,
+        ("flipout", "dense"): layers.KeyedDenseFlipout,
+        ("outputs", "conv"): layers.ReparameterizedConvolution2D,
+        ("outputs", "dense"): layers.ReparameterizedDense,
+    }
+    make = makers[family, kind]
+    layer = make(4) if kind == "dense" else make(4, 3, strides=2, padding=padding)
+    layer.build((None, *make_inputs(kind).shape[1:]))
+    return layer, set_parameters(layer, bias_scale)
+
+
 def make_inputs(kind, batch=3):
     shape = (batch, 5) if kind == "dense" else (batch, 6, 5, 3)
     return np.random.default_rng(1).normal(size=shape).astype(np.float32)
@@ -68,22 +84,6 @@ def assert_mean_and_variance(draws, mean, variance):
     error = np.abs(draws.mean(axis=0) - mean) / np.sqrt(variance / len(draws))
     assert error.max() < 5
     assert np.abs(draws.var(axis=0) / variance - 1).max() < 5 * np.sqrt(2 / len(draws))
-
-
-def assert_bits_are_those_of_the_key(layer, twin, inputs):
-    """Whatever was called before; ``twin`` has the same parameters."""
-    first = call(layer, inputs, key(1, 2))
-    for words in ((1, 3), (2, 2), (-5, 2**31 - 1)):
-        assert not np.isclose(first, call(layer, inputs, key(*words))).any()
-    np.testing.assert_array_equal(call(layer, inputs, key(1, 2)), first)
-    np.testing.assert_array_equal(call(twin, inputs, key(1, 2)), first)
-
-
-def assert_distributed_alike(draws, others):
-    """Compare means and standard deviations of as many draws of two layers."""
-    error = np.sqrt((draws.var(axis=0) + others.var(axis=0)) / KEYS)
-    assert (np.abs(draws.mean(axis=0) - others.mean(axis=0)) / error).max() < 5
-    assert np.abs(draws.std(axis=0) / others.std(axis=0) - 1).max() < 5 * np.sqrt(1 / KEYS)
 
 
 def draws_of_unmodified(layer, inputs):

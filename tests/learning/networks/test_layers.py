@@ -1,11 +1,9 @@
-"""Keyed layers: bits by key alone, and the distribution that Flipout and dropout should have."""
+"""Keyed layers: bits by key alone, and the distributions that their outputs should have."""
 
 import numpy as np
 import pytest
 from drawn_layers import (
     KEYS,
-    assert_bits_are_those_of_the_key,
-    assert_distributed_alike,
     assert_mean_and_variance,
     call,
     draw_many,
@@ -13,6 +11,7 @@ from drawn_layers import (
     key,
     linear,
     make_inputs,
+    make_layer,
     set_parameters,
 )
 
@@ -20,32 +19,72 @@ from bfl.learning.inferences import inferences
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
-
-def make_layer(kind, bias_scale=0.4):
-    """Return a built layer with random parameters, and these: means and σ of kernel and bias."""
-    from bfl.learning.networks.layers import KeyedConvolution2DFlipout, KeyedDenseFlipout
-
-    if kind == "conv":
-        layer = KeyedConvolution2DFlipout(4, 3, strides=2, padding="same")
-        layer.build((None, 6, 5, 3))
-    else:
-        layer = KeyedDenseFlipout(4)
-        layer.build((None, 5))
-    return layer, set_parameters(layer, bias_scale)
+FAMILIES = pytest.mark.parametrize("family", ["flipout", "outputs"])
+"""Layers that draw weights for a batch, with signs for each example, or each output by itself."""
+KINDS = pytest.mark.parametrize("kind", ["conv", "dense"])
 
 
-@pytest.mark.parametrize("kind", ["conv", "dense"])
-def test_same_key_same_bits_whatever_was_called_before(kind):
-    layer, _ = make_layer(kind)
-    twin, _ = make_layer(kind)
-    assert_bits_are_those_of_the_key(layer, twin, make_inputs(kind))
+@FAMILIES
+@KINDS
+def test_bits_are_those_of_the_key_whatever_was_called_before(family, kind):
+    (layer, _), (twin, _) = (make_layer(family, kind) for _ in range(2))
+    inputs = make_inputs(kind)
+    first = call(layer, inputs, key(1, 2))
+    for words in ((1, 3), (2, 2), (-5, 2**31 - 1)):
+        assert not np.isclose(first, call(layer, inputs, key(*words))).any()
+    np.testing.assert_array_equal(call(layer, inputs, key(1, 2)), first)
+    np.testing.assert_array_equal(call(twin, inputs, key(1, 2)), first)
 
 
-@pytest.mark.parametrize("kind", ["conv", "dense"])
+@FAMILIES
+@pytest.mark.parametrize(
+    ("kind", "padding"), [("dense", "same"), ("conv", "same"), ("conv", "valid")]
+)
+def test_outputs_have_the_mean_and_variance_of_the_closed_form(family, kind, padding):
+    layer, parameters = make_layer(family, kind, padding)
+    draws, inputs = draw_many(layer, make_inputs(kind)), make_inputs(kind).astype(np.float64)
+    (kernel, kernel_sigma), (bias, bias_sigma) = parameters["kernel"], parameters["bias"]
+    mean = linear(kind, inputs, kernel, padding) + bias
+    variance = linear(kind, inputs**2, kernel_sigma**2, padding) + bias_sigma**2
+    assert draws.shape[1:] == mean.shape
+    assert_mean_and_variance(draws, mean, variance)
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "original"),
+    [
+        ("flipout", "conv", "Convolution2DFlipout"),
+        ("flipout", "dense", "DenseFlipout"),
+        ("outputs", "dense", "DenseLocalReparameterization"),
+    ],
+)
+def test_outputs_are_distributed_as_those_of_the_unmodified_layer(family, kind, original):
+    from bfl.keras import tfp
+
+    layer, parameters = make_layer(family, kind)
+    inputs = make_inputs(kind)
+    size = (4,) if kind == "dense" else (4, 3, 2, "same")
+    mean_field = tfp.layers.default_mean_field_normal_fn()
+    unmodified = getattr(tfp.layers, original)(*size, bias_posterior_fn=mean_field)
+    expected, draws = draws_of_unmodified(unmodified, inputs), draw_many(layer, inputs)
+    error = np.sqrt((draws.var(axis=0) + expected.var(axis=0)) / KEYS)
+    assert (np.abs(draws.mean(axis=0) - expected.mean(axis=0)) / error).max() < 5
+    assert np.abs(draws.std(axis=0) / expected.std(axis=0) - 1).max() < 5 * np.sqrt(1 / KEYS)
+    if family == "outputs":
+        return
+    # The examples of a batch are uncorrelated but for the bias, which they share.
+    for sample in (draws, expected):
+        flat = sample.reshape(KEYS, len(inputs), -1)
+        deviation = flat - flat.mean(axis=0)
+        covariance = (deviation[:, 0] * deviation[:, 1]).mean(axis=0).reshape(-1, 4).mean(axis=0)
+        np.testing.assert_allclose(covariance, parameters["bias"][1] ** 2, atol=0.15)
+
+
+@KINDS
 def test_calls_under_one_key_draw_anew_and_keys_nest(kind):
     from bfl.learning.networks.layers import keyed
 
-    layer, _ = make_layer(kind)
+    layer, _ = make_layer("flipout", kind)
     inputs = make_inputs(kind)
     with keyed(key(1, 2)):
         first = layer(inputs).numpy()
@@ -58,12 +97,12 @@ def test_calls_under_one_key_draw_anew_and_keys_nest(kind):
         np.testing.assert_array_equal(layer(inputs).numpy(), second)
 
 
-@pytest.mark.parametrize("kind", ["conv", "dense"])
+@KINDS
 def test_graph_draws_the_bits_of_eager_execution(kind):
     from bfl.keras import tf
     from bfl.learning.networks.layers import keyed
 
-    layer, _ = make_layer(kind)
+    layer, _ = make_layer("flipout", kind)
     inputs = make_inputs(kind)
 
     @tf.function
@@ -76,45 +115,9 @@ def test_graph_draws_the_bits_of_eager_execution(kind):
     np.testing.assert_array_equal(run(key(1, 2)), run(key(1, 2)))
 
 
-@pytest.mark.parametrize("kind", ["conv", "dense"])
-def test_mean_and_variance_are_the_closed_form(kind):
-    layer, parameters = make_layer(kind)
-    inputs = make_inputs(kind)
-    draws = draw_many(layer, inputs)
-    (kernel, kernel_sigma), (bias, bias_sigma) = parameters["kernel"], parameters["bias"]
-    assert_mean_and_variance(
-        draws,
-        linear(kind, inputs, kernel) + bias,
-        linear(kind, inputs**2, kernel_sigma**2) + bias_sigma**2,
-    )
-
-
-@pytest.mark.parametrize("kind", ["conv", "dense"])
-def test_same_distribution_as_the_unmodified_layer(kind, tensorflow):
-    from bfl.keras import tfp
-
-    layer, parameters = make_layer(kind)
-    inputs = make_inputs(kind)
-    mean_field = tfp.layers.default_mean_field_normal_fn()
-    if kind == "conv":
-        original = tfp.layers.Convolution2DFlipout(
-            4, 3, strides=2, padding="same", bias_posterior_fn=mean_field
-        )
-    else:
-        original = tfp.layers.DenseFlipout(4, bias_posterior_fn=mean_field)
-    expected, draws = draws_of_unmodified(original, inputs), draw_many(layer, inputs)
-    assert_distributed_alike(draws, expected)
-    # The examples of a batch are uncorrelated but for the bias, which they share.
-    for sample in (draws, expected):
-        flat = sample.reshape(KEYS, len(inputs), -1)
-        deviation = flat - flat.mean(axis=0)
-        covariance = (deviation[:, 0] * deviation[:, 1]).mean(axis=0).reshape(-1, 4).mean(axis=0)
-        np.testing.assert_allclose(covariance, parameters["bias"][1] ** 2, atol=0.15)
-
-
 def test_signs_of_the_dense_layer():
     """Outputs deviate by (x_i ∘ s_i) Δ ∘ r_i, with one Δ for the batch and signs per example."""
-    layer, parameters = make_layer("dense", bias_scale=1e-6)
+    layer, parameters = make_layer("flipout", "dense", bias_scale=1e-6)
     mean, (bias, _) = parameters["kernel"][0], parameters["bias"]
     batch, features, units = 6, 5, 4
     deviations = np.zeros((batch, features, units))
@@ -130,7 +133,7 @@ def test_signs_of_the_dense_layer():
 
 
 def test_signs_of_the_convolution():
-    layer, parameters = make_layer("conv", bias_scale=1e-6)
+    layer, parameters = make_layer("flipout", "conv", bias_scale=1e-6)
     mean, (bias, _) = parameters["kernel"][0], parameters["bias"]
     batch, channels = 6, 3
     deviations = []
@@ -166,9 +169,9 @@ def assert_signs(deviations):
     assert (relative[:, 0, :].min(axis=1) != relative[:, 0, :].max(axis=1)).any()
 
 
-@pytest.mark.parametrize("kind", ["conv", "dense"])
+@KINDS
 def test_parameters(kind):
-    layer, _ = make_layer(kind)
+    layer, _ = make_layer("flipout", kind)
     kernel, bias = layer.parameters()
     assert [p.parameter.name for p in (kernel, bias)] == [
         f"{layer.name}/kernel",
@@ -179,6 +182,60 @@ def test_parameters(kind):
         id(v) for p in (kernel, bias) for v in (p.value, p.untransformed_scale)
     }
     assert layer.non_trainable_variables == []
+
+
+@KINDS
+def test_every_output_of_every_example_is_drawn_by_itself(kind):
+    """The same image twice, in a batch: no two outputs are correlated."""
+    layer, _ = make_layer("outputs", kind)
+    inputs = np.repeat(make_inputs(kind, 1), 2, axis=0)
+    draws = draw_many(layer, inputs).reshape(KEYS, -1)
+    correlation = np.corrcoef(draws.T) - np.eye(draws.shape[1])
+    assert np.abs(correlation).max() < 6 / np.sqrt(KEYS)
+
+
+@KINDS
+def test_gradients_are_those_of_the_reparameterized_outputs(kind):
+    """∂/∂μ and ∂/∂ρ of the sum of squares, with the noise that the key gives, by differences."""
+    from bfl.keras import tf
+    from bfl.learning.networks.layers import keyed
+
+    layer, _ = make_layer("outputs", kind)
+    inputs = make_inputs(kind)
+
+    def total():
+        with keyed(key(1, 2)):
+            return tf.reduce_sum(tf.square(layer(inputs)))
+
+    variables = layer.trainable_variables
+    assert len(variables) == 4
+    with tf.GradientTape() as tape:
+        value = total()
+    for variable, gradient in zip(variables, tape.gradient(value, variables), strict=True):
+        start, place = variable.numpy(), tuple(0 for _ in variable.shape)
+        ends = []
+        for change in (-1e-2, 1e-2):
+            moved = start.copy()
+            moved[place] += change
+            variable.assign(moved)
+            ends.append(float(total()))
+        variable.assign(start)
+        slope = (ends[1] - ends[0]) / 2e-2
+        assert float(gradient.numpy()[place]) == pytest.approx(slope, rel=2e-2, abs=2e-2)
+
+
+@KINDS
+def test_inputs_of_zeros_have_finite_gradients(kind):
+    """Whole features may be 0 behind a ReLU; the root of the variance must not be at 0."""
+    from bfl.keras import tf
+    from bfl.learning.networks.layers import keyed
+
+    layer, _ = make_layer("outputs", kind)
+    layer.bias_posterior.distribution.scale.pretransformed_input.assign(np.full(4, -32.0, "f4"))
+    with tf.GradientTape() as tape, keyed(key(1, 2)):
+        value = tf.reduce_sum(layer(np.zeros_like(make_inputs(kind))))
+    for gradient in tape.gradient(value, layer.trainable_variables):
+        assert np.isfinite(gradient).all()
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])

@@ -48,14 +48,17 @@ def closed_form(posterior, mean, scale):
 
 
 @pytest.mark.parametrize("scale", [10.0, 1.0, 0.3])
-def test_divergence_from_a_fixed_prior_is_the_closed_form(flipout, scale):
-    posterior = random_posterior(flipout.manifest)
-    flipout.load(posterior)
-    flipout.set_prior(NormalPrior(0.0, scale))
+@pytest.mark.parametrize("layers", ["all", "dense"])
+@pytest.mark.parametrize("inference", ["flipout", "reparameterization"])
+def test_divergence_from_a_fixed_prior_is_the_closed_form(inference, layers, scale):
+    network = build("resnet8", inference, **{"variational-layers": layers})
+    posterior = random_posterior(network.manifest)
+    network.load(posterior)
+    network.set_prior(NormalPrior(0.0, scale))
     expected = closed_form(posterior, 0.0, scale)
-    assert divergence(flipout) == pytest.approx(expected, rel=1e-5)
+    assert divergence(network) == pytest.approx(expected, rel=1e-5)
     # It is that of the last call, not of all calls.
-    assert divergence(flipout, times=3) == pytest.approx(expected, rel=1e-5)
+    assert divergence(network, times=3) == pytest.approx(expected, rel=1e-5)
 
 
 def test_divergence_from_another_posterior_is_the_closed_form(flipout):
