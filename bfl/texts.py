@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 import re
 import tomllib
 from collections.abc import Callable, Sequence
@@ -56,6 +57,15 @@ def few(texts: Sequence[str], most: int = 10) -> str:
     """
     more = f" and {len(texts) - most} more" if texts[most:] else ""
     return ", ".join(map(printable, texts[:most])) + more
+
+
+def numbers(text: str) -> list[float]:
+    """Return the numbers of a text with commas; none of one that has something else as well."""
+    try:
+        found = [float(word) for word in text.split(",")]
+    except ValueError:
+        return []
+    return found if all(map(math.isfinite, found)) else []
 
 
 def decoded(data: bytes) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.learning.inferences import Inference
 from bfl.registry import Component, Registry
+from bfl.texts import numbers
 
 
 class Architecture(Component):
@@ -78,15 +78,6 @@ def create_architecture(word: str, settings: Mapping[str, Any] | None = None) ->
     return architectures.create(word, settings)
 
 
-def _numbers(text: str) -> list[float]:
-    """Return the numbers of a text with commas; none of one that has something else as well."""
-    try:
-        found = [float(word) for word in text.split(",")]
-    except ValueError:
-        return []
-    return found if all(map(math.isfinite, found)) else []
-
-
 class ScaledInputs(Architecture):
     """A network that first brings its images, in [−1, 1], into the range that it is trained in.
 
@@ -117,8 +108,8 @@ class ScaledInputs(Architecture):
     @field_validator("channel_means")
     @classmethod
     def _are_means(cls, text: str) -> str:
-        numbers = _numbers(text)
-        if text and not (numbers and all(0 <= mean <= 1 for mean in numbers)):
+        means = numbers(text)
+        if text and not (means and all(0 <= mean <= 1 for mean in means)):
             raise ValueError('numbers in [0, 1], as in "0.4914,0.4822,0.4465"')
         return text
 
@@ -126,8 +117,8 @@ class ScaledInputs(Architecture):
     @classmethod
     def _are_deviations(cls, text: str, info: ValidationInfo) -> str:
         means, chosen = info.data.get("channel_means", ""), info.data.get("input_range")
-        numbers = _numbers(text)
-        if text and not (numbers and min(numbers) > 0):
+        deviations = numbers(text)
+        if text and not (deviations and min(deviations) > 0):
             raise ValueError('numbers greater than 0, as in "0.2023,0.1994,0.2010"')
         if chosen == "channels" and not (means and text):
             raise ValueError(
@@ -137,7 +128,7 @@ class ScaledInputs(Architecture):
             )
         if chosen not in (None, "channels") and (means or text):
             raise ValueError(f"not given, nor channel-means, where input-range is '{chosen}'")
-        if len(numbers) != len(_numbers(means)):
+        if len(deviations) != len(numbers(means)):
             raise ValueError(f"as many numbers as channel-means has ({means!r})")
         return text
 
@@ -153,7 +144,7 @@ class ScaledInputs(Architecture):
             return images
         if self.input_range == "unit":
             return keras.layers.Rescaling(0.5, offset=0.5, name="unit")(images)
-        means, deviations = _numbers(self.channel_means), _numbers(self.channel_deviations)
+        means, deviations = numbers(self.channel_means), numbers(self.channel_deviations)
         if len(means) not in (1, images.shape[-1]):
             raise ConfigurationError(
                 f"channel-means is '{self.channel_means}', of {len(means)} channels, and the "

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pydantic import Field, ValidationInfo, field_validator
 
 from bfl.registry import Component, Registry
+from bfl.texts import numbers
 
 
 class Schedule(Component, ABC):
@@ -83,18 +84,6 @@ class ExponentialSchedule(Schedule):
         return initial * math.exp(-self.lr_decay * max(0, server_round - self.lr_silent_rounds))
 
 
-def _numbers(text: str) -> list[float]:
-    """Return the numbers of a text with commas.
-
-    Raises:
-        ValueError: One is none, or not finite.
-    """
-    numbers = [float(word) for word in text.split(",")]
-    if not all(map(math.isfinite, numbers)):
-        raise ValueError("not finite")
-    return numbers
-
-
 @schedules.register("step", aliases=("piecewise-constant",))
 class StepSchedule(Schedule):
     """η times the factor of the last milestone that is over; η before the first.
@@ -122,13 +111,8 @@ class StepSchedule(Schedule):
     @field_validator("lr_milestones")
     @classmethod
     def _are_milestones(cls, text: str) -> str:
-        try:
-            sound = all(
-                number >= 0 and (number < 1 or number % 1 == 0) for number in _numbers(text)
-            )
-        except ValueError:
-            sound = False
-        if not sound:
+        given = numbers(text)
+        if not given or not all(n >= 0 and (n < 1 or n % 1 == 0) for n in given):
             raise ValueError(
                 "shares of the rounds from 0 to below 1, or whole numbers of rounds, as in "
                 '"0.3,0.6"'
@@ -138,28 +122,24 @@ class StepSchedule(Schedule):
     @field_validator("lr_factors")
     @classmethod
     def _are_factors(cls, text: str, info: ValidationInfo) -> str:
-        try:
-            numbers = _numbers(text)
-        except ValueError:
-            numbers = [0.0]
-        if min(numbers) <= 0:
+        factors = numbers(text)
+        if not factors or min(factors) <= 0:
             raise ValueError('numbers greater than 0, as in "0.1,0.01"')
         milestones = info.data.get("lr_milestones", text)
-        if len(numbers) != len(_numbers(milestones)):
+        if len(factors) != len(numbers(milestones)):
             raise ValueError(f"as many factors as lr-milestones has milestones ({milestones!r})")
         return text
 
     def depends_on_rounds(self) -> bool:
         """Return whether a milestone is a share of the rounds."""
-        return any(0 < number < 1 for number in _numbers(self.lr_milestones))
+        return any(0 < number < 1 for number in numbers(self.lr_milestones))
 
     def learning_rate(self, initial: float, server_round: int, rounds: int) -> float:
         """Return the rate after the milestones that are over."""
         factor = 1.0
         reached = -1
-        for number, then in zip(
-            _numbers(self.lr_milestones), _numbers(self.lr_factors), strict=True
-        ):
+        pairs = zip(numbers(self.lr_milestones), numbers(self.lr_factors), strict=True)
+        for number, then in pairs:
             # Of 30 rounds a tenth is 3, though 0.1 * 30 is a little more.
             over = int(number) if number >= 1 else math.ceil(number * rounds - 1e-9)
             if reached <= over < server_round:
