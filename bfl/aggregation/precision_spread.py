@@ -6,8 +6,6 @@ average, FedAvg's; the less they differ the nearer it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
@@ -24,15 +22,6 @@ DISTANCE = "distance-from-average"
 average, as a share of the average's step; 0 for FedAvg."""
 
 
-@dataclass
-class _Sums:
-    """Weighted sums over the clients, (D,) each."""
-
-    mean: Array
-    log_precision: Array
-    log_precision_squared: Array
-
-
 class PrecisionSpread:
     """The sums over a round's clients; the memory does not grow with their number.
 
@@ -42,29 +31,27 @@ class PrecisionSpread:
     """
 
     def __init__(self) -> None:
-        self._sums: _Sums | None = None
+        # Of means, log-precisions and their squares.
+        self._sums: Array | None = None
         self._weight = 0.0
 
     def add(self, posterior: Posterior, weight: float) -> None:
         """Add a client's posterior with its weight in the pool, in the scale of all others'."""
-        sums = self._sums
-        if sums is None:
-            size = posterior.size
-            sums = self._sums = _Sums(np.zeros(size), np.zeros(size), np.zeros(size))
+        if self._sums is None:
+            self._sums = np.zeros((3, posterior.size))
+        mean, first, second = self._sums
         log_precision = -np.log(posterior.variance.astype(np.float64))
-        sums.mean += weight * posterior.mean.astype(np.float64)
-        sums.log_precision += weight * log_precision
-        sums.log_precision_squared += weight * np.square(log_precision)
+        mean += weight * posterior.mean.astype(np.float64)
+        first += weight * log_precision
+        second += weight * np.square(log_precision)
         self._weight += weight
 
     def metrics(self, previous: Posterior, pooled: Posterior) -> dict[str, float]:
         """Return ``log-precision-spread`` and ``distance-from-average``."""
-        sums = self._sums
-        if sums is None or not sums.mean.size or self._weight <= 0:
+        if self._sums is None or not self._sums.size or self._weight <= 0:
             return {}
-        average = sums.mean / self._weight
-        centre = sums.log_precision / self._weight
-        variance = sums.log_precision_squared / self._weight - np.square(centre)
+        average, centre, squares = self._sums / self._weight
+        variance = squares - np.square(centre)
         step = float(np.linalg.norm(average - previous.mean))
         distance = float(np.linalg.norm(pooled.mean - average))
         return {

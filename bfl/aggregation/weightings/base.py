@@ -46,6 +46,11 @@ def describe_weights(weights: Sequence[float] | npt.NDArray[np.floating]) -> dic
 
 Array = npt.NDArray[np.float64]
 
+Given = tuple[Sequence[Posterior], Sequence[int], Posterior | None]
+"""The clients' posteriors and numbers of examples, and the previous global posterior."""
+
+Reports = Sequence[Mapping[str, float]]
+
 
 class Weighting(Component, UsesServer, ABC):
     """A scheme that gives each of K clients a weight ω_k, with Σ ω_k = 1.
@@ -126,18 +131,12 @@ class Weighting(Component, UsesServer, ABC):
                 weights are 0.
         """
         self._check(posteriors, num_examples, previous)
-        gamma = self._gamma(posteriors, num_examples, previous, server, reports)
+        gamma = self._gamma((posteriors, num_examples, previous), server, reports)
         return self._normalised(gamma, len(num_examples))
 
-    def _gamma(
-        self,
-        posteriors: Sequence[Posterior],
-        num_examples: Sequence[int],
-        previous: Posterior | None,
-        server: ServerRound | None,
-        reports: Sequence[Mapping[str, float]],
-    ) -> Array:
-        return self.gamma(posteriors, num_examples, previous)
+    def _gamma(self, given: Given, server: ServerRound | None, reports: Reports) -> Array:
+        """Return ``gamma`` of what is given, or what takes its place with a server or reports."""
+        return self.gamma(*given)
 
     def unreported(self, report: Mapping[str, float]) -> str | None:
         """Return what a client's report lacks of what the scheme ``reads``; None for nothing."""
@@ -227,17 +226,8 @@ class ServerWeighting(Weighting):
         """
         raise ValueError(f"{self.name} needs labelled images of the server's own; there are none")
 
-    def _gamma(
-        self,
-        posteriors: Sequence[Posterior],
-        num_examples: Sequence[int],
-        previous: Posterior | None,
-        server: ServerRound | None,
-        reports: Sequence[Mapping[str, float]],
-    ) -> Array:
-        if server is None:
-            return self.gamma(posteriors, num_examples, previous)
-        return self.gamma_on_server(posteriors, server)
+    def _gamma(self, given: Given, server: ServerRound | None, reports: Reports) -> Array:
+        return self.gamma_on_server(given[0], server) if server else self.gamma(*given)
 
 
 class ReportWeighting(Weighting):
@@ -274,17 +264,8 @@ class ReportWeighting(Weighting):
         """
         raise ValueError(f"{self.name} needs what clients report; there is nothing")
 
-    def _gamma(
-        self,
-        posteriors: Sequence[Posterior],
-        num_examples: Sequence[int],
-        previous: Posterior | None,
-        server: ServerRound | None,
-        reports: Sequence[Mapping[str, float]],
-    ) -> Array:
-        if not reports:
-            return self.gamma(posteriors, num_examples, previous)
-        return self.gamma_of_reports(reports, num_examples)
+    def _gamma(self, given: Given, server: ServerRound | None, reports: Reports) -> Array:
+        return self.gamma_of_reports(reports, given[1]) if reports else self.gamma(*given)
 
 
 def inverse(divergences: Array) -> Array:
