@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -22,6 +22,10 @@ from bfl.learning.models import create_architecture
 from bfl.learning.objectives import SoftLabels
 from bfl.registry import Registry
 from bfl.texts import assigned
+
+if TYPE_CHECKING:
+    from bfl.learning.networks.network import Network
+    from bfl.learning.training.learner import Batch, Learner, Pass
 
 _ENTRY = re.compile(r"([a-z][a-z0-9_-]*)\s*(?::\s*([0-9]+))?")
 _GRAMMAR = (
@@ -70,34 +74,56 @@ class Assignment:
         return tuple(self.models[k][0] for k in assigned(self.models, clients, "personal-models"))
 
 
-class Model(Protocol):
-    """The meme or the personal model on one mini-batch, inside the graph."""
+@dataclass(frozen=True)
+class Model:
+    """The meme or the personal model on one mini-batch, inside the graph.
 
-    def forward(self) -> Any:
+    Attributes:
+        key: What keys its random draws, (2,).
+        number: How many steps of the task there were before.
+    """
+
+    learner: Learner
+    batch: Batch
+    key: Any
+    number: Any
+    rate: Any
+
+    def forward(self) -> Pass:
         """Return a pass over the batch in training mode; its ``logits`` are (B, classes)."""
+        return self.learner.forward(self.batch.images, self.key)
 
-    def learn(self, passed: Any, soft_labels: SoftLabels | None = None) -> Any:
-        """Make a step from a pass; return what was measured.
+    def learn(self, passed: Pass, soft_labels: SoftLabels | None = None) -> Any:
+        """Make a step from a pass; return what was measured, see ``Learner.gradients``.
 
         Args:
             passed: The pass.
             soft_labels: What the logits are compared with besides the labels.
         """
+        return self.learner.learn(passed, self.batch, self.number, self.rate, soft_labels)
 
 
-class BothModels(Protocol):
-    """Both models of a client on one mini-batch."""
+@dataclass(frozen=True)
+class BothModels:
+    """Both models of a client on one mini-batch.
 
-    @property
-    def meme(self) -> Model:
-        """The meme."""
+    Attributes:
+        mean: The network that predicts for the meme at its mean.
+        mean_key: What keys that network's draws, where it has some, (2,).
+    """
 
-    @property
-    def personal(self) -> Model:
-        """The personal model."""
+    meme: Model
+    personal: Model
+    mean: Network
+    mean_key: Any
 
     def meme_at_its_mean(self) -> Any:
         """Return the meme's logits (B, classes) at its mean as it is now, as it predicts."""
+        from bfl.keras import tf
+
+        self.meme.learner.network.copy_values(self.mean)
+        images = self.meme.batch.images
+        return tf.stop_gradient(self.mean.logits(images, self.mean_key, training=False))
 
 
 class Personalization(TwoSidedPart):

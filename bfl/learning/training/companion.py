@@ -11,10 +11,9 @@ from bfl import randomness
 from bfl.federation.parts import Arrays
 from bfl.keras import tf
 from bfl.learning.networks.network import Network
-from bfl.learning.objectives import SoftLabels, objectives
+from bfl.learning.objectives import objectives
 from bfl.learning.optimizers import Optimizer
 from bfl.learning.personalizations import PersonalModel
-from bfl.learning.training.learner import Batch, Learner, Pass
 from bfl.learning.training.private_steps import learner_of
 from bfl.learning.training.task import LocalTask
 from bfl.named_arrays import add_prefix, strip_prefix
@@ -84,48 +83,3 @@ class Companion:
         if keeps_optimizer:
             kept |= add_prefix(_OPTIMIZER, self.learner.optimized.state(steps))
         return kept
-
-
-@dataclass(frozen=True)
-class OneModel:
-    """One of the two models on a mini-batch, inside the graph.
-
-    Attributes:
-        key: What keys its random draws, (2,).
-        number: How many steps of the task there were before.
-    """
-
-    learner: Learner
-    batch: Batch
-    key: Any
-    number: Any
-    rate: Any
-
-    def forward(self) -> Pass:
-        """Return a pass over the batch in training mode."""
-        return self.learner.forward(self.batch.images, self.key)
-
-    def learn(self, passed: Pass, soft_labels: SoftLabels | None = None) -> Any:
-        """Make a step from a pass; return what was measured, see ``Learner.gradients``."""
-        return self.learner.learn(passed, self.batch, self.number, self.rate, soft_labels)
-
-
-@dataclass(frozen=True)
-class TwoModels:
-    """The meme and the personal model on a mini-batch; see ``BothModels``.
-
-    Attributes:
-        mean: The network that predicts for the meme at its mean.
-        mean_key: What keys that network's draws, where it has some, (2,).
-    """
-
-    meme: OneModel
-    personal: OneModel
-    mean: Network
-    mean_key: Any
-
-    def meme_at_its_mean(self) -> Any:
-        """Return the logits of the meme's mean as it is now, in the mode in which it predicts."""
-        self.meme.learner.network.copy_values(self.mean)
-        images = self.meme.batch.images
-        return tf.stop_gradient(self.mean.logits(images, self.mean_key, training=False))

@@ -22,7 +22,8 @@ from bfl.learning.networks.layers import split
 from bfl.learning.networks.network import Network, as_labels, normalized_images, of_images
 from bfl.learning.objectives import Term, objectives
 from bfl.learning.optimizers import Optimizer
-from bfl.learning.training.companion import Companion, OneModel, PersonalNetwork, TwoModels
+from bfl.learning.personalizations import BothModels, Model
+from bfl.learning.training.companion import Companion, PersonalNetwork
 from bfl.learning.training.learner import Batch, vectors
 from bfl.learning.training.private_steps import PrivateSteps, learner_of
 from bfl.learning.training.task import LocalResult, LocalTask, batches, batches_in_order
@@ -244,13 +245,13 @@ class LocalTrainer:
     ) -> Any:
         """Train on one batch; return what ``Learner.gradients`` has measured."""
         batch, network_key = self._batch(images, labels, weights, key, count)
-        meme = OneModel(self.learner, batch, network_key, number, rate)
+        meme = Model(self.learner, batch, network_key, number, rate)
         if not self.companion:
             return meme.learn(meme.forward())
         companion = self.companion
         own_key, mean_key = tf.unstack(split(personal_key, 2))
-        personal = OneModel(companion.learner, batch, own_key, number, companion.rate)
-        both = TwoModels(meme, personal, companion.mean, mean_key)
+        personal = Model(companion.learner, batch, own_key, number, companion.rate)
+        both = BothModels(meme, personal, companion.mean, mean_key)
         return companion.personalization.step(both)
 
     def _batch(
