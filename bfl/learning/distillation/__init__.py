@@ -21,7 +21,8 @@ from bfl.keras import keras, tf
 from bfl.learning.augmentations import Augmentation
 from bfl.learning.networks.layers import split
 from bfl.learning.networks.network import Network, normalized_images, of_images
-from bfl.learning.optimizers import Optimizer, TrainedVariable
+from bfl.learning.optimizers import Optimizer
+from bfl.learning.training.learner import OptimizedVariables
 from bfl.learning.training.task import batches, batches_in_order
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
@@ -102,15 +103,8 @@ class Distiller:
         self.network = network
         self.batch_size = batch_size
         self.augmentation = augmentation
-        self.optimizer = optimizer
         self.traces = 0
-        scales = {id(variable) for variable in network.untransformed_scales}
-        self._variables = [v for v in network.trainable_variables if id(v) not in scales]
-        self._trained = [
-            TrainedVariable(v, tuple(tf.Variable(tf.zeros_like(v)) for _ in optimizer.slots))
-            for v in self._variables
-        ]
-        self._steps_before = tf.Variable(0, trainable=False)
+        self._optimized = OptimizedVariables(network, optimizer, with_scales=False)
         self._one_step = tf.autograph.experimental.do_not_convert(self._step)
         data = [
             tf.TensorSpec([None, network.classes], tf.float32),
@@ -131,7 +125,8 @@ class Distiller:
         """
         plan = task.plan
         data = tf.constant(images), tf.constant(task.targets)
-        self._begin(task.start)
+        self.network.load(task.start)
+        self._optimized.begin({})
         before = self.cross_entropy(images, task)
         generator = randomness.generator(task.seed, "batches", *task.labels)
         order = batches(len(images), self.batch_size, plan.epochs, generator)
@@ -177,13 +172,6 @@ class Distiller:
             )
         ) / len(images)
 
-    def _begin(self, start: Posterior) -> None:
-        self.network.load(start)
-        self._steps_before.assign(0)
-        for trained in self._trained:
-            for slot in trained.slots:
-                slot.assign(tf.zeros_like(slot))
-
     def _steps(
         self, images: Any, targets: Any, order: Any, weights: Any, key: Any, rates: Any, scale: Any
     ) -> Any:
@@ -205,8 +193,8 @@ class Distiller:
         self, images: Any, targets: Any, weights: Any, key: Any, rate: Any, scale: Any
     ) -> None:
         gradients = self.gradients(images, targets, weights, key, scale)
-        self.optimizer.step(self._trained, gradients, self._steps_before, rate)
-        self._steps_before.assign_add(1)
+        self._optimized.step(gradients, 0, rate)
+        self._optimized.steps_before.assign_add(1)
 
     def gradients(self, images: Any, targets: Any, weights: Any, key: Any, scale: Any) -> list[Any]:
         """Return the gradient of a batch's mean cross-entropy, times ``scale``, by all variables.
@@ -224,7 +212,7 @@ class Distiller:
             logits = self.network.logits(batch, network_key, training=True)
             each = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
             loss = scale * tf.reduce_sum(each * weights) / tf.reduce_sum(weights)
-        found: list[Any] = tape.gradient(loss, self._variables)
+        found: list[Any] = tape.gradient(loss, self._optimized.variables)
         return found
 
     def _summed_loss(self, images: Any, targets: Any, order: Any, weights: Any, key: Any) -> Any:

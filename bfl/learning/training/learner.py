@@ -24,14 +24,18 @@ from bfl.posteriors import Posterior
 class OptimizedVariables:
     """A network's trainable variables, their slots, and the number of steps these have seen.
 
+    Args:
+        with_scales: Whether untransformed scales are among them.
+
     Attributes:
         steps_before: The number of steps before a task's first one, a variable ().
     """
 
-    def __init__(self, network: Network, optimizer: Optimizer) -> None:
+    def __init__(self, network: Network, optimizer: Optimizer, *, with_scales: bool = True) -> None:
         self.optimizer = optimizer
-        self.variables = network.trainable_variables
         scales = {id(variable) for variable in network.untransformed_scales}
+        trainable = network.trainable_variables
+        self.variables = [v for v in trainable if with_scales or id(v) not in scales]
         kernels = {id(variable) for variable in network.kernels}
         scale_of = {
             id(m): s for m, s in zip(network.means, network.untransformed_scales, strict=True)
