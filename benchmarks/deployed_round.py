@@ -11,13 +11,13 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from measuring import Report, Row, Timing, options, publish
+from measuring import ROOT, Report, Row, options, publish, row
 
 from bfl.experiments.results.run_folder import RunFolder
 
-ROOT = Path(__file__).resolve().parent.parent
 WARM_UP = 2
 """Rounds in which the clients import and trace."""
 
@@ -42,17 +42,12 @@ def rounds(clients: int, folder: Path, runs: int) -> list[tuple[float, float]]:
 
 def line(clients: int, taken: Sequence[tuple[float, float]]) -> Row:
     """Return a number of clients' line: seconds beyond training, besides those of training."""
-    beyond = Timing.of([whole - training for whole, training in taken])
-    goal = GOALS.get(clients)
-    return Row(
-        f"{clients} clients, a round beyond its training",
-        "s",
-        beyond,
-        f"at most {goal:g} s" if goal else "its training, for scale",
-        Timing.of([goal]) if goal else Timing.of([training for _, training in taken]),
-        goal / beyond.median if goal else None,
-        1.0 if goal else None,
-    )
+    what = f"{clients} clients, a round beyond its training"
+    beyond = [whole - training for whole, training in taken]
+    if goal := GOALS.get(clients):
+        return row(what, "s", beyond, f"at most {goal:g} s", goal, 1.0)
+    alone = [training for _, training in taken]
+    return replace(row(what, "s", beyond, "its training, for scale", alone), ratio=None)
 
 
 def main() -> None:

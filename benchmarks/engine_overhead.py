@@ -13,14 +13,24 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
 from unittest import mock
 
 import no_op
-from measuring import Report, Row, Timing, options, publish
+from measuring import (
+    NO_PEER,
+    ROOT,
+    Report,
+    Row,
+    last_lines,
+    options,
+    peer,
+    publish,
+    row,
+    simulation_command,
+)
 
 from bfl.engine.flower import FlowerApp, RayEngine, new_run, simulation
 from bfl.engine.flower.grid import new_context
@@ -28,8 +38,6 @@ from bfl.engine.serial import SerialGrid
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.client_metrics import TRAIN_SECONDS, recorded
 
-ROOT = Path(__file__).resolve().parent.parent
-PEER = Path(__file__).parent / "peers" / "pfl_engine.py"
 PARTS = ("serial", "ray", "training")
 ACTORS = 2
 
@@ -66,21 +74,20 @@ def serial(gaussians: int, points: int) -> list[float]:
     return [1e3 * seconds / SERIAL_CLIENTS for seconds in no_op.federation.seconds]
 
 
-def pfl(python: str, parameters: int) -> list[float]:
+def pfl(command: list[str], parameters: int) -> list[float]:
     """Return the milliseconds a client of each round of pfl."""
     sizes = {"parameters": parameters, "clients": SERIAL_CLIENTS, "rounds": SERIAL_ROUNDS}
-    command = [python, str(PEER), *(f"--{key}={value}" for key, value in sizes.items())]
     clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=clean)
-    milliseconds: list[float] = json.loads(done.stdout.splitlines()[-1])["milliseconds"]
+    asked = [*command, *(f"--{key}={value}" for key, value in sizes.items())]
+    milliseconds: list[float] = json.loads(last_lines(asked, env=clean)[0])["milliseconds"]
     return milliseconds
 
 
 def serial_rows(runs: int) -> tuple[list[Row], list[str]]:
     """Return the rows of the serial engine, one CPU on both sides."""
-    python = os.environ.get("BFL_PEERS_PYTHON")
-    if not python:
-        return [], ["The serial engine was not measured against pfl: BFL_PEERS_PYTHON is not set."]
+    command = peer("pfl_engine.py")
+    if not command:
+        return [], [NO_PEER.format("The serial engine against pfl")]
     rows = []
     with mock.patch.dict(os.environ, {"BFL_CPUS": "1"}):
         for what, (gaussians, points, parameters) in SERIAL.items():
@@ -88,8 +95,17 @@ def serial_rows(runs: int) -> tuple[list[Row], list[str]]:
             theirs: list[float] = []
             for _ in range(runs):
                 ours += serial(gaussians, points)
-                theirs += pfl(python, parameters)
-            rows.append(_row(f"serial, {SERIAL_CLIENTS} clients: {what}", ours, "pfl", theirs, 0.5))
+                theirs += pfl(command, parameters)
+            rows.append(
+                row(
+                    f"serial, {SERIAL_CLIENTS} clients: {what}",
+                    "ms a client",
+                    ours,
+                    "pfl",
+                    theirs,
+                    0.5,
+                )
+            )
     note = (
         "Serial engine: milliseconds a client of a round in which clients send back what they got; "
         "one process and one thread on both sides. Ours writes and reads the messages that go over "
@@ -132,14 +148,14 @@ def ray_rows(runs: int, sizes: list[int]) -> tuple[list[Row], list[str]]:
                 ours[size] += on_ray(engine, size, rounds, ours=True)
                 theirs[size] += on_ray(engine, size, rounds, ours=False)
     rows = [
-        _row(f"Ray, {size} clients", ours[size], "Flower's FedAvg", theirs[size], 1.0)
+        row(f"Ray, {size} clients", "ms a client", ours[size], "Flower's FedAvg", theirs[size], 1.0)
         for size in sizes
     ]
     if set(FLAT) <= set(sizes):
         for name, taken, goal in (("ours", ours, 0.8), ("Flower's FedAvg", theirs, None)):
             few, many = FLAT
             what = f"Ray, flatness of {name}: {many} clients"
-            rows.append(_row(what, taken[many], f"{few} clients", taken[few], goal))
+            rows.append(row(what, "ms a client", taken[many], f"{few} clients", taken[few], goal))
     notes = [
         f"Ray: milliseconds a client of a round on {ACTORS} actors, the first round left out; the "
         f"same clients, which send back a posterior of {2 * RAY_PARAMETERS / 1e6:.2f} M numbers, "
@@ -158,37 +174,27 @@ def training_rows(runs: int) -> tuple[list[Row], list[str]]:
         for entry in train()[2:]:
             pure = entry[recorded(TRAIN_SECONDS)] * entry["clients"] / ACTORS
             ratios.append(entry["seconds"] / pure)
-    ours, goal = Timing.of(ratios), Timing.of([1.1])
     what = f"Ray, {TRAINING_CLIENTS} clients that train: a round over its pure training"
     notes = [
         f"Training: ResNet-8 on digits, 5 epochs, {TRAINING_CLIENTS} clients on {ACTORS} actors. A "
         "round is divided by the seconds that its clients trained, as they measure them, over the "
         "number of actors; the first two rounds are left out."
     ]
-    return [Row(what, "×", ours, "limit", goal, goal.median / ours.median, 1.0)], notes
+    return [row(what, "×", ratios, "limit", 1.1, 1.0)], notes
 
 
 def train() -> list[dict[str, float]]:
     """Run a simulation from the command line; return what its rounds have measured."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            sys.executable,
-            "-c",
-            "import sys; from bfl.commands.flower_simulation import main; sys.exit(main())",
-            f"--app={ROOT}",
+        command = simulation_command(
             f"--num-supernodes={TRAINING_CLIENTS}",
             f'--backend-config={{"init_args": {{"num_cpus": {ACTORS}}}}}',
             f"--run-config={TRAINING}",
             f'--run-config=output-dir="{folder}" name="run"',
-        ]
+        )
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
         return RunFolder(Path(folder) / "run").rounds()
-
-
-def _row(what: str, ours: list[float], name: str, theirs: list[float], goal: float | None) -> Row:
-    timing, other = Timing.of(ours), Timing.of(theirs)
-    return Row(what, "ms a client", timing, name, other, other.median / timing.median, goal)
 
 
 def main() -> None:

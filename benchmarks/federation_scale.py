@@ -9,17 +9,15 @@ fixed number for each client. The images are random.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from measuring import Report, Row, Timing, options, publish, watched, write_images
+from measuring import Report, Row, options, publish, row, simulation_command, watched, write_images
 
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.client_metrics import TRAIN_SECONDS, recorded
 
-ROOT = Path(__file__).resolve().parent.parent
 ACTORS = 2
 ROUNDS, WARM_UP = 4, 1
 CONFIGURATION = (
@@ -54,18 +52,14 @@ def measure(clients: int, examples: int, model: str, backend: str, runs: int) ->
     with tempfile.TemporaryDirectory() as folder:
         dataset = write_images(Path(folder), examples)
         for run in range(runs):
-            command = [
-                sys.executable,
-                "-c",
-                "import sys; from bfl.commands.flower_simulation import main; sys.exit(main())",
-                f"--app={ROOT}",
+            command = simulation_command(
                 f"--num-supernodes={clients}",
                 f"--backend={backend}",
                 f'--backend-config={{"init_args": {{"num_cpus": {ACTORS}}}}}',
                 f"--run-config={CONFIGURATION}",
                 f'--run-config=model="{model}" dataset="{dataset}" '
                 f'output-dir="{folder}" name="run-{run}"',
-            ]
+            )
             memory = watched(command)
             rounds = RunFolder(Path(folder) / f"run-{run}").rounds()
             actors = ACTORS if backend == "ray" else 1
@@ -86,8 +80,8 @@ def rows_of(kind: str, measured: dict[int, Measured]) -> list[Row]:
         goal = FLAT if clients == most and most > fewest else None
         what = f"{kind}, {clients} clients"
         rows += [
-            _row(f"{what}: a round", "s", taken.rounds, "its training", taken.training),
-            _row(
+            row(f"{what}: a round", "s", taken.rounds, "its training", taken.training),
+            row(
                 f"{what}: a client besides its training",
                 "ms",
                 _beside(clients, taken),
@@ -95,8 +89,8 @@ def rows_of(kind: str, measured: dict[int, Measured]) -> list[Row]:
                 _beside(fewest, first),
                 goal,
             ),
-            _row(f"{what}: server", "MB", taken.server, few, first.server, goal),
-            _row(f"{what}: all processes (PSS)", "MB", taken.everything, few, first.everything),
+            row(f"{what}: server", "MB", taken.server, few, first.server, goal),
+            row(f"{what}: all processes (PSS)", "MB", taken.everything, few, first.everything),
         ]
     return rows
 
@@ -105,18 +99,6 @@ def _beside(clients: int, taken: Measured) -> list[float]:
     """Return the milliseconds a client in which the actors did not train."""
     pairs = zip(taken.rounds, taken.training, strict=True)
     return [1e3 * (seconds - training) / clients for seconds, training in pairs]
-
-
-def _row(
-    what: str,
-    unit: str,
-    ours: list[float],
-    name: str,
-    other: list[float],
-    goal: float | None = None,
-) -> Row:
-    timing, reference = Timing.of(ours), Timing.of(other)
-    return Row(what, unit, timing, name, reference, reference.median / timing.median, goal)
 
 
 def main() -> None:

@@ -21,12 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from measuring import write_images
+from measuring import ROOT, write_images
 
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.run_folder import RunFolder
 
-ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 9 * 60
 PRECISIONS = ("float32", "tf32", "bfloat16")
 """Precisions of matrix products: TF32 rounds the factors of float32 products to 10 bits."""

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from measuring import PeaksOf, Report, Row, Timing, options, publish
+from measuring import PeaksOf, Report, Row, options, publish, row
 
 from bfl.deployment import setup
 from bfl.deployment.private_files import FederationFolder
@@ -157,8 +157,8 @@ def rows_of(megabytes: int, seconds: Sequence[float], peaks: dict[str, float]) -
     """Return the lines of one size."""
     what = f"{megabytes} MB"
     return [
-        Row(f"{what}: a round", "s", Timing.of(seconds)),
-        *(Row(f"{what}: {role}", "MB", Timing.of([peak])) for role, peak in peaks.items()),
+        row(f"{what}: a round", "s", seconds),
+        *(row(f"{what}: {role}", "MB", peak) for role, peak in peaks.items()),
     ]
 
 

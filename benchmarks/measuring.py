@@ -39,9 +39,20 @@ class Timing:
     runs: int
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Timing:
+    def of(cls, found: Measurements) -> Timing:
         """Return the summary of some measurements."""
+        if isinstance(found, Timing):
+            return found
+        values = [found] if isinstance(found, float) else found
         return cls(statistics.median(values), min(values), max(values), len(values))
+
+    def rate(self, amount: float) -> Timing:
+        """Return an amount over each of the measurements."""
+        return Timing(amount / self.median, amount / self.high, amount / self.low, self.runs)
+
+
+Measurements = Timing | Sequence[float] | float
+"""Of one thing: summed up already, or not; a number that is quoted stands alone."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,30 @@ class Row:
     def met(self) -> bool | None:
         """True if the goal is reached; None without one."""
         return None if self.goal is None or self.ratio is None else self.ratio >= self.goal
+
+
+def row(
+    what: str,
+    unit: str,
+    ours: Measurements,
+    name: str = "",
+    reference: Measurements | None = None,
+    goal: float | None = None,
+    *,
+    rates: bool = False,
+) -> Row:
+    """Return a line with the ratio of the medians, where there is a reference.
+
+    Args:
+        name: What the other side is.
+        rates: Whether the greater of the two is the better, as of images a second.
+    """
+    mine = Timing.of(ours)
+    if reference is None:
+        return Row(what, unit, mine)
+    other = Timing.of(reference)
+    ratio = mine.median / other.median if rates else other.median / mine.median
+    return Row(what, unit, mine, name, other, ratio, goal)
 
 
 @dataclass(frozen=True)
@@ -163,6 +198,35 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+# Other processes ---------------------------------------------------------------------------
+
+
+def last_lines(command: Sequence[str], count: int = 1, **more: Any) -> list[str]:
+    """Return the last lines that processes of one command print, run side by side to their ends."""
+    processes = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **more) for _ in range(count)
+    ]
+    outputs = [process.communicate()[0] for process in processes]
+    if any(process.returncode for process in processes):
+        sys.exit(f"{' '.join(command)} has failed")
+    return [output.splitlines()[-1] for output in outputs]
+
+
+def simulation_command(*options: str) -> list[str]:
+    """Return the command of a simulation with this checkout."""
+    call = "import sys; from bfl.commands.flower_simulation import main; sys.exit(main())"
+    return [sys.executable, "-c", call, f"--app={ROOT}", *options]
+
+
+def peer(script: str, *options: str) -> list[str] | None:
+    """Return the command of a peer's script; None where no environment is known that has it."""
+    python = os.environ.get("BFL_PEERS_PYTHON")
+    path = Path(__file__).with_name("peers") / script
+    return [python, str(path), *options] if python else None
+
+
+NO_PEER = "{} was not measured: BFL_PEERS_PYTHON is not set"
+
 # Random images, where there is nothing to learn --------------------------------------------
 
 
@@ -204,7 +268,31 @@ def watched(command: Sequence[str]) -> MemoryOf:
     return memory
 
 
-class MemoryOf(threading.Thread):
+class Watch(threading.Thread):
+    """Looks at a process and all that stem from it, from time to time, until ``end``."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self._pid = pid
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Look until ``end``."""
+        while not self._ended.wait(SAMPLING_SECONDS):
+            self.look()
+
+    def end(self) -> None:
+        """Look a last time."""
+        self._ended.set()
+        self.join()
+        self.look()
+
+    def look(self) -> None:
+        """Measure what there is now."""
+        raise NotImplementedError
+
+
+class MemoryOf(Watch):
     """Samples the memory of a process and of all its descendants, from /proc.
 
     Attributes:
@@ -213,26 +301,17 @@ class MemoryOf(threading.Thread):
         proportional: The same with shared pages counted once (PSS).
     """
 
-    def __init__(self, pid: int) -> None:
-        super().__init__(daemon=True)
-        self.resident = self.proportional = 0.0
-        self._pid = pid
-        self._ended = threading.Event()
+    resident = proportional = 0.0
 
-    def run(self) -> None:
-        """Sample until ``end``."""
-        while not self._ended.wait(SAMPLING_SECONDS):
-            figures = [_memory(pid) for pid in _descendants(self._pid)]
-            self.resident = max(self.resident, sum(rss for rss, _ in figures))
-            self.proportional = max(self.proportional, sum(pss for _, pss in figures))
-
-    def end(self) -> None:
-        """Stop sampling."""
-        self._ended.set()
-        self.join()
+    def look(self) -> None:
+        """Sum up the memory of all processes."""
+        figures = [_kilobytes(pid, "smaps_rollup") for pid in _descendants(self._pid)]
+        self.resident = max(self.resident, 1.024e-3 * sum(f.get("Rss:", 0) for f in figures))
+        proportional = 1.024e-3 * sum(f.get("Pss:", 0) for f in figures)
+        self.proportional = max(self.proportional, proportional)
 
 
-class PeaksOf(threading.Thread):
+class PeaksOf(Watch):
     """Keeps the greatest memory of processes by what they do, of all that stem from one.
 
     Args:
@@ -244,46 +323,32 @@ class PeaksOf(threading.Thread):
     """
 
     def __init__(self, pid: int, roles: Mapping[str, str]) -> None:
-        super().__init__(daemon=True)
+        super().__init__(pid)
         self.megabytes = dict.fromkeys(roles, 0.0)
-        self._pid = pid
         self._roles = roles
-        self._ended = threading.Event()
 
-    def run(self) -> None:
-        """Look until ``end``."""
-        while not self._ended.wait(SAMPLING_SECONDS):
-            self._look()
-
-    def end(self) -> None:
-        """Look a last time."""
-        self._ended.set()
-        self.join()
-        self._look()
-
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Take the peak of each process that has a role."""
         for pid in _descendants(self._pid):
-            line, peak = _command_line(pid), _peak(pid)
+            line = _read(pid, "cmdline").replace("\0", " ")
+            peak = 1.024e-3 * _kilobytes(pid, "status").get("VmHWM:", 0)
             for role, part in self._roles.items():
                 if part in line:
                     self.megabytes[role] = max(self.megabytes[role], peak)
 
 
-def _command_line(pid: int) -> str:
+def _read(pid: int, name: str) -> str:
+    """Return a file that the kernel has of a process; nothing once it has ended."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        return Path(f"/proc/{pid}/{name}").read_text(encoding="utf-8")
     except OSError:
         return ""
 
 
-def _peak(pid: int) -> float:
-    """Return the greatest resident memory of a process so far, in MB; 0 once it has ended."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return 0.0
-    found = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
-    return int(found[0]) * 1.024e-3 if found else 0.0
+def _kilobytes(pid: int, name: str) -> dict[str, int]:
+    """Return the figures in kB of such a file, by their names."""
+    lines = (line.split() for line in _read(pid, name).splitlines())
+    return {words[0]: int(words[1]) for words in lines if words[2:] == ["kB"]}
 
 
 def _descendants(pid: int) -> list[int]:
@@ -299,13 +364,3 @@ def _descendants(pid: int) -> list[int]:
     for process in found:
         found += children.get(process, [])
     return found
-
-
-def _memory(pid: int) -> tuple[float, float]:
-    """Return the resident and the proportional memory of a process, in MB; 0 once it has ended."""
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
-    except OSError:
-        return 0.0, 0.0
-    kilobytes = {line.split()[0]: int(line.split()[1]) for line in text.splitlines()[1:]}
-    return kilobytes["Rss:"] * 1.024e-3, kilobytes["Pss:"] * 1.024e-3

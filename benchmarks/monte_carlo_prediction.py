@@ -9,13 +9,20 @@ this project draws the weights once per sample and predicts with plain convoluti
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import Report, Row, Timing, alternate, options, publish
+from measuring import (
+    IMAGE_SHAPE,
+    NO_PEER,
+    Report,
+    alternate,
+    last_lines,
+    options,
+    peer,
+    publish,
+    row,
+)
 
 from bfl.engine.resources import cpus_of_this_process
 from bfl.evaluation.prediction.monte_carlo import Predictor
@@ -26,7 +33,6 @@ from bfl.learning.networks.layers import Precision
 from bfl.learning.networks.network import build_network
 
 BATCH, OURS = 250, 128
-SHAPE = (32, 32, 3)
 
 
 class UnkeyedFlipout(Flipout):
@@ -43,7 +49,7 @@ class UnkeyedFlipout(Flipout):
 
 def theirs(images: Any) -> Any:
     """Return a call that predicts all images with TensorFlow Probability's layers."""
-    model: keras.Model = create_architecture("resnet20").build(UnkeyedFlipout(), SHAPE, 10)
+    model: keras.Model = create_architecture("resnet20").build(UnkeyedFlipout(), IMAGE_SHAPE, 10)
     forward = tf.function(lambda batch: tf.nn.softmax(model(batch, training=False)))
     scaled = tf.cast(images, tf.float32) / 127.5 - 1.0
 
@@ -57,21 +63,10 @@ def theirs(images: Any) -> Any:
 def ours(images: Any, precision: Precision) -> Any:
     """Return a call that predicts all images with this project's predictor."""
     architecture = create_architecture("resnet20")
-    network = build_network(architecture, Flipout(), SHAPE, 10)
+    network = build_network(architecture, Flipout(), IMAGE_SHAPE, 10)
     predictor = Predictor(network, architecture, precision, batch_size=OURS)
     posterior = network.initial_posterior(0)
     return lambda: predictor.predict(posterior, images, samples=1, seed=0, labels=(0,))
-
-
-def peer(threads: int) -> Timing | None:
-    """Return bayesian-torch's images per second, if there is an environment that has it."""
-    python = os.environ.get("BFL_PEERS_PYTHON")
-    if not python:
-        return None
-    script = Path(__file__).with_name("peers") / "bayesian_torch_resnet20.py"
-    command = [python, str(script), "predict", "--steps", "2", "--threads", str(threads)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return Timing.of(json.loads(done.stdout)["images_per_second"])
 
 
 def main() -> None:
@@ -82,37 +77,35 @@ def main() -> None:
     threads = cpus_of_this_process()
     configure(threads)
     tf.random.set_seed(0)  # TensorFlow Probability's own layers draw from stateful generators
-    images = np.random.default_rng(0).integers(0, 256, (given.images, *SHAPE), dtype=np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (given.images, *IMAGE_SHAPE), dtype=np.uint8)
     sides = {
         "float32": ours(images, "float32"),
         "bfloat16": ours(images, "bfloat16"),
         "theirs": theirs(images),
     }
     taken = alternate(sides, given.runs)
-    rates = {
-        name: Timing(given.images / t.median, given.images / t.high, given.images / t.low, t.runs)
-        for name, t in taken.items()
-    }
+    rates = {name: timing.rate(given.images) for name, timing in taken.items()}
     what = f"one sample of {given.images} images, {threads} threads"
+    own = "TensorFlow Probability's layers, float32"
     rows = [
-        Row(
-            f"{what}, evaluate-precision {precision}",
+        row(
+            f"{what}, evaluate-precision {p}",
             "img/s",
-            rates[precision],
-            "TensorFlow Probability's layers, float32",
+            rates[p],
+            own,
             rates["theirs"],
-            rates[precision].median / rates["theirs"].median,
             goal,
+            rates=True,
         )
-        for precision, goal in (("float32", 2.5), ("bfloat16", None))
+        for p, goal in (("float32", 2.5), ("bfloat16", None))
     ]
-    notes = [f"random images {SHAPE}; batches of {BATCH} (theirs) and {OURS} (ours)"]
-    other = peer(threads)
-    if other:
-        ratio = rates["float32"].median / other.median
-        rows.append(Row(what, "img/s", rates["float32"], "bayesian-torch", other, ratio))
+    notes = [f"random images {IMAGE_SHAPE}; batches of {BATCH} (theirs) and {OURS} (ours)"]
+    options_of_peer = ("predict", "--steps", "2", "--threads", str(threads))
+    if command := peer("bayesian_torch_resnet20.py", *options_of_peer):
+        peers = json.loads(last_lines(command)[0])["images_per_second"]
+        rows.append(row(what, "img/s", rates["float32"], "bayesian-torch", peers, rates=True))
     else:
-        notes.append("bayesian-torch was not measured: BFL_PEERS_PYTHON is not set")
+        notes.append(NO_PEER.format("bayesian-torch"))
     title = "One Monte Carlo sample of a test set, Flipout ResNet-20"
     publish(Report("monte_carlo_prediction", title, rows, notes), given.output)
 

@@ -8,14 +8,13 @@ reads and what it writes, of arrays far larger than any cache.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from measuring import Report, Row, Timing, alternate, options, publish
+from measuring import Report, Row, Timing, alternate, last_lines, options, publish, row
 
 from bfl import randomness
 from bfl.aggregation.pooling import PoolingRule, pool, pooling_rules
@@ -86,13 +85,6 @@ def copying() -> Callable[[], Any]:
     return lambda: np.copyto(target, source)
 
 
-def rate(gigabytes: float, taken: Timing) -> Timing:
-    """Return gigabytes per second."""
-    return Timing(
-        gigabytes / taken.median, gigabytes / taken.high, gigabytes / taken.low, taken.runs
-    )
-
-
 def rule_rows(runs: int) -> tuple[list[Row], dict[str, Timing]]:
     """Return every rule next to the copy, and its seconds."""
     clients = list(stream(CLIENTS, PARAMETERS))
@@ -106,21 +98,11 @@ def rule_rows(runs: int) -> tuple[list[Row], dict[str, Timing]]:
     ):
         sides = {rule.name: pooling_of(rule, clients) for rule in group}
         times = alternate({"copy": copying(), **sides}, repeated)
-        bandwidth = rate(8e-9 * COPIED, times.pop("copy"))
+        bandwidth = times.pop("copy").rate(8e-9 * COPIED)
         taken |= times
         for name, timing in times.items():
-            ours = rate(given, timing)
-            rows.append(
-                Row(
-                    what=f"{name}, 10 × 10 M parameters: {timing.median:.3g} s",
-                    unit="GB/s",
-                    ours=ours,
-                    reference_name="copy",
-                    reference=bandwidth,
-                    ratio=ours.median / bandwidth.median,
-                    goal=GOAL,
-                )
-            )
+            what, ours = f"{name}, 10 × 10 M parameters: {timing.median:.3g} s", timing.rate(given)
+            rows.append(row(what, "GB/s", ours, "copy", bandwidth, GOAL, rates=True))
     return rows, taken
 
 
@@ -131,28 +113,13 @@ def quoted_rows(taken: dict[str, Timing], runs: int) -> list[Row]:
     population = alternate({"": pooling_of(rule, clients)}, runs)[""]
     pairs = [(f"{name}, 10 × 10 M", taken[name], QUOTED[name]) for name in QUOTED]
     pairs.append(("population-pooling, 10 × 59 k", population, QUOTED_POPULATION))
-    return [
-        Row(
-            what=what,
-            unit="s",
-            ours=ours,
-            reference_name="authors' PyTorch pipeline, quoted",
-            reference=Timing.of([quoted]),
-            ratio=quoted / ours.median,
-        )
-        for what, ours, quoted in pairs
-    ]
+    name = "authors' PyTorch pipeline, quoted"
+    return [row(what, "s", ours, name, quoted) for what, ours, quoted in pairs]
 
 
 def peak_memory(count: int) -> float:
     """Return the peak memory of a process that pools so many streamed clients, in MB."""
-    done = subprocess.run(
-        [sys.executable, __file__, "--streamed", str(count)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return float(done.stdout)
+    return float(last_lines([sys.executable, __file__, "--streamed", str(count)])[0])
 
 
 def pool_streamed(count: int) -> None:
@@ -166,18 +133,10 @@ def pool_streamed(count: int) -> None:
 
 def memory_rows() -> list[Row]:
     """Return the peak memory for more and more clients."""
-    peaks = {count: Timing.of([peak_memory(count)]) for count in STREAMED}
-    least = STREAMED[0]
+    peaks = {count: peak_memory(count) for count in STREAMED}
+    least, what = STREAMED[0], "peak memory, linear-pool, {} streamed clients × 1 M parameters"
     return [
-        Row(
-            what=f"peak memory, linear-pool, {count} streamed clients × 1 M parameters",
-            unit="MB",
-            ours=peaks[count],
-            reference_name=f"{least} clients",
-            reference=peaks[least],
-            ratio=peaks[least].median / peaks[count].median,
-            goal=0.95,
-        )
+        row(what.format(count), "MB", peaks[count], f"{least} clients", peaks[least], 0.95)
         for count in STREAMED[1:]
     ]
 
@@ -197,18 +156,9 @@ def growth_rows(runs: int) -> list[Row]:
     for cases in ([(2, size) for size in SIZES], [(count, SIZES[0]) for count in COUNTS]):
         first = each(*cases[0])
         for count, size in cases[1:]:
-            ours = each(count, size)
-            rows.append(
-                Row(
-                    what=f"linear-pool, {count} clients × {size:.0e} parameters, each of them",
-                    unit="ns",
-                    ours=ours,
-                    reference_name=f"{cases[0][0]} × {cases[0][1]:.0e}",
-                    reference=first,
-                    ratio=first.median / ours.median,
-                    goal=LINEAR,
-                )
-            )
+            what = f"linear-pool, {count} clients × {size:.0e} parameters, each of them"
+            fewest = f"{cases[0][0]} × {cases[0][1]:.0e}"
+            rows.append(row(what, "ns", each(count, size), fewest, first, LINEAR))
     return rows
 
 

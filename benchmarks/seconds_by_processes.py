@@ -16,14 +16,13 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from measuring import Report, Row, Timing, options, publish, write_images
+from measuring import ROOT, Report, Row, Timing, options, publish, row, write_images
 
 from bfl.engine.flower import FlowerApp, RayEngine
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.reading import read_study
 from bfl.experiments.studies.study import Choice, Study
 
-ROOT = Path(__file__).resolve().parent.parent
 STUDY = ROOT / "configs" / "ozer2022" / "table3.toml"
 PUBLISHED = STUDY.parent / "published" / "table5.csv"
 EXAMPLES, WARM_UP = 50_000, 1
@@ -41,12 +40,18 @@ def published() -> dict[tuple[str, str, int], float]:
 
 
 def measure(
-    study: Study, row: Choice, engine: RayEngine, dataset: str, folder: Path, name: str, rounds: int
+    study: Study,
+    choice: Choice,
+    engine: RayEngine,
+    dataset: str,
+    folder: Path,
+    name: str,
+    rounds: int,
 ) -> Timing:
     """Return the seconds of a row's rounds after the warm-up."""
     values = {
         **study.base,
-        **row.values,
+        **choice.values,
         "dataset": dataset,
         "augmentation": "crop-flip",
         "rounds": WARM_UP + rounds,
@@ -59,24 +64,23 @@ def measure(
 
 
 def lines(
-    row: Choice, processes: Sequence[int], taken: Mapping[tuple[str, int], Timing]
+    choice: Choice, processes: Sequence[int], taken: Mapping[tuple[str, int], Timing]
 ) -> Iterator[Row]:
     """Yield a row's lines: the first next to the paper's, the others next to the first."""
-    model, aggregation = row.labels["model"], row.labels["aggregation"]
+    model, aggregation = choice.labels["model"], choice.labels["aggregation"]
     first, *others = processes
-    alone = taken[row.name, first]
+    alone = taken[choice.name, first]
     quoted = published().get((model, aggregation, first))
     yield Row(
         f"{model} {aggregation}, {first} process(es)",
         "s",
         alone,
         "the paper's, quoted" if quoted else "",
-        Timing.of([quoted]) if quoted else None,
+        Timing.of(quoted) if quoted else None,
     )
     for number in others:
-        timing = taken[row.name, number]
         what = f"{model} {aggregation}, {number} process(es)"
-        yield Row(what, "s", timing, f"with {first}", alone, alone.median / timing.median)
+        yield row(what, "s", taken[choice.name, number], f"with {first}", alone)
 
 
 def notes(processes: Sequence[int], cpus: int) -> tuple[str, ...]:
@@ -121,11 +125,12 @@ def main() -> None:
         for processes in given.processes:
             backend = {"init_args": {"num_cpus": processes}, "client_resources": {"num_cpus": 1}}
             with RayEngine(app, backend, most_clients=int(study.base["clients"])) as engine:
-                for row in study.rows:
-                    name = f"{row.name}-{processes}"
-                    timing = measure(study, row, engine, dataset, folder, name, given.runs)
-                    taken[row.name, processes] = timing
-    rows = [line for row in study.rows for line in lines(row, given.processes, taken)]
+                for choice in study.rows:
+                    name = f"{choice.name}-{processes}"
+                    taken[choice.name, processes] = measure(
+                        study, choice, engine, dataset, folder, name, given.runs
+                    )
+    rows = [line for choice in study.rows for line in lines(choice, given.processes, taken)]
     title = "Seconds a round by number of processes (Ozer et al., Table 5)"
     said = notes(given.processes, os.cpu_count() or 1)
     publish(Report("seconds_by_processes", title, rows, said), given.output)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import Report, Row, Timing, options, publish, write_images
+from measuring import Report, Row, last_lines, options, publish, row, write_images
 
 CLIENTS = 10
 FULL = {"images": 10_000, "epochs": 20}
@@ -132,14 +131,7 @@ def in_a_process(cell: str, images: int, epochs: int, threads: int = 1, cpus: in
     """Return what a cell prints in a process of its own, which has so many CPUs; 0: all."""
     asked = [f"--cell={cell}", f"--images={images}", f"--epochs={epochs}", f"--threads={threads}"]
     environment = {**os.environ, **({"BFL_CPUS": str(cpus)} if cpus else {})}
-    output = subprocess.run(
-        [sys.executable, __file__, *asked],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        env=environment,
-    ).stdout
-    return json.loads(output.splitlines()[-1])
+    return json.loads(last_lines([sys.executable, __file__, *asked], env=environment)[0])
 
 
 def time_rows(found: dict[str, Any], images: int, epochs: int) -> list[Row]:
@@ -155,15 +147,12 @@ def time_rows(found: dict[str, Any], images: int, epochs: int) -> list[Row]:
     }
     whole = sum(taken["seconds"] for taken in parts.values())
     cpu = sum(taken["cpu"] for taken in parts.values())
-    quoted = Timing.of([AUTHORS_SECONDS])
-    ratio = AUTHORS_SECONDS / whole
     name = "authors' PyTorch code, quoted"
-    one = Timing.of
     return [
-        Row("ConvNet, the whole step", "s", one([whole]), name, quoted, ratio, 4.0),
-        Row("ConvNet, the whole step, CPU", "s", one([cpu])),
-        *(Row(f"ConvNet, {p}", "s", one([taken["seconds"]])) for p, taken in parts.items()),
-        *(Row(f"ConvNet, {p}, CPU", "s", one([taken["cpu"]])) for p, taken in parts.items()),
+        row("ConvNet, the whole step", "s", whole, name, AUTHORS_SECONDS, 4.0),
+        row("ConvNet, the whole step, CPU", "s", cpu),
+        *(row(f"ConvNet, {p}", "s", taken["seconds"]) for p, taken in parts.items()),
+        *(row(f"ConvNet, {p}, CPU", "s", taken["cpu"]) for p, taken in parts.items()),
     ]
 
 
@@ -184,10 +173,8 @@ def main() -> None:
     for what, limits in VARIATIONS.items():
         whole, *_ = time_rows(in_a_process("time", *asked, **limits), *asked)
         rows.append(replace(whole, what=f"{whole.what}, {what}", goal=None))
-    most = Timing.of([in_a_process("memory", *asked)])
-    limit = Timing.of([MEGABYTES])
-    ratio = MEGABYTES / most.median
-    rows.append(Row("ResNet-56, a run's memory, RSS", "MB", most, "limit", limit, ratio, 1.0))
+    most = float(in_a_process("memory", *asked))
+    rows.append(row("ResNet-56, a run's memory, RSS", "MB", most, "limit", MEGABYTES, 1.0))
     notes = [
         "10 samples, the average and 10 clients; 20 epochs on 10,000 images of 32 x 32 x 3, batch "
         "128, augmented, with models averaged. CPU: seconds of all CPUs, which other work on the "

@@ -9,14 +9,13 @@ what counts is the start of Ray, the imports, and building and tracing Flipout R
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from measuring import Report, Row, Timing, options, publish
-from training_round import BACKEND, BATCH, CLIENTS, ROOT, settings
+from measuring import ROOT, Report, Timing, options, publish, row, simulation_command
+from training_round import BACKEND, BATCH, CLIENTS, settings
 
 from bfl.engine.flower import FlowerApp, RayEngine
 
@@ -40,13 +39,9 @@ def cold(folder: Path, name: str) -> float:
         f'{key}="{value}"' if isinstance(value, str) else f"{key}={value}"
         for key, value in values_in(folder, name).items()
     )
-    call = "import sys; from bfl.commands.flower_simulation import main; sys.exit(main())"
+    command = simulation_command("--run-config", pairs)
     started = time.time()
-    subprocess.run(
-        [sys.executable, "-c", call, "--app", str(ROOT), "--run-config", pairs],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return first_round(folder, name) - started
 
 
@@ -67,26 +62,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         started = Timing.of([cold(folder, f"cold-{run}") for run in range(given.runs)])
-        again = Timing.of(warm(folder, given.runs))
-    reference = Timing.of([QUOTED])
+        again = warm(folder, given.runs)
+    quoted = "Flower's own start to the first step, quoted"
     rows = [
-        Row(
-            "a command, to the end of its first round",
-            "s",
-            started,
-            "Flower's own start to the first step, quoted",
-            reference,
-            QUOTED / started.median,
-            QUOTED / 15.0,
-        ),
-        Row(
-            "a later run of a study, likewise",
-            "s",
-            again,
-            "a command of its own",
-            started,
-            started.median / again.median,
-        ),
+        row("a command, to the end of its first round", "s", started, quoted, QUOTED, QUOTED / 15),
+        row("a later run of a study, likewise", "s", again, "a command of its own", started),
     ]
     notes = [f"{CLIENTS} clients of {BATCH} images, ResNet-20; the goal stands for 15 s"]
     publish(Report("start_up", "Start-up", rows, notes), given.output)

@@ -9,21 +9,29 @@ posterior, training, pooling. The peer's two processes of one thread each do tra
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from measuring import Report, Row, Timing, options, publish, write_images
+from measuring import (
+    NO_PEER,
+    ROOT,
+    Report,
+    Row,
+    Timing,
+    last_lines,
+    options,
+    publish,
+    write_images,
+)
+from measuring import peer as command_of_peer
 
 from bfl.engine.flower import FlowerApp, RayEngine
 from bfl.experiments.results.run_folder import RunFolder
 
-ROOT = Path(__file__).resolve().parent.parent
 CLIENTS, PROCESSES, BATCH = 10, 2, 32
 BACKEND = {"init_args": {"num_cpus": PROCESSES}, "client_resources": {"num_cpus": 1}}
 
@@ -55,15 +63,12 @@ def ours(engine: RayEngine, images: int, precision: str, rounds: int) -> float:
 
 def peer(steps: int) -> float | None:
     """Return the images per second of two processes together, side by side."""
-    python = os.environ.get("BFL_PEERS_PYTHON")
-    if not python:
+    options_of_peer = ("train", "--steps", str(steps), "--runs", "1")
+    command = command_of_peer("bayesian_torch_resnet20.py", *options_of_peer)
+    if not command:
         return None
-    script = Path(__file__).with_name("peers") / "bayesian_torch_resnet20.py"
-    command = [python, str(script), "train", "--steps", str(steps), "--runs", "1"]
-    processes = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)
-    ]
-    return sum(json.loads(p.communicate()[0])["images_per_second"][0] for p in processes)
+    lines = last_lines(command, PROCESSES)
+    return sum(json.loads(line)["images_per_second"][0] for line in lines)
 
 
 LAYERS = (
@@ -127,10 +132,7 @@ def convolutions(precision: str, steps: int = 3) -> float:
     They are Flipout's two a layer, with their gradients, and nothing between them.
     """
     command = [sys.executable, __file__, f"--convolutions={precision}", f"--steps={steps}"]
-    processes = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)
-    ]
-    return sum(float(p.communicate()[0].split()[-1]) for p in processes)
+    return sum(map(float, last_lines(command, PROCESSES)))
 
 
 def main() -> None:
@@ -167,7 +169,7 @@ def main() -> None:
         "thread on every side; the ratio is the median of those of the turns"
     ]
     if not theirs:
-        notes.append("bayesian-torch was not measured: BFL_PEERS_PYTHON is not set")
+        notes.append(NO_PEER.format("bayesian-torch"))
     title = "A federation's round with Flipout ResNet-20"
     publish(Report("training_round", title, rows, notes), given.output)
 

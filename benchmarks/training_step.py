@@ -11,7 +11,6 @@ from __future__ import annotations
 import collections
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import Report, Row, Timing, options, publish
+from measuring import IMAGE_SHAPE, Report, Timing, last_lines, options, publish, row
 
-STEPS, BATCH, SHAPE = 20, 32, (32, 32, 3)
+STEPS, BATCH = 20, 32
 VARIANTS: dict[str, tuple[Any, ...]] = {
     "float32, 1 thread": ("float32", False, 1),
     "points in place of Flipout, 1 thread": ("float32", False, 1, "resnet20", "deterministic"),
@@ -62,7 +61,7 @@ def trained(
     network = build_network(
         configuration.architecture,
         configuration.inference,
-        SHAPE,
+        IMAGE_SHAPE,
         10,
         configuration.keys.precision,
     )
@@ -70,7 +69,7 @@ def trained(
         network, BATCH, configuration.augmentation, configuration.optimizer, compiled=compiled
     )
     count = STEPS * BATCH
-    images = np.random.default_rng(0).integers(0, 256, (count, *SHAPE), dtype=np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (count, *IMAGE_SHAPE), dtype=np.uint8)
     task = LocalTask(
         received=network.initial_posterior(0),
         prior=NormalPrior(0.0, 10.0),
@@ -87,12 +86,8 @@ def trained(
 def milliseconds(variant: str, runs: int) -> list[float]:
     """Return the milliseconds a step of some runs of a variant, in a process of its own, or two."""
     command = [sys.executable, __file__, "--variant", variant, "--runs", str(runs)]
-    processes = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        for _ in range(2 if variant == SIDE_BY_SIDE else 1)
-    ]
-    outputs = [process.communicate()[0] for process in processes]
-    return [taken for output in outputs for taken in json.loads(output.splitlines()[-1])]
+    lines = last_lines(command, 2 if variant == SIDE_BY_SIDE else 1)
+    return [taken for line in lines for taken in json.loads(line)]
 
 
 def profile(precision: str) -> None:
@@ -139,13 +134,9 @@ def main() -> None:
         return
     os.environ.pop("BFL_CPUS", None)
     timings = {variant: Timing.of(milliseconds(variant, given.runs)) for variant in VARIANTS}
-    reference = timings[REFERENCE]
-    rows = [
-        Row(variant, "ms", timing, REFERENCE, reference, reference.median / timing.median)
-        for variant, timing in timings.items()
-        if variant != REFERENCE
-    ]
-    notes = [f"random images {SHAPE}, batch {BATCH}; the variants run one after the other"]
+    reference = timings.pop(REFERENCE)
+    rows = [row(variant, "ms", taken, REFERENCE, reference) for variant, taken in timings.items()]
+    notes = [f"random images {IMAGE_SHAPE}, batch {BATCH}; the variants run one after the other"]
     title = "A training step of Flipout ResNet-20"
     publish(Report("training_step", title, rows, notes), given.output)
 
