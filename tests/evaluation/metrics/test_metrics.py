@@ -8,16 +8,12 @@ import pydantic
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy.special import softmax
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
 from bfl.evaluation.metrics import base, evaluate, exact_mean, metrics
 from bfl.evaluation.metrics.expected_calibration_error import ExpectedCalibrationError
 from bfl.evaluation.prediction import PredictionStatistics
-
-
-def softmax(logits):
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
 
 
 def predictions_of(probability):
@@ -26,7 +22,7 @@ def predictions_of(probability):
 
 def random_case(seed, examples=200, classes=5, scale=2.0):
     random = np.random.default_rng(seed)
-    probability = softmax(random.normal(size=(examples, classes)) * scale)
+    probability = softmax(random.normal(size=(examples, classes)) * scale, axis=1)
     return predictions_of(probability), random.integers(0, classes, examples)
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 from small_network import SmallNetwork
 
 from bfl.configuration import resolve
@@ -37,6 +38,10 @@ class Case:
         self.posterior = Posterior(
             initial.mean, variance.astype(np.float32), (initial.point + noise).astype(np.float32)
         )
+
+    def by_batches(self, size):
+        """Return a predictor of its own batches."""
+        return type(self.predictor)(self.network, self.architecture, batch_size=size)
 
     def predict(self, images=IMAGES, *, samples=3, seed=0, labels=LABELS, predictor=None):
         return (predictor or self.predictor).predict(
@@ -80,9 +85,15 @@ def digest(predictions):
     ]
 
 
-def softmax(logits):
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
+def probabilities_of(network):
+    """Return what a network says of the images, by one pass."""
+    return softmax(logits_of(network), axis=1)
+
+
+def logits_of(network):
+    """Return float64 logits (30, 10) of a network as it is loaded."""
+    images = IMAGES.astype(np.float32) / 127.5 - 1
+    return network.logits(images, np.zeros(2, np.int32), training=False).numpy().astype(float)
 
 
 def record_draws(monkeypatch, network):
@@ -106,9 +117,7 @@ def test_prediction_is_the_mean_over_draws_of_the_weights(flipout, monkeypatch):
     for values in drawn:
         # One draw of all weights for all images, through the network of point weights.
         flipout.points.load_values(flipout.network.manifest, values, flipout.posterior.point)
-        images = IMAGES.astype(np.float32) / 127.5 - 1
-        logits = flipout.points.logits(images, np.zeros(2, np.int32), training=False).numpy()
-        samples.append(softmax(logits.astype(np.float64)))
+        samples.append(probabilities_of(flipout.points))
     stacked = np.stack(samples)
     np.testing.assert_allclose(predictions.mean_probability, stacked.mean(axis=0), atol=1e-5)
     epistemic = ((stacked - stacked.mean(axis=0)) ** 2).sum(axis=2).mean(axis=0)
@@ -161,11 +170,9 @@ def test_points_predict_once(deterministic):
     assert (predictions.epistemic == 0).all()
     other = deterministic.predict(samples=2, seed=5, labels=("other",))
     assert digest(other) == digest(predictions)
-    network = deterministic.network
-    network.load(deterministic.posterior)
-    images = IMAGES.astype(np.float32) / 127.5 - 1
-    logits = network.logits(images, np.zeros(2, np.int32), training=False).numpy()
-    np.testing.assert_allclose(predictions.mean_probability, softmax(logits), atol=1e-5)
+    deterministic.network.load(deterministic.posterior)
+    expected = probabilities_of(deterministic.network)
+    np.testing.assert_allclose(predictions.mean_probability, expected, atol=1e-5)
 
 
 def test_dropout_stays_on(mc_dropout):
@@ -173,9 +180,7 @@ def test_dropout_stays_on(mc_dropout):
     assert predictions.samples == 5
     assert (predictions.epistemic > 0).all()
     # The same image many times, over several batches: every one has masks of its own.
-    from bfl.evaluation.prediction.monte_carlo import Predictor
-
-    small = Predictor(mc_dropout.network, mc_dropout.architecture, batch_size=4)
+    small = mc_dropout.by_batches(4)
     rows = mc_dropout.predict(IMAGES[:1].repeat(12, axis=0), samples=1, predictor=small)
     assert len(np.unique(rows.mean_probability, axis=0)) == 12
 
@@ -198,11 +203,9 @@ def test_at_its_mean_a_posterior_predicts_as_the_network_of_points(inference, se
     case = Case(inference, scale=1e-6, **settings)
     points = build_network(case.architecture, inferences.create("deterministic"), SHAPE, 10)
     points.load_values(case.network.manifest, case.posterior.mean, case.posterior.point)
-    images = IMAGES.astype(np.float32) / 127.5 - 1
-    logits = points.logits(images, np.zeros(2, np.int32), training=False).numpy()
     predictions = case.predictor.predict_at_mean(case.posterior, IMAGES)
     assert predictions.samples == 1
-    np.testing.assert_allclose(predictions.mean_probability, softmax(logits), atol=1e-5)
+    np.testing.assert_allclose(predictions.mean_probability, probabilities_of(points), atol=1e-5)
     again = case.predictor.predict_at_mean(case.posterior, IMAGES)
     assert digest(again) == digest(predictions)
 
@@ -226,26 +229,17 @@ def test_a_wrong_and_certain_prediction_costs_what_its_logits_say(deterministic)
     bias[names.index("logits/bias")][3] = parts[names.index("logits/bias")][3] + 1000.0
     predictions = deterministic.predictor.predict(certain, IMAGES, samples=1, seed=0, labels=LABELS)
     points.load_values(deterministic.network.manifest, certain.mean, certain.point)
-    images = IMAGES.astype(np.float32) / 127.5 - 1
-    logits = points.logits(images, np.zeros(2, np.int32), training=False).numpy()
-    expected = logits[:, 3].astype(np.float64) - logits[:, 5]
+    logits = logits_of(points)
+    expected = logits[:, 3] - logits[:, 5]
     assert expected.min() > 900
     wrong = evaluate(predictions, np.full(len(IMAGES), 5))["negative-log-likelihood"]
     assert wrong == pytest.approx(expected.mean(), rel=1e-5)
 
 
-def test_mean_of_the_logits_under_dropout(mc_dropout):
-    """With dropout on the logits alone the expected logits are those without any dropout."""
-    from bfl.learning.networks.layers import KeyedDropout, keyed
-
-    logits = np.random.default_rng(0).normal(size=(2000, 10)).astype(np.float32)
-    with keyed(np.array([1, 2], np.int32)):
-        dropped = KeyedDropout(0.2)(logits).numpy()
-    assert np.abs((dropped - logits).mean(axis=0)).max() < 5 * 0.5 / np.sqrt(2000)
-
-
 def test_rows_are_probabilities(case):
+    before = case.posterior.digest()
     predictions = case.predict()
+    assert case.posterior.digest() == before
     np.testing.assert_allclose(predictions.mean_probability.sum(axis=1), 1, rtol=1e-12)
     assert (predictions.mean_probability >= 0).all()
     assert predictions.mean_probability.shape == (30, 10)
@@ -255,9 +249,7 @@ def test_rows_are_probabilities(case):
 
 @pytest.mark.parametrize("batch_size", [1, 7, 30])
 def test_batches_do_not_matter_to_drawn_weights(flipout, batch_size):
-    from bfl.evaluation.prediction.monte_carlo import Predictor
-
-    other = Predictor(flipout.network, flipout.architecture, batch_size=batch_size)
+    other = flipout.by_batches(batch_size)
     predictions, expected = flipout.predict(predictor=other), flipout.predict()
     np.testing.assert_allclose(
         predictions.mean_probability, expected.mean_probability, atol=1e-5, rtol=0
@@ -314,12 +306,6 @@ def test_first_samples_do_not_depend_on_how_many_follow(flipout, monkeypatch):
     assert not np.array_equal(drawn[3], drawn[4])
 
 
-def test_prediction_leaves_the_posterior_alone(case):
-    before = case.posterior.digest()
-    case.predict()
-    assert case.posterior.digest() == before
-
-
 @pytest.mark.parametrize("inference", ["flipout", "deterministic"])
 def test_evaluator_judges_the_test_set(inference):
     from bfl.experiments.run.evaluator import Evaluator
@@ -365,9 +351,8 @@ def test_a_run_judged_at_its_mean_has_the_same_numbers_in_every_round(inference)
 @pytest.mark.parametrize("case", ["flipout", "mc_dropout"], indirect=True)
 def test_batches_side_by_side_give_the_same_bits(case, monkeypatch):
     from bfl.evaluation.prediction import forward
-    from bfl.evaluation.prediction.monte_carlo import Predictor
 
-    small = Predictor(case.network, case.architecture, batch_size=7)
+    small = case.by_batches(7)
     monkeypatch.setattr(forward, "batches_at_once", lambda: 1)
     alone = case.predict(predictor=small)
     monkeypatch.setattr(forward, "batches_at_once", lambda: 4)

@@ -2,23 +2,30 @@
 
 import doctest
 import importlib
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.special import log_softmax, logsumexp
+from scipy.special import softmax as softmax_over
 
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
 
-
-def softmax(logits):
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
+softmax = partial(softmax_over, axis=-1)
 
 
 def random_samples(seed, samples=7, examples=11, classes=4, scale=3.0):
     return softmax(np.random.default_rng(seed).normal(size=(samples, examples, classes)) * scale)
+
+
+def of_logits(*samples):
+    statistics = PredictionStatistics()
+    for sample in samples:
+        statistics.add_logits(sample)
+    return statistics.result()
 
 
 def whole_array(samples):
@@ -102,12 +109,7 @@ def test_aleatoric_of_a_nearly_certain_prediction_keeps_its_digits():
 @given(arrays(np.float64, (5, 3, 4), elements=st.floats(-2000, 2000, width=32)))
 def test_logits_are_summed_in_the_logarithm(logits):
     """Against SciPy over the whole array."""
-    from scipy.special import log_softmax, logsumexp
-
-    statistics = PredictionStatistics()
-    for sample in logits:
-        statistics.add_logits(sample)
-    result = statistics.result()
+    result = of_logits(*logits)
     logarithms = log_softmax(logits, axis=2)
     expected = logsumexp(logarithms, axis=0) - np.log(5)
     np.testing.assert_allclose(result.log_mean_probability, expected, rtol=1e-12, atol=1e-12)
@@ -116,26 +118,19 @@ def test_logits_are_summed_in_the_logarithm(logits):
 
 def test_logits_and_probabilities_say_the_same():
     logits = np.random.default_rng(10).normal(size=(6, 11, 4)) * 3
-    by_logits = PredictionStatistics()
-    for sample in logits:
-        by_logits.add_logits(sample)
+    by_logits = of_logits(*logits)
     by_probabilities = PredictionStatistics.of(softmax(logits)).result()
     for name in ("mean_probability", "log_mean_probability", "expected_entropy", "epistemic"):
         np.testing.assert_allclose(
-            getattr(by_logits.result(), name), getattr(by_probabilities, name), atol=1e-13
+            getattr(by_logits, name), getattr(by_probabilities, name), atol=1e-13
         )
 
 
 def test_identical_logits_leave_every_mean_as_it_is():
     logits = np.random.default_rng(11).normal(size=(11, 4)) * 30
-    once, often = PredictionStatistics(), PredictionStatistics()
-    once.add_logits(logits)
-    for _ in range(7):
-        often.add_logits(logits)
-    np.testing.assert_array_equal(
-        often.result().log_mean_probability, once.result().log_mean_probability
-    )
-    assert (often.result().epistemic == 0).all()
+    once, often = of_logits(logits), of_logits(*[logits] * 7)
+    np.testing.assert_array_equal(often.log_mean_probability, once.log_mean_probability)
+    assert (often.epistemic == 0).all()
 
 
 @pytest.mark.parametrize(

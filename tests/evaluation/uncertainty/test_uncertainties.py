@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 from scipy.stats import entropy as scipy_entropy
 
 from bfl.errors import ConfigurationError
@@ -13,13 +14,7 @@ from bfl.evaluation.metrics import metrics
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.uncertainty import check_measures, uncertainties
 
-
-def softmax(logits):
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
-
-
-SAMPLES = softmax(np.random.default_rng(0).normal(size=(8, 40, 5)) * 3.0)
+SAMPLES = softmax(np.random.default_rng(0).normal(size=(8, 40, 5)) * 3.0, axis=2)
 # The ends of the scale: certain and right at one, uniform, and certain samples that contradict.
 CERTAIN = np.tile([1.0, 0.0, 0.0, 0.0, 0.0], (5, 1, 1))
 UNIFORM = np.full((5, 1, 5), 0.2)
@@ -130,7 +125,7 @@ def test_variance_split():
 def test_mutual_information_of_nearly_identical_samples_is_not_negative():
     random = np.random.default_rng(3)
     noise = random.normal(size=(3, 500, 5)) * 1e-15
-    samples = softmax(random.normal(size=(500, 5)) + noise)
+    samples = softmax(random.normal(size=(500, 5)) + noise, axis=2)
     predictions = PredictionStatistics.of(samples).result()
     mean = predictions.mean_probability
     rounded = -(mean * np.log(mean)).sum(axis=1) / np.log(5) - predictions.expected_entropy
