@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -14,8 +15,8 @@ from scipy.special import log_softmax, logsumexp, softmax
 from scipy.stats import multivariate_normal
 
 from bfl.closing import Closed, closings
-from bfl.closing.base import FEATURE_BOUND, HEAD, Examples, with_one
-from bfl.closing.bayesian_head import FACTOR, PRECISION, PRIOR_MEAN, BayesianHead, draws
+from bfl.closing.base import FEATURE_BOUND, HEAD, Closing, Examples, Known, with_one
+from bfl.closing.bayesian_head import FACTOR, LIKELIHOOD, PRECISION, PRIOR_MEAN, BayesianHead, draws
 from bfl.closing.chain import asked, folded, length, measured, told
 from bfl.closing.closed import begun
 from bfl.closing.conformal import Conformal
@@ -48,14 +49,26 @@ def start(*chain: object) -> dict[str, np.ndarray]:
     return dict(begun(head, from_head=True))
 
 
-def closed(chain: tuple, clients: list[Examples]) -> dict[str, np.ndarray]:
-    """Return what a chain finds of clients, as server and clients do it."""
-    known = start()
+def rounds(
+    chain: Sequence[Closing],
+    known: Known,
+    *clients: Examples,
+    changed: Callable[[Known, np.ndarray], np.ndarray] = lambda _, sums: sums,
+) -> Iterator[dict[str, Any]]:
+    """Yield what is known after each round, of sums that may be changed on the way."""
     while parts := asked(chain, known):
         sums = sum(measured(chain, told(chain, known), each, each) for each in clients)
-        assert sums.shape == (length(parts, FEATURES, CLASSES),)
-        known = dict(folded(chain, known, sums, FEATURES, CLASSES))
-    return known
+        features, classes = clients[0].features.shape[1] - 1, clients[0].classes
+        assert sums.shape == (length(parts, features, classes),)
+        known = dict(folded(chain, known, changed(known, sums), features, classes))
+        yield known
+
+
+def closed(
+    chain: Sequence[Closing], known: Known, *clients: Examples, **how: Any
+) -> dict[str, Any]:
+    """Return what is known after the last round."""
+    return [dict(known), *rounds(chain, known, *clients, **how)][-1]
 
 
 def all_closings() -> list[object]:
@@ -75,8 +88,8 @@ def all_closings() -> list[object]:
 def test_the_split_over_clients_makes_no_difference(closing, sizes, reverse) -> None:
     whole = examples(0)
     clients = parts_of(whole, sizes)
-    one = closed((closing,), [whole])
-    many = closed((closing,), clients[::-1] if reverse else clients)
+    one = closed((closing,), start(), whole)
+    many = closed((closing,), start(), *(clients[::-1] if reverse else clients))
     assert one.keys() == many.keys()
     for name, value in one.items():
         if "factor" in name or "density" in name or "rotation" in name:
@@ -100,12 +113,12 @@ def lies(seed: int, size: int) -> np.ndarray:
 def test_a_client_that_lies_leaves_finite_predictions(closing, honest: bool) -> None:
     whole = examples(3)
     for seed in range(60):
-        known = start()
-        while parts := asked((closing,), known):
-            sums = lies(seed, length(parts, FEATURES, CLASSES)).astype(np.float32)
-            if honest:
-                sums = sums + measured((closing,), told((closing,), known), whole, whole)
-            known = dict(folded((closing,), known, sums, FEATURES, CLASSES))
+
+        def changed(_: Any, sums: np.ndarray, seed: int = seed) -> np.ndarray:
+            lie = lies(seed, sums.size).astype(np.float32)
+            return lie + sums if honest else lie
+
+        known = closed((closing,), start(), whole, changed=changed)
         assert all(np.isfinite(value).all() for value in known.values())
         found = Closed(known).predict(whole.features[:, :-1], samples=3, seed=0)
         assert np.isfinite(found.log_mean_probability).all()
@@ -114,7 +127,7 @@ def test_a_client_that_lies_leaves_finite_predictions(closing, honest: bool) -> 
 
 def test_no_density_where_no_client_has_enough_of_any_class() -> None:
     whole = examples(3, 9)
-    known = closed((FeatureDensity(density_least_count=5),), parts_of(whole, [3, 3]))
+    known = closed((FeatureDensity(density_least_count=5),), start(), *parts_of(whole, [3, 3]))
     assert known["density-classes"] == 0
     assert not Closed(known).predict(whole.features[:, :-1], samples=1, seed=0).scores
 
@@ -129,7 +142,7 @@ def test_newton_ends_at_the_mode_of_the_central_posterior(
     head = BayesianHead(
         head_curvature=form, closing_rounds=600, head_prior=prior, closing_tolerance=0.0
     )
-    known = closed((head,), parts_of(whole, [50, 130]))
+    known = closed((head,), start(), *parts_of(whole, [50, 130]))
     assert known[PRIOR_MEAN].any() == (prior == "pooled")
     precision = float(known[PRECISION])
     shape = known[HEAD].shape
@@ -188,7 +201,9 @@ def test_bounds_of_the_hessian(seed: int, scale: float) -> None:
 def test_draws_have_the_mean_and_covariance_of_the_laplace_approximation() -> None:
     whole = examples(4, 100)
     known = closed(
-        (BayesianHead(head_curvature="full", closing_rounds=30, closing_tolerance=0.0),), [whole]
+        (BayesianHead(head_curvature="full", closing_rounds=30, closing_tolerance=0.0),),
+        start(),
+        whole,
     )
     p = softmax(whole.features @ known[HEAD], axis=1)
     hessian = curvature("full", measure("full", p, whole.features), 100, CLASSES).blocks[0]
@@ -206,7 +221,7 @@ def test_the_probit_approximation_is_that_of_draws(
 ) -> None:
     """Its variances are those of the draws' logits around their mean, and it is near the draws'."""
     head = BayesianHead(head_curvature=form, closing_tolerance=0, head_predictions="probit")
-    known = closed((head,), [examples(16, 40)])
+    known = closed((head,), start(), examples(16, 40))
     known |= {TEMPERATURE: np.array(temperature), FACTOR: widened * known[FACTOR]}
     phi = examples(17, 200).features
     drawn = np.array([phi @ each for each in draws(known, 4000, np.random.default_rng(0))])
@@ -224,22 +239,17 @@ def test_rounds_end_as_soon_as_the_log_posterior_stands_still() -> None:
     """After one round where it does from the beginning, and close to the mode from elsewhere."""
     whole = examples(15)
 
-    def rounds(head: np.ndarray, tolerance: float) -> list[tuple[float, float]]:
+    def steps(head: np.ndarray, tolerance: float) -> list[dict[str, Any]]:
         chain = (BayesianHead(closing_rounds=60, closing_tolerance=tolerance),)
-        known, found = dict(begun(head, from_head=True)), []
-        while asked(chain, known):
-            sums = measured(chain, told(chain, known), whole, whole)
-            known = dict(folded(chain, known, sums, FEATURES, CLASSES))
-            found.append((float(known["head-log-likelihood"]), known[HEAD]))
-        return found
+        return list(rounds(chain, begun(head, from_head=True), whole))
 
-    exact = rounds(start()[HEAD], 0.0)
-    few = rounds(start()[HEAD], 1e-3)
+    exact = steps(start()[HEAD], 0.0)
+    few = steps(start()[HEAD], 1e-3)
     assert len(exact) == 60
     assert 2 < len(few) < 12
-    assert exact[-1][0] - few[-1][0] < 400 * 5e-3
-    assert len(rounds(few[-1][1], 1e-3)) == 1
-    far = rounds(200 * np.random.default_rng(7).normal(size=(FEATURES + 1, CLASSES)), 1e-3)
+    assert exact[-1][LIKELIHOOD] - few[-1][LIKELIHOOD] < 400 * 5e-3
+    assert len(steps(few[-1][HEAD], 1e-3)) == 1
+    far = steps(200 * np.random.default_rng(7).normal(size=(FEATURES + 1, CLASSES)), 1e-3)
     assert len(far) > len(few)
 
 
@@ -294,7 +304,7 @@ def test_a_client_sends_no_sums_of_a_class_with_few_examples() -> None:
 
 def test_temperature_is_the_most_likely_one() -> None:
     whole = examples(9, 2000)
-    known = closed((Temperature(),), parts_of(whole, [700]))
+    known = closed((Temperature(),), start(), *parts_of(whole, [700]))
     logits = whole.features @ known[HEAD]
 
     def likelihood(t: float) -> float:
@@ -320,7 +330,7 @@ def test_conformal_sets_cover_what_they_promise() -> None:
     for seed in range(200):
         both = examples(100 + seed, count + 400)
         calibration, test = parts_of(both, [count])
-        known = closed(chain, parts_of(calibration, [30, 40]))
+        known = closed(chain, start(), *parts_of(calibration, [30, 40]))
         found = Closed(known).sets(test.features[:, :-1])
         rows = np.arange(400)
         covered.append(found["conformal"][rows, test.labels].mean())
@@ -333,7 +343,7 @@ def test_conformal_sets_cover_what_they_promise() -> None:
 def test_conformal_sets_are_those_of_crepes() -> None:
     """Of scores rounded up to edges of bins; at multiples of 1/(n + 1) theirs are larger."""
     alpha, whole, test = 0.1937, examples(14, 300), examples(15, 200).features
-    known = closed((Conformal(conformal_alpha=alpha),), [whole])
+    known = closed((Conformal(conformal_alpha=alpha),), start(), whole)
     own, tested = (
         np.ceil(1000 * (1 - softmax(features @ known[HEAD], axis=1)))
         for features in (whole.features, test)
@@ -350,7 +360,7 @@ def test_conformal_sets_are_those_of_crepes() -> None:
 
 
 def test_too_few_examples_for_alpha_give_whole_sets() -> None:
-    known = closed((Conformal(conformal_alpha=0.01),), [examples(10, 50)])
+    known = closed((Conformal(conformal_alpha=0.01),), start(), examples(10, 50))
     assert Closed(known).sets(examples(11, 20).features[:, :-1])["conformal"].all()
     for number in range(2, 200):
         least = Conformal(conformal_alpha=1 / (number + 1))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_closings import CLASSES, FEATURES, all_closings, examples, start
+from test_closings import CLASSES, FEATURES, FORMS, all_closings, examples, start
 
 from bfl.closing.base import HEAD, Closing, Examples, with_one
 from bfl.closing.bayesian_head import BayesianHead
@@ -60,9 +60,6 @@ def test_honest_sums_pass_and_changed_ones_do_not(closing, seed, count, scale, s
             changed = vector.copy()
             changed[part] *= factor
             assert problem(changed) or light or name in ("gradient", "first"), (name, factor)
-
-
-FORMS = ("full", "blocks", "kronecker", "bound")
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
 from scipy.stats import multivariate_normal
+from test_closings import CLASSES, FEATURES, closed, rounds
 
 from bfl.closing.base import ENDED, HEAD, SUMMED, Examples, with_one
 from bfl.closing.bayesian_head import (
@@ -23,14 +24,15 @@ from bfl.closing.bayesian_head import (
     BayesianHead,
     Local,
 )
-from bfl.closing.chain import asked, folded, measured, told
+from bfl.closing.chain import ROUNDS, folded, measured, told
 from bfl.closing.closed import begun
 from bfl.closing.curvature import Curvature, Form, curvature, measure
 
-FEATURES, CLASSES, COUNT = 4, 3, 300
+COUNT = 300
 RNG = np.random.default_rng(21)
 LABELS = RNG.integers(CLASSES, size=COUNT)
 PHI = with_one(RNG.normal(size=(CLASSES, FEATURES))[LABELS] + RNG.normal(size=(COUNT, FEATURES)))
+WHOLE = Examples(PHI, LABELS, CLASSES)
 DIRECTION = RNG.normal(size=(FEATURES + 1, CLASSES))
 DIRECTION -= DIRECTION.mean(axis=1, keepdims=True)
 
@@ -39,9 +41,7 @@ def after(known: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
     """Return what is known after a round of sums, around a prior mean of 0."""
     chosen = {"closing_rounds": 60, "closing_tolerance": 0.0, **settings}
     chain = (BayesianHead(head_curvature="full", head_prior="zero", **chosen),)
-    whole = Examples(PHI, LABELS, CLASSES)
-    sums = measured(chain, told(chain, known), whole, whole)
-    return dict(folded(chain, known, sums, FEATURES, CLASSES))
+    return next(rounds(chain, known, WHOLE))
 
 
 def newton(head: np.ndarray, precision: float) -> tuple[np.ndarray, float]:
@@ -109,21 +109,21 @@ def test_no_log_likelihood_that_a_client_makes_up_holds_the_steps_up(
 ) -> None:
     """They end where they end without it, also from weights that steps overshoot from."""
     chain = (BayesianHead(head_curvature="full", closing_rounds=60, closing_tolerance=0.0),)
-    whole, rng, ends = Examples(PHI, LABELS, CLASSES), np.random.default_rng(0), {}
-    for lies in (False, True):
-        known: dict[str, Any] = dict(begun(sharp * DIRECTION, from_head=True))
-        for number in range(60):
-            sums = measured(chain, told(chain, known), whole, whole)
-            made_up = {
-                "too good at first": 0.0 if number == 0 else sums[1],
-                "too bad later": sums[1] if number == 0 else -1e9,
-                "worse each time": -1e5 * number,
-                "random": -1e5 * rng.random(),
-            }
-            sums[1] = made_up[lie] if lies else sums[1]
-            known = dict(folded(chain, known, sums, FEATURES, CLASSES))
-        ends[lies] = known[HEAD]
-    np.testing.assert_allclose(ends[True], ends[False], atol=1e-5)
+    rng = np.random.default_rng(0)
+
+    def made_up(known: Mapping[str, Any], sums: np.ndarray) -> np.ndarray:
+        number = int(known.get(f"{ROUNDS}{BayesianHead.name}", 0))
+        sums[1] = {
+            "too good at first": 0.0 if number == 0 else sums[1],
+            "too bad later": sums[1] if number == 0 else -1e9,
+            "worse each time": -1e5 * number,
+            "random": -1e5 * rng.random(),
+        }[lie]
+        return sums
+
+    start = begun(sharp * DIRECTION, from_head=True)
+    found = closed(chain, start, WHOLE, changed=made_up)[HEAD]
+    np.testing.assert_allclose(found, closed(chain, start, WHOLE)[HEAD], atol=1e-5)
 
 
 @pytest.mark.parametrize("missing", [{1: 1}, {3: 1}, {1: 1, 2: 0}, {4: 0, 5: 1}])
@@ -225,25 +225,15 @@ def test_the_bounds_steps_go_on_where_the_pooled_layer_explains_little() -> None
     best = np.concatenate([centres.T, -(centres**2).sum(axis=1)[None] / 2])
     head = 0.7 * best + 0.6 * rng.normal(size=(21, 10))
     chain = (BayesianHead(head_curvature="bound", closing_rounds=40),)
-    known, found = dict(begun(head, from_head=True)), []
-    while asked(chain, known):
-        sums = measured(chain, told(chain, known), data, data)
-        known = dict(folded(chain, known, sums, 20, 10))
-        found.append(float(known["head-log-likelihood"]))
+    found = [known[LIKELIHOOD] for known in rounds(chain, begun(head, from_head=True), data)]
     assert len(found) > 5
     assert found[-1] > 0.6 * found[0]
 
 
 def test_a_step_that_overshoots_is_taken_back() -> None:
     """Weights so large that every probability is 0 or 1, and no curvature is left."""
-    whole = Examples(PHI, LABELS, CLASSES)
     head = 200 * np.random.default_rng(7).normal(size=(FEATURES + 1, CLASSES))
-    chain = (BayesianHead(closing_rounds=25),)
-    known = dict(begun(head, from_head=True))
-    likelihoods = []
-    while asked(chain, known):
-        sums = measured(chain, told(chain, known), whole, whole)
-        known = dict(folded(chain, known, sums, FEATURES, CLASSES))
-        likelihoods.append(float(known["head-log-likelihood"]))
-    assert np.isfinite(known[HEAD]).all()
+    found = list(rounds((BayesianHead(closing_rounds=25),), begun(head, from_head=True), WHOLE))
+    likelihoods = [known[LIKELIHOOD] for known in found]
+    assert np.isfinite(found[-1][HEAD]).all()
     assert likelihoods[-1] > -COUNT < likelihoods[-1] > likelihoods[0]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
+from test_closings import CLASSES, FEATURES, FORMS
 
 from bfl.closing import Closed
 from bfl.closing.base import DEVIATION, HEAD, Examples, with_one
@@ -23,8 +24,6 @@ from bfl.closing.curvature import Form, lengths, packed, repaired
 from bfl.closing.feature_density import CLASSES as SCORED
 from bfl.closing.feature_density import SHARES, FeatureDensity
 
-FEATURES, CLASSES = 4, 3
-FORMS: tuple[Form, ...] = ("full", "blocks", "kronecker", "bound")
 LAST = FeatureDensity(density_features="last")
 CHAINS = [(BayesianHead(head_curvature=form), LAST) for form in FORMS]
 
@@ -117,7 +116,7 @@ def test_noise_leaves_a_sound_curvature() -> None:
     np.testing.assert_array_equal(repaired(signal, 0.0), signal)
 
 
-def closed(chain: Any, data: Examples, multiplier: float, clients: int = 1) -> dict[str, Any]:
+def closed(chain: Any, data: Examples, multiplier: float) -> dict[str, Any]:
     """Return what a chain finds under noise, as clients and server do it."""
     rng = np.random.default_rng(2)
     known = dict(begun(0.1 * rng.normal(size=(FEATURES + 1, CLASSES)), from_head=True, longest=5.0))
@@ -125,8 +124,8 @@ def closed(chain: Any, data: Examples, multiplier: float, clients: int = 1) -> d
         unit, root = deviations(chain, told(chain, known), 5.0, FEATURES, CLASSES)
         sums = measured(chain, told(chain, known), data, data)
         assert sums.shape == (length(asked(chain, known), FEATURES, CLASSES),)
-        sums += np.sqrt(clients) * multiplier * unit * rng.normal(size=len(sums))
-        known[DEVIATION] = np.array(multiplier * root * np.sqrt(clients))
+        sums += multiplier * unit * rng.normal(size=len(sums))
+        known[DEVIATION] = np.array(multiplier * root)
         known = dict(folded(chain, known, sums, FEATURES, CLASSES))
     return known
 
