@@ -1,11 +1,14 @@
+"""Defences: what all promise, each against its formula, and work by blocks that does not show."""
+
 import inspect
+import tracemalloc
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bfl.aggregation.defences import VarianceFloor, Winsorization, defences
+from bfl.aggregation.defences import Defence, VarianceFloor, Winsorization, by_blocks, defences
 from bfl.aggregation.pooling import pool, pooling_rules
 from bfl.posteriors import Posterior
 
@@ -122,3 +125,51 @@ def test_variances_are_clamped_and_all_else_is_as_sent() -> None:
     np.testing.assert_array_equal(kept.point, sent.point)
     (narrow,) = defences.create("variance-clamp", {"variance-clamp": 1.0}).protect([sent])
     np.testing.assert_allclose(np.log(narrow.variance), [-1.0, -1.0, 1.0, 1.0], rtol=1e-5)
+
+
+CHANGING = pytest.mark.parametrize(
+    "defence", [defences.create(name) for name in ("variance-floor", "winsorization")]
+)
+
+
+@CHANGING
+@pytest.mark.parametrize("count", [4, 5])
+def test_blocks_do_not_show(defence: Defence, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    posteriors = clients(count, 101)
+    whole = [p.digest() for p in defence.protect(posteriors)]
+    monkeypatch.setattr("bfl.aggregation.defences.ENTRIES", 16 * count)
+    assert [p.digest() for p in defence.protect(posteriors)] == whole
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8])
+def test_the_variance_floor_is_a_share_of_the_median(count: int) -> None:
+    posteriors = clients(count, 101)
+    protected = defences.create("variance-floor", {"variance-floor": 0.5}).protect(posteriors)
+    variances = np.stack([p.variance for p in posteriors])
+    expected = np.maximum(variances, 0.5 * np.median(variances, axis=0))
+    np.testing.assert_allclose(np.stack([p.variance for p in protected]), expected, rtol=1e-6)
+
+
+@CHANGING
+def test_memory_is_that_of_the_result(defence: Defence) -> None:
+    posteriors = clients(20, 400_000)
+    tracemalloc.start()
+    protected = defence.protect(posteriors)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    new = {id(v): v.nbytes for p in protected for v in (p.mean, p.variance)}
+    old = {id(v) for p in posteriors for v in (p.mean, p.variance)}
+    assert peak < sum(size for key, size in new.items() if key not in old) + 6e6
+
+
+def test_every_coordinate_is_given_once() -> None:
+    vectors = [np.arange(700_000, dtype=np.float64) + k for k in range(3)]
+    seen: list[float] = []
+
+    def change(block: np.ndarray) -> np.ndarray:
+        seen.extend(block[0])
+        return -block
+
+    changed = by_blocks(vectors, change)
+    assert seen == vectors[0].tolist()
+    assert all(np.array_equal(new, -old) for new, old in zip(changed, vectors, strict=True))

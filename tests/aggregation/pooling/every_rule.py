@@ -1,6 +1,6 @@
 """Every registered pooling rule, and clients pooled by it, for what all rules promise."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 
 from bfl.aggregation.pooling import Pooled, PoolingRule, pool, pooling_rules
 from bfl.posteriors import Posterior
-
-MakeClients = Callable[..., list[Posterior]]
 
 WITHOUT_CLAMPS = {
     name: {"partial-sum-clamp": 0.0}
@@ -23,6 +21,32 @@ EVERY = pytest.mark.parametrize(
     ids=lambda r: r.name,
 )
 SEEDS = st.integers(0, 100_000)
+
+
+def make_clients(
+    seed: int,
+    count: int,
+    size: int = 37,
+    scales: tuple[float, float] = (1e-8, 1e3),
+    dtype: type = np.float64,
+) -> list[Posterior]:
+    """Return clients, read-only: nothing may change what it is given."""
+    rng = np.random.default_rng(seed)
+    low, high = np.log(scales)
+    made = []
+    for k in range(count):
+        vectors = (
+            # No two clients' means nearly coincide: the rounding of a disagreement is relative
+            # to the distance from the reference, and has a test of its own.
+            rng.uniform(-0.4, 0.4, size) + k - count / 2,
+            np.exp(2 * rng.uniform(low, high, size)),
+            rng.normal(size=5),
+        )
+        posterior = Posterior(*(vector.astype(dtype) for vector in vectors))
+        for vector in (posterior.mean, posterior.variance, posterior.point):
+            vector.setflags(write=False)
+        made.append(posterior)
+    return made
 
 
 def generators(count: int) -> list[np.random.Generator]:

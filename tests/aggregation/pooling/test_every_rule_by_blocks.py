@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from every_rule import EVERY, MakeClients, assert_identical, generators, pool_all
+from every_rule import EVERY, assert_identical, generators, make_clients, pool_all
 
 from bfl.aggregation.pooling import PoolingRule, pool
 from bfl.errors import PosteriorError
@@ -14,9 +14,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 @EVERY
-def test_blocks_do_not_show(
-    rule: PoolingRule, make_clients: MakeClients, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_do_not_show(rule: PoolingRule, monkeypatch: pytest.MonkeyPatch) -> None:
     if rule.stochastic:
         pytest.skip("declared: draws are made block by block")
     previous, *clients = make_clients(6, 4, size=101)
@@ -32,7 +30,6 @@ def test_blocks_do_not_show(
 @pytest.mark.parametrize("with_previous", [False, True])
 def test_the_bits_do_not_depend_on_groups(
     rule: PoolingRule,
-    make_clients: MakeClients,
     monkeypatch: pytest.MonkeyPatch,
     dtype: type,
     with_previous: bool,
@@ -58,7 +55,6 @@ def test_the_bits_do_not_depend_on_groups(
 )
 def test_one_value_that_is_not_valid_is_refused_wherever_it_is(
     rule: PoolingRule,
-    make_clients: MakeClients,
     monkeypatch: pytest.MonkeyPatch,
     vector: str,
     value: float,
@@ -78,7 +74,7 @@ def test_one_value_that_is_not_valid_is_refused_wherever_it_is(
 
 
 @EVERY
-def test_what_cannot_be_pooled_is_refused(rule: PoolingRule, make_clients: MakeClients) -> None:
+def test_what_cannot_be_pooled_is_refused(rule: PoolingRule) -> None:
     first, second = make_clients(7, 2)
     other = make_clients(7, 1, size=3)[0]
     negative = Posterior(first.mean, -first.variance, first.point)

@@ -2,22 +2,21 @@
 
 import gc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from every_rule import make_clients
 
 from bfl.aggregation.pooling import pool, pooling_rules
 from bfl.aggregation.pooling.core import BLOCK, GROUP
 from bfl.errors import PosteriorError
 from bfl.posteriors import Posterior
 
-MakeClients = Callable[..., list[Posterior]]
-
 
 @pytest.mark.usefixtures("quick_collections")
-def test_streamed_posteriors_are_let_go_by_groups(make_clients: MakeClients) -> None:
+def test_streamed_posteriors_are_let_go_by_groups() -> None:
     alive: list[weakref.ref[Posterior]] = []
     most = 0
 
@@ -59,7 +58,7 @@ def test_each_value_of_a_list_of_clients_is_read_by_one_block_only() -> None:
     assert len(seen) == 3 * len(parts)
 
 
-def test_numbers_of_clients_must_agree(make_clients: MakeClients) -> None:
+def test_numbers_of_clients_must_agree() -> None:
     rule, clients = pooling_rules.create("nwa"), make_clients(0, 3)
     with pytest.raises(ValueError, match="argument"):
         pool(rule, clients, np.ones(4))
@@ -70,12 +69,12 @@ def test_numbers_of_clients_must_agree(make_clients: MakeClients) -> None:
 
 
 @pytest.mark.parametrize("weights", [[], [0.0, 0.0]])
-def test_nothing_to_pool_is_said(make_clients: MakeClients, weights: list[float]) -> None:
+def test_nothing_to_pool_is_said(weights: list[float]) -> None:
     with pytest.raises(PosteriorError, match="nothing to pool"):
         pool(pooling_rules.create("nwa"), make_clients(0, len(weights)), weights)
 
 
-def test_extreme_weights_are_normalised(make_clients: MakeClients) -> None:
+def test_extreme_weights_are_normalised() -> None:
     clients, rule = make_clients(0, 2), pooling_rules.create("nwa")
     expected = pool(rule, clients, [1, 1]).posterior.digest()
     for weight in (1e308, 5e-324):

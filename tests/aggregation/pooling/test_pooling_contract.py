@@ -8,11 +8,11 @@ import pytest
 from every_rule import (
     EVERY,
     SEEDS,
-    MakeClients,
     assert_identical,
     assert_same,
     draw_weights,
     generators,
+    make_clients,
     pool_all,
 )
 from hypothesis import given, settings
@@ -55,9 +55,7 @@ def test_the_docstring_names_a_source_and_settings_are_described(rule: PoolingRu
 
 
 @EVERY
-def test_means_are_averaged_as_the_rule_declares(
-    rule: PoolingRule, make_clients: MakeClients
-) -> None:
+def test_means_are_averaged_as_the_rule_declares(rule: PoolingRule) -> None:
     clients, weights = make_clients(3, 4), draw_weights(3, 4)
     previous = make_clients(4, 1)[0]
     average = np.average([client.mean for client in clients], axis=0, weights=weights)
@@ -73,7 +71,7 @@ def test_means_are_averaged_as_the_rule_declares(
 @given(seed=SEEDS, count=st.integers(1, 6), with_previous=st.booleans())
 @settings(max_examples=20)
 def test_the_order_of_the_clients_does_not_matter(
-    rule: PoolingRule, make_clients: MakeClients, seed: int, count: int, with_previous: bool
+    rule: PoolingRule, seed: int, count: int, with_previous: bool
 ) -> None:
     previous, *clients = make_clients(seed, count + 1)
     given_previous = previous if with_previous else None
@@ -109,7 +107,7 @@ def expected_variance(
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
 def test_identical_posteriors_give_the_declared_variance(
-    rule: PoolingRule, make_clients: MakeClients, count: int, offset: float
+    rule: PoolingRule, count: int, offset: float
 ) -> None:
     one = make_clients(count, 1, size=3000)[0]
     one = Posterior(one.mean + offset, one.variance, one.point)
@@ -125,7 +123,7 @@ def test_identical_posteriors_give_the_declared_variance(
 
 
 @EVERY
-def test_one_client_gives_itself_back(rule: PoolingRule, make_clients: MakeClients) -> None:
+def test_one_client_gives_itself_back(rule: PoolingRule) -> None:
     if rule.stochastic or rule.damped or hasattr(rule, "dispersion_floor"):
         pytest.skip("declared: the rule does not give one client back")
     one, previous = make_clients(5, 2, dtype=np.float32)
@@ -141,7 +139,6 @@ def test_one_client_gives_itself_back(rule: PoolingRule, make_clients: MakeClien
 @settings(max_examples=20)
 def test_results_are_valid_of_the_given_type_and_size(
     rule: PoolingRule,
-    make_clients: MakeClients,
     dtype: type,
     seed: int,
     count: int,
@@ -174,7 +171,7 @@ def test_a_variance_that_float32_cannot_hold_is_clipped(rule: PoolingRule, extre
 @given(seed=SEEDS, count=st.integers(1, 5), factor=st.floats(1e-6, 1e6))
 @settings(max_examples=20)
 def test_the_scale_of_the_weights_does_not_matter(
-    rule: PoolingRule, make_clients: MakeClients, seed: int, count: int, factor: float
+    rule: PoolingRule, seed: int, count: int, factor: float
 ) -> None:
     clients, weights = make_clients(seed, count), draw_weights(seed, count)
     expected = pool_all(rule, clients, weights)
@@ -186,9 +183,7 @@ def test_the_scale_of_the_weights_does_not_matter(
 
 @EVERY
 @pytest.mark.parametrize("place", [0, 1, 3])
-def test_a_client_of_weight_zero_is_absent(
-    rule: PoolingRule, make_clients: MakeClients, place: int
-) -> None:
+def test_a_client_of_weight_zero_is_absent(rule: PoolingRule, place: int) -> None:
     previous, *clients = make_clients(2, 4)
     weights, drawers = [0.5, 0.2, 0.3], generators(3)
     expected = pool(rule, clients, weights, previous=previous, generators=drawers)
@@ -202,9 +197,7 @@ def test_a_client_of_weight_zero_is_absent(
 
 
 @EVERY
-def test_declared_inputs_are_the_ones_that_matter(
-    rule: PoolingRule, make_clients: MakeClients
-) -> None:
+def test_declared_inputs_are_the_ones_that_matter(rule: PoolingRule) -> None:
     previous, *clients = make_clients(4, 4, scales=(0.1, 1.0))
     wide = Posterior(previous.mean, np.full(37, 1e2), previous.point)
     equal = pool_all(rule, clients, np.ones(3), wide).posterior
@@ -218,9 +211,7 @@ def test_declared_inputs_are_the_ones_that_matter(
 
 
 @EVERY
-def test_generators_are_needed_by_stochastic_rules_only(
-    rule: PoolingRule, make_clients: MakeClients
-) -> None:
+def test_generators_are_needed_by_stochastic_rules_only(rule: PoolingRule) -> None:
     clients = make_clients(4, 2)
     if rule.stochastic:
         with pytest.raises(ValueError, match="one generator per client"):
