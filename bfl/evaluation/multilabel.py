@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from bfl.errors import NotFiniteError
 from bfl.evaluation.prediction.predictions import Answers, FloatArray, TaskPredictions
+from bfl.evaluation.prediction.statistics import finite_logits
 
 BINS = 15
 """Bins of equal width of the expected calibration error, as of a classifier's by default."""
@@ -149,9 +149,7 @@ class LabelStatistics:
         Raises:
             NotFiniteError: They are not finite.
         """
-        given = np.asarray(outputs, np.float64)
-        if bad := int(given.size - np.count_nonzero(np.isfinite(given))):
-            raise NotFiniteError(bad, given.size)
+        given = finite_logits(outputs)
         present, absent = -np.logaddexp(0.0, -given), -np.logaddexp(0.0, given)
         entropy = bernoulli_entropy(present, absent).mean(axis=1)
         if not self._samples:

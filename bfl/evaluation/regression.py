@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.encoding import LEAST_NOISE, Column
-from bfl.errors import NotFiniteError
 from bfl.evaluation.prediction.predictions import Answers, FloatArray, TaskPredictions
+from bfl.evaluation.prediction.statistics import finite_logits
 
 RANKED_BY = "predictive-variance"
 """The uncertainty by which examples are left out of retention curves."""
@@ -232,9 +232,7 @@ class MixtureStatistics:
         Raises:
             NotFiniteError: They are not finite.
         """
-        given = np.asarray(outputs, np.float64)
-        if bad := int(given.size - np.count_nonzero(np.isfinite(given))):
-            raise NotFiniteError(bad, given.size)
+        given = finite_logits(outputs)
         scale = self._target.deviation
         self._means.append(self._target.mean + scale * given[:, 0])
         self._variances.append(scale**2 * (np.logaddexp(0.0, given[:, 1]) + LEAST_NOISE))

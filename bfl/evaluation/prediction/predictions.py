@@ -78,20 +78,16 @@ class Predictions:
                 f"mean_probability has shape {shape}; expected (examples, classes) with at least "
                 "one example and two classes"
             )
-        log_shape = self.log_mean_probability.shape
-        if log_shape != shape:
-            raise ValueError(f"log_mean_probability has shape {log_shape}; expected {shape}")
-        for name in ("expected_entropy", "aleatoric", "epistemic"):
-            if getattr(self, name).shape != shape[:1]:
-                raise ValueError(
-                    f"{name} has shape {getattr(self, name).shape}; expected {shape[:1]}"
-                )
-        for name, score in self.scores.items():
-            if score.shape != shape[:1]:
-                raise ValueError(f"score {name} has shape {score.shape}; expected {shape[:1]}")
-        for name, held in self.sets.items():
-            if held.shape != shape:
-                raise ValueError(f"sets {name} have shape {held.shape}; expected {shape}")
+        of_examples = ("expected_entropy", "aleatoric", "epistemic")
+        arrays: list[tuple[str, npt.NDArray[Any], tuple[int, ...]]] = [
+            ("log_mean_probability", self.log_mean_probability, shape),
+            *((name, getattr(self, name), shape[:1]) for name in of_examples),
+            *((f"score {name}", score, shape[:1]) for name, score in self.scores.items()),
+            *((f"set {name}", held, shape) for name, held in self.sets.items()),
+        ]
+        for name, array, expected in arrays:
+            if array.shape != expected:
+                raise ValueError(f"{name} has shape {array.shape}; expected {expected}")
         if self.samples < 1:
             raise ValueError(f"samples is {self.samples}; expected at least 1")
 

@@ -29,15 +29,8 @@ def checked_probabilities(
             or a row's sum is further than 1e-3 from 1.
     """
     given = np.array(probabilities, dtype=np.float64)  # a copy: it is rescaled below
-    if given.ndim != 2 or given.shape[0] < 1 or given.shape[1] < 2:
-        raise ValueError(
-            f"probabilities have shape {given.shape}; expected (examples, classes) with at least "
-            "one example and two classes"
-        )
-    if shape is not None and given.shape != shape:
-        raise ValueError(f"probabilities have shape {given.shape}; expected {shape} as before")
-    bad = int(given.size - np.count_nonzero(np.isfinite(given)))
-    if bad:
+    _check_shape("probabilities", given, shape)
+    if bad := not_finite(given):
         raise ValueError(f"{bad} of {given.size} probabilities are not finite")
     low, high = float(given.min()), float(given.max())
     if low < -RANGE_TOLERANCE or high > 1.0 + RANGE_TOLERANCE:
@@ -54,25 +47,46 @@ def checked_probabilities(
     return given
 
 
-def log_softmax(logits: npt.ArrayLike) -> FloatArray:
+def not_finite(values: FloatArray) -> int:
+    """Return how many values are not finite."""
+    return int(values.size - np.count_nonzero(np.isfinite(values)))
+
+
+def finite_logits(outputs: npt.ArrayLike) -> FloatArray:
+    """Return a network's outputs in float64.
+
+    Raises:
+        NotFiniteError: They are not finite.
+    """
+    given = np.asarray(outputs, np.float64)
+    if bad := not_finite(given):
+        raise NotFiniteError(bad, given.size)
+    return given
+
+
+def _check_shape(what: str, given: FloatArray, shape: tuple[int, ...] | None) -> None:
+    if given.ndim != 2 or given.shape[0] < 1 or given.shape[1] < 2:
+        raise ValueError(
+            f"{what} have shape {given.shape}; expected (examples, classes) with at least one "
+            "example and two classes"
+        )
+    if shape is not None and given.shape != shape:
+        raise ValueError(f"{what} have shape {given.shape}; expected {shape} as before")
+
+
+def log_softmax(logits: npt.ArrayLike, shape: tuple[int, ...] | None = None) -> FloatArray:
     """Return log(exp(z_c) / Σ_c exp(z_c)) of each row, in nats: finite for all finite logits.
 
     Args:
         logits: (N, C) logits z, of any real type; the arithmetic is float64's.
+        shape: The shape that they must have, or None for any (N >= 1, C >= 2).
 
     Raises:
         ValueError: They have another shape.
         NotFiniteError: They are not finite.
     """
-    given = np.asarray(logits, dtype=np.float64)
-    if given.ndim != 2 or given.shape[0] < 1 or given.shape[1] < 2:
-        raise ValueError(
-            f"logits have shape {given.shape}; expected (examples, classes) with at least one "
-            "example and two classes"
-        )
-    bad = int(given.size - np.count_nonzero(np.isfinite(given)))
-    if bad:
-        raise NotFiniteError(bad, given.size)
+    _check_shape("logits", np.asarray(logits), shape)
+    given = finite_logits(logits)
     shifted = given - given.max(axis=1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
 
@@ -161,11 +175,7 @@ class PredictionStatistics:
             ValueError: They have another shape than the sample before.
             NotFiniteError: They are not finite; nothing is taken in.
         """
-        log_probability = log_softmax(logits)
-        if self._samples and log_probability.shape != self._mean.shape:
-            raise ValueError(
-                f"logits have shape {log_probability.shape}; expected {self._mean.shape} as before"
-            )
+        log_probability = log_softmax(logits, self._mean.shape if self._samples else None)
         self._add(np.exp(log_probability), log_probability)
 
     def result(self) -> Predictions:

@@ -73,17 +73,9 @@ class PosteriorPredictive(Predictive):
 
     idle: ClassVar[bool] = True
 
-    def models(
-        self,
-        kept: Arrays,
-        *,
-        sampler: Sampler,
-        manifest: Manifest | None,
-        seed: int,
-        server_round: int,
-    ) -> Iterator[Member] | None:
+    def models(self, kept: Arrays, **of_the_round: Any) -> None:
         """Return None."""
-        return None
+        return
 
 
 @predictives.register("ensemble")

@@ -117,11 +117,6 @@ def test_keyed_in_a_graph_and_out_of_it(tensorflow):
     np.testing.assert_array_equal(graph(tensorflow.constant(images), KEY), first)
 
 
-def test_none_changes_nothing(tensorflow):
-    images = tensorflow.constant(make_images(3))
-    assert augmentations.create("none").augment(images, KEY) is images
-
-
 def test_negative_padding_is_refused():
     with pytest.raises(pydantic.ValidationError, match="crop-padding"):
         augmentations.create("crop-flip", {"crop-padding": -1})

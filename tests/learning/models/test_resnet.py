@@ -49,9 +49,7 @@ def test_formula_gives_the_published_number():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("n", "shape", "classes"), [(1, SMALL, 7), (1, (64, 64, 3), 200), (3, (32, 32, 3), 10)]
-)
+@pytest.mark.parametrize(("n", "shape", "classes"), [(1, (64, 64, 3), 200), (3, SMALL, 7)])
 def test_parameter_counts(n, shape, classes):
     weights = count_weights(n, shape[2], classes, biases=True)
     normalized = count_normalized(n)

@@ -71,12 +71,6 @@ def test_previous_global_is_what_is_received(received):
     assert prior.scale.shape == (20,)
 
 
-def test_previous_global_of_points_is_empty():
-    points = Posterior(np.zeros(0, np.float32), np.zeros(0, np.float32), np.ones(3, np.float32))
-    prior = priors.create("previous-global").density(points, {})
-    assert prior.mean.size == prior.scale.size == 0
-
-
 def test_previous_global_has_no_scale_of_its_own(received):
     assert priors.create("previous-global", {"prior-scale": 3.0}) == priors.create(
         "previous-global"

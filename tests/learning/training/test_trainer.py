@@ -196,7 +196,8 @@ def replayed(trainer, received, optimizer_state, gradient, rate):
     """Return the trained values and the slots, by name, after one step on a given gradient."""
     from bfl.keras import tf
 
-    trainer._begin(make_task(received, np.arange(32), optimizer_state=optimizer_state), received)
+    task = make_task(received, np.arange(32), optimizer_state=optimizer_state)
+    trainer._begin(task, received)
     gradients = [tf.fill(v.shape, gradient) for v in trainer.network.trainable_variables]
     trainer.learner.optimized.step(gradients, 0, tf.constant(rate))
     return trainer.learner.optimized.state(1)
@@ -210,9 +211,9 @@ def test_what_an_optimizer_keeps_goes_on(optimizer):
     """
     trainer = trainer_of("deterministic", optimizer=optimizer)
     received = trainer.network.initial_posterior(0)
-    none = replayed(trainer, received, None, 1.0, 0.0)
+    none = replayed(trainer, received, {}, 1.0, 0.0)
     kept = replayed(trainer, received, none, 1.0, 0.0)
-    again = replayed(trainer, received, None, 1.0, 0.0)
+    again = replayed(trainer, received, {}, 1.0, 0.0)
     size = sum(int(np.prod(v.shape)) for v in trainer.network.trainable_variables)
     assert set(kept) == {*optimizers.get(optimizer).slots, "steps"}
     assert (int(none["steps"]), int(kept["steps"])) == (1, 2)

@@ -1,6 +1,7 @@
 """A small network and tasks of the digits, for what is tested of local training."""
 
 import numpy as np
+from one_layer import task_of
 from small_network import SmallNetwork
 
 from bfl.data.datasets.cache import cached_dataset
@@ -38,29 +39,10 @@ def digits():
     return data.train_images, data.train_labels
 
 
-def make_task(
-    received,
-    examples,
-    prior=(0.0, 10.0),
-    epochs=1,
-    rate=1e-3,
-    labels=(1, 0),
-    seed=0,
-    optimizer_state=None,
-):
-    from bfl.learning.training import LocalTask
-
-    return LocalTask(
-        received=received,
-        prior=NormalPrior(*prior) if isinstance(prior, tuple) else prior,
-        examples=np.asarray(examples),
-        epochs=epochs,
-        learning_rate=rate,
-        key_labels=labels,
-        seed=seed,
-        optimizer_state=optimizer_state or {},
-        keeps_optimizer=True,
-    )
+def make_task(received, examples, prior=(0.0, 10.0), *, rate=1e-3, labels=(1, 0), **changes):
+    chosen = NormalPrior(*prior) if isinstance(prior, tuple) else prior
+    plain = {"prior": chosen, "learning_rate": rate, "key_labels": labels, "keeps_optimizer": True}
+    return task_of(received, examples=np.asarray(examples), **{"epochs": 1, **plain, **changes})
 
 
 def record_order(monkeypatch):
