@@ -25,10 +25,12 @@ from bfl.aggregation.pooling.distributed_weight_consolidation import (
 )
 from bfl.aggregation.pooling.factor_changes import FactorChangesRule
 from bfl.aggregation.pooling.linear_pool import ClientGaussianRule, LinearPoolRule
-from bfl.aggregation.pooling.log_variance_averaging import LogVarianceAveragingRule
-from bfl.aggregation.pooling.naive_weighted_averaging import NaiveWeightedAveragingRule
+from bfl.aggregation.pooling.naive_weighted_averaging import (
+    LogVarianceAveragingRule,
+    NaiveWeightedAveragingRule,
+    WeightedSumOfNormalsRule,
+)
 from bfl.aggregation.pooling.population_pooling import PopulationPoolingRule
-from bfl.aggregation.pooling.weighted_sum_of_normals import WeightedSumOfNormalsRule
 from strategies.posterior_pooling import PosteriorPooling
 
 
@@ -145,7 +147,7 @@ class LogVarianceAveraging(PosteriorPooling):
 
     μ = Σ ω_k μ_k and σ² = exp(Σ ω_k log σ_k²).
 
-    Kernel: ``bfl/aggregation/pooling/log_variance_averaging.py``.
+    Kernel: ``bfl/aggregation/pooling/naive_weighted_averaging.py``.
     """
 
     rule_class = LogVarianceAveragingRule
@@ -193,7 +195,7 @@ class WeightedSumOfNormals(PosteriorPooling):
 
     μ = Σ ω_k μ_k and σ² = Σ ω_k² σ_k².
 
-    Kernel: ``bfl/aggregation/pooling/weighted_sum_of_normals.py``.
+    Kernel: ``bfl/aggregation/pooling/naive_weighted_averaging.py``.
     """
 
     rule_class = WeightedSumOfNormalsRule
