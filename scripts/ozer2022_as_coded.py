@@ -22,7 +22,7 @@ import argparse
 import csv
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -273,28 +273,31 @@ def _shown(spreads: Sequence[float]) -> str:
     return ", ".join(f"{value:.3f}" for value in chosen)
 
 
+def table_lines(heads: str, rows: Iterable[Sequence[object]]) -> list[str]:
+    """Return a Markdown table of rows of cells, under heads with " | " between them."""
+    names = heads.split(" | ")
+    every = [names, ["---"] * len(names), *rows]
+    return [f"| {' | '.join(map(str, row))} |" for row in every]
+
+
 def run_table() -> list[str]:
     """Return runs of ours next to what the derivation gives for their clients and rounds."""
-    lines = [
-        "| rule | examples, batch | rounds | spread after each, or each tenth | derived "
-        "| after all 50 | s |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    kept = runs()
+    kept, rows = runs(), []
     for run in kept:
         rule, settings = OURS[run["configuration"]["pooling"]][0], run["configuration"]
         count, asked = len(run["spreads"]), derived_of(run, ROUNDS[10])
         bound = "at least " if rule == "PPA" else ""
-        lines.append(
-            f"| {rule} | {sum(run['examples'])}, {settings['batch-size']} "
-            f"| {count} of {ROUNDS[10]} | {_shown(run['spreads'])} "
-            f"| {bound}{_shown(asked[:count])} | {bound}{asked[-1]:.3f} | {run['seconds']:.0f} |"
-        )
+        sizes = f"{sum(run['examples'])}, {settings['batch-size']}"
+        row = [rule, sizes, f"{count} of {ROUNDS[10]}", _shown(run["spreads"])]
+        derivation = (f"{bound}{_shown(asked[:count])}", f"{bound}{asked[-1]:.3f}")
+        rows.append([*row, *derivation, f"{run['seconds']:.0f}"])
     published, ends = published_spreads(), last_spreads(kept)
     said = "; ".join(
         f"{rule} ends at {end:.2f}, published {published[10, rule, 'fmnist']}"
         for rule, end in ends.items()
     )
+    heads = "rule | examples, batch | rounds | spread after each, or each tenth | derived"
+    lines = table_lines(f"{heads} | after all 50 | s", rows)
     return [*lines, "", f"Runs with all {ROUNDS[10]} rounds: {said or 'none'}."]
 
 
@@ -304,56 +307,44 @@ def run_table() -> list[str]:
 def spread_table() -> list[str]:
     """Return Table 4: published, derived from the code, and derived from the rules as written."""
     published, coded = published_spreads(), derived(AS_CODED, clamp=True)
-    written = derived(AS_WRITTEN, clamp=False)
-    lines = [
-        "| clients | rule | data | published | code, derived | difference | rule, derived |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    written, rows = derived(AS_WRITTEN, clamp=False), []
     for (clients, rule, name), cell in published.items():
         ours = coded[clients, rule, name]
         difference = f"{100 * (ours.mean / cell.mean - 1):+.1f} %".replace("-0.0", "+0.0")
         asked = written[clients, rule, name]
         # Without the disagreement of the clients' means it is a lower bound.
         bound = ("at least ", "") if rule == "PPA" else ("", difference)
-        row = (clients, rule, name, cell, f"{bound[0]}{ours}", bound[1], f"{bound[0]}{asked}")
-        lines.append("| " + " | ".join(map(str, row)) + " |")
-    return lines
+        both = (f"{bound[0]}{ours}", bound[1], f"{bound[0]}{asked}")
+        rows.append((clients, rule, name, cell, *both))
+    heads = "clients | rule | data | published | code, derived | difference | rule, derived"
+    return table_lines(heads, rows)
 
 
 def agreement_table() -> list[str]:
     """Return how far the rules' rows of Tables 1 and 3 lie apart."""
-    lines = [
-        "| table | rules | accuracy, rms | beyond 2 | ECE, rms | beyond 2 |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
+    rows = []
     for table in ("table1", "table3"):
         for one, other in PAIRS:
-            accuracy, calibration = (
-                agreement(table, one, other, metric) for metric in ("accuracy", "ece")
-            )
-            lines.append(
-                f"| {table[-1]} | {one}, {other} "
-                f"| {accuracy.root_mean_square:.2f} | {accuracy.beyond} of {accuracy.cells} "
-                f"| {calibration.root_mean_square:.2f} | {calibration.beyond} of "
-                f"{calibration.cells} |"
-            )
-    return lines
+            row = [table[-1], f"{one}, {other}"]
+            for metric in ("accuracy", "ece"):
+                found = agreement(table, one, other, metric)
+                row += [f"{found.root_mean_square:.2f}", f"{found.beyond} of {found.cells}"]
+            rows.append(row)
+    return table_lines("table | rules | accuracy, rms | beyond 2 | ECE, rms | beyond 2", rows)
 
 
 def fewer_images_table() -> list[str]:
     """Return the spreads with all of Fashion-MNIST and with a fifth, in batches of one size."""
-    lines = [
-        "| clients | rule | code, 60,000 images | code, 12,000 | rule, 60,000 | rule, 12,000 |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
     of: list[Cells] = []
     for rules, clamp in ((AS_CODED, True), (AS_WRITTEN, False)):
         of += [derived(rules, clamp=clamp), derived(rules, clamp=clamp, classes=FEWER)]
-    for clients, rule, name in of[1]:
-        if rule != "PPA":
-            cells = (str(cells[clients, rule, name]) for cells in of)
-            lines.append(f"| {clients} | {rule} | {' | '.join(cells)} |")
-    return lines
+    rows = [
+        (clients, rule, *(cells[clients, rule, name] for cells in of))
+        for clients, rule, name in of[1]
+        if rule != "PPA"
+    ]
+    heads = "clients | rule | code, 60,000 images | code, 12,000 | rule, 60,000 | rule, 12,000"
+    return table_lines(heads, rows)
 
 
 TABLES: Mapping[str, Callable[[], list[str]]] = {

@@ -17,11 +17,9 @@ from bfl.aggregation.pooling.clamped_partial_sums import (
 )
 from bfl.aggregation.pooling.conflation import (
     ConflationRule,
+    DistributedWeightConsolidationRule,
     LogLinearPoolRule,
     WeightedConflationRule,
-)
-from bfl.aggregation.pooling.distributed_weight_consolidation import (
-    DistributedWeightConsolidationRule,
 )
 from bfl.aggregation.pooling.factor_changes import FactorChangesRule
 from bfl.aggregation.pooling.linear_pool import ClientGaussianRule, LinearPoolRule
@@ -96,7 +94,7 @@ class DistributedWeightConsolidation(PosteriorPooling):
     σ² = 1 / (Σ 1/σ_k² − (K−1)/σ_o²) and μ = σ² (Σ μ_k/σ_k² − (K−1) μ_o/σ_o²), with N(μ_o, σ_o²) the
     previous global posterior; ``negative_precision`` says what becomes of a negative difference.
 
-    Kernel: ``bfl/aggregation/pooling/distributed_weight_consolidation.py``.
+    Kernel: ``bfl/aggregation/pooling/conflation.py``.
     """
 
     rule_class = DistributedWeightConsolidationRule
