@@ -1,8 +1,14 @@
 """The floor of pooled standard deviations: what it changes, and that training can leave it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from one_layer import task_of
+from small_network import build
 
+from bfl.data.datasets.cache import cached_dataset
+from bfl.learning.augmentations import augmentations
 from bfl.learning.networks.parametrizations import SMALLEST_SCALE, SOFTPLUS
 from bfl.learning.optimizers import TrainedVariable, optimizers
 from bfl.learning.priors import NormalPrior
@@ -95,25 +101,17 @@ def test_from_the_floor_training_moves_a_scale_as_fast_as_from_anywhere(word, ra
 @pytest.mark.slow
 def test_a_client_trains_a_posterior_at_the_floor_wider(tensorflow):
     """A real network on digits, its prior the default one: σ leaves the floor in 20 epochs."""
-    from bfl.data.datasets import load_dataset
-    from bfl.learning.augmentations import augmentations
-    from bfl.learning.inferences import inferences
-    from bfl.learning.models import create_architecture
-    from bfl.learning.networks.network import build_network
-    from bfl.learning.training import LocalTask
     from bfl.learning.training.trainer import local_trainer
 
-    network = build_network(
-        create_architecture("resnet8"), inferences.create("flipout"), (8, 8, 1), 10
-    )
+    network, data = build("resnet8", "flipout"), cached_dataset("digits", "")
     trainer = local_trainer(network, 32, augmentations.create("none"), optimizers.create("adam"))
     initial = network.initial_posterior(0)
-    dataset = load_dataset("digits")
+    of = {"examples": np.arange(320), "epochs": 20, "learning_rate": 1e-3}
 
     def trained(variance):
-        received = Posterior(initial.mean, np.full_like(initial.variance, variance), initial.point)
-        task = LocalTask(received, NormalPrior(0.0, 10.0), np.arange(320), 20, 1e-3, (1, 0), 0)
-        result = trainer.train(dataset.train_images, dataset.train_labels, task)
+        received = replace(initial, variance=np.full_like(initial.variance, variance))
+        task = task_of(received, prior=NormalPrior(0.0, 10.0), **of)
+        result = trainer.train(data.train_images, data.train_labels, task)
         return np.sqrt(result.posterior.variance.astype(np.float64))
 
     steps = 200

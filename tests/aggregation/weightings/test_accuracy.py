@@ -55,23 +55,24 @@ ALL, HALF, ONE, NONE = (
 )
 
 
+def weigh(clients: list[Posterior], server: Any = None, at: str = "mean") -> Any:
+    """Return the clients' weights in round 3, of sizes that are to play no part."""
+    scheme = weightings.create("accuracy", {"accuracy-at": at})
+    sizes = [10**k for k in range(len(clients))]
+    return scheme.weigh(clients, sizes, None, ServerRound(server or FourImages(), 3))
+
+
 @pytest.mark.parametrize("gaussian", [True, False], ids=["gaussians", "points"])
 def test_weights_are_shares_of_the_accuracies(gaussian: bool) -> None:
     """1, 1/2, 1/4 and 0 of the images: 4/7, 2/7, 1/7 and nothing, whatever the sizes."""
     server = FourImages()
     everyone = [client(*right, gaussian=gaussian) for right in (ALL, HALF, ONE, NONE)]
-    weights = weightings.create("abavg").weigh(
-        everyone, [1, 10, 100, 1000], None, ServerRound(server, 3)
-    )
-    np.testing.assert_allclose(weights, np.array([4, 2, 1, 0]) / 7, rtol=1e-15)
+    np.testing.assert_allclose(weigh(everyone, server), np.array([4, 2, 1, 0]) / 7, rtol=1e-15)
     assert server.asked == [], "at the mean nothing is drawn"
 
 
 def test_clients_that_are_all_wrong_weigh_the_same() -> None:
-    weights = weightings.create("accuracy").weigh(
-        [client(*NONE)] * 3, [1, 2, 3], None, ServerRound(FourImages(), 1)
-    )
-    np.testing.assert_allclose(weights, 1 / 3)
+    np.testing.assert_allclose(weigh([client(*NONE)] * 3), 1 / 3)
 
 
 @pytest.mark.parametrize("at", ["mean", "draws"])
@@ -80,15 +81,12 @@ def test_logits_that_are_not_finite_are_not_right(at: str, value: float) -> None
     """Where argmax takes the first number that is none for the greatest."""
     lost = client(*ALL)
     lost.mean[:] = value
-    weights = weightings.create("accuracy", {"accuracy-at": at}).weigh(
-        [lost, client(*ONE)], [1, 1], None, ServerRound(FourImages(), 1)
-    )
-    assert weights.tolist() == [0.0, 1.0]
+    assert weigh([lost, client(*ONE)], at=at).tolist() == [0.0, 1.0]
 
 
 def test_draws_are_what_the_server_predicts_with_a_posterior() -> None:
-    scheme, server = weightings.create("accuracy", {"accuracy-at": "draws"}), FourImages()
-    weights = scheme.weigh([client(*ONE), client(*HALF)], [1, 1], None, ServerRound(server, 3))
+    server = FourImages()
+    weights = weigh([client(*ONE), client(*HALF)], server, "draws")
     np.testing.assert_allclose(weights, np.array([3, 2]) / 5)
     assert server.asked == [("weighting", 3)] * 2, "the same draws for all"
 
@@ -114,7 +112,4 @@ def test_at_the_mean_a_claimed_variance_changes_no_weight() -> None:
     """So such weights are no defence of rules by precision, as docs/trust.md says."""
     honest, liar = client(*HALF), client(*HALF)
     liar.variance[:] = 1e-30
-    weights = weightings.create("accuracy").weigh(
-        [honest, liar], [1, 1], None, ServerRound(FourImages(), 1)
-    )
-    assert weights.tolist() == [0.5, 0.5]
+    assert weigh([honest, liar]).tolist() == [0.5, 0.5]
