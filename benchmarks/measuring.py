@@ -52,7 +52,7 @@ class Timing:
 
 
 Measurements = Timing | Sequence[float] | float
-"""Of one thing: summed up already, or not; a number that is quoted stands alone."""
+"""Timings of one thing, summed up already or not; a number that is quoted stands alone."""
 
 
 @dataclass(frozen=True)
