@@ -15,20 +15,19 @@ from bfl.aggregation.pooling.clamped_partial_sums import (
     ClampedNaiveWeightedAveragingRule,
     ClampedWeightedSumOfNormalsRule,
 )
-from bfl.aggregation.pooling.conflation import (
-    ConflationRule,
+from bfl.aggregation.pooling.client_gaussian import ClientGaussianRule
+from bfl.aggregation.pooling.conflation import ConflationRule
+from bfl.aggregation.pooling.distributed_weight_consolidation import (
     DistributedWeightConsolidationRule,
-    LogLinearPoolRule,
-    WeightedConflationRule,
 )
 from bfl.aggregation.pooling.factor_changes import FactorChangesRule
-from bfl.aggregation.pooling.linear_pool import ClientGaussianRule, LinearPoolRule
-from bfl.aggregation.pooling.naive_weighted_averaging import (
-    LogVarianceAveragingRule,
-    NaiveWeightedAveragingRule,
-    WeightedSumOfNormalsRule,
-)
+from bfl.aggregation.pooling.linear_pool import LinearPoolRule
+from bfl.aggregation.pooling.log_linear_pool import LogLinearPoolRule
+from bfl.aggregation.pooling.log_variance_averaging import LogVarianceAveragingRule
+from bfl.aggregation.pooling.naive_weighted_averaging import NaiveWeightedAveragingRule
 from bfl.aggregation.pooling.population_pooling import PopulationPoolingRule
+from bfl.aggregation.pooling.weighted_conflation import WeightedConflationRule
+from bfl.aggregation.pooling.weighted_sum_of_normals import WeightedSumOfNormalsRule
 from strategies.posterior_pooling import PosteriorPooling
 
 
@@ -68,7 +67,7 @@ class ClientGaussian(PosteriorPooling):
 
     μ = Σ ω_k μ_k and σ² = max(Σ ω_k (μ_k − μ)², ``dispersion_floor``).
 
-    Kernel: ``bfl/aggregation/pooling/linear_pool.py``.
+    Kernel: ``bfl/aggregation/pooling/client_gaussian.py``.
     """
 
     rule_class = ClientGaussianRule
@@ -94,7 +93,7 @@ class DistributedWeightConsolidation(PosteriorPooling):
     σ² = 1 / (Σ 1/σ_k² − (K−1)/σ_o²) and μ = σ² (Σ μ_k/σ_k² − (K−1) μ_o/σ_o²), with N(μ_o, σ_o²) the
     previous global posterior; ``negative_precision`` says what becomes of a negative difference.
 
-    Kernel: ``bfl/aggregation/pooling/conflation.py``.
+    Kernel: ``bfl/aggregation/pooling/distributed_weight_consolidation.py``.
     """
 
     rule_class = DistributedWeightConsolidationRule
@@ -134,7 +133,7 @@ class LogLinearPool(PosteriorPooling):
 
     μ = Σ (ω_k μ_k/σ_k²) / Σ (ω_k/σ_k²) and σ² = 1 / Σ (ω_k/σ_k²).
 
-    Kernel: ``bfl/aggregation/pooling/conflation.py``.
+    Kernel: ``bfl/aggregation/pooling/log_linear_pool.py``.
     """
 
     rule_class = LogLinearPoolRule
@@ -145,7 +144,7 @@ class LogVarianceAveraging(PosteriorPooling):
 
     μ = Σ ω_k μ_k and σ² = exp(Σ ω_k log σ_k²).
 
-    Kernel: ``bfl/aggregation/pooling/naive_weighted_averaging.py``.
+    Kernel: ``bfl/aggregation/pooling/log_variance_averaging.py``.
     """
 
     rule_class = LogVarianceAveragingRule
@@ -182,7 +181,7 @@ class WeightedConflation(PosteriorPooling):
 
     μ = Σ (ω_k μ_k/σ_k²) / Σ (ω_k/σ_k²) and σ² = ω_max / Σ (ω_k/σ_k²).
 
-    Kernel: ``bfl/aggregation/pooling/conflation.py``.
+    Kernel: ``bfl/aggregation/pooling/weighted_conflation.py``.
     """
 
     rule_class = WeightedConflationRule
@@ -193,7 +192,7 @@ class WeightedSumOfNormals(PosteriorPooling):
 
     μ = Σ ω_k μ_k and σ² = Σ ω_k² σ_k².
 
-    Kernel: ``bfl/aggregation/pooling/naive_weighted_averaging.py``.
+    Kernel: ``bfl/aggregation/pooling/weighted_sum_of_normals.py``.
     """
 
     rule_class = WeightedSumOfNormalsRule

@@ -2,7 +2,7 @@
 
 - ``base``: the contract of a rule, and the registry ``pooling_rules``.
 - ``core``: ``pool`` and its kin, the one algorithm of all rules.
-- every other module: one rule, or rules of one kind.
+- every other module: one rule.
 """
 
 from bfl.aggregation.pooling.base import (

@@ -8,11 +8,10 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from bfl.aggregation.pooling.base import Array, Block, Decoded, Totals, pooling_rules
-from bfl.aggregation.pooling.naive_weighted_averaging import NaiveWeightedAveragingRule
+from bfl.aggregation.pooling.base import Array, Block, Decoded, PoolingRule, Totals, pooling_rules
 
 
-class ClampedPartialSums(NaiveWeightedAveragingRule):
+class ClampedPartialSums(PoolingRule):
     """A sum of variances in which every partial sum is clamped before the next client is added.
 
     With c the clamp, clients' variances are clamped to [e⁻ᶜ, eᶜ] first. Sums of them can only lie
@@ -23,9 +22,11 @@ class ClampedPartialSums(NaiveWeightedAveragingRule):
     single client the code clamps no sum, and neither does this.
     """
 
-    accepts_points: ClassVar[bool] = False
+    averages_means: ClassVar[bool] = True
     statistics: ClassVar[int] = 3
     weights_are_fractions: ClassVar[bool] = True
+    power: ClassVar[int]
+    """The power of the weights by which variances are multiplied."""
 
     partial_sum_clamp: float = Field(
         8.0,
@@ -39,24 +40,27 @@ class ClampedPartialSums(NaiveWeightedAveragingRule):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return ω μ, a and max(f − a, 0), arrays (B,)."""
-        shortfall, clamp = block.spare[0], self.partial_sum_clamp
+        shortfall = block.spare[0]
         shortfall[...] = 0.0
-        if clamp:
-            np.clip(variance, math.exp(-clamp), math.exp(clamp), out=variance)
-        averaged = super().encode(mean, variance, weight, block)
-        if clamp:
-            np.subtract(math.exp(-clamp), variance, out=shortfall)
-            np.maximum(shortfall, 0.0, out=shortfall)
-        return (*averaged, shortfall)
+        mean *= weight
+        if not self.partial_sum_clamp:
+            variance *= weight**self.power
+            return mean, variance, shortfall
+        low, high = math.exp(-self.partial_sum_clamp), math.exp(self.partial_sum_clamp)
+        np.clip(variance, low, high, out=variance)
+        variance *= weight**self.power
+        np.subtract(low, variance, out=shortfall)
+        return mean, variance, np.maximum(shortfall, 0.0, out=shortfall)
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return the average mean and the clamped sum of the variances, arrays (B,)."""
         mean, variance, shortfall = sums
-        averages = super().decode((mean, variance), totals, block)
+        mean /= totals.weight
+        variance /= totals.weight**self.power
         if totals.count > 1:
             shortfall /= totals.count
             variance += shortfall
-        return averages
+        return Decoded(mean, variance)
 
 
 @pooling_rules.register("clamped-naive-weighted-averaging")

@@ -1,4 +1,4 @@
-"""Weights by the divergence from the nearest other client, or from the previous posterior."""
+"""Weights by the divergence from the nearest other client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from bfl.aggregation.weightings.base import Array, Weighting, inverse, weightings
-from bfl.posteriors.divergence import divergence, pairwise_divergences
+from bfl.posteriors.divergence import pairwise_divergences
 from bfl.posteriors.posterior import Posterior
 
 
@@ -41,31 +41,3 @@ class MaximumDiscrepancy(Weighting):
         divergences = np.maximum(values, resolutions)
         np.fill_diagonal(divergences, np.inf)
         return inverse(divergences.min(axis=1))
-
-
-@weightings.register("distance", aliases=("distance-to-fixed-point",))
-class Distance(Weighting):
-    """The inverse divergence of the previous global posterior from a client's, normalised.
-
-    γ_k = 1/KL[q_g ‖ q_k], ω_k = γ_k / Σ γ_j, with q_g the previous global posterior: clients that
-    stay near it count more.
-
-    Source: Fischer et al. (2024), section 2.6.4, equation (21).
-    """
-
-    requires_gaussian: ClassVar[bool] = True
-    requires_previous: ClassVar[bool] = True
-
-    def gamma(
-        self,
-        posteriors: Sequence[Posterior],
-        num_examples: Sequence[int],
-        previous: Posterior | None,
-    ) -> Array:
-        """Return γ up to a common factor, (K,)."""
-        assert previous is not None  # as it requires_previous
-        results = [
-            divergence(previous.mean, previous.variance, posterior.mean, posterior.variance)
-            for posterior in posteriors
-        ]
-        return inverse(np.array([max(result) for result in results]))

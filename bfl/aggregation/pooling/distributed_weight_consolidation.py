@@ -1,0 +1,78 @@
+"""Distributed weight consolidation: conflation with the common prior counted once."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from bfl.aggregation.pooling.base import Array, Block, Decoded, Totals, pooling_rules
+from bfl.aggregation.pooling.conflation import ConflationRule
+from bfl.errors import PosteriorError
+
+NEGATIVE = "negative-precision-fraction"
+WIDER = "wider-than-previous-fraction"
+
+
+@pooling_rules.register("distributed-weight-consolidation", aliases=("dwc",))
+class DistributedWeightConsolidationRule(ConflationRule):
+    """The product of the clients' densities divided by K − 1 times the previous global density.
+
+    σ² = 1 / (Σ 1/σ_k² − (K−1)/σ_o²) and μ = σ² (Σ μ_k/σ_k² − (K−1) μ_o/σ_o²), with N(μ_o, σ_o²)
+    the previous global posterior, which every client used as its prior and which is to count once.
+    It is exact for Bayesian updates of one prior on disjoint data. K is the number of clients with
+    a positive weight.
+
+    Chosen where the papers are silent: a difference of precisions that is not positive, or so small
+    that rounding could have made it, belongs to no Gaussian; ``negative-precision`` says what
+    happens to such a parameter, and the diagnostic ``negative-precision-fraction`` how many there
+    were. Rounding is that of the types in which variances arrive: each is off by up to ε/2 of
+    itself, so where the two terms nearly cancel their difference is off by up to ε Σ 1/σ_k², and
+    what is at most K ε Σ 1/σ_k² has no sign. The diagnostic ``wider-than-previous-fraction`` is the
+    share of parameters whose pooled variance is greater than the previous one: there the clients
+    have unlearned, and a mean may lie far from all of theirs. Without a previous posterior there is
+    nothing to divide by and the rule is conflation.
+
+    Source: Fischer et al. (2024), section 2.5.5, equation (17), after McClure et al. (2018).
+    """
+
+    uses_previous: ClassVar[bool] = True
+    fractions: ClassVar[tuple[str, ...]] = (NEGATIVE, WIDER)
+
+    negative_precision: Literal["conflation", "error"] = Field(
+        "conflation",
+        description="what becomes of a parameter whose pooled precision is not positive: "
+        "conflation pools it without regard to the previous posterior, error ends the run",
+    )
+
+    def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
+        """Return conflation with the previous precision taken off K − 1 times, arrays (B,).
+
+        Raises:
+            PosteriorError: The precision of a parameter is not positive, and the policy is error.
+        """
+        if block.previous_mean is None or block.previous_variance is None:
+            return super().decode(sums, totals, block)
+        scaled, precision = sums
+        surplus, work = block.spare
+        np.divide(totals.count - 1, block.previous_variance, out=surplus)
+        # A difference within the rounding of its terms has no sign: it counts as not positive.
+        rounding = np.multiply(totals.count * totals.epsilon, precision, out=work)
+        unusable = ~(precision - surplus > rounding)
+        self._refuse(int(np.count_nonzero(unusable)))
+        np.copyto(surplus, 0.0, where=unusable)  # leaves conflation
+        precision -= surplus
+        offset = np.subtract(block.previous_mean, block.reference, out=work)
+        scaled -= np.multiply(surplus, offset, out=work)
+        pooled = super().decode((scaled, precision), totals, block)
+        wider = pooled.variance > np.multiply(1 + totals.epsilon, block.previous_variance, out=work)
+        return Decoded(pooled.mean, pooled.variance, {NEGATIVE: unusable, WIDER: wider})
+
+    def _refuse(self, count: int) -> None:
+        if count and self.negative_precision == "error":
+            raise PosteriorError(
+                f"the pooled precision is not positive for at least {count} parameters: the "
+                "clients' variances are too large compared with the previous global ones; "
+                'negative-precision = "conflation" pools such parameters by conflation'
+            )
