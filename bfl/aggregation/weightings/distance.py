@@ -31,8 +31,13 @@ class Distance(Weighting):
         num_examples: Sequence[int],
         previous: Posterior | None,
     ) -> Array:
-        """Return γ up to a common factor, (K,)."""
-        assert previous is not None  # as it requires_previous
+        """Return γ up to a common factor, (K,).
+
+        Raises:
+            ValueError: There is no previous posterior.
+        """
+        if previous is None:
+            raise ValueError(f"{self.name} needs the previous global posterior; there is none")
         results = [
             divergence(previous.mean, previous.variance, posterior.mean, posterior.variance)
             for posterior in posteriors
