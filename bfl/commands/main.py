@@ -9,6 +9,7 @@ from importlib import import_module
 
 from bfl import __version__
 from bfl.commands.terminal import exits_with_status
+from bfl.errors import ConfigurationError, unknown_name
 
 MERGE = "study merge"
 """The one command of two words."""
@@ -87,6 +88,8 @@ def _complete(command: argparse.ArgumentParser, name: str) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
     words = _joined(sys.argv[1:] if arguments is None else arguments)
+    if words and not words[0].startswith("-") and words[0] not in COMMANDS:
+        raise ConfigurationError(unknown_name("command", words[0], COMMANDS))
     given = parser(words[0] if words else "").parse_args(words)
     from bfl.plugins import activate  # which takes pydantic: not for --help
 

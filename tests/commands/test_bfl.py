@@ -33,6 +33,11 @@ class OwnWeights(Equal):
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+def test_a_mistyped_command_is_told_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reprot"]) == 2
+    assert "did you mean 'report'" in capsys.readouterr().err
+
+
 def test_what_init_makes_can_be_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

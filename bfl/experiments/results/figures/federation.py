@@ -68,7 +68,7 @@ DIVERGED = "KL from the prior / N (nats)"
 
 @figures.register("learning-curve")
 class LearningCurve(Figure):
-    """Accuracy, or error, and negative log-likelihood of the global model by evaluated round.
+    """Accuracy of classes or error of numbers, and negative log-likelihood, by evaluated round.
 
     The likelihood on the clients' training data, while they train, is drawn next to that on the
     test data. Of numbers it has a panel of its own: it is that of the standardised target, and the
@@ -247,8 +247,8 @@ class ClientCurves(Figure):
     """Likelihood, divergence, weight and seconds of each client in each of its rounds.
 
     The negative log-likelihood is per training example, and the divergence from the prior is not;
-    both are of the client's last epoch. Clients with test data also have their accuracy on them:
-    that of their personal models and of their copies of the global model (memes), if they evaluate.
+    both are of the client's last epoch. Clients with test data also have their accuracy, or error,
+    on them: of their personal models and their copies of the global model (memes).
     The curves reveal stragglers and clients of a heterogeneous partition that learn differently.
 
     Reference:

@@ -187,11 +187,11 @@ LIKELIHOOD = "negative-log-likelihood"
 
 @figures.register("retention-curves")
 class RetentionCurves(Figure):
-    """Accuracy, or squared error, and likelihood of the data retained by certainty.
+    """Accuracy of classes or squared error of numbers, and likelihood, of the data retained.
 
-    Each uncertainty has a line, with its area in the legend. The baseline discards at random, and
-    the oracle discards the errors first. If accuracy rises from right to left, the uncertainty
-    identifies errors.
+    The least certain are discarded first, by each uncertainty: its line has its area in the legend.
+    The baseline discards at random, and the oracle discards the errors first. If accuracy rises, or
+    error falls, from right to left, the uncertainty identifies errors.
 
     Reference:
         Fischer et al. (2024), section 3.3 and Figs. 2, 4, 6 and 7; Filos et al. (2019).
