@@ -33,6 +33,7 @@ FOLDER = PAGE.with_suffix("")
 PRICE, FIGURE = FOLDER / "price.json", FOLDER / "accuracy-and-auroc.png"
 STUDIES = ("closing-digits", "closing-fashion-mnist")
 MASKED, TRIED = "closing-digits-masked", ("closing-digits-tried", "closing-fashion-mnist-tried")
+SHIFTED = "closing-fashion-mnist-shifted"
 
 METHODS = {
     "federated-averaging": "FedAvg",
@@ -281,6 +282,20 @@ def stages(found: Lines, others: Lines) -> list[str]:
     return tabled(f"{heads}largest message, of ResNet-8's", rows, 4)
 
 
+def shifted(found: Lines, moved: Lines) -> list[str]:
+    """Return the lines of the table of a last layer fitted to shifted images, by common seeds."""
+    rows = []
+    for key, after in moved.items():
+        before = found[key].loc[after.index]
+        networks = before[[f"{BEFORE}{name}" for name in METRICS]].set_axis(METRICS, axis=1)
+        numbers = zip(*map(_of_predictions, (networks, before, after)), strict=True)
+        lower = (after[METRICS[1]] < before[METRICS[1]] - 5e-4).sum()
+        cells = [*key[1:], len(after), *map(", ".join, numbers), f"{lower} of {len(after)}"]
+        rows.append([*cells, rounds_of_sums(after)])
+    heads = "partition; rounds; method; seeds; accuracy (%); NLL; ECE; seeds of lower NLL, shifted"
+    return tabled(f"{heads}; rounds of sums, shifted", rows, 6)
+
+
 def masked(direct: Lines, hidden: Lines) -> list[str]:
     """Return how far runs whose updates and sums are masked are from those whose are not."""
     names = [
@@ -350,6 +365,7 @@ def sections() -> dict[str, list[str]]:
         "training": training({key: runs for key, runs in found.items() if key[3] in averaged}),
         "tried": tried(found, others),
         "stages": stages(found, others),
+        "shifted": shifted(found, lines(SHIFTED)),
         "curvatures": curvatures(others, price),
         "masked": masked(found, lines(MASKED)),
     }
