@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -64,6 +66,14 @@ LOG_WIDTH = 100
 """Characters in a line of a run's log."""
 
 
+def _kind(configuration: Configuration) -> tuple[Any, ...]:
+    """Return the settings that the time for an epoch of a round depends on."""
+    keys = configuration.keys
+    network = (configuration.words["model"], configuration.inference.name)
+    step = (keys.precision, keys.batch_size)
+    return (keys.dataset, keys.train_examples, keys.test_examples, *network, *step)
+
+
 def work(configuration: Configuration) -> float:
     """Return a run's amount of work: its expected number of epochs over all clients' data."""
     keys = configuration.keys
@@ -71,23 +81,27 @@ def work(configuration: Configuration) -> float:
     return keys.rounds * configuration.workload.expected_epochs(keys.local_epochs) * share
 
 
-@dataclass
 class Estimate:
-    """Seconds per unit of work, over all runs so far."""
+    """Seconds per unit of work by kind of run; a kind without a time gets the mean."""
 
-    seconds: float = 0.0
-    units: float = 0.0
+    def __init__(self) -> None:
+        self._spent: dict[tuple[Any, ...], Any] = defaultdict(lambda: np.zeros(2))
 
     def record(self, configuration: Configuration, seconds: float, share: float = 1.0) -> None:
         """Record the time that a run, or a share of it, has taken."""
-        self.seconds += seconds
-        self.units += work(configuration) * share
+        self._spent[_kind(configuration)] += seconds, work(configuration) * share
 
     def left(self, pending: Iterable[tuple[Configuration, float]]) -> float | None:
         """Return the seconds for shares of pending runs; None before the first record."""
-        if not self.units:
+        average = sum(self._spent.values(), np.zeros(2))
+        if not average[1]:
             return None
-        return self.seconds / self.units * sum(work(each) * share for each, share in pending)
+        left = 0.0
+        for configuration, share in pending:
+            met = self._spent[_kind(configuration)]
+            seconds, units = met if met[1] else average
+            left += float(seconds / units) * work(configuration) * share
+        return left
 
 
 class StudyProgress:
