@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Lint, types and all tests but those marked long. Installs what it needs into .venv the first time.
 # Arguments go to pytest, for instance: scripts/test.sh -m 'not slow', or -m long, or
-# --part strategy:conflation for what concerns one part. Under 10 minutes on 2 quiet cores.
+# --part strategy:conflation for what concerns one part. About 7 minutes on 2 quiet cores.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 ensure_environment test
