@@ -152,7 +152,7 @@ def test_a_configuration_can_be_a_file_or_a_mapping_and_keys_win(
 def test_runs_where_notebooks_run_them(
     result: bfl.Result, small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a running event loop of a thread other than the main one, without signal handlers."""
+    """In a running event loop of the main thread."""
     monkeypatch.setenv("BFL_CPUS", "7")
     keys = {**small, "strategy": "conflation", "output_dir": str(tmp_path)}
     made: list[bfl.Result] = []
@@ -160,9 +160,7 @@ def test_runs_where_notebooks_run_them(
     async def in_a_loop() -> None:
         made.append(bfl.run(**keys))
 
-    thread = threading.Thread(target=lambda: asyncio.run(in_a_loop()))
-    thread.start()
-    thread.join()
+    asyncio.run(in_a_loop())
     assert made[0].posterior.digest() == result.posterior.digest()
     assert os.environ["BFL_CPUS"] == "7"
 

@@ -19,6 +19,19 @@ from bfl.printing import print_anywhere, say
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+def test_an_app_is_loaded_from_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.flwr.app.components]\nserverapp = "app_of_a_test:app"\n'
+        'clientapp = "app_of_a_test:none"\n'
+    )
+    (tmp_path / "app_of_a_test.py").write_text("app = 3\n")
+    app = FlowerApp.read(tmp_path)
+    assert app.load_server() == 3
+    with pytest.raises(ConfigurationError, match="none"):
+        app.load_client()
+
+
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     status = main(["--app", str(ROOT), *arguments])
     captured = capsys.readouterr()

@@ -124,7 +124,14 @@ class FlowerApp:
         """
         return self._loaded(self.client)
 
+    def make_importable(self) -> None:
+        """Put the app's folder first on the path, as Flower does."""
+        folder = str(self.folder)
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+
     def _loaded(self, name: str) -> Any:
+        self.make_importable()
         try:
             return pkgutil.resolve_name(name)
         except (ValueError, AttributeError) as error:
@@ -153,9 +160,7 @@ def own_folder() -> Path:
 
 def prepare(app: FlowerApp, verbose: bool) -> None:
     """Make the app's packages importable here, hence in the actors, and set Flower's log level."""
-    folder = str(app.folder)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    app.make_importable()
     # Failures are reported by the strategy, with the client and the round, and once.
     level = logging.DEBUG if verbose else logging.CRITICAL
     for handler in logging.getLogger("flwr").handlers:

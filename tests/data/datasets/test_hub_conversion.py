@@ -228,6 +228,15 @@ def test_mixed_sizes_are_refused() -> None:
     assert to_arrays(part, "here", Reading(size=5)).images.shape == (2, 5, 5, 1)
 
 
+def test_kinds_of_images_become_colours_or_floats() -> None:
+    grey, clear = pictures(1, 4, 4)[0], pictures(1, 4, 4, 4)[0]
+    images = to_arrays(mnist_split([grey, clear], [0, 1]), "here").images
+    assert images.shape == (2, 4, 4, 3)
+    np.testing.assert_array_equal(images[0], np.repeat(grey[..., None], 3, axis=2))
+    deep = mnist_split([np.full((4, 4), 1000, np.uint16)], [0])
+    np.testing.assert_allclose(to_arrays(deep, "here").images, 1000 / 257, rtol=1e-6)
+
+
 def test_empty_splits_and_missing_images_are_refused() -> None:
     with pytest.raises(DataError, match="here: no images"):
         to_arrays(mnist_split([], []), "here")

@@ -30,11 +30,12 @@ def test_without_variance_and_dropout_all_inferences_are_one_function(word, infe
     mean, point = points.read_values(network.manifest)
     network.load(Posterior(mean, np.full(mean.size, 1e-12, np.float32), point))
     images = rng.uniform(-1, 1, (3, *SHAPE)).astype(np.float32)
-    expected, found = (
-        each.logits(images, np.array([1, 2], np.int32), training=False).numpy()
-        for each in (points, network)
-    )
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    for training in (True, False):
+        expected, found = (
+            each.logits(images, np.array([1, 2], np.int32), training=training).numpy()
+            for each in (points, network)
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     assert np.abs(expected).max() > 0.1
     assert np.isfinite(float(network.divergence()))
 

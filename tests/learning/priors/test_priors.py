@@ -115,3 +115,9 @@ def test_a_cavity_begins_with_the_prior_itself(received):
 @pytest.mark.parametrize("scale", [1e-9, 1e6])
 def test_the_prior_of_a_cavity_is_a_posterior_in_float32(received, scale):
     priors.create("cavity", {"prior-scale": scale}).first_posterior(received).check()
+
+
+def test_the_previous_posterior_of_points_alone_is_empty():
+    points = Posterior(np.zeros(0, np.float32), np.zeros(0, np.float32), np.ones(3, np.float32))
+    prior = priors.create("previous-global").density(points, {})
+    assert prior.mean.size == prior.scale.size == 0
