@@ -144,7 +144,8 @@ def _evaluate(
         write_examples(folder, predictions, test.test_images, test.test_labels)
     if posterior.size:
         CollapseWatch(folder, context.progress.say).look(numbers, samples, FINAL_EVALUATION)
-    if worse := worse_closed(numbers):
+    shifted = any(each.shift for each in context.configuration.closing)
+    if worse := worse_closed(numbers, shifts=not (test.encoding or shifted)):
         context.progress.say(f"warning, {FINAL_EVALUATION}: {worse}")
         folder.append_warning(f"{FINAL_EVALUATION}: {worse}")
 
