@@ -77,9 +77,10 @@ def closed(
     if configuration.keys.calibration_share:
         nothing_held = replace(trained, features=trained.features[:0], labels=trained.labels[:0])
         calibrating = seen(kept) if kept.size else nothing_held
-    shift = max(each.shift for each in configuration.closing)
-    moved = seen(examples, shift) if shift else None
-    vector = measured(configuration.closing, known, trained, calibrating, moved)
+    side = min(data.image_shape[:2])
+    if shift := max(each.shift(known, side) for each in configuration.closing):
+        trained = replace(trained, shifted=seen(examples, shift))
+    vector = measured(configuration.closing, known, trained, calibrating)
     count = int(examples.size)
     if noise:
         width, stages = trained.features.shape[1] - 1, [x.shape[1] for x in trained.stages]

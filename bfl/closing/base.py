@@ -54,6 +54,7 @@ class Examples:
         classes: The number C of classes.
         noised: Whether their sums get privacy's noise.
         stages: (N, Fᵢ) what the stages of the network before take, where a closing sees them.
+        shifted: The same examples, their images shifted; None where no closing asks for them.
     """
 
     features: Array
@@ -61,6 +62,7 @@ class Examples:
     classes: int
     noised: bool = False
     stages: Sequence[Array] = ()
+    shifted: Examples | None = None
 
 
 def with_one(features: npt.ArrayLike, longest: float = FEATURE_BOUND) -> Array:
@@ -109,14 +111,18 @@ class Closing(Component, ABC):
         return False
 
     @property
-    def shift(self) -> int:
-        """The most pixels that each image is shifted by, at random, before it is measured."""
-        return 0
-
-    @property
     def sees_stages(self) -> bool:
         """True if it takes features of the stages before the last layer as well."""
         return False
+
+    def shift(self, known: Known, side: int) -> int:
+        """Return the most pixels by which the images of ``Examples.shifted`` are; 0: it needs none.
+
+        Args:
+            known: The arrays that the client is ``told``.
+            side: The shorter side of an image.
+        """
+        return 0
 
     def problem(self, features: int, classes: int) -> str | None:
         """Return why it cannot close a network with F features and C classes; None if it can."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -38,6 +37,14 @@ BEST, WHOSE = "head-best", "head-best-clients"
 LIKELIHOOD, SLOPE = "head-log-likelihood", "head-best-gradient"
 """ℓ and g at the best weights."""
 
+ON_SHIFTED, LIKELIHOOD_SHIFTED = "head-on-shifted", "log-likelihood-shifted"
+"""The array that is there where sums are of shifted images, and their ℓ in the deciding round."""
+
+BY_HEART, SIDE = 1.6, 28
+"""How many times as low ℓ of shifted images is where training knows its images by heart, and the
+side of images of which one pixel is a small shift: our choices, measured in
+docs/results/closing.md."""
+
 PROBIT = "head-probit"
 """The array that is there where predictions are the probit approximation's."""
 
@@ -46,9 +53,6 @@ FARTHEST, FARTHEST_NOISED = 4.0, 0.5
 
 LEAST_LENGTH = 1.0
 """The length that shorter weights count as: from 0 there would be no step."""
-
-SEARCHED = (-4.0, 6.0)
-"""The decimal logarithms of prior precisions that are searched."""
 
 
 @closings.register("bayesian-head")
@@ -77,13 +81,16 @@ class BayesianHead(Closing):
 
     After long training W fits images that the features know by heart, and predictions of others are
     too certain. With ``head-shift`` each client measures on copies of its images, each shifted by
-    up to so many pixels, the same copies in every round. This is our own remedy.
+    up to so many pixels, the same copies in every round. With ``"auto"``, a 28th of an image's
+    side, the first round decides: clients send ℓ of either, and where that of the copies is more
+    than 1.6 times as low, the rounds begin anew on copies. Noise hides ℓ, and there are none. This
+    is our own remedy.
 
     Reference: MacKay (1992), "The evidence framework applied to classification networks"; Daxberger
     et al. (2021), "Laplace redux", for last layers.
     """
 
-    told: ClassVar[tuple[str, ...]] = (HEAD,)
+    told: ClassVar[tuple[str, ...]] = (HEAD, ON_SHIFTED)
     moves_head: ClassVar[bool] = True
 
     head_curvature: forms.Form = Field(
@@ -92,12 +99,11 @@ class BayesianHead(Closing):
     head_prior: Literal["pooled", "zero"] = Field(
         "pooled", description="the mean of the last layer's prior: the pooled network's, or 0"
     )
-    head_shift: int = Field(
-        0,
-        ge=0,
+    head_shift: Literal["auto", 0, 1, 2] = Field(
+        "auto",
         description="the most pixels by which each image is shifted, at random in both directions, "
         "for the last layer's sums: a network knows its training images by heart, and these less; "
-        "0: none",
+        "auto: a 28th of an image's side, where shifted images are predicted much worse",
     )
     head_predictions: Literal["draws", "probit"] = Field(
         "draws", description="mean over draws of the last layer, or its approximation without any"
@@ -117,10 +123,12 @@ class BayesianHead(Closing):
         """``closing-rounds``, the most that it takes."""
         return self.closing_rounds
 
-    @property
-    def shift(self) -> int:
-        """``head-shift``."""
-        return self.head_shift
+    def shift(self, known: Known, side: int) -> int:
+        """Return ``head-shift``, or what "auto" needs in this round."""
+        if self.head_shift != "auto":
+            return self.head_shift
+        needed = ON_SHIFTED in known or not known.get(f"rounds.{self.name}")
+        return round(side / SIDE) if needed else 0
 
     def problem(self, features: int, classes: int) -> str | None:
         """Return why the full Hessian is too large, if it is asked for and is."""
@@ -133,22 +141,23 @@ class BayesianHead(Closing):
         )
 
     def shapes(self, features: int, classes: int) -> Mapping[str, tuple[int, ...]]:
-        """Return the shapes of n, ℓ, g and the curvature."""
+        """Return the shapes of n, ℓ, g and the curvature, and that of ℓ of shifted images."""
         width = features + 1
         return {
             "examples": (),
             "log-likelihood": (),
             "gradient": (width, classes),
             **forms.shapes(self.head_curvature, width, classes),
+            **({LIKELIHOOD_SHIFTED: ()} if self.head_shift == "auto" else {}),
         }
 
     def measure(self, known: Known, examples: Examples) -> Sums:
         """Return n, ℓ, g and the curvature at the weights that are told; for ℓ 0 under noise."""
-        phi, labels = examples.features, examples.labels
-        log_p = log_softmax(phi @ known[HEAD])
-        probability = np.exp(log_p)
-        of_labels = log_p[np.arange(len(labels)), labels]
-        likelihood = 0.0 if examples.noised else np.maximum(of_labels, -(FEATURE_BOUND**2)).sum()
+        copies, decides = examples.shifted, self.head_shift == "auto" and ON_SHIFTED not in known
+        seen = examples if copies is None or decides else copies
+        phi, labels = seen.features, seen.labels
+        likelihood, probability = _predicted(known, seen)
+        of_copies = _predicted(known, copies)[0] if copies and decides else 0.0
         residual = -probability
         residual[np.arange(len(labels)), labels] += 1.0
         return {
@@ -156,6 +165,7 @@ class BayesianHead(Closing):
             "log-likelihood": np.array(likelihood),
             "gradient": phi.T @ residual,
             **forms.measure(self.head_curvature, probability, phi),
+            LIKELIHOOD_SHIFTED: np.array(of_copies),
         }
 
     def lengths(self, longest: float, classes: int) -> Mapping[str, float]:
@@ -167,6 +177,7 @@ class BayesianHead(Closing):
         return {
             "examples": 0.0,
             "log-likelihood": 0.0,
+            LIKELIHOOD_SHIFTED: 0.0,
             "gradient": math.sqrt(2.0) * with_one,
             **forms.lengths(self.head_curvature, with_one, classes),
         }
@@ -189,7 +200,10 @@ class BayesianHead(Closing):
             return f"they are of {float(sums['examples']):g}"
         if noised:
             return None
-        if sums["log-likelihood"] > forms.ROUNDED * examples:
+        if (
+            max(sums["log-likelihood"], sums.get(LIKELIHOOD_SHIFTED, 0.0))
+            > forms.ROUNDED * examples
+        ):
             return "a log-likelihood above 0"
         gradient, slack = sums["gradient"], forms.ROUNDED * examples
         sizes, off = np.abs(gradient).sum(axis=1), np.abs(gradient.sum(axis=1))
@@ -210,7 +224,8 @@ class BayesianHead(Closing):
         density = beside.get("feature-density", {})
         if "of-features" in sums:
             most = np.maximum(np.diag(forms.unpacked(sums["of-features"])), 0.0)
-        elif "second" in density and not self.head_shift:
+        # "auto" measures on the images as they are in the one round that both are in.
+        elif "second" in density and self.head_shift in ("auto", 0):
             by_class = [np.diag(forms.unpacked(each)) for each in density["second"]]
             # Examples of classes that are left out have what any example may have.
             left_out = max(examples - float(density["counts"].sum()), 0.0)
@@ -228,10 +243,12 @@ class BayesianHead(Closing):
         noise = _noise(self, known, classes)
         told = -math.inf if DEVIATION in known else float(sums["log-likelihood"])
         found = forms.curvature(self.head_curvature, sums, n, classes, noise, told)
+        if number == 1 < self.rounds and sums.get(LIKELIHOOD_SHIFTED, 0.0) < BY_HEART * told:
+            return {**known, ON_SHIFTED: np.array(True)}
         gradient = sums["gradient"]
         if noise["gradient"]:  # residuals add up to 0 over classes, and their noise does not
             gradient = gradient - np.mean(gradient, axis=1, keepdims=True)
-        local = Local.of(found, float(sums["log-likelihood"]), gradient, head - own)
+        local = forms.Local.of(found, float(sums["log-likelihood"]), gradient, head - own)
         precision, evidence = local.most_probable()
         whose = np.append(np.rint(n), known.get(SUMMED, ()))
         # ℓ over other examples is another function, and under noise there is none.
@@ -270,85 +287,19 @@ class BayesianHead(Closing):
         return {**after, HEAD: head + min(1.0, within) * step}
 
 
+def _predicted(known: Known, examples: Examples) -> tuple[float, Array]:
+    """Return ℓ, which is 0 under noise, and the probabilities (N, C)."""
+    log_p = log_softmax(examples.features @ known[HEAD])
+    of_labels = log_p[np.arange(len(log_p)), examples.labels]
+    likelihood = 0.0 if examples.noised else np.maximum(of_labels, -(FEATURE_BOUND**2)).sum()
+    return float(likelihood), np.exp(log_p)
+
+
 def _noise(closing: Closing, known: Known, classes: int) -> Mapping[str, float]:
     """Return the standard deviations of the noise on each number of the sums, by name."""
     deviation = float(known.get(DEVIATION, 0.0))
     lengths = closing.lengths(float(known.get(LONGEST, FEATURE_BOUND)), classes) or {}
     return {name: deviation * length for name, length in lengths.items()}
-
-
-@dataclass(frozen=True)
-class Local:
-    """The log-posterior of the last layer around some weights, by the curvature's eigenvectors.
-
-    Attributes:
-        likelihood: ℓ at the weights.
-        vectors: (B, S, S) eigenvectors of the curvature's blocks.
-        values: (B, S) their eigenvalues.
-        slope: (B, S) the gradient of ℓ along them.
-        away: (B, S) how far the weights are from the prior's mean along them.
-        share: How much of these directions the data determine.
-        scale: By what the eigenvalues are multiplied where they tell what data determine.
-    """
-
-    likelihood: float
-    vectors: Array
-    values: Array
-    slope: Array
-    away: Array
-    share: float
-    scale: float
-
-    @classmethod
-    def of(cls, found: forms.Curvature, likelihood: float, gradient: Array, away: Array) -> Local:
-        """Return it for a curvature, and ℓ, its gradient and W − M (F, C)."""
-        values, vectors = np.linalg.eigh(found.blocks)
-
-        def along(weights: Array) -> Array:
-            turned = vectors.transpose(0, 2, 1) @ found.split(weights)[:, :, None]
-            return np.asarray(turned[:, :, 0])
-
-        sizes = np.maximum(values, 0.0)
-        slope, apart = along(gradient), along(away)
-        return cls(likelihood, vectors, sizes, slope, apart, found.share, found.scale)
-
-    def step(self, precision: float) -> Array:
-        """Return d (B, S), the step to the mode under a prior precision δ."""
-        step: Array = (self.slope - precision * self.away) / (self.values + precision)
-        return step
-
-    def gain(self, precision: float) -> float:
-        """Return by how much ``step`` raises the log-posterior, as its second order has it."""
-        slope = self.slope - precision * self.away
-        return float((slope**2 / (self.values + precision)).sum() / 2)
-
-    def log_evidence(self, precision: float) -> float:
-        """Return log Z(δ)."""
-        step = self.step(precision)
-        gained = self.slope * step - self.values * step**2 / 2
-        occam = self.share * np.log(precision / (self.scale * self.values + precision))
-        prior = precision * (self.away + step) ** 2 - occam
-        return self.likelihood + float((gained - prior / 2).sum())
-
-    def most_probable(self) -> tuple[float, float]:
-        """Return the prior precision δ of the largest evidence, and the evidence's logarithm."""
-        from scipy.optimize import brentq
-
-        def slope(exponent: float) -> float:
-            # Of log Z by log δ, twice: what data determine, and what δ expects of W − M.
-            precision = 10.0**exponent
-            values = self.scale * self.values
-            determined = self.share * values / (values + precision)
-            expected = precision * (self.away + self.step(precision)) ** 2
-            return float((determined - expected).sum())
-
-        # There may be several maxima: the best of a grid, then the root next to it.
-        grid = np.linspace(*SEARCHED, 41)
-        best = int(np.argmax([self.log_evidence(10.0 ** float(each)) for each in grid]))
-        low, high = float(grid[max(0, best - 1)]), float(grid[min(len(grid) - 1, best + 1)])
-        inside = slope(low) > 0 > slope(high)
-        found = 10.0 ** (float(brentq(slope, low, high, xtol=1e-14)) if inside else grid[best])
-        return float(found), self.log_evidence(float(found))
 
 
 def draws(known: Known, samples: int, generator: np.random.Generator) -> Iterator[Array]:

@@ -65,7 +65,6 @@ def measured(
     known: Known,
     examples: Examples,
     held_back: Examples,
-    shifted: Examples | None = None,
 ) -> Array:
     """Return a client's sums as one vector, in the order of ``shapes``.
 
@@ -76,7 +75,6 @@ def measured(
         known: What the client is ``told``.
         examples: What it has trained on.
         held_back: What it has held back, maybe nothing; the same where no client holds any back.
-        shifted: What it has trained on, the images shifted; None where no closing shifts any.
     """
     features, widths = examples.features.shape[1] - 1, [x.shape[1] for x in examples.stages]
     rows: list[Array] = [np.zeros(0)]
@@ -84,8 +82,6 @@ def measured(
         for each in asked(chain, known):
             shapes = _shapes(each, features, examples.classes, widths)
             seen = held_back if each.on_held_back else examples
-            if each.shift and shifted:
-                seen = shifted
             empty = {name: np.zeros(shape) for name, shape in shapes.items()}
             sums = each.measure(known, seen) if seen.labels.size else empty
             rows += [np.ravel(sums[name]) for name in shapes]

@@ -45,6 +45,10 @@ MOST_EXACT = 2000
 """The most weights whose full Hessian is sent and inverted."""
 
 
+SEARCHED = (-4.0, 6.0)
+"""The decimal logarithms of prior precisions that are searched."""
+
+
 @dataclass(frozen=True)
 class Curvature:
     """A negative Hessian as blocks on the diagonal, after a rotation of the classes.
@@ -244,3 +248,77 @@ def _hessian(probability: Array, features: Array) -> Array:
             share = probability[:, a] * ((a == b) - probability[:, b])
             found[a, :, b] = found[b, :, a] = _moment(features, share)
     return found.reshape(classes * width, classes * width)
+
+
+@dataclass(frozen=True)
+class Local:
+    """The log-posterior of the last layer around some weights, by the curvature's eigenvectors.
+
+    Attributes:
+        likelihood: ℓ at the weights.
+        vectors: (B, S, S) eigenvectors of the curvature's blocks.
+        values: (B, S) their eigenvalues.
+        slope: (B, S) the gradient of ℓ along them.
+        away: (B, S) how far the weights are from the prior's mean along them.
+        share: How much of these directions the data determine.
+        scale: By what the eigenvalues are multiplied where they tell what data determine.
+    """
+
+    likelihood: float
+    vectors: Array
+    values: Array
+    slope: Array
+    away: Array
+    share: float
+    scale: float
+
+    @classmethod
+    def of(cls, found: Curvature, likelihood: float, gradient: Array, away: Array) -> Local:
+        """Return it for a curvature, and ℓ, its gradient and W − M (F, C)."""
+        values, vectors = np.linalg.eigh(found.blocks)
+
+        def along(weights: Array) -> Array:
+            turned = vectors.transpose(0, 2, 1) @ found.split(weights)[:, :, None]
+            return np.asarray(turned[:, :, 0])
+
+        sizes = np.maximum(values, 0.0)
+        slope, apart = along(gradient), along(away)
+        return cls(likelihood, vectors, sizes, slope, apart, found.share, found.scale)
+
+    def step(self, precision: float) -> Array:
+        """Return d (B, S), the step to the mode under a prior precision δ."""
+        step: Array = (self.slope - precision * self.away) / (self.values + precision)
+        return step
+
+    def gain(self, precision: float) -> float:
+        """Return by how much ``step`` raises the log-posterior, as its second order has it."""
+        slope = self.slope - precision * self.away
+        return float((slope**2 / (self.values + precision)).sum() / 2)
+
+    def log_evidence(self, precision: float) -> float:
+        """Return log Z(δ)."""
+        step = self.step(precision)
+        gained = self.slope * step - self.values * step**2 / 2
+        occam = self.share * np.log(precision / (self.scale * self.values + precision))
+        prior = precision * (self.away + step) ** 2 - occam
+        return self.likelihood + float((gained - prior / 2).sum())
+
+    def most_probable(self) -> tuple[float, float]:
+        """Return the prior precision δ of the largest evidence, and the evidence's logarithm."""
+        from scipy.optimize import brentq
+
+        def slope(exponent: float) -> float:
+            # Of log Z by log δ, twice: what data determine, and what δ expects of W − M.
+            precision = 10.0**exponent
+            values = self.scale * self.values
+            determined = self.share * values / (values + precision)
+            expected = precision * (self.away + self.step(precision)) ** 2
+            return float((determined - expected).sum())
+
+        # There may be several maxima: the best of a grid, then the root next to it.
+        grid = np.linspace(*SEARCHED, 41)
+        best = int(np.argmax([self.log_evidence(10.0 ** float(each)) for each in grid]))
+        low, high = float(grid[max(0, best - 1)]), float(grid[min(len(grid) - 1, best + 1)])
+        inside = slope(low) > 0 > slope(high)
+        found = 10.0 ** (float(brentq(slope, low, high, xtol=1e-14)) if inside else grid[best])
+        return float(found), self.log_evidence(float(found))

@@ -144,8 +144,7 @@ def _evaluate(
         write_examples(folder, predictions, test.test_images, test.test_labels)
     if posterior.size:
         CollapseWatch(folder, context.progress.say).look(numbers, samples, FINAL_EVALUATION)
-    shifted = any(each.shift for each in context.configuration.closing)
-    if worse := worse_closed(numbers, shifts=not (test.encoding or shifted)):
+    if worse := worse_closed(numbers):
         context.progress.say(f"warning, {FINAL_EVALUATION}: {worse}")
         folder.append_warning(f"{FINAL_EVALUATION}: {worse}")
 

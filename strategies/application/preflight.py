@@ -113,11 +113,13 @@ def refuse_for_tables(configuration: Configuration, dataset: Dataset) -> None:
         "student-augmentation": "none",
         "image-size": 0,
         "image-channels": 0,
-        "head-shift": 0,
+        "head-shift": "auto",  # or 0
         "corruptions": "none",
         "ood-dataset": "",
     }
-    problems = {key: repr(value) for key, value in alone.items() if values.get(key, value) != value}
+    problems = {
+        key: repr(value) for key, value in alone.items() if values.get(key, value) not in (value, 0)
+    }
     if keys.server_data not in ("", HELD_BACK):
         problems["server-data"] = f"'' or '{HELD_BACK}'"
     if configuration.architecture.convolutional:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -170,9 +172,9 @@ def test_shifted_images_may_have_longer_features_than_the_densitys() -> None:
     own, begin = examples(0, 50), start()
     begin[HEAD] = np.zeros_like(begin[HEAD])
     moved = Examples(with_one(30.0 * own.features[:, :-1]), own.labels, CLASSES)
-    vector = measured(chain, told(chain, begin), own, own, moved)
+    vector = measured(chain, told(chain, begin), replace(own, shifted=moved), own)
     assert implausible(chain, begin, vector, FEATURES, CLASSES, 50) is None
-    alone = (BayesianHead(), DENSITY)
+    alone = (BayesianHead(head_shift=0), DENSITY)
     assert implausible(alone, begin, vector, FEATURES, CLASSES, 50)
 
 

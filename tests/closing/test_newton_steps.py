@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,10 @@ from bfl.closing.bayesian_head import (
     SLOPE,
     WHOSE,
     BayesianHead,
-    Local,
 )
 from bfl.closing.chain import ROUNDS, folded, measured, told
 from bfl.closing.closed import begun
-from bfl.closing.curvature import Curvature, Form, curvature, measure
+from bfl.closing.curvature import Curvature, Form, Local, curvature, measure
 
 COUNT = 300
 RNG = np.random.default_rng(21)
@@ -144,6 +144,27 @@ def test_clients_that_are_missing_from_a_round_freeze_nothing(missing: dict[int,
     hessian = curvature("full", measure("full", p, PHI), COUNT, CLASSES).blocks[0]
     expected = np.linalg.inv(hessian + known[PRECISION] * np.eye(len(hessian)))
     np.testing.assert_allclose(known[FACTOR][0] @ known[FACTOR][0].T, expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("by_heart", [False, True])
+@pytest.mark.parametrize("most", [1, 12])
+def test_shifted_images_take_over_where_training_knows_its_own_by_heart(
+    by_heart: bool, most: int
+) -> None:
+    start = begun((8.0 if by_heart else 0.5) * DIRECTION, from_head=True)
+    labels = (PHI @ DIRECTION).argmax(axis=1)
+    moved = PHI + np.pad(RNG.normal(scale=0.3, size=(COUNT, FEATURES)), [(0, 0), (0, 1)])
+    own, copies = Examples(PHI, labels, CLASSES), Examples(moved, labels, CLASSES)
+    losses = [
+        -log_softmax(each @ start[HEAD], axis=1)[np.arange(COUNT), labels].sum()
+        for each in (PHI, moved)
+    ]
+    assert (losses[1] > 1.6 * losses[0]) == by_heart
+    found = closed((BayesianHead(closing_rounds=most),), start, replace(own, shifted=copies))
+    seen = copies if by_heart and most > 1 else own
+    expected = closed((BayesianHead(head_shift=0, closing_rounds=most),), start, seen)
+    np.testing.assert_array_equal(found[HEAD], expected[HEAD])
+    np.testing.assert_array_equal(found[FACTOR], expected[FACTOR])
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -64,7 +64,7 @@ def test_no_example_moves_the_sums_by_more_than_the_unit_of_the_noise(
         some = Examples(whole.features[rest], whole.labels[rest], CLASSES, noised=True)
         moved = vector - measured(chain, told(chain, known), some, some)
         # The number of examples is known, and stays when one of them adds nothing; ℓ is not sent.
-        np.testing.assert_array_equal(moved[unit == 0], [1.0, 0.0])
+        np.testing.assert_array_equal(moved[unit == 0], [1.0, 0.0, 0.0])
         slack = 1e-11 * np.abs(vector[unit > 0]).max() / unit[unit > 0].min()
         assert np.linalg.norm(moved[unit > 0] / unit[unit > 0]) <= 1.0 + slack
     assert root**2 == pytest.approx(np.count_nonzero(unit_names(chain)))

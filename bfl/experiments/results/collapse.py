@@ -63,22 +63,19 @@ MOST_LOST = 0.01
 """Nats an example that a closing may lose without a warning; our choice."""
 
 
-def worse_closed(numbers: Mapping[str, float], *, shifts: bool) -> str | None:
+def worse_closed(numbers: Mapping[str, float]) -> str | None:
     """Return a warning if the closing has raised the test images' negative log-likelihood, or None.
 
     Args:
         numbers: A run's final metrics; those from before the closing may be missing.
-        shifts: Whether images can be shifted, and have not been.
     """
     before, closed = numbers.get(f"{BEFORE_CLOSING}{NLL}"), numbers.get(NLL)
     if before is None or closed is None or not closed > before + MOST_LOST:
         return None
-    shifted = f'with images that are shifted, "--closing {CLOSING} --run-config head-shift=1", or '
     return (
         f"the closing round has raised the NLL of the test images from {before:.3f} to "
         f"{closed:.3f}: the last layer is fitted to images that training knows by heart. Close "
-        f'again by "bfl close FOLDER": {shifted if shifts else ""}without the last layer, '
-        f'"--closing {DENSITY}"; or train with '
+        f'again without the last layer, "bfl close FOLDER --closing {DENSITY}"; or train with '
         f'calibration-share=0.1 and closing="{CLOSING}+temperature"'
     )
 
