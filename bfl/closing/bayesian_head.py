@@ -37,8 +37,8 @@ BEST, WHOSE = "head-best", "head-best-clients"
 LIKELIHOOD, SLOPE = "head-log-likelihood", "head-best-gradient"
 """ℓ and g at the best weights."""
 
-ON_SHIFTED, LIKELIHOOD_SHIFTED = "head-on-shifted", "log-likelihood-shifted"
-"""The array that is there where sums are of shifted images, and their ℓ in the deciding round."""
+SHIFT_RATIO, LIKELIHOOD_SHIFTED = "head-shift-ratio", "log-likelihood-shifted"
+"""ℓ of shifted images over that of plain ones, and the former's sum, in the round that decides."""
 
 BY_HEART, SIDE = 1.6, 28
 """How many times as low ℓ of shifted images is where training knows its images by heart, and the
@@ -90,7 +90,7 @@ class BayesianHead(Closing):
     et al. (2021), "Laplace redux", for last layers.
     """
 
-    told: ClassVar[tuple[str, ...]] = (HEAD, ON_SHIFTED)
+    told: ClassVar[tuple[str, ...]] = (HEAD, SHIFT_RATIO)
     moves_head: ClassVar[bool] = True
 
     head_curvature: forms.Form = Field(
@@ -127,8 +127,12 @@ class BayesianHead(Closing):
         """Return ``head-shift``, or what "auto" needs in this round."""
         if self.head_shift != "auto":
             return self.head_shift
-        needed = ON_SHIFTED in known or not known.get(f"rounds.{self.name}")
+        needed = self._on_shifted(known) or not known.get(f"rounds.{self.name}")
         return round(side / SIDE) if needed else 0
+
+    def _on_shifted(self, known: Known) -> bool:
+        """Return whether sums are of shifted images, where there are some."""
+        return self.head_shift != "auto" or float(known.get(SHIFT_RATIO, 0.0)) > BY_HEART
 
     def problem(self, features: int, classes: int) -> str | None:
         """Return why the full Hessian is too large, if it is asked for and is."""
@@ -153,11 +157,11 @@ class BayesianHead(Closing):
 
     def measure(self, known: Known, examples: Examples) -> Sums:
         """Return n, ℓ, g and the curvature at the weights that are told; for ℓ 0 under noise."""
-        copies, decides = examples.shifted, self.head_shift == "auto" and ON_SHIFTED not in known
-        seen = examples if copies is None or decides else copies
+        copies = examples.shifted
+        seen = copies if copies and self._on_shifted(known) else examples
         phi, labels = seen.features, seen.labels
         likelihood, probability = _predicted(known, seen)
-        of_copies = _predicted(known, copies)[0] if copies and decides else 0.0
+        of_copies = _predicted(known, copies)[0] if copies and seen is examples else 0.0
         residual = -probability
         residual[np.arange(len(labels)), labels] += 1.0
         return {
@@ -243,8 +247,10 @@ class BayesianHead(Closing):
         noise = _noise(self, known, classes)
         told = -math.inf if DEVIATION in known else float(sums["log-likelihood"])
         found = forms.curvature(self.head_curvature, sums, n, classes, noise, told)
-        if number == 1 < self.rounds and sums.get(LIKELIHOOD_SHIFTED, 0.0) < BY_HEART * told:
-            return {**known, ON_SHIFTED: np.array(True)}
+        if number == 1 < self.rounds and (copies := float(sums.get(LIKELIHOOD_SHIFTED, 0.0))):
+            known = {**known, SHIFT_RATIO: np.array(copies / min(told, -1e-300))}
+            if self._on_shifted(known):
+                return known
         gradient = sums["gradient"]
         if noise["gradient"]:  # residuals add up to 0 over classes, and their noise does not
             gradient = gradient - np.mean(gradient, axis=1, keepdims=True)
