@@ -15,7 +15,7 @@ from flwr.app import Context, Message
 from bfl import randomness
 from bfl.aggregation.weightings.equal import Equal
 from bfl.closing.base import FEATURE_BOUND, Examples, with_one
-from bfl.closing.chain import deviations, greatest, measured
+from bfl.closing.chain import asked, deviations, greatest, measured
 from bfl.configuration import Configuration
 from bfl.data.images import shifted
 from bfl.federation.client_metrics import NUM_EXAMPLES
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from bfl.evaluation.prediction.monte_carlo import Predictor
     from clients.client_app import PreparedClient
 
-FEATURES_KEPT = 64
-"""The most arrays of features that a process keeps, one or two of each client."""
+FEATURES_KEPT = 192
+"""The most arrays of features that a process keeps, one to three of each client."""
 
 
 def closed(
@@ -78,7 +78,8 @@ def closed(
         nothing_held = replace(trained, features=trained.features[:0], labels=trained.labels[:0])
         calibrating = seen(kept) if kept.size else nothing_held
     side = min(data.image_shape[:2])
-    if shift := max(each.shift(known, side) for each in configuration.closing):
+    parts = asked(configuration.closing, known)
+    if shift := max((each.shift(known, side) for each in parts), default=0):
         trained = replace(trained, shifted=seen(examples, shift))
     vector = measured(configuration.closing, known, trained, calibrating)
     count = int(examples.size)
@@ -136,7 +137,8 @@ def _features_of(
         widths = [*predictor.manifest.stages.values()] if stages else []
         ends = found.shape[1] - np.cumsum([0, *widths[::-1]])[:0:-1]
         _features[key] = np.split(np.asarray(found, np.float32), ends, axis=1)
-        if longer := np.count_nonzero(np.linalg.norm(found, axis=1) > FEATURE_BOUND):
+        longer = np.count_nonzero(np.linalg.norm(found, axis=1) > FEATURE_BOUND)
+        if longer and not shift:
             print(
                 f"warning: client {task.partition_id}: features of {longer} of {len(found)} "
                 f"examples are longer than {FEATURE_BOUND:g}; a closing shortens them to that, in "

@@ -107,7 +107,7 @@ class Closing(Component, ABC):
 
     @property
     def waits(self) -> bool:
-        """True if it begins when all closings before it in the chain have finished."""
+        """True if it begins when those that do not wait, and those before it, have finished."""
         return False
 
     @property

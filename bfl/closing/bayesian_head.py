@@ -40,10 +40,14 @@ LIKELIHOOD, SLOPE = "head-log-likelihood", "head-best-gradient"
 SHIFT_RATIO, LIKELIHOOD_SHIFTED = "head-shift-ratio", "log-likelihood-shifted"
 """ℓ of shifted images over that of plain ones, and the former's sum, in the round that decides."""
 
-BY_HEART, SIDE = 1.6, 28
-"""How many times as low ℓ of shifted images is where training knows its images by heart, and the
-side of images of which one pixel is a small shift: our choices, measured in
-docs/results/closing.md."""
+BY_HEART = 1.6
+"""How many times as low ℓ of shifted images is where training knows its images by heart.
+
+Our choice, from the networks of docs/results/closing.md, "Shifted images".
+"""
+
+SIDE, MOST_SHIFTED = 28, 2
+"""The side of images of which one pixel is a small shift, and the most pixels."""
 
 PROBIT = "head-probit"
 """The array that is there where predictions are the probit approximation's."""
@@ -81,16 +85,16 @@ class BayesianHead(Closing):
 
     After long training W fits images that the features know by heart, and predictions of others are
     too certain. With ``head-shift`` each client measures on copies of its images, each shifted by
-    up to so many pixels, the same copies in every round. With ``"auto"``, a 28th of an image's
-    side, the first round decides: clients send ℓ of either, and where that of the copies is more
-    than 1.6 times as low, the rounds begin anew on copies. Noise hides ℓ, and there are none. This
-    is our own remedy.
+    up to so many pixels, the same copies in every round. With ``"auto"``, one pixel for each 28
+    of an image's side, the first round decides: clients send ℓ of either, and where that of the
+    copies is more than 1.6 times as low, the rounds begin anew on copies. There are none under
+    noise, which hides ℓ, nor where at most two rounds are made. This is our own remedy.
 
     Reference: MacKay (1992), "The evidence framework applied to classification networks"; Daxberger
     et al. (2021), "Laplace redux", for last layers.
     """
 
-    told: ClassVar[tuple[str, ...]] = (HEAD, SHIFT_RATIO)
+    told: ClassVar[tuple[str, ...]] = (HEAD, SHIFT_RATIO, LONGEST)
     moves_head: ClassVar[bool] = True
 
     head_curvature: forms.Form = Field(
@@ -103,7 +107,7 @@ class BayesianHead(Closing):
         "auto",
         description="the most pixels by which each image is shifted, at random in both directions, "
         "for the last layer's sums: a network knows its training images by heart, and these less; "
-        "auto: a 28th of an image's side, where shifted images are predicted much worse",
+        "auto: one for each 28 of an image's side, where shifted images are predicted much worse",
     )
     head_predictions: Literal["draws", "probit"] = Field(
         "draws", description="mean over draws of the last layer, or its approximation without any"
@@ -127,11 +131,16 @@ class BayesianHead(Closing):
         """Return ``head-shift``, or what "auto" needs in this round."""
         if self.head_shift != "auto":
             return self.head_shift
-        needed = self._on_shifted(known) or not known.get(f"rounds.{self.name}")
-        return round(side / SIDE) if needed else 0
+        needed = self._decides(known) or self._on_copies(known)
+        return min(side // SIDE, MOST_SHIFTED) if needed else 0
 
-    def _on_shifted(self, known: Known) -> bool:
-        """Return whether sums are of shifted images, where there are some."""
+    def _decides(self, known: Known) -> bool:
+        """Return whether this round decides on the copies."""
+        first = not known.get(f"rounds.{self.name}")
+        return first and self.rounds > 2 and LONGEST not in known
+
+    def _on_copies(self, known: Known) -> bool:
+        """Return whether sums are of the copies, where there are some."""
         return self.head_shift != "auto" or float(known.get(SHIFT_RATIO, 0.0)) > BY_HEART
 
     def problem(self, features: int, classes: int) -> str | None:
@@ -158,7 +167,7 @@ class BayesianHead(Closing):
     def measure(self, known: Known, examples: Examples) -> Sums:
         """Return n, ℓ, g and the curvature at the weights that are told; for ℓ 0 under noise."""
         copies = examples.shifted
-        seen = copies if copies and self._on_shifted(known) else examples
+        seen = copies if copies and self._on_copies(known) else examples
         phi, labels = seen.features, seen.labels
         likelihood, probability = _predicted(known, seen)
         of_copies = _predicted(known, copies)[0] if copies and seen is examples else 0.0
@@ -228,7 +237,7 @@ class BayesianHead(Closing):
         density = beside.get("feature-density", {})
         if "of-features" in sums:
             most = np.maximum(np.diag(forms.unpacked(sums["of-features"])), 0.0)
-        # "auto" measures on the images as they are in the one round that both are in.
+        # The one round that both are in is the first, in which "auto" has the images as they are.
         elif "second" in density and self.head_shift in ("auto", 0):
             by_class = [np.diag(forms.unpacked(each)) for each in density["second"]]
             # Examples of classes that are left out have what any example may have.
@@ -244,13 +253,14 @@ class BayesianHead(Closing):
         own = known.get(PRIOR_MEAN, head if self.head_prior == "pooled" else np.zeros_like(head))
         number = int(known.get(f"rounds.{self.name}", 0)) + 1
         n, classes = float(sums["examples"]), head.shape[1]
-        noise = _noise(self, known, classes)
         told = -math.inf if DEVIATION in known else float(sums["log-likelihood"])
-        found = forms.curvature(self.head_curvature, sums, n, classes, noise, told)
-        if number == 1 < self.rounds and (copies := float(sums.get(LIKELIHOOD_SHIFTED, 0.0))):
-            known = {**known, SHIFT_RATIO: np.array(copies / min(told, -1e-300))}
-            if self._on_shifted(known):
+        copies = float(sums.get(LIKELIHOOD_SHIFTED, 0.0))
+        if self._decides(known) and copies:
+            known = {**known, SHIFT_RATIO: np.array(copies / min(told, -forms.ROUNDED * n))}
+            if self._on_copies(known):
                 return known
+        noise = _noise(self, known, classes)
+        found = forms.curvature(self.head_curvature, sums, n, classes, noise, told)
         gradient = sums["gradient"]
         if noise["gradient"]:  # residuals add up to 0 over classes, and their noise does not
             gradient = gradient - np.mean(gradient, axis=1, keepdims=True)

@@ -24,7 +24,7 @@ def asked(chain: Chain, known: Known) -> tuple[Closing, ...]:
         if int(known.get(f"{ROUNDS}{each.name}", 0)) < each.rounds
         and f"{ENDED}{each.name}" not in known
     ]
-    return tuple(each for each in left if each is left[0] or not each.waits)
+    return tuple(each for each in left if not each.waits) or tuple(left[:1])
 
 
 def most_rounds(chain: Chain) -> int:

@@ -14,12 +14,13 @@ from scipy.special import log_softmax, softmax
 from scipy.stats import multivariate_normal
 from test_closings import CLASSES, FEATURES, closed, rounds
 
-from bfl.closing.base import ENDED, HEAD, SUMMED, Examples, with_one
+from bfl.closing.base import ENDED, HEAD, LONGEST, SUMMED, Examples, with_one
 from bfl.closing.bayesian_head import (
     BEST,
     FACTOR,
     LIKELIHOOD,
     PRECISION,
+    SHIFT_RATIO,
     SLOPE,
     WHOSE,
     BayesianHead,
@@ -147,7 +148,7 @@ def test_clients_that_are_missing_from_a_round_freeze_nothing(missing: dict[int,
 
 
 @pytest.mark.parametrize("by_heart", [False, True])
-@pytest.mark.parametrize("most", [1, 12])
+@pytest.mark.parametrize("most", [2, 12])
 def test_shifted_images_take_over_where_training_knows_its_own_by_heart(
     by_heart: bool, most: int
 ) -> None:
@@ -161,10 +162,28 @@ def test_shifted_images_take_over_where_training_knows_its_own_by_heart(
     ]
     assert (losses[1] > 1.6 * losses[0]) == by_heart
     found = closed((BayesianHead(closing_rounds=most),), start, replace(own, shifted=copies))
-    seen = copies if by_heart and most > 1 else own
+    seen = copies if by_heart and most > 2 else own
     expected = closed((BayesianHead(head_shift=0, closing_rounds=most),), start, seen)
     np.testing.assert_array_equal(found[HEAD], expected[HEAD])
     np.testing.assert_array_equal(found[FACTOR], expected[FACTOR])
+
+
+@pytest.mark.parametrize(
+    ("side", "known", "pixels"),
+    [
+        *((side, {}, pixels) for side, pixels in ((8, 0), (27, 0), (28, 1), (64, 2), (224, 2))),
+        (28, {f"{ROUNDS}bayesian-head": 1, SHIFT_RATIO: 1.5}, 0),
+        (28, {f"{ROUNDS}bayesian-head": 1, SHIFT_RATIO: 1.7}, 1),
+        (28, {LONGEST: 1.0}, 0),
+    ],
+)
+def test_copies_are_made_where_they_decide_or_are_used(
+    side: int, known: dict[str, Any], pixels: int
+) -> None:
+    arrays = {name: np.array(value) for name, value in known.items()}
+    assert BayesianHead().shift(arrays, side) == pixels
+    assert BayesianHead(head_shift=1).shift(arrays, side) == 1
+    assert BayesianHead(closing_rounds=2).shift({}, side) == 0
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -5,6 +5,7 @@ Neighbours are data sets of which one lacks an example: with a known N, it adds 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from test_closings import CLASSES, FEATURES, FORMS
 
 from bfl.closing import Closed
 from bfl.closing.base import DEVIATION, HEAD, Examples, with_one
-from bfl.closing.bayesian_head import BEST, BayesianHead
+from bfl.closing.bayesian_head import BEST, SHIFT_RATIO, BayesianHead
 from bfl.closing.chain import asked, deviations, folded, length, measured, told
 from bfl.closing.closed import begun
 from bfl.closing.conformal import Conformal, scores
@@ -48,20 +49,28 @@ def examples(features: Any, labels: Any, longest: float) -> Examples:
     seed=st.integers(0, 10_000),
     sharp=st.sampled_from([0.0, 1.0, 1e3, 1e9]),
     longest=st.sampled_from([1e-3, 0.3, 1.0, 10.0, 999.0]),
+    on_copies=st.booleans(),
 )
 def test_no_example_moves_the_sums_by_more_than_the_unit_of_the_noise(
-    chain, features, seed, sharp, longest
+    chain, features, seed, sharp, longest, on_copies
 ) -> None:
+    """Be they of images, or of shifted ones."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(CLASSES, size=len(features))
     known = begun(sharp * rng.normal(size=(FEATURES + 1, CLASSES)), from_head=True, longest=longest)
+    known = {**known, SHIFT_RATIO: np.array(2.0)} if on_copies else known
     unit, root = deviations(chain, told(chain, known), longest, FEATURES, CLASSES)
-    whole = examples(features, labels, longest)
+    copies = examples(rng.normal(size=(len(features), FEATURES)), labels, longest)
+    whole = replace(examples(features, labels, longest), shifted=copies)
     vector = measured(chain, told(chain, known), whole, whole)
     assert np.isfinite(vector).all()
     for left_out in range(len(features)):
         rest = np.arange(len(features)) != left_out
-        some = Examples(whole.features[rest], whole.labels[rest], CLASSES, noised=True)
+        some, few = (
+            Examples(each.features[rest], each.labels[rest], CLASSES, noised=True)
+            for each in (whole, copies)
+        )
+        some = replace(some, shifted=few)
         moved = vector - measured(chain, told(chain, known), some, some)
         # The number of examples is known, and stays when one of them adds nothing; ℓ is not sent.
         np.testing.assert_array_equal(moved[unit == 0], [1.0, 0.0, 0.0])

@@ -232,7 +232,7 @@ def test_shifted_images_are_for_the_last_layer_alone(
         config = folder / "config.toml"
         config.write_text(config.read_text().replace('"direct"', f'"{exchange}"'))
         changes = {"exchange": exchange, "closing": closing, "head_shift": shift}
-        changes["closing_rounds"] = 12 if shift == 1 else 13
+        changes["closing_rounds"] = 12 if shift == 1 else 13  # of which one decides
         run = make_run(VALUES, 3, folder, resume=True, **changes)
         rounds.append(run.metrics()["closing-rounds-made"])
         assert ("head-shift-ratio" in run.metrics()) is (shift == "auto")

@@ -74,7 +74,7 @@ def worse_closed(numbers: Mapping[str, float]) -> str | None:
         return None
     return (
         f"the closing round has raised the NLL of the test images from {before:.3f} to "
-        f"{closed:.3f}: the last layer is fitted to images that training knows by heart. Close "
+        f"{closed:.3f}: the last layer is too certain, as training has seen its images. Close "
         f'again without the last layer, "bfl close FOLDER --closing {DENSITY}"; or train with '
         f'calibration-share=0.1 and closing="{CLOSING}+temperature"'
     )
