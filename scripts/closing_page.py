@@ -22,7 +22,7 @@ from typing import Any
 import pandas as pd
 
 from bfl.closing import Closing
-from bfl.closing.bayesian_head import BayesianHead
+from bfl.closing.bayesian_head import BY_HEART, SHIFT_RATIO, BayesianHead
 from bfl.closing.curvature import Form
 from bfl.closing.feature_density import FeatureDensity
 from bfl.experiments.results.table import markdown_table, section_written
@@ -33,7 +33,7 @@ FOLDER = PAGE.with_suffix("")
 PRICE, FIGURE = FOLDER / "price.json", FOLDER / "accuracy-and-auroc.png"
 STUDIES = ("closing-digits", "closing-fashion-mnist")
 MASKED, TRIED = "closing-digits-masked", ("closing-digits-tried", "closing-fashion-mnist-tried")
-SHIFTED = "closing-fashion-mnist-shifted"
+SHIFTED, AUTO = "closing-fashion-mnist-shifted", "closing-fashion-mnist-auto"
 
 METHODS = {
     "federated-averaging": "FedAvg",
@@ -282,18 +282,19 @@ def stages(found: Lines, others: Lines) -> list[str]:
     return tabled(f"{heads}largest message, of ResNet-8's", rows, 4)
 
 
-def shifted(found: Lines, moved: Lines) -> list[str]:
+def shifted(found: Lines, moved: Lines, auto: Lines) -> list[str]:
     """Return the lines of the table of a last layer fitted to shifted images, by common seeds."""
     rows = []
     for key, after in moved.items():
-        before = found[key].loc[after.index]
+        before, ratios = found[key].loc[after.index], auto[key].loc[after.index, SHIFT_RATIO]
         networks = before[[f"{BEFORE}{name}" for name in METRICS]].set_axis(METRICS, axis=1)
         numbers = zip(*map(_of_predictions, (networks, before, after)), strict=True)
         lower = (after[METRICS[1]] < before[METRICS[1]] - 5e-4).sum()
         cells = [*key[1:], len(after), *map(", ".join, numbers), f"{lower} of {len(after)}"]
-        rows.append([*cells, rounds_of_sums(after)])
+        apart = [f"{ratios.min():.2f} to {ratios.max():.2f}", f"{(ratios > BY_HEART).sum()}"]
+        rows.append([*cells, *apart])
     heads = "partition; rounds; method; seeds; accuracy (%); NLL; ECE; seeds of lower NLL, shifted"
-    return tabled(f"{heads}; rounds of sums, shifted", rows, 6)
+    return tabled(f"{heads}; ratio; seeds that shift by `auto`", rows, 7)
 
 
 def masked(direct: Lines, hidden: Lines) -> list[str]:
@@ -358,14 +359,15 @@ def sections() -> dict[str, list[str]]:
         {key: runs for study in studies for key, runs in lines(study).items()}
         for studies in (STUDIES, TRIED)
     )
-    averaged = ("FedAvg", "WS", "NWA")
+    averaged, auto = ("FedAvg", "WS", "NWA"), lines(AUTO)
+    default = found | auto
     return {
-        "table": table(found, price),
-        "goals": goals(found, price),
-        "training": training({key: runs for key, runs in found.items() if key[3] in averaged}),
+        "table": table(default, price),
+        "goals": goals(default, price),
+        "training": training({key: runs for key, runs in default.items() if key[3] in averaged}),
         "tried": tried(found, others),
         "stages": stages(found, others),
-        "shifted": shifted(found, lines(SHIFTED)),
+        "shifted": shifted(found, lines(SHIFTED), auto),
         "curvatures": curvatures(others, price),
         "masked": masked(found, lines(MASKED)),
     }
