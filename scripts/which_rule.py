@@ -1,11 +1,11 @@
 #!/usr/bin/env python
-"""Price of each method, and the figure of docs/results/which-rule.md.
+"""Price of each method, and the figures of docs/results/which-rule.md.
 
-    python scripts/which_rule.py --price    # measures CPU seconds, in minutes
-    python scripts/which_rule.py            # draws the committed runs
+    python scripts/which_rule.py --price digits [PAIRS]    # measures CPU seconds, in minutes
+    python scripts/which_rule.py                           # draws the committed runs
 
-The runs are those of ``configs/which-rule/digits.toml``, put under docs/results by ``bfl study
-merge``. A price is the training's CPU seconds over those of 20 rounds of FedAvg.
+The runs are those of ``configs/which-rule/``, put under docs/results by ``bfl study merge``. A
+price is the training's CPU seconds over those of 20 rounds of FedAvg.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from typing import Any
 from closing_price import cpu_seconds
 
 import bfl
+from bfl.configuration.pairs import parse_pairs
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "docs" / "results" / "which-rule-digits"
-STUDY = ROOT / "configs" / "which-rule" / "digits.toml"
-PRICE, FIGURE = FOLDER / "price.json", FOLDER / "accuracy-and-auroc.png"
+RESULTS, STUDIES = ROOT / "docs" / "results", ROOT / "configs" / "which-rule"
+NEAR = {"digits": "rotated", "fashion-mnist": "rotated", "cifar10": "tiny-imagenet200-subset"}
+"""The near foreign images of each study."""
+
+PRICE, FIGURE = "price.json", "accuracy-and-auroc.png"
 
 ROUNDS, REPEATS = 5, 3
 ALONE = {"closing": "none", "ood-dataset": "", "figures": "none", "mc-samples": 1}
@@ -32,15 +35,19 @@ ALONE = {"closing": "none", "ood-dataset": "", "figures": "none", "mc-samples": 
 
 FIRST = "FedAvg"
 ACCURACY = ("before-closing-accuracy", "accuracy")
-AREA = ("ood-rotated-before-closing-predictive-entropy-auroc", "ood-rotated-auroc")
 
 
-def measured_price() -> dict[str, float]:
-    """Return the price of each method, by its label."""
+def folder(name: str) -> Path:
+    """Return the folder of a study's committed results."""
+    return RESULTS / f"which-rule-{name}"
+
+
+def measured_price(name: str, given: Mapping[str, Any]) -> dict[str, float]:
+    """Return the price of each method of a study, by its label."""
     seconds: dict[str, float] = {}
-    for run in bfl.study(STUDY).study.runs():
+    for run in bfl.study(STUDIES / f"{name}.toml").study.runs():
         if (method := run.labels["method"]) not in seconds:
-            keys: dict[str, Any] = {**run.values, **ALONE}
+            keys: dict[str, Any] = {**run.values, **ALONE, **given}
             seconds[method] = keys["rounds"] * _seconds_a_round(keys)
     return {method: value / seconds[FIRST] for method, value in seconds.items()}
 
@@ -52,12 +59,14 @@ def _seconds_a_round(keys: Mapping[str, Any]) -> float:
     return median(more - less for more, less in pairs) / ROUNDS
 
 
-def draw(price: Mapping[str, float]) -> None:
+def draw(name: str) -> None:
     """Draw accuracy against AUROC of near foreign images, without and with the closing round."""
     from bfl.experiments.results.figures.style import COLORS, new_figure, styled
 
-    frame = bfl.study(FOLDER).frame
-    frame = frame[frame["runs_done"] == frame["runs"]]
+    price = json.loads((folder(name) / PRICE).read_text(encoding="utf-8"))
+    area = (f"ood-{NEAR[name]}-before-closing-predictive-entropy-auroc", f"ood-{NEAR[name]}-auroc")
+    frame = bfl.study(folder(name)).frame
+    frame = frame[frame["runs_done"] > 0]
     panels = list(dict.fromkeys(frame["partition"]))
     with styled():
         figure = new_figure(4.2 * len(panels), 5.0)
@@ -67,25 +76,30 @@ def draw(price: Mapping[str, float]) -> None:
             for number, line in enumerate(frame[frame["partition"] == panel].to_dict("records")):
                 color, marker = COLORS[number % len(COLORS)], "os^"[number // len(COLORS)]
                 look = {"marker": marker, "edgecolors": color, "zorder": 3}
-                (x, closed_x), (y, closed_y) = ([line[m] for m in k] for k in (ACCURACY, AREA))
-                size, name = 30 * price[line["method"]], line["method"]
+                (x, closed_x), (y, closed_y) = ([line[m] for m in k] for k in (ACCURACY, area))
+                size, method = 30 * price[line["method"]], line["method"]
                 axes.plot((x, closed_x), (y, closed_y), color=color, linewidth=0.6)
                 axes.scatter(x, y, size, facecolors="white", **look)
-                axes.scatter(closed_x, closed_y, size, color=color, label=name, **look)
-            axes.set(title=panel, xlabel="accuracy (%)", ylabel="AUROC, rotated")
+                axes.scatter(closed_x, closed_y, size, color=color, label=method, **look)
+            axes.set(title=panel, xlabel="accuracy (%)", ylabel=f"AUROC, {NEAR[name]}")
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=4)
-        figure.savefig(FIGURE, dpi=120, metadata={"Software": None})
+        figure.savefig(folder(name) / FIGURE, dpi=120, metadata={"Software": None})
 
 
 def main() -> None:
     """Measure, or draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--price", action="store_true", help="measures the prices")
-    if parser.parse_args().price:
-        PRICE.write_text(json.dumps(measured_price(), indent=1) + "\n", encoding="utf-8")
-    else:
-        draw(json.loads(PRICE.read_text(encoding="utf-8")))
+    parser.add_argument("--price", choices=NEAR, help="measures the prices of this study")
+    parser.add_argument("pairs", nargs="?", default="", help="such as 'data-dir=\"FOLDER\"'")
+    given = parser.parse_args()
+    if given.price:
+        price = measured_price(given.price, parse_pairs(given.pairs))
+        path = folder(given.price) / PRICE
+        path.write_text(json.dumps(price, indent=1) + "\n", encoding="utf-8")
+    for name in () if given.price else NEAR:
+        if (folder(name) / PRICE).exists():
+            draw(name)
 
 
 if __name__ == "__main__":
