@@ -41,7 +41,7 @@ SHIFT_RATIO, LIKELIHOOD_SHIFTED = "head-shift-ratio", "log-likelihood-shifted"
 """ℓ of shifted images over that of plain ones, and the former's sum, in the round that decides."""
 
 BY_HEART = 1.6
-"""How many times as low ℓ of shifted images is where training knows its images by heart.
+"""Ratio of ℓ of shifted and plain images above which training knows its images by heart.
 
 Our choice, from the networks of docs/results/closing.md, "Shifted images".
 """
