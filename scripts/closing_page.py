@@ -22,7 +22,7 @@ from typing import Any
 import pandas as pd
 
 from bfl.closing import Closing
-from bfl.closing.bayesian_head import BY_HEART, SHIFT_RATIO, BayesianHead
+from bfl.closing.bayesian_head import BY_HEART, SHIFT_GAP, BayesianHead
 from bfl.closing.curvature import Form
 from bfl.closing.feature_density import FeatureDensity
 from bfl.experiments.results.table import markdown_table, section_written
@@ -286,15 +286,15 @@ def shifted(found: Lines, moved: Lines, auto: Lines) -> list[str]:
     """Return the lines of the table of a last layer fitted to shifted images, by common seeds."""
     rows = []
     for key, after in moved.items():
-        before, ratios = found[key].loc[after.index], auto[key].loc[after.index, SHIFT_RATIO]
+        before, gaps = found[key].loc[after.index], auto[key].loc[after.index, SHIFT_GAP]
         networks = before[[f"{BEFORE}{name}" for name in METRICS]].set_axis(METRICS, axis=1)
         numbers = zip(*map(_of_predictions, (networks, before, after)), strict=True)
         lower = (after[METRICS[1]] < before[METRICS[1]] - 5e-4).sum()
         cells = [*key[1:], len(after), *map(", ".join, numbers), f"{lower} of {len(after)}"]
-        apart = [f"{ratios.min():.2f} to {ratios.max():.2f}", f"{(ratios > BY_HEART).sum()}"]
+        apart = [f"{gaps.min():.3f} to {gaps.max():.3f}", f"{(gaps > BY_HEART).sum()}"]
         rows.append([*cells, *apart])
     heads = "partition; rounds; method; seeds; accuracy (%); NLL; ECE; seeds of lower NLL, shifted"
-    return tabled(f"{heads}; ratio; seeds that shift by `auto`", rows, 7)
+    return tabled(f"{heads}; gap (nats); seeds that shift by `auto`", rows, 7)
 
 
 def masked(direct: Lines, hidden: Lines) -> list[str]:

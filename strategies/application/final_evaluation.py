@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bfl.closing import Closed
 from bfl.closing.base import Known
-from bfl.closing.bayesian_head import SHIFT_RATIO
+from bfl.closing.bayesian_head import SHIFT_GAP
 from bfl.data.corruptions import corruption_names
 from bfl.errors import DataError, NotFiniteError
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE, EvaluatedEnsemble
@@ -71,7 +71,7 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
     numbers: dict[str, float] = {}
     if known:
         folder.write_arrays(CLOSING, known)
-        of_closing = (ROUNDS_MADE, SHIFT_RATIO)
+        of_closing = (ROUNDS_MADE, SHIFT_GAP)
         numbers |= {name: float(known[name]) for name in of_closing if name in known}
     of_some = None
     if not (isinstance(evaluator, NoEvaluator) or context.configuration.shared.partial):

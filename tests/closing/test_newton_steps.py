@@ -20,7 +20,7 @@ from bfl.closing.bayesian_head import (
     FACTOR,
     LIKELIHOOD,
     PRECISION,
-    SHIFT_RATIO,
+    SHIFT_GAP,
     SLOPE,
     WHOSE,
     BayesianHead,
@@ -160,7 +160,7 @@ def test_shifted_images_take_over_where_training_knows_its_own_by_heart(
         -log_softmax(each @ start[HEAD], axis=1)[np.arange(COUNT), labels].sum()
         for each in (PHI, moved)
     ]
-    assert (losses[1] > 1.6 * losses[0]) == by_heart
+    assert (losses[1] - losses[0] > 0.19 * COUNT) == by_heart
     found = closed((BayesianHead(closing_rounds=most),), start, replace(own, shifted=copies))
     seen = copies if by_heart and most > 2 else own
     expected = closed((BayesianHead(head_shift=0, closing_rounds=most),), start, seen)
@@ -172,8 +172,8 @@ def test_shifted_images_take_over_where_training_knows_its_own_by_heart(
     ("side", "known", "pixels"),
     [
         *((side, {}, pixels) for side, pixels in ((8, 0), (27, 0), (28, 1), (64, 2), (224, 2))),
-        (28, {f"{ROUNDS}bayesian-head": 1, SHIFT_RATIO: 1.5}, 0),
-        (28, {f"{ROUNDS}bayesian-head": 1, SHIFT_RATIO: 1.7}, 1),
+        (28, {f"{ROUNDS}bayesian-head": 1, SHIFT_GAP: 0.18}, 0),
+        (28, {f"{ROUNDS}bayesian-head": 1, SHIFT_GAP: 0.2}, 1),
         (28, {LONGEST: 1.0}, 0),
     ],
 )

@@ -17,7 +17,7 @@ from test_closings import CLASSES, FEATURES, FORMS
 
 from bfl.closing import Closed
 from bfl.closing.base import DEVIATION, HEAD, Examples, with_one
-from bfl.closing.bayesian_head import BEST, SHIFT_RATIO, BayesianHead
+from bfl.closing.bayesian_head import BEST, SHIFT_GAP, BayesianHead
 from bfl.closing.chain import asked, deviations, folded, length, measured, told
 from bfl.closing.closed import begun
 from bfl.closing.conformal import Conformal, scores
@@ -58,7 +58,7 @@ def test_no_example_moves_the_sums_by_more_than_the_unit_of_the_noise(
     rng = np.random.default_rng(seed)
     labels = rng.integers(CLASSES, size=len(features))
     known = begun(sharp * rng.normal(size=(FEATURES + 1, CLASSES)), from_head=True, longest=longest)
-    known = {**known, SHIFT_RATIO: np.array(2.0)} if on_copies else known
+    known = {**known, SHIFT_GAP: np.array(2.0)} if on_copies else known
     unit, root = deviations(chain, told(chain, known), longest, FEATURES, CLASSES)
     copies = examples(rng.normal(size=(len(features), FEATURES)), labels, longest)
     whole = replace(examples(features, labels, longest), shifted=copies)

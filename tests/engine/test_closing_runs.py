@@ -235,7 +235,7 @@ def test_shifted_images_are_for_the_last_layer_alone(
         changes["closing_rounds"] = 12 if shift == 1 else 13  # of which one decides
         run = make_run(VALUES, 3, folder, resume=True, **changes)
         rounds.append(run.metrics()["closing-rounds-made"])
-        assert ("head-shift-ratio" in run.metrics()) is (shift == "auto")
+        assert ("head-shift-gap" in run.metrics()) is (shift == "auto")
         np.testing.assert_allclose(
             found(run)["density-mean"], found(whole)["density-mean"], rtol=1e-5, atol=1e-6
         )
