@@ -237,7 +237,7 @@ class BayesianHead(Closing):
         density = beside.get("feature-density", {})
         if "of-features" in sums:
             most = np.maximum(np.diag(forms.unpacked(sums["of-features"])), 0.0)
-        # The one round that both are in is the first, in which "auto" has the images as they are.
+        # Both are in one message in the first round alone, where "auto" has the images as they are.
         elif "second" in density and self.head_shift in ("auto", 0):
             by_class = [np.diag(forms.unpacked(each)) for each in density["second"]]
             # Examples of classes that are left out have what any example may have.

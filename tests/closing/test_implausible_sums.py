@@ -12,9 +12,10 @@ from test_closings import CLASSES, FEATURES, FORMS, all_closings, examples, star
 
 from bfl.closing.base import HEAD, Closing, Examples, with_one
 from bfl.closing.bayesian_head import BayesianHead
-from bfl.closing.chain import greatest, implausible, measured, told
+from bfl.closing.chain import asked, greatest, implausible, measured, told
 from bfl.closing.curvature import packed
 from bfl.closing.feature_density import FeatureDensity
+from bfl.closing.temperature import Temperature
 
 FACTORS = {"examples": [1.5, 0.0, -1.0], "counts": [2.0, 0.9, -1.0], "second": [0.0, -1.0]}
 """By what an honest client's sums of a name are multiplied; others by −1."""
@@ -199,3 +200,10 @@ def test_the_bound_leaves_room_for_the_rounding_of_float32() -> None:
         sums = measured((closing,), known, far, far).astype(np.float32).astype(np.float64)
         assert sums.max() > greatest(count)
         assert implausible((closing,), known, sums, 1, 2, count) is None
+
+
+def test_what_waits_begins_last_wherever_it_stands() -> None:
+    """So the density's bound on features is in a message of the head's first round alone."""
+    chain = (Temperature(), DENSITY, BayesianHead())
+    assert [each.name for each in asked(chain, start())] == ["feature-density", "bayesian-head"]
+    assert [each.name for each in asked((Temperature(),), start())] == ["temperature"]
