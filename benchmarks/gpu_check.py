@@ -24,9 +24,13 @@ from typing import Any
 from measuring import ROOT, write_images
 
 from bfl.experiments.results.environment import describe_environment
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import METRICS, RunFolder
 
 SECONDS = 9 * 60
+STOPPING = 30
+"""Seconds that an interrupted run has to stop its processes."""
+TIMED_OUT = 124
+"""The exit status of ``timeout`` (coreutils)."""
 PRECISIONS = ("float32", "tf32", "bfloat16")
 """Precisions of matrix products: TF32 rounds the factors of float32 products to 10 bits."""
 
@@ -40,6 +44,7 @@ class Size:
         rounds: Rounds of the runs that are compared.
         examples: The most training images of the runs; as many random ones without CIFAR-10.
         gpu: The fraction of a GPU that each actor gets.
+        most: The rounds of the cell, of which it takes as many as fit; the paper has 400.
     """
 
     model: str = "resnet20"
@@ -48,9 +53,10 @@ class Size:
     examples: int = 50_000
     gpu: float = 0.25
     precisions: tuple[str, ...] = PRECISIONS
+    most: int = 400
 
 
-DRY = Size("mlp", 1, 1, 160, 0.0, ("float32",))
+DRY = Size("mlp", 1, 1, 160, 0.0, ("float32",), 2)
 
 
 def seen() -> dict[str, Any]:
@@ -97,7 +103,10 @@ def here(left: float, name: str, *arguments: object) -> dict[str, Any]:
 
 
 def simulated(size: Size, left: float, scratch: Path, name: str, values: str) -> dict[str, Any]:
-    """Return seconds, images a second and the digest of a run of the command."""
+    """Return seconds, images a second and the digest of a run of the command.
+
+    The cell has more rounds than fit. It is interrupted, and its result is of the rounds till then.
+    """
     backend = {"client_resources": {"num_cpus": 1, "num_gpus": size.gpu}}
     command = [str(Path(sys.executable).with_name("flower-simulation")), "--app", str(ROOT)]
     command += ["--num-supernodes", "10", "--backend-config", json.dumps(backend)]
@@ -105,8 +114,11 @@ def simulated(size: Size, left: float, scratch: Path, name: str, values: str) ->
         command += ["--backend", "serial"]
     command += ["--run-config", f'{values} output-dir="{scratch}" name="{name}"']
     started = time.perf_counter()
-    _run(command, left)
-    rounds = RunFolder(scratch / name).rounds()
+    _run(command, left, interrupt=name == "cell")
+    folder = RunFolder(scratch / name)
+    rounds = folder.rounds()
+    if not rounds:
+        raise RuntimeError("no round ended in time")
     # The first round traces and compiles.
     later = rounds[1:] or rounds
     return {
@@ -115,23 +127,28 @@ def simulated(size: Size, left: float, scratch: Path, name: str, values: str) ->
         "images-per-second": sum(entry["num-examples"] for entry in later)
         / sum(entry["seconds"] for entry in later),
         "posterior-sha256": rounds[-1]["posterior-sha256"],
-        "metrics": RunFolder(scratch / name).metrics(),
+        "metrics": folder.metrics() if METRICS in folder.final_results() else None,
     }
 
 
-def _run(command: list[str], left: float) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=left, check=False)
-    if done.returncode:
+def _run(command: list[str], left: float, *, interrupt: bool = False) -> str:
+    if interrupt:
+        left -= STOPPING
+        command = ["timeout", "--signal=INT", f"{max(left, 1):.0f}", *command]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=left + interrupt * STOPPING, check=False
+    )
+    if done.returncode and not (interrupt and done.returncode == TIMED_OUT):
         raise RuntimeError((done.stdout + done.stderr)[-2000:])
     return done.stdout
 
 
-def cell(size: Size, scratch: Path, data: Path | None, rounds: int) -> str:
-    """Return the configuration of Table 2's first cell (Fischer et al. 2024), for some rounds."""
+def cell(size: Size, scratch: Path, data: Path | None) -> str:
+    """Return the configuration of Table 2's first cell (Fischer et al. 2024)."""
     study = tomllib.loads((ROOT / "configs/fischer2024/table2.toml").read_text(encoding="utf-8"))
     base = {key: study["base"][key] for key in ("prior", "prior-scale", "local-epochs")}
     dataset = "cifar10" if data else write_images(scratch, size.examples)
-    values = {**base, "dataset": dataset, "model": size.model, "rounds": rounds}
+    values = {**base, "dataset": dataset, "model": size.model, "rounds": size.most}
     values |= {
         "strategy": "weighted-sum-of-normals",
         "evaluate-every": 0,
@@ -161,7 +178,7 @@ def checks(size: Size, scratch: Path, data: Path | None) -> dict[str, Callable[[
                     left, "step", *given
                 )
     found["table2-first-cell"] = lambda left: simulated(
-        size, left, scratch, "cell", cell(size, scratch, data, min(size.rounds, 2))
+        size, left, scratch, "cell", cell(size, scratch, data)
     )
     return found
 
