@@ -21,16 +21,23 @@ import numpy as np
 from measuring import IMAGE_SHAPE, Report, Timing, last_lines, options, publish, row
 
 STEPS, BATCH = 20, 32
+POINTS = "points in place of Flipout, 1 thread"
+IVON = "IVON in place of Flipout, 1 thread"
+LAST = "Flipout in the last layer alone, 1 thread"
 VARIANTS: dict[str, tuple[Any, ...]] = {
     "float32, 1 thread": ("float32", False, 1),
-    "points in place of Flipout, 1 thread": ("float32", False, 1, "resnet20", "deterministic"),
-    "IVON in place of Flipout, 1 thread": ("float32", False, 1, "resnet20", "ivon"),
+    POINTS: ("float32", False, 1, "resnet20", "deterministic"),
+    IVON: ("float32", False, 1, "resnet20", "ivon"),
+    LAST: ("float32", False, 1, "resnet20", "flipout", "last"),
     "bfloat16, 1 thread": ("bfloat16", False, 1),
     "float32 compiled by XLA, 1 thread": ("float32", True, 1),
     "float32, 2 threads": ("float32", False, 2),
     "float32, 1 thread, two processes side by side, each": ("float32", False, 1),
 }
-"""Precision, whether it is compiled, threads and, where it is not Flipout, what is trained."""
+"""Precision, whether it is compiled, threads and, if not all of ResNet-20 by Flipout, what is."""
+
+AGAINST_POINTS = {IVON: 1 / 1.1, LAST: None}
+"""Variants that are compared with points as well, and the goals."""
 
 SIDE_BY_SIDE = "float32, 1 thread, two processes side by side, each"
 
@@ -43,6 +50,7 @@ def trained(
     threads: int,
     model: str = "resnet20",
     inference: str = "flipout",
+    layers: str = "all",
 ) -> Any:
     """Return a call that trains for some steps, traced already."""
     from bfl.keras import configure
@@ -57,6 +65,8 @@ def trained(
     words = {"model": model, "inference": inference, "precision": precision}
     if inference == "ivon":
         words["optimizer"] = "ivon"
+    if layers != "all":
+        words["variational-layers"] = layers
     configuration = resolve({**words, "strategy": "naive-weighted-averaging"})
     network = build_network(
         configuration.architecture,
@@ -136,6 +146,11 @@ def main() -> None:
     timings = {variant: Timing.of(milliseconds(variant, given.runs)) for variant in VARIANTS}
     reference = timings.pop(REFERENCE)
     rows = [row(variant, "ms", taken, REFERENCE, reference) for variant, taken in timings.items()]
+    points = timings[POINTS]
+    rows += [
+        row(variant, "ms", timings[variant], POINTS, points, goal)
+        for variant, goal in AGAINST_POINTS.items()
+    ]
     notes = [f"random images {IMAGE_SHAPE}, batch {BATCH}; the variants run one after the other"]
     title = "A training step of Flipout ResNet-20"
     publish(Report("training_step", title, rows, notes), given.output)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python
 """Check that every strategy, weighting and inference gives the same bits on every engine.
 
-    python scripts/reproducibility.py
+    python scripts/reproducibility.py [INFERENCE]
 
-Each combination that goes together runs for two rounds of three clients of unequal size, on the
-serial engine and on Flower's Ray engine with one, two and three actors. Exit status 0 if each
-combination has one posterior SHA-256.
+Each combination that goes together, or each with one inference, runs for two rounds of three
+clients of unequal size, on the serial engine and on Flower's Ray engine with one, two and three
+actors. Exit status 0 if each combination has one posterior SHA-256.
 """
 
 from __future__ import annotations
@@ -45,13 +45,15 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def combinations(dataset: str) -> Iterator[dict[str, Any]]:
+def combinations(dataset: str, inference_names: list[str]) -> Iterator[dict[str, Any]]:
     """Yield the configuration of each combination that is not refused."""
-    for inference in inferences.names():
+    for inference in inference_names:
         for strategy in pooling_rules.names():
             for weighting in weightings.names():
                 chosen = {"inference": inference, "strategy": strategy, "weighting": weighting}
                 values = {**SETTINGS, **chosen, "dataset": dataset}
+                if inference == "ivon":
+                    values["optimizer"] = "ivon"
                 try:
                     resolve(values)
                 except ConfigurationError:  # point weights and a rule for Gaussian ones
@@ -59,7 +61,7 @@ def combinations(dataset: str) -> Iterator[dict[str, Any]]:
                 yield values
 
 
-def digests(engine: str, folder: Path) -> dict[str, str]:
+def digests(engine: str, folder: Path, names: list[str]) -> dict[str, str]:
     """Return the posterior SHA-256 of each combination on one engine."""
     app = FlowerApp.read(ROOT)
     with ExitStack() as stack:
@@ -70,7 +72,7 @@ def digests(engine: str, folder: Path) -> dict[str, str]:
             ray = stack.enter_context(RayEngine(app, backend, most_clients=CLIENTS))
             run = partial(ray.run, num_supernodes=CLIENTS)
         found = {}
-        for values in combinations(f"npz:{folder}/small.npz"):
+        for values in combinations(f"npz:{folder}/small.npz", names):
             name = "-".join(values[key] for key in ("inference", "strategy", "weighting"))
             run({**values, "output-dir": str(folder / engine), "name": name})
             found[name] = RunFolder(folder / engine / name).posterior()[0].digest()
@@ -79,10 +81,11 @@ def digests(engine: str, folder: Path) -> dict[str, str]:
 
 def main() -> int:
     """Return 0 if all engines agree; a process of its own for each engine."""
-    if len(sys.argv) == 3:
-        folder = Path(sys.argv[2])
-        (folder / f"{sys.argv[1]}.json").write_text(json.dumps(digests(sys.argv[1], folder)))
+    if len(sys.argv) > 2:
+        engine, folder, names = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
+        (folder / f"{engine}.json").write_text(json.dumps(digests(engine, folder, names)))
         return 0
+    names = sys.argv[1:] or inferences.names()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         generator = np.random.default_rng(0)
@@ -91,7 +94,7 @@ def main() -> int:
         np.savez(folder / "small.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
         found = {}
         for engine in ENGINES:
-            command = [sys.executable, __file__, engine, str(folder)]
+            command = [sys.executable, __file__, engine, str(folder), *names]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             found[engine] = json.loads((folder / f"{engine}.json").read_text())
             print(f"engine {engine}: {len(found[engine])} combinations", flush=True)

@@ -33,6 +33,7 @@ VALUES: dict[str, Any] = {
 }
 
 MODEL_OF = {"scaffold": "resnet8"}  # which has point parameters and moving statistics as well
+IVON = {"inference": "ivon", "optimizer": "ivon", "likelihood_examples": "client"}
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
 
@@ -71,10 +72,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
     made: dict[str, RunFolder] = {}
     base = tmp_path_factory.mktemp("runs")
 
-    def finished(strategy: str) -> RunFolder:
-        if strategy not in made:
-            made[strategy] = run(base / strategy, strategy=strategy)
-        return made[strategy]
+    def finished(strategy: str, **values: Any) -> RunFolder:
+        name = strategy + values.get("inference", "")
+        if name not in made:
+            made[name] = run(base / name, strategy=strategy, **values)
+        return made[name]
 
     return finished
 
@@ -168,9 +170,12 @@ def test_the_servers_control_variate_is_the_mean_of_the_clients(whole: Any) -> N
         np.testing.assert_allclose(server[name], total / CLIENTS, rtol=1e-9, atol=1e-12)
 
 
-def test_the_posterior_is_the_product_of_the_prior_and_the_clients_factors(whole: Any) -> None:
+@pytest.mark.parametrize("values", [{}, IVON])
+def test_the_posterior_is_the_product_of_the_prior_and_the_clients_factors(
+    whole: Any, values: dict[str, Any]
+) -> None:
     """Up to float32, in which it is rounded once a round."""
-    folder = whole("pvi")
+    folder = whole("pvi", **values)
     prior, state = priors.create("cavity"), state_of(folder)
     size = state.posterior.size
     product = NaturalParameters(np.zeros(size), np.ones(size))

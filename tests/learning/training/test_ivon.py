@@ -1,5 +1,7 @@
 """IVON's steps beside those of the reference package, with any prior, and what is refused."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 from ivon_reference import (
@@ -13,9 +15,11 @@ from ivon_reference import (
     reference_steps,
 )
 from one_layer import OneLayer, posterior_of, task_of, train, trainer_of
+from scipy.special import softmax
 
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
+from bfl.fidelity import problems
 from bfl.learning.inferences import inferences
 from bfl.learning.optimizers import optimizers
 from bfl.learning.priors import NormalPrior, QuadraticPrior
@@ -26,7 +30,21 @@ pytestmark = pytest.mark.usefixtures("tensorflow")
 SCALE = (LAMBDA * (INITIAL_HESSIAN + DELTA)) ** -0.5
 
 
-def steps_like(given, monkeypatch):
+class OneConvolution(OneLayer):
+    """The dense layer of the four pixels as a convolution that they fill."""
+
+    def build(self, inference, image_shape, classes):
+        from bfl.keras import keras
+
+        images = keras.Input(image_shape)
+        whole = inference.convolution(classes, 2, strides=1, name="c", padding="valid")
+        return keras.Model(images, keras.layers.Flatten()(whole(images)))
+
+
+DENSE = OneLayer(normalized=False)
+
+
+def steps_like(given, monkeypatch, architecture, temperature):
     """Return means and Hessians after each step with the same draws, (steps, D) each."""
     from bfl.keras import tf
     from bfl.learning.networks import layers
@@ -36,22 +54,23 @@ def steps_like(given, monkeypatch):
     from bfl.learning.training.private_steps import learner_of
 
     inference = inferences.create("ivon", {"initial-scale": SCALE})
-    network = Network(OneLayer(normalized=False), inference, (2, 2, 1), 3)
+    network = Network(architecture, inference, (2, 2, 1), 3)
     optimizer = optimizers.create("ivon", {"hessian-decay": DECAY})
-    learner = learner_of(network, optimizer, (objectives.create("elbo"),))
+    elbo = (objectives.create("elbo"),)
+    learner = learner_of(network, optimizer, elbo, temperature=temperature)
     start = Posterior(
         given["start"], np.full_like(given["start"], SCALE**2), np.zeros(0, np.float32)
     )
     learner.begin(start, start, NormalPrior(0.0, (LAMBDA * DELTA) ** -0.5), {})
     images = normalized_images(given["pixels"].reshape(-1, 2, 2, 1))
-    batch = Batch(
-        images, tf.constant(given["labels"], tf.int32), tf.ones(len(images)), tf.constant(LAMBDA)
-    )
+    labels, count = tf.constant(given["labels"], tf.int32), tf.constant(LAMBDA * temperature)
+    batch = Batch(images, labels, tf.ones(len(images)), count)
     means, hessians = [], []
     for number, draw in enumerate(given["draws"]):
-        parts = [draw[:12].reshape(4, 3), draw[12:]]
-        monkeypatch.setattr(layers, "_drawn", lambda scale, parts=parts: scale * parts.pop())
-        # The bias is drawn before the kernel.
+        parts = [draw[:12], draw[12:]]  # the bias is drawn before the kernel
+        monkeypatch.setattr(
+            layers, "_drawn", lambda s, parts=parts: s * parts.pop().reshape(s.shape)
+        )
         passed = learner.forward(images, tf.constant([0, 0]))
         learner.learn(passed, batch, tf.constant(number), tf.constant(RATE))
         trained = network.posterior()
@@ -60,8 +79,8 @@ def steps_like(given, monkeypatch):
     return np.stack(means), np.stack(hessians)
 
 
-def compare(given, monkeypatch):
-    means, hessians = steps_like(given, monkeypatch)
+def compare(given, monkeypatch, architecture=DENSE, temperature=1.0):
+    means, hessians = steps_like(given, monkeypatch, architecture, temperature)
     np.testing.assert_allclose(means, given["means"], rtol=0, atol=1e-5)
     np.testing.assert_allclose(hessians, given["hessians"], rtol=1e-5, atol=1e-5)
     # They do move, by far more than that.
@@ -69,8 +88,36 @@ def compare(given, monkeypatch):
     assert np.abs(given["means"][-1] - given["start"]).max() > 0.1
 
 
-def test_steps_are_those_that_the_reference_package_has_made(monkeypatch):
-    compare(dict(np.load(FIXTURE)), monkeypatch)
+@pytest.mark.parametrize("architecture", [DENSE, OneConvolution()])
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_steps_are_those_that_the_reference_package_has_made(
+    architecture, temperature, monkeypatch
+):
+    compare(dict(np.load(FIXTURE)), monkeypatch, architecture, temperature)
+
+
+def test_fidelity_makes_the_same_steps():
+    given = np.load(FIXTURE)
+
+    class Softmax(problems.Likelihood):
+        """Logits of three classes from the pixels and one, with a kernel and a bias."""
+
+        def derivatives(self, weights):
+            residual = np.eye(3)[self.targets[0]] - softmax(
+                self.features @ weights.reshape(-1, 3), 1
+            )
+            return (self.features.T @ residual).reshape(1, -1), None
+
+    pixels = given["pixels"] / 127.5 - 1.0
+    data = Softmax(np.column_stack([pixels, np.ones(len(pixels))]), given["labels"][None])
+    mean, begun = given["start"][None].astype(float), INITIAL_HESSIAN + DELTA
+    zeros, rates = 0.0 * mean, [RATE * begun] * len(given["draws"])
+    draws = Mock(standard_normal=Mock(side_effect=given["draws"][:, None]))
+    mean, precision = data.ivon(
+        mean, zeros + begun, int(LAMBDA), (zeros, zeros + DELTA), rates, draws, DECAY
+    )
+    np.testing.assert_allclose(mean[0], given["means"][-1], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(precision[0] - DELTA, given["hessians"][-1], rtol=0, atol=1e-5)
 
 
 def test_steps_are_those_of_the_reference_package(monkeypatch):
@@ -96,6 +143,19 @@ def test_a_prior_as_a_quadratic_about_elsewhere_makes_the_same_steps():
     less = QuadraticPrior(begun.mean, 0.0 * precision, -precision)
     result = train(trainer, task_of(begun, prior=less, likelihood_examples=400))
     result.posterior.check()
+
+
+def test_examples_of_the_likelihood_weaken_the_prior_and_point_values_move():
+    trainer = trainer_of("ivon", optimizers.create("ivon", {"hessian-decay": 1.0}))
+    begun = posterior_of(trainer.network, 1, low=0.05, high=0.2)
+    learnt, means = trainer.network.manifest.trainable_points, []
+    for examples, variance in ((400, 0.01), (40, 0.1), (40, 0.01)):
+        prior = NormalPrior(0.0, variance**0.5)
+        found = train(trainer, task_of(begun, prior=prior, likelihood_examples=examples)).posterior
+        assert np.abs(found.point - begun.point)[learnt].min() > 1e-4
+        means.append(found.mean)
+    np.testing.assert_allclose(means[0], means[1], rtol=1e-4, atol=1e-5)
+    assert np.abs(means[0] - means[2]).max() > 1e-3
 
 
 @pytest.mark.parametrize(
