@@ -28,6 +28,12 @@ def test_partitioned_variational_inference_begins_with_the_prior_and_networks_as
     assert configuration.pooling == pooling_rules.create("factor-changes", {"damping": 0.0})
 
 
+def test_federated_averaging_trains_networks_of_points() -> None:
+    configuration = resolve({"strategy": "fedavg"})
+    assert configuration.pooling.name == "naive-weighted-averaging"
+    assert configuration.inference.name == "deterministic"
+
+
 def test_heterogeneous_bayesian_is_that_of_the_paper() -> None:
     """Yang et al. (2023), section 5, and Eqs. 3.12, 4.1, 4.2."""
     configuration = resolve({"strategy": "hbfl"})
