@@ -165,7 +165,7 @@ def test_learning_curves_of_posteriors_are_judged_with_ten_samples() -> None:
         *(ROOT / "configs").glob("ozer2022*/table?.toml"),
         ROOT / "configs/precision.toml",
     ]
-    assert len(studies) == 17
+    assert len(studies) == 20
     for path in studies:
         for _, configuration in resolved(path):
             keys = configuration.keys
@@ -179,6 +179,8 @@ REDUCED = {
     "table3-fashion-mnist": (36, 36, 500, 80),
     "table4-fashion-mnist": (36, 36, 500, 6400),
     "table5-digits": (60, 48, 143, 36),
+    "table3-digits": (36, 36, 143, 90),
+    "table4-digits": (36, 36, 143, 1800),
 }
 
 
