@@ -3,7 +3,7 @@
 Each variant runs in a process of its own, since a process computes with one number of threads.
 
     python benchmarks/training_step.py --output FILE
-    python benchmarks/training_step.py --profile float32
+    python benchmarks/training_step.py --profile "float32, 1 thread"
 """
 
 from __future__ import annotations
@@ -100,11 +100,11 @@ def milliseconds(variant: str, runs: int) -> list[float]:
     return [taken for line in lines for taken in json.loads(line)]
 
 
-def profile(precision: str) -> None:
-    """Print the kinds of operations of a step on one thread, and their milliseconds."""
+def profile(variant: str) -> None:
+    """Print the kinds of operations of a variant's step, and their milliseconds."""
     from bfl.keras import tf
 
-    train = trained(precision, False, 1)
+    train = trained(*VARIANTS[variant])
     with tempfile.TemporaryDirectory() as folder:
         tf.profiler.experimental.start(folder)
         train()
@@ -128,7 +128,7 @@ def main() -> None:
     """Run the benchmark, one variant of it, or a profile."""
     parser = options(__doc__)
     parser.add_argument("--variant", choices=VARIANTS, help="print one variant's milliseconds")
-    parser.add_argument("--profile", choices=["float32", "bfloat16"], help="profile a precision")
+    parser.add_argument("--profile", choices=VARIANTS, help="profile one variant")
     given = parser.parse_args()
     if given.profile:
         profile(given.profile)
