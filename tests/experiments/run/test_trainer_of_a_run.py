@@ -2,6 +2,7 @@
 
 import pytest
 
+import bfl.keras
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
 from bfl.experiments.run.trainer import trainer_for
@@ -55,3 +56,17 @@ def test_xla_is_on_where_there_is_a_gpu(tensorflow, monkeypatch, gpus, model, co
         for jit in ({}, {"jit": "on" if compiled else "off"})
     )
     assert automatic is same
+
+
+def test_memory_of_all_gpus_grows_as_it_is_needed(tensorflow, monkeypatch):
+    """Flower's Ray backend drops its own setting for it."""
+    grown, gpus = [], ["gpu-0", "gpu-1"]
+    monkeypatch.setattr(bfl.keras, "_configured_threads", None)
+    monkeypatch.setattr(bfl.keras, "_operations_at_once", None)
+    monkeypatch.setattr(tensorflow.config, "list_physical_devices", lambda kind: gpus)
+    growth = "set_memory_growth"
+    monkeypatch.setattr(tensorflow.config.experimental, growth, lambda *given: grown.append(given))
+    for name in ("set_intra_op_parallelism_threads", "set_inter_op_parallelism_threads"):
+        monkeypatch.setattr(tensorflow.config.threading, name, lambda threads: None)
+    bfl.keras.configure(1)
+    assert grown == [(gpu, True) for gpu in gpus]
