@@ -75,7 +75,8 @@ def add_to(predict: argparse.ArgumentParser) -> None:
         type=path_argument,
         metavar="FILE",
         help="what gets the predictions, a new file: .npz with all that is predicted, or .csv with "
-        "the printed table's columns (default: RUN-NAME-predictions.npz, here, written anew)",
+        "the printed columns, each class's probability and a table's own columns (default: "
+        "RUN-NAME-predictions.npz, here, written anew)",
     )
     add_prediction_to(predict)
     predict.set_defaults(run=predict_images)
@@ -155,7 +156,10 @@ def predict_images(given: argparse.Namespace) -> None:
     if output.suffix.lower() == CSV:
         from pandas import DataFrame
 
-        text = DataFrame(columns).to_csv(index=False)
+        whole = DataFrame({**columns, **_probabilities(predictions, result.class_names)})
+        if table:
+            whole = images.reset_index(drop=True).join(whole, lsuffix=" (given)")
+        text = whole.to_csv(index=False)
         write_output(output, text.encode("utf-8", "surrogateescape"))
         return
     named = {"files": np.array(files)} if files else {}
@@ -211,3 +215,16 @@ def _columns(
         return {"mean": predictions.mean, **bounds, "deviation": np.sqrt(total)}
     found = [", ".join(np.array(names)[present]) or "–" for present in predictions.predicted]
     return {"labels": found, whole: total}
+
+
+def _probabilities(
+    predictions: Predictions | Mixtures | LabelPredictions, names: Sequence[str]
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the probability of each class or label, (N,) by a column's name; of numbers none."""
+    if isinstance(predictions, Mixtures):
+        return {}
+    if isinstance(predictions, Predictions):
+        found = predictions.mean_probability
+    else:
+        found = predictions.probability
+    return {f"probability of {name}": found[:, c] for c, name in enumerate(names)}

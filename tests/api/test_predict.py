@@ -136,6 +136,8 @@ def test_image_files_are_predicted_as_their_arrays(
     table = pd.read_csv(tmp_path / "out.csv", dtype={"class": str})
     assert table["image"].tolist() == ["b.png", "below/a.png", "c.png"]
     np.testing.assert_allclose(table["probability"], right.max(axis=1), atol=1e-6)
+    of_classes = table[[f"probability of {name}" for name in range(10)]]
+    np.testing.assert_allclose(of_classes, right, atol=1e-6)
     assert table["class"].tolist() == [str(each) for each in right.argmax(axis=1)]
     written = tmp_path / f"{result.name}-new-predictions.npz"
     for left in (False, True):

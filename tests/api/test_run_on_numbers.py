@@ -71,7 +71,8 @@ def test_numbers_are_predicted_with_their_uncertainty(tmp_path: Path) -> None:
 
 def _check_files(result: bfl.Result, frame: pd.DataFrame, folder: Path) -> None:
     """Check what the command writes, of all rows, against what Python gives."""
-    frame.to_csv(folder / "new.csv", index=False)
+    named = frame.assign(mean=[f"patient {n}" for n in range(len(frame))])
+    named.to_csv(folder / "new.csv", index=False)
     command = ["predict", str(result.folder), "--data", str(folder / "new.csv"), "--output"]
     assert [main([*command, str(folder / name)]) for name in ("a.csv", "a.npz")] == [0, 0]
     predicted = result.predict_numbers(frame)
@@ -81,6 +82,8 @@ def _check_files(result: bfl.Result, frame: pd.DataFrame, folder: Path) -> None:
         for name, values in {**right, "mean": predicted.mean}.items():
             np.testing.assert_allclose(written[name], values, rtol=1e-6)
             np.testing.assert_allclose(arrays[name], values, rtol=1e-6)
+    assert written["mean (given)"].tolist() == named["mean"].tolist()
+    assert written["site"].tolist() == frame["site"].tolist()
     assert written["row"].tolist() == list(range(1, len(frame) + 1))
     variance = predicted.uncertainty["predictive-variance"]
     np.testing.assert_allclose(written["deviation"] ** 2, variance, rtol=1e-6)

@@ -61,6 +61,8 @@ def test_labels_are_learnt_from_rows_and_predicted_for_a_table(
     assert table["row"].tolist() == list(range(1, len(frame) + 1))
     found = ["label0" in each.split(", ") for each in table["labels"]]
     assert found == predicted.predicted[:, 0].tolist()
+    np.testing.assert_allclose(table["probability of label1"], predicted.probability[:, 1])
+    np.testing.assert_allclose(table["x4"], frame["x4"])
 
 
 def test_columns_of_a_table_are_its_labels(tmp_path: Path) -> None:
