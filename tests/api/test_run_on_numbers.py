@@ -46,7 +46,7 @@ def test_numbers_are_predicted_with_their_uncertainty(tmp_path: Path) -> None:
     assert found["mean-epistemic"] > 0
     assert {"negative-log-likelihood", "continuous-ranked-probability-score"} <= found.keys()
     assert "accuracy" not in found
-    assert "retention-curves" in result.figures
+    assert {"retention-curves", "predicted-numbers"} <= result.figures.keys()
     _check_sites(result, frame)
     page = run_report(RunFolder(result.folder))
     assert [page.count(f"<td>{site}</td>") for site in ("east", "north", "west")] == [1, 1, 1]

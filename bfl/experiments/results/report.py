@@ -52,7 +52,7 @@ REPORT = "report.html"
 
 SECTIONS = {
     "Learning": ("learning-curve", "posterior-spread", "client-curves"),
-    "Calibration": ("reliability-diagram", "confusion-matrix"),
+    "Calibration": ("reliability-diagram", "confusion-matrix", "predicted-numbers"),
     "Uncertainty": ("retention-curves", "uncertainty-of-errors", "member-confidences"),
     "Foreign images and shift": ("foreign-images", "corruptions"),
     "Test images": ("certain-images",),

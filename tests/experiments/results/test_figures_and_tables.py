@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib import image, rc_context
 from rich.console import Console
-from scipy.stats import binomtest
+from scipy.stats import binomtest, norm
 
 from bfl.commands.main import main
 from bfl.errors import DataError
@@ -15,7 +15,7 @@ from bfl.evaluation.prediction import PredictionStatistics
 from bfl.experiments.results import RunFolder, table, write_evaluation
 from bfl.experiments.results.figures import draw_all, figures, style
 from bfl.experiments.results.foreign import by_strength, predicted_by_strength, write_foreign
-from bfl.experiments.results.run_folder import CORRUPTIONS
+from bfl.experiments.results.run_folder import CORRUPTIONS, REGRESSION
 from bfl.experiments.results.summary import write_examples
 from bfl.experiments.results.table import metrics_table, results_table
 from bfl.posteriors.manifest import Manifest, Parameter
@@ -106,9 +106,36 @@ def test_all_figures_are_written_readable_and_the_same_twice(run):
         assert pixels[..., :3].std() > 0.05
 
 
+def numbers_run(path, config=CONFIG):
+    """Return a run of a regression, whose deviations are half of what they should be."""
+    random = np.random.default_rng(0)
+    folder = RunFolder.create(path, "numbers", config, {})
+    targets = random.normal(50.0, 20.0, 3000)
+    means = targets + random.normal(0.0, 2.0, (1, 3000))
+    held = {"means": means, "variances": np.ones((1, 3000)), "targets": targets}
+    folder.write_arrays(REGRESSION, held)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory):
+    return numbers_run(tmp_path_factory.mktemp("runs"))
+
+
+def test_coverage_of_intervals_of_numbers(numbers):
+    left, right = figures.create("predicted-numbers").draw(numbers).axes
+    line = {each.get_label(): each for each in right.lines}["test examples"]
+    expected = [2 * norm.cdf(norm.ppf(0.5 + p / 2) / 2) - 1 for p in line.get_xdata()]
+    np.testing.assert_allclose(line.get_ydata(), expected, atol=0.03)
+    true, mean = left.collections[-1].get_offsets().T
+    assert np.corrcoef(true, mean)[0, 1] > 0.99
+    bounds = np.array([segment[:, 1] for segment in left.collections[0].get_segments()])
+    np.testing.assert_allclose(np.diff(bounds)[:, 0], 2 * norm.ppf(0.95), rtol=1e-4)
+
+
 @pytest.mark.parametrize("name", figures.names())
-def test_figures_name_the_run_and_their_axes_and_nothing_is_clipped(run, tmp_path, name):
-    figure = figures.create(name).draw(run)
+def test_figures_name_the_run_and_their_axes_and_nothing_is_clipped(run, numbers, tmp_path, name):
+    figure = figures.create(name).draw(numbers if figures.get(name).needs == REGRESSION else run)
     assert clipped(figure) <= 0
     said = texts(figure).replace("\n", " ")
     assert "npz:images.npz · resnet20 · flipout · 10 clients · seed 3" in said
@@ -124,8 +151,10 @@ def test_figures_name_the_run_and_their_axes_and_nothing_is_clipped(run, tmp_pat
 def test_figures_of_long_names_of_none_and_of_no_data(tmp_path):
     config = {**CONFIG, "dataset": "npz:/" + "images-of-many-hospitals-" * 4 + ".npz"}
     folder = make_run(tmp_path, "long", config=config)
+    of_numbers = numbers_run(tmp_path, config)
     for name in figures.names():
-        assert clipped(figures.create(name).draw(folder)) <= 0, name
+        shown = of_numbers if figures.get(name).needs == REGRESSION else folder
+        assert clipped(figures.create(name).draw(shown)) <= 0, name
     assert len(draw_all(make_run(tmp_path, "short", samples=1, config={}, rounds=3))) >= 3
     empty = RunFolder.create(tmp_path, "empty", CONFIG, {})
     assert draw_all(empty) == []

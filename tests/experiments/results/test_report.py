@@ -47,7 +47,7 @@ def test_the_report_is_one_page_with_every_figure(tmp_path):
     run = make_run(tmp_path, "run")
     page = run_report(run)
     drawn = set(re.findall(r'<figure id="([^"]+)"', page))
-    assert drawn == set(figures.names())
+    assert drawn == set(figures.names()) - {"predicted-numbers"}  # those of regressions
     assert not re.findall(r"""(?:src|href)=["'](?!#|data:)""", page), "it loads nothing"
     assert CONFIG["partition"] in page
     predictions, labels = run.predictions()
