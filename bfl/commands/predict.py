@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +25,16 @@ from bfl.commands.terminal import (
 from bfl.data.datasets.folder import SUFFIXES as PICTURES
 from bfl.data.datasets.pixels import dark_pixels
 from bfl.data.datasets.reading import PIXEL_RANGE, Reading
-from bfl.data.datasets.table import SUFFIXES, read_table
+from bfl.data.datasets.table import SUFFIXES, read_table, table_as_written
 from bfl.errors import DataError
 from bfl.evaluation.multilabel import LabelPredictions
 from bfl.evaluation.regression import LEVEL, Mixtures
 from bfl.experiments.results.table import print_rows
 from bfl.files import near_path
 from bfl.texts import counted
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 SHOWN = 10
 """Predictions that are printed, at most."""
@@ -154,11 +157,11 @@ def predict_images(given: argparse.Namespace) -> None:
     told = counted(count, "prediction"), counted(predictions.samples, "sample")
     print(f"{' of '.join(told)}: ", end="")
     if output.suffix.lower() == CSV:
-        from pandas import DataFrame
+        from pandas import DataFrame, concat
 
         whole = DataFrame({**columns, **_probabilities(predictions, result.class_names)})
         if table:
-            whole = images.reset_index(drop=True).join(whole, lsuffix=" (given)")
+            whole = concat([_renamed(table_as_written(given.data), whole), whole], axis=1)
         text = whole.to_csv(index=False)
         write_output(output, text.encode("utf-8", "surrogateescape"))
         return
@@ -228,3 +231,16 @@ def _probabilities(
     else:
         found = predictions.probability
     return {f"probability of {name}": found[:, c] for c, name in enumerate(names)}
+
+
+def _renamed(own: DataFrame, beside: DataFrame) -> DataFrame:
+    """Return a table with " (given)" behind its names that a table beside it has as well."""
+    taken = {*own.columns, *beside.columns}
+
+    def free(name: str) -> str:
+        while name in taken:
+            name += " (given)"
+        taken.add(name)
+        return name
+
+    return own.rename(columns={name: free(name) for name in own if name in beside})

@@ -71,18 +71,20 @@ def test_numbers_are_predicted_with_their_uncertainty(tmp_path: Path) -> None:
 
 def _check_files(result: bfl.Result, frame: pd.DataFrame, folder: Path) -> None:
     """Check what the command writes, of all rows, against what Python gives."""
-    named = frame.assign(mean=[f"patient {n}" for n in range(len(frame))])
+    numbers = [f"{n:04d}" for n in range(len(frame))]
+    named = frame.assign(mean=numbers, **{"mean (given)": "NA", "row": 7})
     named.to_csv(folder / "new.csv", index=False)
     command = ["predict", str(result.folder), "--data", str(folder / "new.csv"), "--output"]
     assert [main([*command, str(folder / name)]) for name in ("a.csv", "a.npz")] == [0, 0]
     predicted = result.predict_numbers(frame)
-    written = pd.read_csv(folder / "a.csv")
+    written = pd.read_csv(folder / "a.csv", dtype={"mean (given) (given)": str}, na_filter=False)
     right = {"lower": predicted.interval[0], "upper": predicted.interval[1]}
     with np.load(folder / "a.npz") as arrays:
         for name, values in {**right, "mean": predicted.mean}.items():
             np.testing.assert_allclose(written[name], values, rtol=1e-6)
             np.testing.assert_allclose(arrays[name], values, rtol=1e-6)
-    assert written["mean (given)"].tolist() == named["mean"].tolist()
+    assert written["mean (given) (given)"].tolist() == numbers
+    assert set(written["mean (given)"]) == {"NA"}
     assert written["site"].tolist() == frame["site"].tolist()
     assert written["row"].tolist() == list(range(1, len(frame) + 1))
     variance = predicted.uncertainty["predictive-variance"]

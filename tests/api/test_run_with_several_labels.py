@@ -52,12 +52,15 @@ def test_labels_are_learnt_from_rows_and_predicted_for_a_table(
         result.predict(frame)
     monkeypatch.chdir(tmp_path)
     frame.to_csv("new.csv", index=False)
+    frame.set_index(pd.Index([f"{n:03d}" for n in range(len(frame))], name="id")).to_parquet("n.pq")
     assert main(["predict", str(result.folder), "--data", "new.csv"]) == 0
     assert "label0" in capsys.readouterr().out
     with np.load(f"{result.name}-new-predictions.npz") as written:
         np.testing.assert_array_equal(written["predicted"], predicted.predicted)
     assert main(["predict", str(result.folder), "--data", "new.csv", "--output", "p.csv"]) == 0
     table = pd.read_csv("p.csv")
+    assert main(["predict", str(result.folder), "--data", "n.pq", "--output", "q.csv"]) == 0
+    assert pd.read_csv("q.csv", dtype=str)["id"].tolist()[:2] == ["000", "001"]
     assert table["row"].tolist() == list(range(1, len(frame) + 1))
     found = ["label0" in each.split(", ") for each in table["labels"]]
     assert found == predicted.predicted[:, 0].tolist()

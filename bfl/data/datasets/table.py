@@ -211,6 +211,19 @@ def read_table(path: Path) -> DataFrame:
     return checked_table(rows, str(path))
 
 
+def table_as_written(path: Path) -> DataFrame:
+    """Return the columns of a table that ``read_table`` reads; a CSV's as texts, such as "007".
+
+    A named index of a Parquet file is a column.
+    """
+    import pandas
+
+    if path.suffix.lower() in PARQUET:
+        rows = pandas.read_parquet(path).rename(columns=str)
+        return rows.reset_index(drop=list(rows.index.names) == [None])
+    return pandas.read_csv(path, dtype=str, keep_default_na=False, index_col=False)
+
+
 def checked_table(rows: DataFrame, where: str) -> DataFrame:
     """Return rows numbered from 0, their columns named by texts.
 
