@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,14 +24,14 @@ from typing import Any
 
 from measuring import ROOT, write_images
 
+from bfl.errors import BflError
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.run_folder import METRICS, RunFolder
 
 SECONDS = 9 * 60
 STOPPING = 30
 """Seconds that an interrupted run has to stop its processes."""
-TIMED_OUT = 124
-"""The exit status of ``timeout`` (coreutils)."""
+FAILURES = (BflError, OSError, RuntimeError, subprocess.TimeoutExpired, ValueError)
 PRECISIONS = ("float32", "tf32", "bfloat16")
 """Precisions of matrix products: TF32 rounds the factors of float32 products to 10 bits."""
 
@@ -127,20 +128,31 @@ def simulated(size: Size, left: float, scratch: Path, name: str, values: str) ->
         "images-per-second": sum(entry["num-examples"] for entry in later)
         / sum(entry["seconds"] for entry in later),
         "posterior-sha256": rounds[-1]["posterior-sha256"],
-        "metrics": folder.metrics() if METRICS in folder.final_results() else None,
+        "metrics": folder.metrics() if folder.holds(METRICS) else None,
     }
 
 
 def _run(command: list[str], left: float, *, interrupt: bool = False) -> str:
-    if interrupt:
-        left -= STOPPING
-        command = ["timeout", "--signal=INT", f"{max(left, 1):.0f}", *command]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=left + interrupt * STOPPING, check=False
-    )
-    if done.returncode and not (interrupt and done.returncode == TIMED_OUT):
-        raise RuntimeError((done.stdout + done.stderr)[-2000:])
-    return done.stdout
+    stopping = STOPPING if interrupt else 0
+    if left <= stopping:
+        raise RuntimeError("no time is left")
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=left - stopping)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT if interrupt else signal.SIGKILL)
+            try:
+                process.communicate(timeout=STOPPING)
+            finally:
+                process.kill()
+            if not interrupt:
+                raise
+            return ""
+    if process.returncode:
+        raise RuntimeError(said[-2000:])
+    return said
 
 
 def cell(size: Size, scratch: Path, data: Path | None) -> str:
@@ -220,7 +232,7 @@ def main() -> int:
         for name, check in checks(size, Path(scratch), given.data_dir).items():
             try:
                 results[name] = check(ends - time.monotonic())
-            except (RuntimeError, subprocess.TimeoutExpired, ValueError) as error:
+            except FAILURES as error:
                 results[name] = {"failed": str(error)}
             print(f"{name}: {json.dumps(results[name])[:200]}", flush=True)
     if not given.dry_run and not results["tensorflow"].get("gpus"):

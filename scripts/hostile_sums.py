@@ -3,8 +3,8 @@
 
     python scripts/hostile_sums.py [SEEDS]    # 3 by default
 
-All clients train honestly. In the closing round the first few say of each image that it has
-another label c, as C − 1 − c, which no check of sums can tell.
+All clients train honestly. In the closing round the first few say of each image of class c
+that it is of class C − 1 − c, which no check of bfl's finds.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 #!/usr/bin/env python
 """Check that every strategy, weighting and inference gives the same bits on every engine.
 
-    python scripts/reproducibility.py [INFERENCE]
+    python scripts/reproducibility.py [INFERENCE ...]
 
-Each combination that goes together, or each with one inference, runs for two rounds of three
-clients of unequal size, on the serial engine and on Flower's Ray engine with one, two and three
-actors. Exit status 0 if each combination has one posterior SHA-256.
+Each combination that goes together, with these inferences if some are given, runs for two rounds
+of three clients of unequal size, on the serial engine and on Flower's Ray engine with one, two and
+three actors. Exit status 0 if each combination has one posterior SHA-256.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from bfl.learning.inferences import inferences
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENTS, ENGINES = 3, ("serial", "1", "2", "3")
+WORKER = "--worker"
 SETTINGS: dict[str, Any] = {
     "model": "resnet8",
     "partition": "dirichlet",
@@ -81,11 +82,11 @@ def digests(engine: str, folder: Path, names: list[str]) -> dict[str, str]:
 
 def main() -> int:
     """Return 0 if all engines agree; a process of its own for each engine."""
-    if len(sys.argv) > 2:
-        engine, folder, names = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
+    if sys.argv[1:2] == [WORKER]:
+        engine, folder, names = sys.argv[2], Path(sys.argv[3]), sys.argv[4:]
         (folder / f"{engine}.json").write_text(json.dumps(digests(engine, folder, names)))
         return 0
-    names = sys.argv[1:] or inferences.names()
+    names = [inferences.get(name).name for name in sys.argv[1:] or inferences.names()]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         generator = np.random.default_rng(0)
@@ -94,7 +95,7 @@ def main() -> int:
         np.savez(folder / "small.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
         found = {}
         for engine in ENGINES:
-            command = [sys.executable, __file__, engine, str(folder), *names]
+            command = [sys.executable, __file__, WORKER, engine, str(folder), *names]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             found[engine] = json.loads((folder / f"{engine}.json").read_text())
             print(f"engine {engine}: {len(found[engine])} combinations", flush=True)
@@ -104,7 +105,7 @@ def main() -> int:
     distinct = len(set(found["serial"].values()))
     print(f"{len(found['serial'])} combinations, {distinct} different posteriors")
     print("the same bits on every engine" if not differing else f"DIFFERENT: {differing}")
-    return 1 if differing else 0
+    return 1 if differing or not distinct else 0
 
 
 if __name__ == "__main__":

@@ -33,3 +33,12 @@ def test_the_gpu_check_can_be_tried_without_a_gpu(tmp_path: Path) -> None:
     assert report["same-bits"] is True
     assert report["flipout-over-fedavg"] > 0
     assert report["checks"]["table2-first-cell"]["images-per-second"] > 0
+
+
+def test_a_command_of_the_gpu_check_is_interrupted_in_time() -> None:
+    run = "g._run(['sleep', '60'], g.STOPPING + 1, interrupt=True)"
+    call = f"import gpu_check as g; print(repr({run}))"
+    done = subprocess.run(
+        [sys.executable, "-c", call], cwd=FOLDER, capture_output=True, text=True, timeout=40
+    )
+    assert done.stdout == "''\n", done.stderr

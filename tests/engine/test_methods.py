@@ -73,7 +73,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
     base = tmp_path_factory.mktemp("runs")
 
     def finished(strategy: str, **values: Any) -> RunFolder:
-        name = strategy + values.get("inference", "")
+        name = "-".join([strategy, *map(str, values.values())])
         if name not in made:
             made[name] = run(base / name, strategy=strategy, **values)
         return made[name]

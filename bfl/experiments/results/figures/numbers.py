@@ -18,19 +18,20 @@ from bfl.experiments.results.figures.style import (
     set_title,
 )
 from bfl.experiments.results.run_folder import REGRESSION, RunFolder
+from bfl.texts import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
 SHOWN = 200
-"""The most test examples with an interval: they are taken at equal distances."""
+"""The most test examples shown, evenly spaced."""
 
 LEVELS = np.linspace(0.0, 1.0, 41)
 
 
 @figures.register("predicted-numbers")
 class PredictedNumbers(Figure):
-    """Predicted against true numbers with their intervals, and how many targets intervals cover.
+    """Predicted against true numbers with intervals, and the share of targets within intervals.
 
     The second panel has the share of targets within central intervals of each probability. A line
     below the diagonal is overconfident.
@@ -49,13 +50,20 @@ class PredictedNumbers(Figure):
         predicted, targets = Mixtures(held["means"], held["variances"]), held["targets"]
         figure = new_figure(7.6, 4.2)
         left, right = figure.subplots(1, 2)
-        some = np.unique(np.linspace(0, targets.size - 1, SHOWN).astype(np.int64))
+        some = np.arange(0, targets.size, -(-targets.size // SHOWN))
         shown = predicted.take(some)
         low, high = shown.interval
         left.vlines(
             targets[some], low, high, color=FAINT, linewidth=0.6, label=f"{LEVEL:.0%} interval"
         )
-        left.scatter(targets[some], shown.mean, 8, color=COLORS[0], label="mean", zorder=3)
+        left.scatter(
+            targets[some],
+            shown.mean,
+            8,
+            color=COLORS[0],
+            label=f"mean, {some.size} of them",
+            zorder=3,
+        )
         ends = [targets.min(), targets.max()]
         left.plot(ends, ends, color=INK, linewidth=1.0, linestyle="--")
         left.set(xlabel="true number", ylabel="predicted number")
@@ -71,7 +79,6 @@ class PredictedNumbers(Figure):
         right.legend()
         label_panels(left, right)
         error = np.sqrt(np.mean((predicted.mean - targets) ** 2))
-        set_title(
-            figure, f"Predicted numbers · RMSE {error:.4g}, {targets.size:,} examples", folder
-        )
+        what = f"Predicted numbers · RMSE {error:.4g}, {counted(targets.size, 'test example')}"
+        set_title(figure, what, folder)
         return figure
