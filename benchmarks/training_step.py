@@ -34,7 +34,7 @@ VARIANTS: dict[str, tuple[Any, ...]] = {
     "float32, 2 threads": ("float32", False, 2),
     "float32, 1 thread, two processes side by side, each": ("float32", False, 1),
 }
-"""Precision, compiled or not, threads; then model, inference and layers if others than Flipout's."""
+"""Precision, compiled or not, threads; then model, inference, layers if others than Flipout's."""
 
 AGAINST_POINTS = {IVON: 0.91, LAST: None}
 """Variants that are compared with points as well, and the goals."""
