@@ -29,7 +29,9 @@ NEAR = {"digits": "rotated", "fashion-mnist": "rotated", "cifar10": "tiny-imagen
 
 PRICE, FIGURE = "price.json", "accuracy-and-auroc.png"
 
-ROUNDS, REPEATS = 5, 3
+MEASURED = {"digits": (5, 3), "fashion-mnist": (5, 3), "cifar10": (2, 1)}
+"""Rounds of a measurement, and measurements: few where a round is long."""
+
 ALONE = {"closing": "none", "ood-dataset": "", "figures": "none", "mc-samples": 1}
 """Training alone, as far as a run can do without the rest."""
 
@@ -48,15 +50,15 @@ def measured_price(name: str, given: Mapping[str, Any]) -> dict[str, float]:
     for run in bfl.study(STUDIES / f"{name}.toml").study.runs():
         if (method := run.labels["method"]) not in seconds:
             keys: dict[str, Any] = {**run.values, **ALONE, **given}
-            seconds[method] = keys["rounds"] * _seconds_a_round(keys)
+            seconds[method] = keys["rounds"] * _seconds_a_round(keys, *MEASURED[name])
     return {method: value / seconds[FIRST] for method, value in seconds.items()}
 
 
-def _seconds_a_round(keys: Mapping[str, Any]) -> float:
-    once, many = {**keys, "rounds": 1}, {**keys, "rounds": 1 + ROUNDS}
+def _seconds_a_round(keys: Mapping[str, Any], rounds: int, repeats: int) -> float:
+    once, many = {**keys, "rounds": 1}, {**keys, "rounds": 1 + rounds}
     cpu_seconds(once)  # what is built once in a process is no price
-    pairs = [(cpu_seconds(many), cpu_seconds(once)) for _ in range(REPEATS)]
-    return median(more - less for more, less in pairs) / ROUNDS
+    pairs = [(cpu_seconds(many), cpu_seconds(once)) for _ in range(repeats)]
+    return median(more - less for more, less in pairs) / rounds
 
 
 def draw(name: str) -> None:
