@@ -91,6 +91,7 @@ def test_the_run_folder_is_complete(default_run: RunFolder) -> None:
         "member-confidences",
         "foreign-images",
         "corruptions",
+        "predicted-numbers",
     }  # of others alone
 
 
