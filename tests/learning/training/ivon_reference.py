@@ -1,6 +1,7 @@
 """Steps of the reference package of IVON on a small classification, recorded for the tests.
 
-Needs PyTorch and ivon-opt, on which bfl does not rest:
+Needs PyTorch and ivon-opt, on which bfl does not rest; PyTorch 2.14 and ivon-opt 0.1.3 give the
+recorded numbers exactly:
 
     python tests/learning/training/ivon_reference.py
 """
