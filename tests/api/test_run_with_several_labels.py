@@ -13,6 +13,7 @@ import bfl
 from bfl.commands.main import main
 from bfl.configuration import resolve
 from bfl.data.datasets import Reading, load_dataset
+from bfl.data.datasets.table import table_as_written
 from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.evaluation.uncertainty import uncertainties
 
@@ -61,6 +62,9 @@ def test_labels_are_learnt_from_rows_and_predicted_for_a_table(
     table = pd.read_csv("p.csv")
     assert main(["predict", str(result.folder), "--data", "n.pq", "--output", "q.csv"]) == 0
     assert pd.read_csv("q.csv", dtype=str)["id"].tolist()[:2] == ["000", "001"]
+    twice = frame.set_index(pd.Index(frame["x0"], name="x0"))
+    twice.to_parquet("twice.pq")
+    assert table_as_written(Path("twice.pq")).equals(frame)
     assert table["row"].tolist() == list(range(1, len(frame) + 1))
     found = ["label0" in each.split(", ") for each in table["labels"]]
     assert found == predicted.predicted[:, 0].tolist()

@@ -214,13 +214,14 @@ def read_table(path: Path) -> DataFrame:
 def table_as_written(path: Path) -> DataFrame:
     """Return the columns of a table that ``read_table`` reads; a CSV's as texts, such as "007".
 
-    A named index of a Parquet file is a column.
+    A named index of a Parquet file is a column, unless one has its name.
     """
     import pandas
 
     if path.suffix.lower() in PARQUET:
         rows = pandas.read_parquet(path).rename(columns=str)
-        return rows.reset_index(drop=list(rows.index.names) == [None])
+        names = set(rows.index.names)
+        return rows.reset_index(drop=names == {None} or not names.isdisjoint(rows.columns))
     return pandas.read_csv(path, dtype=str, keep_default_na=False, index_col=False)
 
 
