@@ -1,4 +1,4 @@
-"""Checks on a machine with a GPU: TensorFlow, steps, a run twice, Table 2's first cell; as JSON.
+"""Checks on a machine with a GPU: TensorFlow, steps, a run twice, a cell of Table 2; as JSON.
 
 Each check runs in processes of its own, for what is left of nine minutes. One that fails or finds
 no time says so in the result, and the others go on; the exit status is then 1.
@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any
 
 from measuring import ROOT, write_images
 
+import bfl
 from bfl.errors import BflError
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.run_folder import METRICS, RunFolder
@@ -43,7 +43,7 @@ class Size:
     Attributes:
         model: The network of the steps and of the cell.
         rounds: Rounds of the runs that are compared.
-        examples: The most training images of the runs; as many random ones without CIFAR-10.
+        examples: Training images of the cell if they are random.
         gpu: The fraction of a GPU that each actor gets.
         most: The rounds of the cell, of which it takes as many as fit; the paper has 400.
     """
@@ -156,28 +156,21 @@ def _run(command: list[str], left: float, *, interrupt: bool = False) -> str:
 
 
 def cell(size: Size, scratch: Path, data: Path | None) -> str:
-    """Return the configuration of Table 2's first cell (Fischer et al. 2024)."""
-    study = tomllib.loads((ROOT / "configs/fischer2024/table2.toml").read_text(encoding="utf-8"))
-    base = {key: study["base"][key] for key in ("prior", "prior-scale", "local-epochs")}
-    dataset = "cifar10" if data else write_images(scratch, size.examples)
-    values = {**base, "dataset": dataset, "model": size.model, "rounds": size.most}
-    values |= {
-        "strategy": "weighted-sum-of-normals",
-        "evaluate-every": 0,
-        "mc-samples": 2,
-        "figures": "none",
-    }
+    """Return the configuration of Table 2's weighted sum, IID (Fischer et al. 2024)."""
+    runs = bfl.study(ROOT / "configs/fischer2024/full-size.toml").study.runs()
+    values = {**runs[0].values, "model": size.model, "rounds": size.most}
+    values |= {"evaluate-every": 0, "mc-samples": 2, "figures": "none"}
     if data:
         values["data-dir"] = str(data)
+    else:
+        values["dataset"] = write_images(scratch, size.examples)
     return " ".join(f"{key}={json.dumps(value)}" for key, value in values.items())
 
 
 def checks(size: Size, scratch: Path, data: Path | None) -> dict[str, Callable[[float], Any]]:
     """Return the checks by name, each a function of the seconds that are left."""
     found: dict[str, Callable[[float], Any]] = {"tensorflow": lambda left: here(left, "seen")}
-    default = (
-        f'model="{size.model}" rounds={size.rounds} train-examples={size.examples} figures="none"'
-    )
+    default = f'model="{size.model}" rounds={size.rounds} figures="none"'
     for turn in ("first", "second"):
         found[f"default-run-{turn}"] = lambda left, turn=turn: simulated(
             size, left, scratch, turn, default
@@ -189,7 +182,7 @@ def checks(size: Size, scratch: Path, data: Path | None) -> dict[str, Callable[[
                 found[f"step-{inference}-{precision}-jit-{jit}"] = lambda left, given=given: here(
                     left, "step", *given
                 )
-    found["table2-first-cell"] = lambda left: simulated(
+    found["table2-cell"] = lambda left: simulated(
         size, left, scratch, "cell", cell(size, scratch, data)
     )
     return found

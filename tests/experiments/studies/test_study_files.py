@@ -165,7 +165,7 @@ def test_learning_curves_of_posteriors_are_judged_with_ten_samples() -> None:
         *(ROOT / "configs").glob("ozer2022*/table?.toml"),
         ROOT / "configs/precision.toml",
     ]
-    assert len(studies) == 20
+    assert len(studies) == 21
     for path in studies:
         for _, configuration in resolved(path):
             keys = configuration.keys
