@@ -5,7 +5,8 @@
     python scripts/which_rule.py                           # draws the committed runs
 
 The runs are those of ``configs/which-rule/``, put under docs/results by ``bfl study merge``. A
-price is the training's CPU seconds over those of 20 rounds of FedAvg.
+price is the training's CPU seconds over those of 20 rounds of FedAvg. One that ``price.json`` has
+is not measured again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -44,14 +46,30 @@ def folder(name: str) -> Path:
     return RESULTS / f"which-rule-{name}"
 
 
-def measured_price(name: str, given: Mapping[str, Any]) -> dict[str, float]:
-    """Return the price of each method of a study, by its label."""
-    seconds: dict[str, float] = {}
-    for run in bfl.study(STUDIES / f"{name}.toml").study.runs():
-        if (method := run.labels["method"]) not in seconds:
-            keys: dict[str, Any] = {**run.values, **ALONE, **given}
-            seconds[method] = keys["rounds"] * _seconds_a_round(keys, *MEASURED[name])
-    return {method: value / seconds[FIRST] for method, value in seconds.items()}
+def measured_price(
+    name: str, given: Mapping[str, Any], known: Mapping[str, float]
+) -> dict[str, float]:
+    """Return the price of each method of a study, by its label.
+
+    Methods that differ in the strategy alone train alike, and have the price of the first.
+
+    Args:
+        known: Prices that are not measured again.
+    """
+    runs = bfl.study(STUDIES / f"{name}.toml").study.runs()
+    cells = {run.labels["method"]: {**run.values, **ALONE, **given} for run in reversed(runs)}
+    unit = cache(lambda: _seconds(name, cells[FIRST]))
+    price, alike = {FIRST: 1.0, **known}, dict[str, float]()
+    for method in dict.fromkeys(run.labels["method"] for run in runs):
+        training = str({**cells[method], "strategy": ""})
+        if method not in price:
+            price[method] = alike.get(training) or _seconds(name, cells[method]) / unit()
+        alike.setdefault(training, price[method])
+    return price
+
+
+def _seconds(name: str, keys: Mapping[str, Any]) -> float:
+    return int(keys["rounds"]) * _seconds_a_round(keys, *MEASURED[name])
 
 
 def _seconds_a_round(keys: Mapping[str, Any], rounds: int, repeats: int) -> float:
@@ -92,12 +110,13 @@ def draw(name: str) -> None:
 def main() -> None:
     """Measure, or draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--price", choices=NEAR, help="measures the prices of this study")
+    parser.add_argument("--price", choices=NEAR, help="measures the prices that this study lacks")
     parser.add_argument("pairs", nargs="?", default="", help="such as 'data-dir=\"FOLDER\"'")
     given = parser.parse_args()
     if given.price:
-        price = measured_price(given.price, parse_pairs(given.pairs))
         path = folder(given.price) / PRICE
+        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        price = measured_price(given.price, parse_pairs(given.pairs), known)
         path.write_text(json.dumps(price, indent=1) + "\n", encoding="utf-8")
     for name in () if given.price else NEAR:
         if (folder(name) / PRICE).exists():
