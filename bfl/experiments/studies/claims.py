@@ -48,7 +48,7 @@ CONFIDENCE = 0.95
 VERDICTS = {"found": 0, "contradicted": 1, "suggestive": 2, "suggestive reverse": 4, "open": 6}
 """The verdicts, with the index of their colour in a forest plot."""
 
-FOLDED = 40
+FOLDED = 20
 """The most claims in a table that is not folded."""
 
 Sides = npt.NDArray[np.float64]
