@@ -46,26 +46,18 @@ def folder(name: str) -> Path:
     return RESULTS / f"which-rule-{name}"
 
 
-def measured_price(
-    name: str, given: Mapping[str, Any], known: Mapping[str, float]
-) -> dict[str, float]:
-    """Return the price of each method of a study, by its label.
-
-    Methods that differ in the strategy alone train alike, and have the price of the first.
-
-    Args:
-        known: Prices that are not measured again.
-    """
+def measure(name: str, given: Mapping[str, Any]) -> None:
+    """Write the prices that a study lacks, by method; each when it is known."""
+    path = folder(name) / PRICE
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    price: dict[str, float] = {FIRST: 1.0, **known}
     runs = bfl.study(STUDIES / f"{name}.toml").study.runs()
     cells = {run.labels["method"]: {**run.values, **ALONE, **given} for run in reversed(runs)}
     unit = cache(lambda: _seconds(name, cells[FIRST]))
-    price, alike = {FIRST: 1.0, **known}, dict[str, float]()
-    for method in dict.fromkeys(run.labels["method"] for run in runs):
-        training = str({**cells[method], "strategy": ""})
+    for method, keys in cells.items():
         if method not in price:
-            price[method] = alike.get(training) or _seconds(name, cells[method]) / unit()
-        alike.setdefault(training, price[method])
-    return price
+            price[method] = _seconds(name, keys) / unit()
+            path.write_text(json.dumps(price, indent=1) + "\n", encoding="utf-8")
 
 
 def _seconds(name: str, keys: Mapping[str, Any]) -> float:
@@ -114,10 +106,7 @@ def main() -> None:
     parser.add_argument("pairs", nargs="?", default="", help="such as 'data-dir=\"FOLDER\"'")
     given = parser.parse_args()
     if given.price:
-        path = folder(given.price) / PRICE
-        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        price = measured_price(given.price, parse_pairs(given.pairs), known)
-        path.write_text(json.dumps(price, indent=1) + "\n", encoding="utf-8")
+        measure(given.price, parse_pairs(given.pairs))
     for name in () if given.price else NEAR:
         if (folder(name) / PRICE).exists():
             draw(name)
