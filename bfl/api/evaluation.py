@@ -115,7 +115,7 @@ def data_in_memory(
         settings: The run's configuration.
         inputs: The examples, as the network takes them.
         rows: The examples as they were given.
-        answers: Classes (N,), by name or by number; numbers (N,); or 0 and 1 of each label (N, L).
+        answers: Classes (N,), by name or by number; or numbers (N,).
             By default they are columns of ``rows``, a data frame.
 
     Raises:
@@ -131,11 +131,10 @@ def data_in_memory(
         frame = rows[list(columns)].reset_index(drop=True)
     else:
         frame = DataFrame(_by_name(np.asarray(answers), names))
-        columns = names if network.task == "multi-label" else ("labels",)
-        if frame.shape != (len(inputs), len(columns)):
+        columns = ("labels",)
+        if frame.shape != (len(inputs), 1):
             raise DataError(
                 f"labels have the shape {np.shape(answers)}; expected {len(inputs)} of them"
-                + (f", for {', '.join(names)} each" if network.task == "multi-label" else "")
             )
         frame.columns = list(columns)
     found = answers_of(where, frame, tuple(columns), network.task, names)

@@ -14,7 +14,6 @@ from bfl.api.predictions import Predictions, checked_images
 from bfl.closing import Closed
 from bfl.data.images import Images
 from bfl.errors import ConfigurationError, DataError, unknown_name
-from bfl.evaluation.multilabel import LabelPredictions
 from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.evaluation.prediction.predictions import Predictions as Statistics
 from bfl.evaluation.regression import Mixtures
@@ -45,7 +44,6 @@ POSTERIORS = ("last", "best", "latest")
 PREDICT = {
     "classification": "predict",
     "regression": "predict_numbers",
-    "multi-label": "predict_labels",
 }
 """Methods that predict, by the key ``task``."""
 
@@ -194,21 +192,6 @@ class Result:
         """
         return cast(Mixtures, self._predicted("regression", rows, samples))
 
-    def predict_labels(
-        self, images: npt.ArrayLike | DataFrame, *, samples: int | None = None
-    ) -> LabelPredictions:
-        """Return the predictions of a run with ``task="multi-label"``; ``class_names`` has labels.
-
-        Args:
-            images: As for ``predict``.
-            samples: As for ``predict``.
-
-        Raises:
-            DataError: As for ``predict``; or the run has another task.
-            ConfigurationError: As for ``predict``.
-        """
-        return cast(LabelPredictions, self._predicted("multi-label", images, samples))
-
     def _predicted(self, task: str, images: npt.ArrayLike | DataFrame, samples: int | None) -> Any:
         if self.task != task:
             raise DataError(f"the run's task is '{self.task}': call {PREDICT[self.task]}")
@@ -235,8 +218,8 @@ class Result:
                 resized to the network's shape. Of a folder or a table without a test part of its
                 own all examples are taken, unless the run was made on it or on a copy. Or images
                 or rows as for ``predict``, all of which count.
-            labels: Of images or rows: classes (N,) by name or by number; numbers (N,); or 0 and 1
-                (N, L) of several labels. None: a data frame has them in its target column.
+            labels: Of images or rows: classes (N,) by name or by number; numbers (N,).
+                None: a data frame has them in its target column.
             foreign: Foreign images, as in the key ``ood-dataset``, to be told from these.
             corruptions: What these are corrupted by, as in the key ``corruptions``.
             data_dir: Where archives of named data sets lie; by default as in the run.

@@ -27,7 +27,6 @@ from bfl.data.datasets.pixels import dark_pixels
 from bfl.data.datasets.reading import PIXEL_RANGE, Reading
 from bfl.data.datasets.table import SUFFIXES, read_table, table_as_written
 from bfl.errors import DataError
-from bfl.evaluation.multilabel import LabelPredictions
 from bfl.evaluation.regression import LEVEL, Mixtures
 from bfl.experiments.results.table import print_rows
 from bfl.files import near_path
@@ -152,7 +151,7 @@ def predict_images(given: argparse.Namespace) -> None:
     # Rows count from 1, as where one is refused; images from 0, as in their array.
     count = len(images)
     first = {"row": range(1, count + 1)} if table else {"image": files or range(count)}
-    columns = {**first, **_columns(predictions, result.class_names)}
+    columns = {**first, **_columns(predictions)}
     _show(columns)
     told = counted(count, "prediction"), counted(predictions.samples, "sample")
     print(f"{' of '.join(told)}: ", end="")
@@ -200,9 +199,7 @@ def _show(columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]]) -> None:
         print(f"and {count - SHOWN} more")
 
 
-def _columns(
-    predictions: Predictions | Mixtures | LabelPredictions, names: Sequence[str]
-) -> dict[str, Sequence[Any] | npt.NDArray[Any]]:
+def _columns(predictions: Predictions | Mixtures) -> dict[str, Sequence[Any] | npt.NDArray[Any]]:
     """Return N values of each column of the table of predictions."""
     if isinstance(predictions, Predictions):
         scores = {n: predictions.uncertainty[n] for n in SCORES if n in predictions.uncertainty}
@@ -211,25 +208,18 @@ def _columns(
             "probability": predictions.confidence,
             **scores,
         }
-    whole, *_ = predictions.ranked_by
-    total = predictions.uncertainty[whole]
-    if isinstance(predictions, Mixtures):
-        bounds = dict(zip(BOUNDS, predictions.interval, strict=True))
-        return {"mean": predictions.mean, **bounds, "deviation": np.sqrt(total)}
-    found = [", ".join(np.array(names)[present]) or "–" for present in predictions.predicted]
-    return {"labels": found, whole: total}
+    bounds = dict(zip(BOUNDS, predictions.interval, strict=True))
+    total = predictions.uncertainty[predictions.ranked_by[0]]
+    return {"mean": predictions.mean, **bounds, "deviation": np.sqrt(total)}
 
 
 def _probabilities(
-    predictions: Predictions | Mixtures | LabelPredictions, names: Sequence[str]
+    predictions: Predictions | Mixtures, names: Sequence[str]
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the probability of each class or label, (N,) by a column's name; of numbers none."""
+    """Return the probability of each class, (N,) by a column's name; of numbers none."""
     if isinstance(predictions, Mixtures):
         return {}
-    if isinstance(predictions, Predictions):
-        found = predictions.mean_probability
-    else:
-        found = predictions.probability
+    found = predictions.mean_probability
     return {f"probability of {name}": found[:, c] for c, name in enumerate(names)}
 
 

@@ -257,9 +257,7 @@ def needs_of_classes(keys: Keys, parts: PickedParts) -> Iterator[str]:
     if keys.task == "classification":
         return
     closing = [each.name for each in parts.closing if each.rounds]
-    several = keys.task == "multi-label" and parts.partition.by_class
     needed = {
-        "partition": (parts.partition.name if several else "", "'iid', or 'column:NAME'"),
         "pretrain-examples": (keys.pretrain_examples, "0"),
         "evaluated-by": (keys.evaluated_by if keys.evaluated_by == "clients" else "", "'server'"),
         "closing": ("+".join(closing), "'none'"),

@@ -71,13 +71,11 @@ class Data(Section):
     target: str = Field(
         "",
         description="column of a table, or of a folder's labels.csv, that is predicted; empty: "
-        "target, label, class or y; multi-label: several, with commas; empty: all that begin with "
-        "label",
+        "target, label, class or y",
     )
-    task: Literal["classification", "regression", "multi-label"] = Field(
+    task: Literal["classification", "regression"] = Field(
         "classification",
-        description="what is predicted: a class, a number with Gaussian noise (of tables), or "
-        "which of several labels apply (of tables, archives and folders with labels.csv)",
+        description="what is predicted: a class, or a number with Gaussian noise (of tables)",
     )
     columns_left_out: str = Field(
         "",

@@ -13,7 +13,6 @@ from bfl.configuration import resolve
 from bfl.data.datasets.cache import cached_dataset
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import metrics
-from bfl.evaluation.multilabel import LABELS
 from bfl.evaluation.regression import REGRESSION
 from bfl.experiments.results.evaluated_clients import names_of_means
 from bfl.experiments.results.run_folder import RunFolder
@@ -194,7 +193,7 @@ def test_clients_evaluate_both_models_on_test_data_of_their_own(
     mean = np.mean([row["last-personal-accuracy"] for row in table.values()])
     assert folder.metrics()["clients-last-personal-accuracy"] == mean
     means = {name for name in folder.metrics() if name.startswith("clients-")}
-    of_others = ("conformal", "corrupted", *REGRESSION, *LABELS)
+    of_others = ("conformal", "corrupted", *REGRESSION)
     assert means == {n for n in names_of_means() if not any(other in n for other in of_others)}
 
 

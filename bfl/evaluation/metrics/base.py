@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.errors import ConfigurationError, unknown_name
-from bfl.evaluation.multilabel import LABELS
 from bfl.evaluation.prediction.predictions import FloatArray, IntArray, Predictions, TaskPredictions
 from bfl.evaluation.regression import CURVES, REGRESSION
 from bfl.registry import Component, Registry
@@ -118,16 +117,14 @@ metrics: Registry[Metric] = Registry("metric", "bfl.evaluation.metrics")
 
 def metric_names() -> tuple[str, ...]:
     """Return the names of all metrics, those of other tasks among them."""
-    return (*metrics.names(), *REGRESSION, *LABELS)
+    return (*metrics.names(), *REGRESSION)
 
 
 def metrics_by_task() -> dict[str, tuple[str, ...]]:
     """Return the names of the metrics of each value of the key ``task``."""
-    shared = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
     return {
         "classification": metrics.names(),
-        "regression": (*REGRESSION, shared[1]),
-        "multi-label": (*shared, *LABELS),
+        "regression": (*REGRESSION, "negative-log-likelihood"),
     }
 
 
@@ -168,7 +165,7 @@ def higher_is_better(name: str) -> bool | None:
         (True, None)
     """
     ways: dict[str, bool | None] = {m.name: m.higher_is_better for m in metrics.classes()}
-    ways = {**ways, **dict.fromkeys(CURVES, False), **REGRESSION, **LABELS}
+    ways = {**ways, **dict.fromkeys(CURVES, False), **REGRESSION}
     named = (m for m in ways if name == m or name.startswith(f"retention-area-{m}-"))
     return ways.get(next(named, ""))
 

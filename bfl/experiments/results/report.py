@@ -32,7 +32,6 @@ from bfl.experiments.results.foreign import BEFORE_CLOSING
 from bfl.experiments.results.run_folder import (
     CLIENTS,
     ENVIRONMENT,
-    LABELS,
     PARTITION,
     PER_CLIENT,
     PREDICTIONS,
@@ -161,7 +160,7 @@ def _examples(folder: RunFolder) -> Iterator[str]:
 
 def _tested(folder: RunFolder) -> int:
     """Return how many examples the final evaluation is of; 0: it has left no predictions."""
-    for file, answers in {PREDICTIONS: "labels", REGRESSION: "targets", LABELS: "targets"}.items():
+    for file, answers in {PREDICTIONS: "labels", REGRESSION: "targets"}.items():
         if folder.holds(file):
             with folder.reading_arrays(file) as arrays:
                 return arrays.header(answers).shape[0]

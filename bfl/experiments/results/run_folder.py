@@ -19,7 +19,6 @@
 | ``best-posterior.npz`` | the best round's posterior, with the round, and metric and value |
 | ``predictions.npz`` | labels, mean probabilities and uncertainties of the test examples |
 | ``regression.npz`` | in its place for regression: targets, means, variances |
-| ``labels.npz`` | in its place for multi-label tasks: targets, probabilities, uncertainties |
 | ``metrics.json`` | metrics, mean uncertainties and retention areas; written last |
 | ``clients.json`` | metrics on each client's own test data, or its site's |
 | ``foreign.json`` | detection of foreign images by each uncertainty (``ood-dataset``) |
@@ -61,7 +60,6 @@ WARNINGS = "warnings.txt"
 REFUSALS = "refusals.txt"
 CLOSING = "closing.npz"
 REGRESSION = "regression.npz"
-LABELS = "labels.npz"
 METRICS = "metrics.json"
 CLIENTS = "clients.json"
 RETENTION = "retention.json"
@@ -75,7 +73,6 @@ FINAL_RESULTS = (
     METRICS,
     PREDICTIONS,
     REGRESSION,
-    LABELS,
     RETENTION,
     ENSEMBLE,
     CLIENTS,

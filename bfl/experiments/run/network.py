@@ -21,7 +21,6 @@ from bfl.configuration.messages import refused_values
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.encoding import Column, Encoding
 from bfl.errors import ConfigurationError, DataError
-from bfl.evaluation.multilabel import LabelStatistics
 from bfl.evaluation.prediction.statistics import PredictionStatistics
 from bfl.evaluation.regression import MixtureStatistics
 from bfl.experiments.results.environment import describe_environment
@@ -238,4 +237,4 @@ def statistics_of(task: str, target: Column | None) -> Callable[[], Any]:
     """
     if target:
         return partial(MixtureStatistics, target)
-    return LabelStatistics if task == "multi-label" else PredictionStatistics
+    return PredictionStatistics
