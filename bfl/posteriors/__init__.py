@@ -2,9 +2,8 @@
 
 - ``posterior``: the vectors (mean, variance, point) and their checks.
 - ``manifest``: which network parameter lies where in the vectors.
-- ``parametrization``: TensorFlow Probability's σ = ε + softplus(ρ) and its inverse.
-- ``floor``: the least standard deviation of what is pooled.
 - ``divergence``: Kullback-Leibler divergences between diagonal Gaussians.
+- ``spread``: how far training has told standard deviations apart.
 """
 
 from bfl.posteriors.manifest import Manifest, Parameter

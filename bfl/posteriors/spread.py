@@ -1,0 +1,64 @@
+"""How far training has told a posterior's standard deviations apart: the spread of σ/σ₀."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bfl.posteriors.posterior import Posterior
+
+ALIKE = 1.1
+"""Standard deviations whose 95 % quantile is less than so many times their 5 % one count as one."""
+
+
+class ScaleSpread(NamedTuple):
+    """Quantiles, over all weights, of σ/σ₀: how many times its initial value a deviation is.
+
+    Attributes:
+        low: The 5 % quantile.
+        median: The 50 % quantile.
+        high: The 95 % quantile.
+    """
+
+    low: float
+    median: float
+    high: float
+
+    @property
+    def learnt(self) -> bool:
+        """True if training has told weights apart: the quantiles differ by more than a tenth."""
+        return self.high >= ALIKE * self.low
+
+    def sentence(self) -> str:
+        """Return what the quantiles say of the posterior, for its report.
+
+        Example:
+            >>> ScaleSpread(1.02, 1.03, 1.03).sentence()
+            'variances are as they began: 1.03 times their initial scale everywhere'
+            >>> ScaleSpread(0.1, 0.1, 0.1).sentence()
+            'variances tell no weights apart: 0.1 times their initial scale everywhere'
+            >>> ScaleSpread(0.7, 1.2, 1.9).sentence()
+            'variances differ between weights: 0.7 to 1.9 times their initial scale, median 1.2'
+        """
+        if self.learnt:
+            return (
+                f"variances differ between weights: {self.low:.3g} to {self.high:.3g} times their "
+                f"initial scale, median {self.median:.3g}"
+            )
+        unchanged = 1.0 / ALIKE < self.median < ALIKE
+        found = "are as they began" if unchanged else "tell no weights apart"
+        return f"variances {found}: {self.median:.3g} times their initial scale everywhere"
+
+
+def scale_spread(posterior: Posterior, initial_scale: float) -> ScaleSpread | None:
+    """Return the quantiles of σ/σ₀ over a posterior's weights; None of a network of points.
+
+    Args:
+        posterior: The posterior, checked.
+        initial_scale: σ₀, the standard deviation that every weight began with, positive.
+    """
+    if not posterior.size:
+        return None
+    deviations = np.sqrt(posterior.variance.astype(np.float64)) / initial_scale
+    return ScaleSpread(*map(float, np.quantile(deviations, (0.05, 0.5, 0.95))))
