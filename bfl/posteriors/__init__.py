@@ -3,7 +3,7 @@
 - ``posterior``: the vectors (mean, variance, point) and their checks.
 - ``manifest``: which network parameter lies where in the vectors.
 - ``divergence``: Kullback-Leibler divergences between diagonal Gaussians.
-- ``spread``: how far training has told standard deviations apart.
+- ``spread``: whether training has told standard deviations apart.
 """
 
 from bfl.posteriors.manifest import Manifest, Parameter

@@ -74,18 +74,11 @@ VECTORS = ("mean", "variance", "point")
 
 
 def between(low: float, values: Vector, high: float) -> bool:
-    """Return whether all values lie between the bounds and are none of them; there are some."""
+    """Return whether all values lie between the bounds and are none of them; True of none."""
     # NaN is the least and the greatest of an array that has one, and fails both comparisons.
-    return bool(np.minimum.reduce(values) > low and np.maximum.reduce(values) < high)
-
-
-def _within(values: Vector, low: float) -> bool:
-    """Return whether all values are finite and greater than ``low``."""
-    return not values.size or between(low, values, math.inf)
-
-
-def _no_point() -> Vector:
-    return np.zeros(0, np.float32)
+    return not values.size or bool(
+        np.minimum.reduce(values) > low and np.maximum.reduce(values) < high
+    )
 
 
 @dataclass(frozen=True)
@@ -103,7 +96,7 @@ class Posterior:
 
     mean: Vector
     variance: Vector
-    point: Vector = field(default_factory=_no_point)
+    point: Vector = field(default_factory=lambda: np.zeros(0, np.float32))
     _found_sound: bool = field(default=False, init=False, repr=False, compare=False)
 
     @classmethod
@@ -161,8 +154,8 @@ class Posterior:
                 "expected as many"
             )
         if not self.known_sound:
-            bad = 0 if _within(self.variance, 0.0) else int(np.count_nonzero(self.variance <= 0))
-            if bad:
+            if not between(0.0, self.variance, math.inf):
+                bad = np.count_nonzero(self.variance <= 0)
                 raise PosteriorError(
                     f"variance has {bad} of {self.size} values that are not positive"
                 )
@@ -178,7 +171,7 @@ class Posterior:
             raise PosteriorError(
                 f"{name} has {vector.size} values; expected {getattr(like, name).size}"
             )
-        if not self.known_sound and not _within(vector, -math.inf):
+        if not self.known_sound and not between(-math.inf, vector, math.inf):
             bad = int(vector.size - np.count_nonzero(np.isfinite(vector)))
             raise PosteriorError(f"{name} has {bad} of {vector.size} values that are not finite")
 

@@ -1,4 +1,4 @@
-"""How far training has told a posterior's standard deviations apart: the spread of σ/σ₀."""
+"""Spread of σ/σ₀ over weights: has training told standard deviations apart?"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.state import Snapshots
 from bfl.federation.wire import extra_arrays, posterior_from_arrays
-from bfl.learning.models.mlp import MultilayerPerceptron
+from bfl.learning.models.plain import MultilayerPerceptron
 from bfl.learning.training.task import LocalTask
 from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors.posterior import VECTORS

@@ -46,6 +46,8 @@ def describe_weights(weights: Sequence[float] | npt.NDArray[np.floating]) -> dic
 
 Array = npt.NDArray[np.float64]
 
+Posteriors = Sequence[Posterior]
+
 Given = tuple[Sequence[Posterior], Sequence[int], Posterior | None]
 """The clients' posteriors and numbers of examples, and the previous global posterior."""
 
@@ -97,10 +99,7 @@ class Weighting(Component, UsesServer, ABC):
 
     @abstractmethod
     def gamma(
-        self,
-        posteriors: Sequence[Posterior],
-        num_examples: Sequence[int],
-        previous: Posterior | None,
+        self, posteriors: Posteriors, num_examples: Sequence[int], previous: Posterior | None
     ) -> Array:
         """Return the clients' weights in any scale, (K,), for K at least 1.
 
@@ -214,10 +213,7 @@ class ServerWeighting(Weighting):
         """
 
     def gamma(
-        self,
-        posteriors: Sequence[Posterior],
-        num_examples: Sequence[int],
-        previous: Posterior | None,
+        self, posteriors: Posteriors, num_examples: Sequence[int], previous: Posterior | None
     ) -> Array:
         """Refuse: without the server there are no weights.
 
@@ -252,10 +248,7 @@ class ReportWeighting(Weighting):
         """
 
     def gamma(
-        self,
-        posteriors: Sequence[Posterior],
-        num_examples: Sequence[int],
-        previous: Posterior | None,
+        self, posteriors: Posteriors, num_examples: Sequence[int], previous: Posterior | None
     ) -> Array:
         """Refuse: without reports there are no weights.
 

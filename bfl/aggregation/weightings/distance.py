@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bfl.aggregation.weightings.base import Array, Weighting, inverse, weightings
+from bfl.aggregation.weightings.base import Array, Posteriors, Weighting, inverse, weightings
 from bfl.posteriors.divergence import divergence
 from bfl.posteriors.posterior import Posterior
 
@@ -26,10 +26,7 @@ class Distance(Weighting):
     requires_previous: ClassVar[bool] = True
 
     def gamma(
-        self,
-        posteriors: Sequence[Posterior],
-        num_examples: Sequence[int],
-        previous: Posterior | None,
+        self, posteriors: Posteriors, num_examples: Sequence[int], previous: Posterior | None
     ) -> Array:
         """Return γ up to a common factor, (K,).
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bfl.aggregation.weightings.base import Array, Weighting, weightings
+from bfl.aggregation.weightings.base import Array, Posteriors, Weighting, weightings
 from bfl.posteriors.posterior import Posterior
 
 
@@ -25,10 +25,7 @@ class Equal(Weighting):
         return super().has() | {"uniform-weights"}
 
     def gamma(
-        self,
-        posteriors: Sequence[Posterior],
-        num_examples: Sequence[int],
-        previous: Posterior | None,
+        self, posteriors: Posteriors, num_examples: Sequence[int], previous: Posterior | None
     ) -> Array:
         """Return ones (K,)."""
         return np.ones(len(num_examples))

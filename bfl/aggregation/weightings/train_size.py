@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bfl.aggregation.weightings.base import Array, Weighting, weightings
+from bfl.aggregation.weightings.base import Array, Posteriors, Weighting, weightings
 from bfl.posteriors.posterior import Posterior
 
 
@@ -21,10 +21,7 @@ class TrainSize(Weighting):
     counts_only: ClassVar[bool] = True
 
     def gamma(
-        self,
-        posteriors: Sequence[Posterior],
-        num_examples: Sequence[int],
-        previous: Posterior | None,
+        self, posteriors: Posteriors, num_examples: Sequence[int], previous: Posterior | None
     ) -> Array:
         """Return the numbers of examples (K,)."""
         return np.asarray(num_examples, np.float64)

@@ -21,8 +21,10 @@ class Architecture(Component):
     minimum_side: ClassVar[int] = 1
     """The smallest height and width of an image that it takes."""
 
-    compilable: ClassVar[bool] = True
-    """True if XLA can compile a training step of it, deterministically."""
+    @property
+    def compilable(self) -> bool:
+        """True if XLA can compile a training step of it, deterministically."""
+        return True
 
     @property
     def convolutional(self) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from pydantic import Field
+
 from bfl.learning.inferences import Inference, Padding
-from bfl.learning.models.base import ScaledInputs
+from bfl.learning.models.base import ScaledInputs, architectures
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,14 @@ class PlainNetwork(ScaledInputs):
         """True if it has convolutions."""
         return bool(self.layers())
 
+    @property
+    def compilable(self) -> bool:
+        """True without max-pooling, whose gradient XLA does not compute deterministically.
+
+        As of TensorFlow 2.21.
+        """
+        return not any(convolution.pooled for convolution in self.layers())
+
     def layers(self) -> tuple[Convolution, ...]:
         """Return the convolutions, with those that a setting adds."""
         return self.convolutions
@@ -71,3 +81,88 @@ class PlainNetwork(ScaledInputs):
             features = keras.layers.ReLU()(inference.dense(units, name=f"dense{index}")(features))
         logits = inference.dense(classes, name="logits", output=True)(features)
         return keras.Model(images, logits, name=self.name)
+
+
+@architectures.register("convolutional", aliases=("simple-cnn", "lenet5"))
+class Convolutional(PlainNetwork):
+    """Two 5x5 convolutions with max-pooling, then dense layers of 120, 84 and the classes' units.
+
+    The convolutions have 6 and 16 filters, no padding, and each is followed by ReLU and a 2x2
+    max-pooling; the dense layers but the last are followed by ReLU. Images of 32 x 32 pixels give
+    400 features to the first dense layer, those of 28 x 28 pixels 256.
+
+    Source: Ozer et al. (2022), appendix 6.1, after Li et al. (2022), "Federated learning on
+    non-IID data silos", whose code has the numbers of filters and no padding (``SimpleCNN``). Ozer
+    et al. write "three linear layers with 400, 120, and 84 hidden dimensions": these are the widths
+    of their inputs. In their Bayesian network only the dense layers are variational
+    (``variational-layers`` = "dense"). The same network, with 28 x 28 images padded to 32 x 32, is
+    the LeNet5 of federated mutual learning (Shen et al. 2020), whose networks HBFL (2023, section
+    5) uses: max-pooling and ReLU instead of LeCun et al.'s (1998) subsampling and tanh. Ozer et
+    al.'s code takes images in [0, 1] (``input-range`` = "unit").
+    """
+
+    minimum_side: ClassVar[int] = 16
+    convolutions: ClassVar[tuple[Convolution, ...]] = (Convolution(6, 5), Convolution(16, 5))
+    dense_units: ClassVar[tuple[int, ...]] = (120, 84)
+
+
+@architectures.register("cnn1")
+class Cnn1(PlainNetwork):
+    """Two 5x5 convolutions with max-pooling, then dense layers of 120 and the classes' units.
+
+    The convolutions are those of ``convolutional`` (LeNet5), so that the two can share them, as two
+    tasks do in HBFL's Table 4. Images of 32 x 32 pixels with 3 channels and 10 classes: 52,202
+    parameters.
+
+    Source: HBFL (2023), section 5: "two 5x5 convolution layers (the first with 6 channels, the
+    second with 16 channels, each followed with 2x2 max pooling and ReLu activation) and two FC
+    layers". It does not say how wide the first of these is: 120, as LeNet5's, is ours.
+    """
+
+    minimum_side: ClassVar[int] = 16
+    convolutions: ClassVar[tuple[Convolution, ...]] = (Convolution(6, 5), Convolution(16, 5))
+    dense_units: ClassVar[tuple[int, ...]] = (120,)
+
+
+@architectures.register("convnet", aliases=("cnn2",))
+class ConvNet(PlainNetwork):
+    """Three 3x3 convolutions of 32, 64 and 64 filters, then dense layers of 64 and the classes.
+
+    No padding and no normalisation; 2x2 max-pooling after the first two convolutions; ReLU after
+    all layers but the last. Images of 32 x 32 pixels with 3 channels and 10 classes: 122,570
+    parameters.
+
+    Source: FedBE (2021), section 5.1, after TensorFlow's tutorial on convolutional networks; HBFL
+    (2023), section 5, as CNN2, with the width of the dense layer from the code of federated mutual
+    learning. FedBE's code begins with ``initial-means`` = "xavier-uniform", and puts further
+    convolutions of 64 filters, padded, before the dense layers: ``extra-convolutions``, as in the
+    paper's study of the network's depth (Fig. 4).
+    """
+
+    minimum_side: ClassVar[int] = 18
+    convolutions: ClassVar[tuple[Convolution, ...]] = (
+        Convolution(32, 3),
+        Convolution(64, 3),
+        Convolution(64, 3, pooled=False),
+    )
+    dense_units: ClassVar[tuple[int, ...]] = (64,)
+
+    extra_convolutions: int = Field(
+        0, ge=0, le=100, description="padded 3x3 convolutions of 64 filters after the other three"
+    )
+
+    def layers(self) -> tuple[Convolution, ...]:
+        """Return the three convolutions and the extra ones."""
+        extra = Convolution(64, 3, pooled=False, padding="same")
+        return (*self.convolutions, *(extra for _ in range(self.extra_convolutions)))
+
+
+@architectures.register("mlp", aliases=("multilayer-perceptron",))
+class MultilayerPerceptron(PlainNetwork):
+    """Dense layers of 200, 200 and the classes' units, with ReLU between them.
+
+    Source: HBFL (2023), section 5, with the widths of the code of federated mutual learning (Shen
+    et al. 2020); McMahan et al. (2017), section 3, "2NN".
+    """
+
+    dense_units: ClassVar[tuple[int, ...]] = (200, 200)

@@ -77,9 +77,9 @@ class Companion:
         self.key.assign(randomness.key(task.seed, "personal-steps", *task.key_labels))
         self.rate.assign(personal.learning_rate)
 
-    def state(self, steps: int, *, keeps_optimizer: bool) -> Arrays:
+    def state(self, task: LocalTask, steps: int) -> Arrays:
         """Return what the client keeps of the personal model after a task."""
         kept: dict[str, npt.NDArray[Any]] = {**self.network.posterior().vectors()}
-        if keeps_optimizer:
+        if task.personal and task.personal.keeps_optimizer:
             kept |= add_prefix(_OPTIMIZER, self.learner.optimized.state(steps))
         return kept

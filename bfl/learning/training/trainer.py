@@ -29,9 +29,6 @@ from bfl.learning.training.private_steps import PrivateSteps, learner_of
 from bfl.learning.training.task import LocalResult, LocalTask, batches, batches_in_order
 from bfl.posteriors import Posterior
 
-Order = tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]
-"""Batches: positions and weights, as ``batches`` gives them."""
-
 
 class LocalTrainer:
     """Trains a network on one client's examples; built and traced once for all clients and rounds.
@@ -135,7 +132,18 @@ class LocalTrainer:
             measured, taken = self.private_steps.run(*mine, task)
             seen = max(1, int(taken[-(len(taken) // task.epochs) :].sum()))
         else:
-            measured, seen = self._shuffled(own, task), count
+            generator = randomness.generator(task.seed, "batches", *task.key_labels)
+            order = batches(count, self.batch_size, task.epochs, generator)
+            measured, seen = (
+                self._run(
+                    *own,
+                    *map(tf.constant, order),
+                    tf.constant(randomness.key(task.seed, "steps", *task.key_labels)),
+                    tf.constant(task.likelihood_examples or count, tf.float32),
+                    tf.constant(task.learning_rate, tf.float32),
+                ).numpy(),
+                count,
+            )
         steps = len(measured)
         last_epoch = measured[-(steps // task.epochs) :]
         likelihood, summed = last_epoch[:, :2].sum(axis=0, dtype=np.float64) / seen
@@ -149,26 +157,8 @@ class LocalTrainer:
             steps=steps,
             trainable=self.network.manifest.trainable_points,
             gradient=gradient,
-            personal=self._personal_state(task, steps),
+            personal=self.companion.state(task, steps) if self.companion else {},
         )
-
-    def _shuffled(self, own: tuple[Any, Any], task: LocalTask) -> npt.NDArray[np.float32]:
-        """Train on shuffled batches; return what was measured in each step, (steps, 4)."""
-        count = int(task.examples.size)
-        generator = randomness.generator(task.seed, "batches", *task.key_labels)
-        measured = self._run(
-            *own,
-            *map(tf.constant, batches(count, self.batch_size, task.epochs, generator)),
-            tf.constant(randomness.key(task.seed, "steps", *task.key_labels)),
-            tf.constant(task.likelihood_examples or count, tf.float32),
-            tf.constant(task.learning_rate, tf.float32),
-        )
-        return np.asarray(measured.numpy())
-
-    def _personal_state(self, task: LocalTask, steps: int) -> Arrays:
-        if not self.companion or not task.personal:
-            return {}
-        return self.companion.state(steps, keeps_optimizer=task.personal.keeps_optimizer)
 
     def _gradient(self, own: tuple[Any, Any], task: LocalTask) -> Arrays:
         """Return the objective's gradient over all examples at the received posterior.
