@@ -99,10 +99,6 @@ class Component(pydantic.BaseModel):
         """Return the configuration keys that this component reads."""
         return tuple(kebab(field) for field in cls.model_fields)
 
-    def idle_settings(self) -> Mapping[str, str]:
-        """Return which of its settings nothing reads as the others are set, by key, and why."""
-        return {}
-
     def has(self) -> frozenset[str]:
         """Return which of the declared properties it has, as it is set.
 

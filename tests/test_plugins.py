@@ -17,7 +17,7 @@ import pytest
 from bfl import plugins
 from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.weightings import weightings
-from bfl.configuration import resolve, unread_settings
+from bfl.configuration import refuse_unread, resolve
 from bfl.configuration.pairs import parse_pairs
 from bfl.configuration.settings import default_values
 from bfl.engine.flower import FlowerApp, new_run, run_serially
@@ -149,7 +149,7 @@ def test_parts_of_all_kinds_resolve_from_files(
     assert left - others == {"my-method", "label-shares"}  # all others are of a run or of every run
     for base in (Metric, Uncertainty, Figure):
         assert any(issubclass(c, base) for c in own)
-    assert unread_settings(configuration, given) == []
+    refuse_unread(configuration, given)
     # Absolute and with digests, so that it means the same to a process in another folder.
     places = configuration.keys.plugins.split(", ")
     assert len(places) == len(list(tmp_path.glob("*.py")))

@@ -98,7 +98,6 @@ def completed_theirs() -> int:
 
 WAYS: dict[str, Callable[[], int]] = {
     "network": lambda: main(["predict", "theirs", "--data", "images.npz"]),
-    "features": lambda: main(["features", "theirs", "--data", "images.npz"]),
     "resume": lambda: simulate(["--backend", "serial", "--resume", "theirs"]),
     "repeated": lambda: simulate(["--backend", "serial", "--run-config", "theirs/config.toml"]),
     "shown": lambda: main(["show", "--run-config", "theirs/config.toml"]),

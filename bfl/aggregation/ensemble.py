@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -96,15 +96,6 @@ class EnsembleMembers(Component):
     def samples_members(self) -> bool:
         """True if a member is a sample."""
         return self.ensemble_samples > 0
-
-    def idle_settings(self) -> Mapping[str, str]:
-        """Return the settings of members that there are none of."""
-        found = dict(super().idle_settings())
-        if not self.ensemble_samples:
-            found["member-statistics"] = "ensemble-samples is 0"
-        if not self.ensemble_clients:
-            found["client-draws"] = "ensemble-clients is false"
-        return found
 
     @field_validator("ensemble_clients")
     @classmethod

@@ -1,4 +1,4 @@
-"""Files of images, and of their classes, that commands are given."""
+"""Files of images that commands are given."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from bfl.archives import ALONE, open_arrays
@@ -20,10 +19,6 @@ from bfl.errors import ConfigurationError, DataError, unknown_name
 
 USUAL_NAMES = ("images", "x_test")
 """Usual names of the array of images in a file."""
-
-
-USUAL_LABELS = ("labels", "y_test")
-"""Usual names of the array of the images' classes."""
 
 
 def read_images(path: Path, array: str = "", *, unclear: str) -> npt.NDArray[Any]:
@@ -73,32 +68,6 @@ def read_pictures(path: Path, reading: Reading) -> tuple[tuple[str, ...], Images
     if damaged:
         warnings.warn(said_of_damaged(root, [*damaged], len(files)), stacklevel=2)
     return tuple(name for name, each in files.items() if each not in damaged), images
-
-
-def read_labels(path: Path, images: int, classes: int) -> npt.NDArray[np.int64]:
-    """Return the (N,) classes of a NumPy archive's images, from 0.
-
-    Raises:
-        DataError: The file cannot be read, or has no such classes.
-    """
-    usual = " or ".join(USUAL_LABELS)
-    with open_arrays(path) as held:
-        found = [name for name in USUAL_LABELS if name in held]
-        if not found:
-            raise DataError(f"{path} has no array {usual}: the classes of its images are not known")
-        labels = held[found[0]]
-    if labels.dtype.kind not in "iu" or labels.size != images:
-        raise DataError(
-            f"{path}: {found[0]} has shape {labels.shape} and type {labels.dtype}; expected one "
-            f"whole number for each of the {images} images"
-        )
-    # Before they are made int64, in which the greatest of uint64 are negative.
-    if labels.min() < 0 or labels.max() >= classes:
-        raise DataError(
-            f"{path}: {found[0]} has classes from {labels.min()} to {labels.max()}; expected 0 to "
-            f"{classes - 1}, the classes of the run"
-        )
-    return labels.reshape(-1).astype(np.int64)
 
 
 def _chosen(path: Path, names: Sequence[str], wanted: str, unclear: str) -> str:

@@ -44,7 +44,6 @@ COMMANDS = {
         "close.add_finish_to",
         "end an interrupted simulation with the rounds that it has made",
     ),
-    "features": ("features.add_to", "draw runs' features of images by t-SNE"),
     "fidelity": (
         "fidelity.add_to",
         "every method's posterior beside the exact one, in small regressions",

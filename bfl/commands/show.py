@@ -14,7 +14,7 @@ from bfl.commands.terminal import (
     console,
     path_argument,
 )
-from bfl.configuration import Configuration, resolve, unread_settings
+from bfl.configuration import Configuration, refuse_unread, resolve
 from bfl.configuration.settings import given_values, in_sections, named_strategy
 from bfl.configuration.sources import read_with_sources
 from bfl.errors import ConfigurationError
@@ -51,6 +51,7 @@ def show_configuration(texts: list[str], to: Console) -> None:
     read = read_with_sources(texts)
     values = {key: value for key, (value, _) in read.items()}
     configuration = resolve(values, check_data=False)
+    refuse_unread(configuration, values)
     table = Table(title=configuration.title, title_justify="default")
     for header in ("key", "value", "from"):
         table.add_column(header, overflow="fold")
@@ -62,8 +63,6 @@ def show_configuration(texts: list[str], to: Console) -> None:
             table.add_row(key, escape(repr(configuration.values[key])), escape(origin))
         table.add_section()
     to.print(table)
-    for warning in unread_settings(configuration, sources):
-        to.print(f"warning: {warning}", soft_wrap=True, highlight=False)
 
 
 def origins(configuration: Configuration, sources: Mapping[str, str]) -> dict[str, str]:

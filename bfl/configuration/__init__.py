@@ -6,23 +6,21 @@
 - ``configuration``: all keys together, with the components they pick.
 - ``requirements``: what these need and exclude of each other.
 - ``compatibility``: whether all that a configuration has picked goes together.
-- ``unread``: what is given and read by nothing.
 - ``messages``: what is said about a value that is refused.
 - ``pairs``: key=value pairs in a text.
 - ``sources``: where values come from: a Flower app's pyproject.toml, TOML files, key=value pairs.
 """
 
 from bfl.configuration.compatibility import contradictions
-from bfl.configuration.configuration import Configuration, resolve
+from bfl.configuration.configuration import Configuration, refuse_unread, resolve
 from bfl.configuration.settings import default_values, expanded, unset_values
-from bfl.configuration.unread import unread_settings
 
 __all__ = [
     "Configuration",
     "contradictions",
     "default_values",
     "expanded",
+    "refuse_unread",
     "resolve",
-    "unread_settings",
     "unset_values",
 ]

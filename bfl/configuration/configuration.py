@@ -283,6 +283,26 @@ def resolve(
     return replace(configuration, given={**given, **_in_full(configuration, given)})
 
 
+def refuse_unread(configuration: Configuration, values: Mapping[str, Any]) -> None:
+    """Refuse a setting that is given for a part that the configuration has not picked.
+
+    Raises:
+        ConfigurationError: There are some; the message has one line for each.
+    """
+    problems = []
+    for key in given_values(values).keys() - configuration.values.keys():
+        readers = [
+            f"{registry.kind} {' or '.join(names)}"
+            for registry in REGISTRIES
+            if (names := [c.name for c in registry.classes() if key in c.setting_keys()])
+        ]
+        problems.append(
+            f"unknown key '{key}': no part of this run has it; it is of {', '.join(readers)}; "
+            f"""allowed: without it ({key}="" takes back what a file says)"""
+        )
+    _raise_if_any(sorted(problems))
+
+
 def _in_full(configuration: Configuration, given: Mapping[str, Any]) -> dict[str, Value]:
     """Return the given values that parts read: words and paths in full."""
     return {key: value for key, value in configuration.values.items() if key in given}

@@ -214,7 +214,6 @@ def test_a_path_that_cannot_be_is_refused_wherever_one_is_given(
         ["study", "merge", given, given],
         ["predict", given, "--data", "x.npz"],
         ["predict", ".", "--data", given],
-        ["features", given, "--data", "x.npz"],
         ["runs", given],
         ["compare", given, given],
         ["verdicts", given],

@@ -6,7 +6,6 @@ import pytest
 
 import bfl.keras
 from bfl.configuration import resolve
-from bfl.configuration.unread import unread_settings
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import ConfigurationError
 from bfl.experiments.studies.making import _share_threads
@@ -100,13 +99,6 @@ def test_they_stand_in_the_record_and_are_not_sent() -> None:
     configuration = resolve({**DECIDES["distillation"], "server-threads": 2})
     assert configuration.values["server-threads"] == 2
     assert "server-threads" not in configuration.for_clients()
-
-
-def test_threads_that_nothing_depends_on_are_unread() -> None:
-    [said] = unread_settings(resolve({"server-threads": 2}), ["server-threads"])
-    assert "server-threads is given" in said
-    asked = {**DECIDES["distillation"], "server-threads": 2}
-    assert unread_settings(resolve(asked), ["server-threads"]) == []
 
 
 def planned(**values: Any) -> Run:

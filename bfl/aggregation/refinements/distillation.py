@@ -5,7 +5,7 @@ A plan has the learning rate of each step, and the steps after which models are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -185,17 +185,6 @@ class Distillation(EnsembleMembers, Refinement):
             # There is no ensemble, whose members would need something.
             return super(EnsembleMembers, self).requires() | {"server-labels"}
         return super().requires()
-
-    def idle_settings(self) -> Mapping[str, str]:
-        """Return what only an ensemble's predictions or averaged models would read."""
-        found = dict(super().idle_settings())
-        if self.distillation_targets == "labels":
-            members = EnsembleMembers.setting_keys()
-            found |= dict.fromkeys(("sharpening", *members), "distillation-targets is 'labels'")
-        if self.distillation_optimizer == "sgd":
-            swa = ("swa-lowest-rate", "swa-cycle", "swa-start", "swa-statistics")
-            found |= dict.fromkeys(swa, "distillation-optimizer is 'sgd'")
-        return found
 
     def check(self, data: ServerData | None) -> None:
         """Raise if there are no images, no labels that are needed, or nothing to average.

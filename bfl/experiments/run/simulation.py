@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bfl.configuration import Configuration, resolve, unread_settings
+from bfl.configuration import Configuration, refuse_unread, resolve
 from bfl.configuration.settings import UNSET
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.partitions import Partition
@@ -145,8 +145,8 @@ def check(
     configuration = resolve(app.run_config(overrides))
     if not overwrite:
         check_output(configuration)
-    for warning in unread_settings(configuration, overrides):
-        say(f"warning: {warning}", error=True)
+    if not configuration.keys.resume:
+        refuse_unread(configuration, overrides)
     where = "this process" if backend == "serial" else "Ray actors"
     say(f"run of {clients} clients in {where}: {configuration.title}")
     if overwrite:

@@ -17,12 +17,7 @@ class Workload(Component, ABC):
     A workload has no memory and does not know the method, so all methods get the same draws, in
     whatever order clients train and after any interruption. Clients compute it themselves, from the
     configuration that comes with a task.
-
-    Attributes:
-        reads_local_epochs: Whether ``local-epochs`` has a part in it.
     """
-
-    reads_local_epochs: ClassVar[bool] = True
 
     varies: ClassVar[bool] = True
     """True if clients may make another number of epochs than ``local-epochs``."""
@@ -125,8 +120,6 @@ class UniformWorkload(DrawnWorkload):
     uniformly from (0, 20]", which is {1, …, 20}. Whether once or in each round it does not say;
     FedProx (Li et al. 2020), whom it follows, draws in each round.
     """
-
-    reads_local_epochs: ClassVar[bool] = False
 
     least_epochs: int = Field(1, ge=1, description="fewest local epochs that are drawn")
     most_epochs: int = Field(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -74,10 +73,6 @@ class ExponentialSchedule(Schedule):
         0.04, ge=0.0, description="what the log of the learning rate loses a round, once it decays"
     )
     lr_silent_rounds: int = Field(50, ge=0, description="rounds before the learning rate decays")
-
-    def idle_settings(self) -> Mapping[str, str]:
-        """Return that a rate which does not decay has no silent period."""
-        return {} if self.lr_decay else {"lr-silent-rounds": "lr-decay is 0"}
 
     def learning_rate(self, initial: float, server_round: int, rounds: int) -> float:
         """Return the decayed rate."""

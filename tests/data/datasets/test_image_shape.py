@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bfl.configuration import resolve, unread_settings
+from bfl.configuration import resolve
 from bfl.data.datasets import Reading, load_dataset
 from bfl.data.datasets.server_data import load_server_data
 from bfl.errors import ConfigurationError, DataError
@@ -85,20 +85,6 @@ def test_images_that_cannot_be_made_are_refused(
         np.savez(tmp_path / f"{name}.npz", **arrays)
     with pytest.raises(DataError, match=said):
         load_dataset(word, tmp_path, reading)
-
-
-def test_how_images_fit_a_size_is_read_where_there_is_one() -> None:
-    for size, unread in ((0, 1), (8, 0)):
-        keys = {"image-fit": "pad", "image-size": size}
-        assert len(unread_settings(resolve(keys), ["image-fit"])) == unread
-
-
-def test_damaged_images_are_a_folders(tmp_path: Path) -> None:
-    (tmp_path / "some").mkdir()
-    for word, unread in (("digits", 1), (f"folder:{tmp_path / 'some'}", 0)):
-        configuration = resolve({"dataset": word, "unreadable-images": "skip"})
-        assert len(unread_settings(configuration, ["unreadable-images"])) == unread
-        assert configuration.keys.reading.unreadable == "skip"
 
 
 @pytest.mark.parametrize(

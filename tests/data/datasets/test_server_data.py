@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from bfl.configuration import resolve
-from bfl.configuration.unread import unread_settings
 from bfl.data.datasets import load_dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import train_positions
 from bfl.errors import ConfigurationError
-from strategies.application.division import clients_positions, describe_partition, split
+from strategies.application.division import clients_positions, split
 from strategies.application.evaluation import server_data
 from strategies.application.preflight import check_before_start, check_own_images
 from strategies.application.pretraining import split_off
@@ -204,57 +203,3 @@ def test_nothing_can_be_held_back_from_nodes_with_data_of_their_own() -> None:
     federation = Federation(nodes={0: 10, 1: 11}, own_examples={0: 0, 1: 50})
     with pytest.raises(ConfigurationError, match="partitions 1 have data of their own"):
         server_data(resolve(HELD_BACK), load_dataset("digits"), 3, federation)
-
-
-def test_settings_without_images_of_the_server_are_warned_of() -> None:
-    given = {"server-examples": 0.2, "best-metric": "accuracy"}
-    assert len(unread_settings(resolve(given), given)) == 2
-    assert not unread_settings(resolve({**HELD_BACK, **given}), given)
-
-
-def test_clients_have_the_same_images_whether_the_server_has_the_others_or_nobody(
-    archive: Any,
-) -> None:
-    """So a run with another data set on the server is paired with one that holds images back."""
-    other = archive("other.npz")
-    values = {"partition": "dirichlet", "train-examples": 800.0}
-    dataset = load_dataset("digits")
-    runs = (
-        {**HELD_BACK, "server-examples": 0.25},
-        {"server-data": other, "server-examples": 20.0, "unused-examples": 0.25},
-    )
-    found = []
-    for given in runs:
-        configuration = resolve({**values, **given})
-        own = server_data(configuration, dataset, 3, FEDERATION)
-        assert own is not None
-        parts = split(configuration, dataset, FEDERATION, own)
-        found.append((own, describe_partition(configuration, dataset, parts, own)))
-    (held, described), (foreign, described_too) = found
-    assert described == described_too
-    np.testing.assert_array_equal(held.held_back, foreign.unused)
-    assert not foreign.held_back.size
-    assert held.held_back.size == 200
-    assert len(foreign.images) == 20
-
-
-@pytest.mark.parametrize(("examples", "unused"), [(200.0, 0.0), (120.0, 80.0), (0.05, 160.0)])
-def test_the_server_has_a_part_of_what_clients_do_without(examples: float, unused: float) -> None:
-    """So runs whose server has more images are paired with those whose server has fewer."""
-    dataset = load_dataset("digits")
-    values = {**HELD_BACK, "train-examples": 800.0, "partition": "dirichlet"}
-    found = []
-    for own_examples, nobodys in ((200.0, 0.0), (examples, unused)):
-        asked = {"server-examples": own_examples, "unused-examples": nobodys}
-        configuration = resolve({**values, **asked})
-        own = server_data(configuration, dataset, 3, FEDERATION)
-        assert own is not None
-        parts = split(configuration, dataset, FEDERATION, own)
-        found.append((own, parts, describe_partition(configuration, dataset, parts, own)))
-    (whole, parts, described), (part, parts_too, described_too) = found
-    assert described == described_too
-    for mine, theirs in zip(parts, parts_too, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-    assert part.held_back.size == len(part.images) == 200 - unused
-    assert not np.isin(part.held_back, part.unused).any()
-    np.testing.assert_array_equal(part.without_clients, whole.held_back)

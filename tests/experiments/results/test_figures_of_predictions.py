@@ -13,7 +13,6 @@ from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results import RunFolder, write_evaluation
 from bfl.experiments.results.figures import draw_all, figures
 from bfl.experiments.results.figures.federation import measured_by_clients
-from bfl.experiments.results.figures.images import Layout, draw_layouts
 from bfl.experiments.results.figures.style import COLORS, INK, drawable, names_of_classes
 from bfl.experiments.results.summary import BY, MOST, read_examples, write_examples
 
@@ -77,8 +76,6 @@ def test_class_names_of_any_script_and_length_are_drawn_and_told_apart(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(draw_all(folder)) >= 4
-        layout = Layout(names[0], names[1], np.zeros((3, 2)), np.arange(3), 0.5)
-        assert draw_layouts([[layout]], names)
     for longest in (10, 24):
         shown = names_of_classes(names, longest)
         assert len(set(shown)) == len(names)

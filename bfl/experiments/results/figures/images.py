@@ -1,39 +1,31 @@
-"""Figures of certain, foreign and corrupted images; layouts of features in the plane."""
+"""Figures of certain, foreign and corrupted images."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from bfl.data.images import as_type
-from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.experiments.results.figures import Figure, figures
 from bfl.experiments.results.figures.style import (
     COLORS,
     FAINT,
     INK,
     class_names,
-    drawable,
     label_panels,
     look_of,
     names_of_classes,
     new_figure,
     percent_axis,
-    png,
     set_title,
-    styled,
 )
 from bfl.experiments.results.foreign import METRICS, QUANTILES
 from bfl.experiments.results.run_folder import CORRUPTIONS, EXAMPLES, FOREIGN, RunFolder
 from bfl.experiments.results.summary import BY, Examples, read_examples
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as MatplotlibFigure
 
@@ -183,81 +175,3 @@ class CorruptionsFigure(Figure):
         label_panels(*panels)
         set_title(figure, "Corrupted test images", folder)
         return figure
-
-
-# Features of several runs in the plane, a panel for each run and set of images ------------------
-
-MARKERS = ("o", "^", "s", "D", "v", "P")
-"""Markers of classes; they change when the colours repeat."""
-
-
-SIDE = 3.0
-"""The width of a panel in inches."""
-
-
-CHARACTERS_OF_A_PANEL = 40
-"""The most characters in a line above a panel."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Layout of one panel.
-
-    Attributes:
-        images: The title: the images' name, and the meaning of colours.
-        places: (N, 2) positions in the plane.
-        groups: (N,) the classes that colour the images.
-        silhouette: The silhouette of the classes' features.
-    """
-
-    run: str
-    images: str
-    places: FloatArray
-    groups: npt.NDArray[np.int64]
-    silhouette: float
-
-
-def draw_layouts(rows: Sequence[Sequence[Layout]], class_names: Sequence[str]) -> bytes:
-    """Return a PNG of layouts, a row for each run."""
-    shown = sorted({int(group) for row in rows for panel in row for group in panel.groups})
-    with styled():
-        figure = new_figure(max(4.5, SIDE * len(rows[0])), (SIDE + 0.3) * len(rows) + 0.8)
-        panels = figure.subplots(len(rows), len(rows[0]), squeeze=False)
-        for line, row in zip(panels, rows, strict=True):
-            for axes, layout in zip(line, row, strict=True):
-                _draw_layout(axes, layout, shown)
-        handles = [_points(panels[0, 0], np.empty((0, 2)), group) for group in shown]
-        names = names_of_classes(class_names)
-        figure.legend(
-            handles,
-            [names[group] for group in shown],
-            loc="outside lower center",
-            ncols=min(len(shown), 5),
-        )
-        return png(figure)
-
-
-def _draw_layout(axes: Axes, layout: Layout, groups: Sequence[int]) -> None:
-    for group in groups:
-        _points(axes, layout.places[layout.groups == group], group)
-    lines = [
-        *wrap(drawable(layout.run), CHARACTERS_OF_A_PANEL),
-        *wrap(drawable(layout.images), CHARACTERS_OF_A_PANEL),
-        f"silhouette {layout.silhouette:.3f}",
-    ]
-    axes.set_title("\n".join(lines))
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.grid(visible=False)
-
-
-def _points(axes: Axes, places: FloatArray, group: int) -> Artist:
-    """Draw a class, and return its handle for the legend."""
-    return axes.scatter(
-        places[:, 0],
-        places[:, 1],
-        s=9.0,
-        color=COLORS[group % len(COLORS)],
-        marker=MARKERS[group // len(COLORS) % len(MARKERS)],
-        linewidths=0.0,
-    )
