@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.datasets.answers import LABEL
 from bfl.data.datasets.archive import CALLED
 from bfl.data.datasets.base import digest_of
 from bfl.data.datasets.subset import train_and_test
@@ -35,8 +34,8 @@ def stored(data: Data, output_dir: str, test_share: float) -> str:
     """Return the key ``dataset`` of data in memory, which are written to a file once.
 
     Args:
-        data: Images (N, H, W[, C]) or rows (N, columns) with labels (N,), or 0 and 1 of several
-            labels (N, L); both splits of them with their labels; or a data frame.
+        data: Images (N, H, W[, C]) or rows (N, columns) with labels (N,); both splits of them with
+            their labels; or a data frame.
         output_dir: The key ``output-dir``.
         test_share: The key ``test-share``, for images without a test part.
 
@@ -60,11 +59,13 @@ def stored(data: Data, output_dir: str, test_share: float) -> str:
     for x, y in parts:
         if len(x) != len(y):
             raise DataError(f"data has {len(x)} examples and {len(y)} labels")
+        if y.ndim != 1:
+            raise DataError(f"data has labels of the shape {y.shape}; allowed: (N,), one of each")
     if all(x.ndim == 2 for x, _ in parts):
         return _stored_table([_table(x, y) for x, y in parts], output_dir)
     if len(parts) == 1:
-        _, classes = np.unique(y, axis=0, return_inverse=True)
-        train, test = train_and_test(classes.reshape(-1).astype(np.int64), test_share)
+        _, classes = np.unique(y, return_inverse=True)
+        train, test = train_and_test(classes.astype(np.int64), test_share)
         arrays = [x[train], y[train], x[test], y[test]]
     buffer = io.BytesIO()
     np.savez(buffer, **dict(zip(CALLED.values(), arrays, strict=True)))  # type: ignore[arg-type]
@@ -99,8 +100,7 @@ def _table(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> DataFrame:
     import pandas
 
     frame = pandas.DataFrame(x, columns=[f"x{number}" for number in range(x.shape[1])])
-    columns = {f"{LABEL}{number}": column for number, column in enumerate(y.T)}
-    return frame.assign(**columns if y.ndim == 2 else {"target": y})
+    return frame.assign(target=y)
 
 
 def _stored_table(parts: Sequence[DataFrame], output_dir: str) -> str:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from bfl.data.corruptions import corruption_names
 from bfl.data.datasets import Dataset, Reading, dataset_files
-from bfl.data.datasets.answers import answers_of, target_columns
+from bfl.data.datasets.answers import answers_of, target_column
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.foreign import absolute_foreign, foreign_images
 from bfl.data.images import Images
@@ -115,8 +115,8 @@ def data_in_memory(
         settings: The run's configuration.
         inputs: The examples, as the network takes them.
         rows: The examples as they were given.
-        answers: Classes (N,), by name or by number; or numbers (N,).
-            By default they are columns of ``rows``, a data frame.
+        answers: Classes (N,), by name or by number; or numbers (N,). By default they are a column
+            of ``rows``, a data frame.
 
     Raises:
         DataError: The answers are not those of the run's task, or not as many as the examples.
@@ -127,17 +127,15 @@ def data_in_memory(
     if answers is None:
         if not isinstance(rows, DataFrame):
             raise DataError("labels are missing; allowed: evaluate(x, y), or a data frame of both")
-        columns = target_columns(where, rows, Reading.of(settings))
-        frame = rows[list(columns)].reset_index(drop=True)
+        column = rows[target_column(where, rows, Reading.of(settings))].reset_index(drop=True)
     else:
         frame = DataFrame(_by_name(np.asarray(answers), names))
-        columns = ("labels",)
         if frame.shape != (len(inputs), 1):
             raise DataError(
                 f"labels have the shape {np.shape(answers)}; expected {len(inputs)} of them"
             )
-        frame.columns = list(columns)
-    found = answers_of(where, frame, tuple(columns), network.task, names)
+        column = frame.iloc[:, 0].rename("labels")
+    found = answers_of(where, column, network.task, names)
     return Dataset(
         name=where,
         train_images=inputs[:0],

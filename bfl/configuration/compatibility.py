@@ -269,9 +269,7 @@ def needs_of_classes(keys: Keys, parts: PickedParts) -> Iterator[str]:
         "shared": (parts.shared.name if parts.shared.partial else "", "'all'"),
         # A density may be above 1, and its negative log-likelihood below 0.
         "weighting": (
-            parts.weighting.name
-            if parts.weighting.needs_server or (keys.task == "regression" and parts.weighting.reads)
-            else "",
+            parts.weighting.name if parts.weighting.needs_server or parts.weighting.reads else "",
             "others",
         ),
         "refinement": (parts.refinement.name if parts.refinement.needs_server else "", "'none'"),

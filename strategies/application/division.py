@@ -195,13 +195,12 @@ def describe_partition(
 ) -> dict[str, Any]:
     """Return who holds what of the run's data set, for the run's folder."""
     known = [part for part in partition if part is not None]
-    labels = dataset.train_labels if dataset.target else dataset.trained_on
-    described = describe(labels, known, dataset.num_classes)
+    described = describe(dataset.train_labels, known, dataset.num_classes)
     if names := configuration.partition.names(dataset.train_columns):
         described["names"] = list(names)
     # Whether the server has them or nobody does: runs whose clients have the same are pairs.
     if own and own.without_clients.size:
         kept = [own.without_clients]
-        described["server"] = describe(labels, kept, dataset.num_classes)
+        described["server"] = describe(dataset.train_labels, kept, dataset.num_classes)
     # Numbers of a client's examples and classes are its data, and no noise is on them.
     return without_numbers(described) if says_nothing_measured(configuration) else described

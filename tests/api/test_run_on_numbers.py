@@ -169,3 +169,21 @@ def test_a_metric_of_numbers_is_none_of_a_classifier() -> None:
         resolve(held, check_data=False)
     with pytest.raises(ConfigurationError, match="interval-coverage"):
         resolve({**of_numbers, "best-metric": "interval-coverage"}, check_data=False)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("closing", "bayesian-head"), ("evaluated-by", "clients"), ("predictive", "ensemble")),
+        *(("weighting", "accuracy"), ("weighting", "q-fair")),
+    ],
+)
+def test_what_is_for_classes_is_refused(key: str, value: str) -> None:
+    keys = {"task": "regression", "dataset": "table:any.csv", key: value}
+    with pytest.raises(ConfigurationError, match=f"task is 'regression' and {key} is '{value}'"):
+        resolve(keys, check_data=False)
+
+
+def test_a_data_set_with_a_class_each_is_refused() -> None:
+    with pytest.raises(BflError, match="task is 'regression' and dataset is 'digits'"):
+        bfl.run(task="regression", backend="serial", clients=2)

@@ -1,4 +1,4 @@
-"""Answers that stand in columns of a table: classes, numbers, or several labels of 0 and 1."""
+"""Answers that stand in a column of a table: classes, or numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from bfl.data.datasets.base import Labels
 from bfl.data.datasets.encoding import MOST_CATEGORIES, check_columns, check_complete
-from bfl.data.datasets.labels import numbered_classes, several_labels
+from bfl.data.datasets.labels import numbered_classes
 from bfl.data.datasets.reading import TARGET, Reading
 from bfl.data.partitions.base import Columns
 from bfl.errors import DataError
@@ -22,15 +22,12 @@ if TYPE_CHECKING:
 TARGETS = ("target", "label", "class", "y")
 """Usual names of the column of classes, in the order of preference."""
 
-LABEL = "label"
-"""Usual beginning of the names of several columns of labels."""
-
 HALVES = ("at most the median", "above the median")
 """Classes of a table whose target is a number, for what goes by labels, such as partitions."""
 
 
 class Answers(NamedTuple):
-    """A table's target: labels (N,), answers of another task, and names of classes or labels.
+    """A table's target: labels (N,), numbers that are predicted, and names of classes.
 
     ``here`` is what is to be said of the labels' numbers.
     """
@@ -46,40 +43,29 @@ class Answers(NamedTuple):
         return self._replace(labels=self.labels[positions], true=true)
 
 
-def target_columns(path: Path | str, rows: DataFrame, reading: Reading) -> tuple[str, ...]:
-    """Return the name of the column that is predicted, or the names of several.
+def target_column(path: Path | str, rows: DataFrame, reading: Reading) -> str:
+    """Return the name of the column that is predicted.
 
     Raises:
         DataError: There is no such column.
     """
-    if reading.multilabel:
-        given = [name.strip() for name in reading.target.split(",") if name.strip()]
-        given = list(dict.fromkeys(given))
-        left_out = reading.columns_left_out
-        labels = [n for n in rows.columns if n.startswith(LABEL) and n not in left_out]
-        named = given or labels
-    elif reading.target:
-        given = named = [reading.target]
-    else:
-        given, named = [], [name for name in TARGETS if name in rows.columns][:1]
-    check_columns(given, rows, f"{path} ({TARGET})")
-    if not named:
-        usual = f"whose name begins with {LABEL}" if reading.multilabel else " or ".join(TARGETS)
-        raise DataError(
-            f"{path} has no column {usual}; say which has the answers in the key {TARGET}: "
-            f"{', '.join(rows.columns)}"
-        )
-    return tuple(named)
+    if reading.target:
+        check_columns([reading.target], rows, f"{path} ({TARGET})")
+        return reading.target
+    for name in TARGETS:
+        if name in rows.columns:
+            return name
+    raise DataError(
+        f"{path} has no column {' or '.join(TARGETS)}; say which has the answers in the key "
+        f"{TARGET}: {', '.join(rows.columns)}"
+    )
 
 
-def answers_of(
-    path: Path | str, rows: DataFrame, targets: tuple[str, ...], task: str, names: tuple[str, ...]
-) -> Answers:
+def answers_of(path: Path | str, column: Series[Any], task: str, names: tuple[str, ...]) -> Answers:
     """Return the answers of a table's rows.
 
     Args:
-        rows: Its rows, numbered from 0.
-        targets: The columns that are predicted: one, or several labels.
+        column: The column that is predicted, its rows numbered from 0.
         task: The key ``task``.
         names: The classes, if they are known.
 
@@ -88,19 +74,7 @@ def answers_of(
     """
     import pandas
 
-    check_complete(rows[list(targets)], str(path), targets)
-    for target in targets:
-        strange = rows[target][~pandas.to_numeric(rows[target], errors="coerce").isin([0, 1])]
-        if task == "multi-label" and len(strange):
-            value = printable(str(strange.iloc[0]))
-            raise DataError(
-                f"{path}: row {strange.index[0] + 1} of column '{target}' holds '{value}'; of "
-                f"several labels (task) each is 0 or 1, and the key {TARGET} names their columns"
-            )
-    if task == "multi-label":
-        given = rows[list(targets)].to_numpy(np.float64)
-        return Answers(*several_labels(f"{path}: {', '.join(targets)}", given), targets)
-    column = rows[targets[0]]
+    check_complete(column.to_frame(), str(path), str(column.name))
     values = column.to_numpy()
     if task == "regression":
         if values.dtype.kind not in "iuf" or not np.isfinite(values).all():

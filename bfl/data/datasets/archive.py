@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from bfl.archives import ALONE, open_arrays
 from bfl.data.datasets.base import Dataset, ReadingSource, dataset_sources
-from bfl.data.datasets.labels import Classes, numbered_classes, several_labels
+from bfl.data.datasets.labels import numbered_classes
 from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.pixels import as_pixels, channels_last
-from bfl.data.datasets.reading import PIXEL_RANGE, TASK, Reading
+from bfl.data.datasets.reading import PIXEL_RANGE, Reading
 from bfl.data.images import Images
 from bfl.data.partitions.base import Columns
 from bfl.errors import DataError
@@ -41,15 +41,12 @@ class Archive(PathSource, ReadingSource):
     path is looked up in the current folder, then in ``data-dir``.
     """
 
-    tasks: ClassVar[tuple[str, ...]] = ("classification", "multi-label")
-    reads_keys: ClassVar[frozenset[str]] = frozenset({TASK, PIXEL_RANGE})
+    reads_keys: ClassVar[frozenset[str]] = frozenset({PIXEL_RANGE})
 
     def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
-        """Return the data set of the archive; of ``task="multi-label"`` y is 0 and 1, [N, L]."""
+        """Return the data set of the archive."""
         path = self.find(location, data_dir)
-        dataset = read_archive(
-            path, f"npz:{location}", several=reading.multilabel, pixel_range=reading.pixel_range
-        )
+        dataset = read_archive(path, f"npz:{location}", pixel_range=reading.pixel_range)
         return reading.applied(dataset)
 
 
@@ -58,7 +55,6 @@ def read_archive(
     name: str,
     class_names: tuple[str, ...] = (),
     *,
-    several: bool = False,
     pixel_range: str | None = None,
 ) -> Dataset:
     """Return the data set in an archive.
@@ -66,7 +62,6 @@ def read_archive(
     Args:
         name: Its word.
         class_names: The classes of a known data set; empty: what the archive says.
-        several: Whether several labels may apply to an image.
         pixel_range: The scale of its images, as for ``as_pixels``.
 
     Raises:
@@ -79,14 +74,7 @@ def read_archive(
         for array in ("x_train", "x_test"):
             _check_images(array, arrays[array].shape)
         labels = {array: arrays[array] for array in ("y_train", "y_test")}
-        if several:
-            firsts, targets = zip(*map(several_labels, labels, labels.values()), strict=True)
-            if len(shapes := {target.shape[1] for target in targets}) > 1:
-                raise DataError(f"y_train and y_test have {shapes} labels; allowed: as many")
-            classes = Classes(firsts, given or tuple(map(str, range(shapes.pop()))))
-        else:
-            targets = None, None
-            classes = numbered_classes(labels, given, fixed=bool(class_names))
+        classes = numbered_classes(labels, given, fixed=bool(class_names))
         pixels = as_pixels({"x_train": train, "x_test": test}, pixel_range)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
@@ -99,8 +87,6 @@ def read_archive(
         test_labels=test_labels,
         class_names=classes.names,
         numbered_here=classes.here,
-        train_targets=targets[0],
-        test_targets=targets[1],
         train_columns=_columns(path, arrays, "_train", len(train)),
         test_columns=_columns(path, arrays, "_test", len(test)),
     )

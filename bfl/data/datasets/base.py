@@ -78,9 +78,8 @@ class Dataset:
         encoding: What the columns of a table have become here; None: these are images.
         target: Mean and deviation of the numbers that are predicted, if they are. Its labels are
             then below the median, and above, for what goes by labels, such as partitions.
-        train_targets: The numbers of the training examples, (N,), in their unit; or 1 for each
-            label that applies and else 0, (N, C). Labels are then the first that applies, or 0.
-        test_targets: Those of the test examples, (M,) or (M, C).
+        train_targets: The numbers of the training examples, (N,), in their unit.
+        test_targets: Those of the test examples, (M,).
         said: What is to be said of how it was read, such as what was left out.
         gaps: Where columns that partitions may go by have no value, in words, by name.
     """
@@ -105,11 +104,9 @@ class Dataset:
 
     @property
     def trained_on(self) -> Labels | Targets:
-        """Answers for training: labels, numbers with the mean 0 and the deviation 1, or 0 and 1."""
-        if self.train_targets is None:
+        """Answers for training: labels, or numbers with the mean 0 and the deviation 1."""
+        if self.train_targets is None or self.target is None:
             return self.train_labels
-        if self.target is None:
-            return np.asarray(self.train_targets, np.float32)
         standard = (self.train_targets - self.target.mean) / self.target.deviation
         return np.asarray(standard, np.float32)
 
@@ -215,12 +212,7 @@ def said_of(dataset: Dataset) -> list[str]:
                 where = f"{task.name if task else dataset.name}, {split} images"
                 lines += dark_pixels(where, own)
     for split in ("train", "test"):
-        targets = getattr(dataset, f"{split}_targets")
-        counts = (
-            np.bincount(getattr(dataset, f"{split}_labels"), minlength=dataset.num_classes)
-            if targets is None or targets.ndim == 1
-            else targets.sum(axis=0)
-        )
+        counts = np.bincount(getattr(dataset, f"{split}_labels"), minlength=dataset.num_classes)
         absent = [dataset.class_names[label] for label in np.flatnonzero(counts == 0)]
         if absent:
             lines.append(
@@ -352,7 +344,6 @@ dataset_sources: Registry[DatasetSource] = Registry("dataset", "bfl.data.dataset
 _MARKS = {
     "train.csv": "table",
     "train.parquet": "table",
-    "x_train.npy": "mapped",
     "dataset_dict.json": "disk",
 }
 """Files that say which source a folder is for."""

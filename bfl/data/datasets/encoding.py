@@ -320,14 +320,12 @@ def gaps_of(rows: DataFrame) -> dict[str, str]:
     }
 
 
-def check_complete(
-    rows: DataFrame, where: str, targets: Sequence[str] = (), *, needed: bool = False
-) -> None:
+def check_complete(rows: DataFrame, where: str, target: str = "", *, needed: bool = False) -> None:
     """Refuse rows in which a value is missing, or is no finite number.
 
     Args:
         rows: All rows, of which the message says how many.
-        targets: The columns that are predicted, and so cannot be left out.
+        target: The column that is predicted, and so cannot be left out.
         needed: Whether all columns are taken, so that none can be left out.
 
     Raises:
@@ -347,7 +345,7 @@ def check_complete(
         others = f", as {more} others" if (more := bad.sum() - 1) else ""
         first = first or (
             f"row {row + 1} (from 1, without the header) {what} in column '{name}'"
-            f"{', its target' if name in targets else ''}{others}"
+            f"{', its target' if name == target else ''}{others}"
         )
         found[str(name)] = int(bad.sum())
     if not found:
@@ -355,7 +353,7 @@ def check_complete(
     if len(found) > 1:
         counts = few([f"'{name}' {count}" for name, count in found.items()], SHOWN)
         first += f"; in all {sum(found.values())} cells: {counts}"
-    inputs = 0 if needed else len(found.keys() - {*targets})
+    inputs = 0 if needed else len(found.keys() - {target})
     which = ("column" if inputs == 1 else "columns") + " of inputs" * (inputs < len(found))
     leave_out = f", or the {which} (columns-left-out)" * bool(inputs)
     raise DataError(f"{where}: {first}; leave out such rows{leave_out}")

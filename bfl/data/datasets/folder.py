@@ -11,12 +11,11 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.datasets.answers import Answers, answers_of, columns_of, target_columns
+from bfl.data.datasets.answers import Answers, answers_of, columns_of, target_column
 from bfl.data.datasets.base import Dataset, Labels, ReadingSource, dataset_sources, meant
-from bfl.data.datasets.encoding import check_columns
 from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.pictures import pixels_of, stacked
-from bfl.data.datasets.reading import TARGET, TASK, TEST_SHARE, UNREADABLE, Reading
+from bfl.data.datasets.reading import TARGET, TEST_SHARE, UNREADABLE, Reading
 from bfl.data.datasets.subset import train_and_test
 from bfl.data.datasets.table import read_table
 from bfl.data.images import Images
@@ -61,18 +60,17 @@ class Folder(PathSource, ReadingSource):
     """A folder of images by class: ``folder:PATH`` with PATH/CLASS/IMAGE, or PATH/SITE/CLASS/IMAGE.
 
     With a file PATH/labels.csv, images lie anywhere below PATH: its first column has their files,
-    the column ``target`` the classes, or several those of 0 and 1 (``task="multi-label"``), and
-    partitions may go by any. Where there are PATH/train and PATH/test, each of them is such a
-    folder; else ``test-share`` of each class is for testing. Classes are numbered in the order of
-    their names, or of the lines of PATH/classes.txt. Images of several sizes need ``image-size``.
+    the column ``target`` the classes, and partitions may go by any. Where there are PATH/train and
+    PATH/test, each of them is such a folder; else ``test-share`` of each class is for testing.
+    Classes are numbered in the order of their names, or of the lines of PATH/classes.txt. Images of
+    several sizes need ``image-size``.
     Grey ones among colours get three equal channels, transparency is dropped, and 16 bits are kept
     as floats. Damaged ones are refused, or left out (``unreadable-images="skip"``). Folders above
     the classes are the column ``site`` (``partition="column:site"``).
     """
 
-    tasks: ClassVar[tuple[str, ...]] = ("classification", "multi-label")
     is_folder: ClassVar[bool | None] = True
-    reads_keys: ClassVar[frozenset[str]] = frozenset({TEST_SHARE, TARGET, TASK, UNREADABLE})
+    reads_keys: ClassVar[frozenset[str]] = frozenset({TEST_SHARE, TARGET, UNREADABLE})
 
     def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
         """Return files of answers, and all folders, which change where an image comes or goes."""
@@ -93,13 +91,13 @@ class Folder(PathSource, ReadingSource):
                 f"{root} has train and test: {LABELS} lies in both of them or in neither, and not "
                 "beside them"
             )
-        if not listed and (reading.multilabel or reading.target):
+        if not listed and reading.target:
             raise DataError(
-                f"{first} has no {LABELS}, and its folders are one class an image; the keys "
-                f"{TASK} and {TARGET} are for columns of such a file"
+                f"{first} has no {LABELS}, and its folders are the classes; the key {TARGET} is "
+                "for a column of such a file"
             )
         read = _listed if listed else _by_class
-        train = read(first, reading, () if reading.multilabel else _class_order(root))
+        train = read(first, reading, _class_order(root))
         every = [train, *(read(part, reading, train.answers.names) for part in others)]
         if not given:
             every = [
@@ -111,7 +109,7 @@ class Folder(PathSource, ReadingSource):
         images = stacked(opened_pictures(paths, damaged, transparent), len(paths), reading)
         said = [_said(root, transparent, len(paths), "lose their transparency")]
         if damaged:
-            every, line = _without(root, every, [*damaged], several=reading.multilabel)
+            every, line = _without(root, every, [*damaged])
             said.append(line)
         answers = [files.answers for files in every]
         count = len(answers[0].labels)
@@ -126,8 +124,6 @@ class Folder(PathSource, ReadingSource):
             split_here=not given,
             train_columns=every[0].columns,
             test_columns=every[1].columns,
-            train_targets=answers[0].true,
-            test_targets=answers[1].true,
             said=tuple(filter(None, said)),
         )
         dataset.check()
@@ -172,12 +168,9 @@ def opened_pictures(
 
 
 def _without(
-    root: Path, every: Sequence[_Files], damaged: Sequence[Path], *, several: bool
+    root: Path, every: Sequence[_Files], damaged: Sequence[Path]
 ) -> tuple[list[_Files], str]:
     """Return the files for training and testing without damaged ones, and what is to be said.
-
-    Args:
-        several: Whether several labels may apply to an image, so that it has no class.
 
     Raises:
         DataError: A class is left without an image, or without one for training.
@@ -187,7 +180,7 @@ def _without(
     said = said_of_damaged(root, damaged, number)
     before, after = ([set(f.answers.labels.tolist()) for f in files] for files in (every, left))
     lost = sorted((before[0] - after[0]) | (set.union(*before) - set.union(*after)))
-    if lost and not several:
+    if lost:
         names = ", ".join(printable(left[0].answers.names[label]) for label in lost)
         raise DataError(f"{said}; of the class {names} no image is left to train on")
     return left, said
@@ -250,8 +243,8 @@ def _listed(root: Path, reading: Reading, names: Sequence[str]) -> _Files:
 
     Args:
         root: The folder that has the file, and images at any depth.
-        reading: The columns of the answers, and the task.
-        names: The classes, or the names of the columns of several labels; none: not known.
+        reading: The column of the answers.
+        names: The classes; none: not known.
 
     Raises:
         DataError: A line's image is not there, or an image has no line or two; or the answers
@@ -260,11 +253,7 @@ def _listed(root: Path, reading: Reading, names: Sequence[str]) -> _Files:
     path = root / LABELS
     rows = read_table(path)
     given = rows.pop(rows.columns[0])
-    if reading.multilabel and names:
-        check_columns(names, rows, str(path))
-        targets = tuple(names)
-    else:
-        targets = target_columns(path, rows, reading)
+    target = target_column(path, rows, reading)
     found = {
         file.relative_to(root).as_posix(): file
         for file in root.rglob("*")
@@ -286,7 +275,7 @@ def _listed(root: Path, reading: Reading, names: Sequence[str]) -> _Files:
         raise DataError(
             f"{path} has no line for {len(without)} of {len(found)} images, such as '{without[0]}'"
         )
-    answers = answers_of(path, rows, targets, reading.task, tuple(names))
+    answers = answers_of(path, rows[target], reading.task, tuple(names))
     return _Files(_objects([found[name] for name in lines]), answers, columns_of(rows))
 
 

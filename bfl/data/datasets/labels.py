@@ -80,25 +80,6 @@ def numbered_classes(splits: Mapping[str, Array], names: Names, *, fixed: bool =
     return _from_zero(whole, names, fixed or bool(columns))
 
 
-def several_labels(name: str, given: Array) -> tuple[npt.NDArray[np.int64], Array]:
-    """Return the first label (N,) that applies to each example, else 0, and all labels (N, L).
-
-    Args:
-        given: (N, L) 1 or true where a label applies, else 0 or false.
-
-    Raises:
-        DataError: They are of another shape, or hold anything else.
-    """
-    if given.ndim != 2 or given.shape[1] < 2 or given.dtype.kind not in "biuf":
-        raise DataError(
-            f"{name} has the type {given.dtype} and the shape {given.shape}; several labels (task) "
-            "are 0 and 1 in [N, labels], at least two of them"
-        )
-    if wrong := np.setdiff1d(given, [0, 1]).tolist():
-        raise DataError(f"{name} holds {wrong[0]:g}; of several labels (task) each is 0 or 1")
-    return given.argmax(axis=1).astype(np.int64), given.astype(np.float32)
-
-
 def _flat(name: str, labels: Array) -> Array:
     """Return labels [N], or [N, C] if they may be one-hot; texts as such."""
     if labels.dtype.kind == "S":

@@ -55,7 +55,7 @@ class Reading:
         test_share: Share of the examples that is for testing, where nothing else says which are.
         target: Name of a table's column that is predicted; empty: the usual ones are tried.
         left_out: Names of a table's columns that are no inputs, with commas.
-        task: Whether that is a class, a number, or several labels of 0 or 1.
+        task: Whether that is a class or a number.
         encoding: What a table's columns become; None: by its own training rows.
         pixel_range: LOW:HIGH, the scale of measurements in arrays; empty: they are pixels.
         unreadable: What is done with damaged images of a folder: ``refuse``, or ``skip``.
@@ -91,11 +91,6 @@ class Reading:
     def regression(self) -> bool:
         """True if a table's target is a number."""
         return self.task == "regression"
-
-    @property
-    def multilabel(self) -> bool:
-        """True if several labels may apply to an example."""
-        return self.task == "multi-label"
 
     @property
     def columns_left_out(self) -> list[str]:

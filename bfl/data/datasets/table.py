@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from bfl.data.datasets.answers import answers_of, columns_of, target_columns
+from bfl.data.datasets.answers import answers_of, columns_of, target_column
 from bfl.data.datasets.base import Dataset, ReadingSource, dataset_sources, meant
 from bfl.data.datasets.encoding import (
     Column,
@@ -58,7 +58,7 @@ class Opened(NamedTuple):
 class TableSource(ReadingSource):
     """Base of sources that have rows and named columns; a new one overrides ``opened``."""
 
-    tasks: ClassVar[tuple[str, ...]] = ("classification", "regression", "multi-label")
+    tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
     reads_keys: ClassVar[frozenset[str]] = frozenset({TEST_SHARE, TARGET, LEFT_OUT, TASK})
 
     @abstractmethod
@@ -72,14 +72,14 @@ class TableSource(ReadingSource):
     def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the table; its rows are on the scale of pixels (``Encoding``)."""
         rows, where, own_test, known = self.opened(reading, location, data_dir)
-        targets, left_out = target_columns(where, rows, reading), reading.columns_left_out
+        target, left_out = target_column(where, rows, reading), reading.columns_left_out
         check_columns(left_out, rows, f"{where} ({LEFT_OUT})")
-        inputs = rows.drop(columns=[*targets, *left_out])
+        inputs = rows.drop(columns=[target, *left_out])
         encoding, told = reading.encoding or known.encoding, list[str]()
         taken = [column.name for column in encoding.columns] if encoding else inputs.columns
-        needed = rows[[name for name in rows.columns if name in {*targets, *taken}]]
-        check_complete(needed, where, targets, needed=encoding is not None)
-        answers = answers_of(where, rows, targets, reading.task, known.names)
+        needed = rows[[name for name in rows.columns if name in {target, *taken}]]
+        check_complete(needed, where, target, needed=encoding is not None)
+        answers = answers_of(where, rows[target], reading.task, known.names)
         if own_test is None:
             train, test = train_and_test(answers.labels, reading.test_share)
         else:
@@ -101,10 +101,10 @@ class TableSource(ReadingSource):
         said = [answers.here] if known.encoding else [here, answers.here]
         true, scale = answers.true, known.target
         if reading.regression and true is not None and not scale:
-            scale = Column.of(targets[0], true[train], where)
+            scale = Column.of(target, true[train], where)
             if not np.ptp(true[train]):
                 raise DataError(
-                    f"{where}: column '{targets[0]}' holds {true[0]:g} in all {train.size} "
+                    f"{where}: column '{target}' holds {true[0]:g} in all {train.size} "
                     "training rows; there is nothing to predict"
                 )
         dataset = Dataset(
@@ -134,7 +134,7 @@ class Table(PathSource, TableSource):
     """A table of rows and named columns: ``table:FILE.csv`` or ``table:FILE.parquet``.
 
     The column ``target`` has the classes, as texts or numbers, or with ``task="regression"`` a
-    number; of ``task="multi-label"`` there are several columns of 0 and 1, with commas.
+    number.
     ``test-share`` of the rows are for testing; a folder with train.csv and test.csv (or .parquet)
     says which ones itself. All other columns but ``columns-left-out`` are inputs: numbers are
     standardised by the training rows of all clients, and categories become an input each, 0 or 1.

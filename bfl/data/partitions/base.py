@@ -28,9 +28,6 @@ class Partition(Component):
     disjoint: ClassVar[bool] = True
     """True if no example stands twice, with two clients or with one."""
 
-    by_class: ClassVar[bool] = False
-    """True if clients get shares of classes, of which each example has to have one."""
-
     def has(self) -> frozenset[str]:
         """Return whether an example may stand twice."""
         return super().has() | (frozenset() if self.disjoint else {"repeated-examples"})

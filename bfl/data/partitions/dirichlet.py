@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -33,8 +32,6 @@ class Dirichlet(Partition):
     code of FedBE (2021) balances, wants 10 examples and first gives every client 2 of each class
     (``guaranteed-examples``).
     """
-
-    by_class: ClassVar[bool] = True
 
     alpha: float = Field(
         0.5,

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bfl.data.partitions.base import Indices
 
@@ -61,13 +60,11 @@ def _proportional(number: int, counts: Indices, generator: np.random.Generator) 
     return np.asarray(shares, np.int64)
 
 
-def describe(
-    labels: npt.NDArray[Any], parts: Sequence[Indices], num_classes: int
-) -> dict[str, Any]:
+def describe(labels: Indices, parts: Sequence[Indices], num_classes: int) -> dict[str, Any]:
     """Return the record of a partition, ready for JSON.
 
     Args:
-        labels: The training labels (N,); or (N, C) of 1 for each label that applies and else 0.
+        labels: The training labels (N,).
         parts: The clients' indices, as ``Partition.split`` returns them.
         num_classes: The number of classes C, counting those without an example.
 
@@ -76,15 +73,11 @@ def describe(
         ``client_sha256``, the digest of each client's indices, as little-endian int64 in their
         order; ``sha256``, that of the clients' digests, joined.
     """
-    counts = (
-        [labels[p].sum(axis=0) for p in parts]
-        if labels.ndim == 2
-        else [np.bincount(labels[p], minlength=num_classes) for p in parts]
-    )
+    counts = [np.bincount(labels[p], minlength=num_classes) for p in parts]
     digests = [hashlib.sha256(np.asarray(p).astype("<i8").tobytes()).hexdigest() for p in parts]
     return {
         "num_examples": [len(part) for part in parts],
-        "class_counts": [each.astype(int).tolist() for each in counts],
+        "class_counts": [each.tolist() for each in counts],
         "client_sha256": digests,
         "sha256": hashlib.sha256("".join(digests).encode()).hexdigest(),
     }

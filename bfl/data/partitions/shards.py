@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -28,8 +27,6 @@ class Shards(Partition):
     Source: the quantity-based label imbalance of Li et al. (2022), as used by Fischer et al.
     (2024), section 3.1.
     """
-
-    by_class: ClassVar[bool] = True
 
     shards_per_client: int = Field(
         2, ge=1, description="How many shards, each of another class, a client gets."

@@ -34,8 +34,6 @@ class Step(Partition):
     numbers say.
     """
 
-    by_class: ClassVar[bool] = True
-
     major_classes: int = Field(2, ge=1, description="How many classes a client has many images of.")
     minor_examples: float = Field(
         0.0025,

@@ -61,7 +61,7 @@ def test_a_wrong_word_is_refused(call, word, said) -> None:
         ("folder:a.npz", "npz:a.npz"),
         ("folder:tables", "table:tables"),
         ("npz:images", "folder:images"),
-        ("mapped:a.CSV", "table:a.CSV"),
+        ("folder:a.CSV", "table:a.CSV"),
         ("tables", "table:tables"),
         ("images", "folder:images"),
         ("a.csv", "table:a.csv"),

@@ -89,25 +89,24 @@ def test_images_of_several_sizes_kinds_and_depths_become_one_array(tmp_path: Pat
     with pytest.raises(BflError, match=r"1.png is 8 x 8 .*image-size"):
         load_dataset(word)
     with pytest.raises(BflError, match=r"labels\.csv"):
-        load_dataset(word, "", Reading(size=4, task="multi-label"))
+        load_dataset(word, "", Reading(size=4, target="species"))
 
 
-LINES = """file,species,label_wings,label_sting,hospital
-ant/0.png,ant,0,0,north
-bee/0.png,bee,1,1,south
-ant/1.png,ant,1,0,south
-bee/1.png,bee,1,1,north
+LINES = """file,species,hospital
+ant/0.png,ant,north
+bee/0.png,bee,south
+ant/1.png,ant,south
+bee/1.png,bee,north
 """
 
 
 def test_a_file_says_the_answers_of_images_and_their_sites(tmp_path: Path) -> None:
-    """Of a class as of several labels, and of parts for training and testing."""
     fill(tmp_path / "train", 2)
     (tmp_path / "train" / "labels.csv").write_text(LINES)
     for name in ("._0.png", ".cache/0.png"):  # what systems leave there is none of the images
         write(tmp_path / "train" / "ant" / name, grey(7))
     write(tmp_path / "test" / "any.png", grey(7))
-    test = "any,hospital,label_sting,species,label_wings\nany.png,north,1,bee,0\n"
+    test = "any,hospital,species\nany.png,north,bee\n"
     (tmp_path / "test" / "labels.csv").write_text(test)
     word = f"folder:{tmp_path}"
     dataset = load_dataset(word, "", Reading(target="species"))
@@ -119,10 +118,6 @@ def test_a_file_says_the_answers_of_images_and_their_sites(tmp_path: Path) -> No
         ["north", "south", "south", "north"],
         ["north"],
     )
-    several = load_dataset(word, "", Reading(task="multi-label"))
-    assert several.class_names == ("label_wings", "label_sting")
-    assert several.trained_on.tolist() == [[0, 0], [1, 1], [1, 0], [1, 1]]
-    assert several.tested_on.tolist() == [[0, 1]]
     for lost, other in (("test", "."), ("test", "elsewhere"), ("train", "elsewhere")):
         (tmp_path / "elsewhere").mkdir(exist_ok=True)
         file, moved = tmp_path / lost / "labels.csv", tmp_path / other / "labels.csv"
@@ -133,11 +128,11 @@ def test_a_file_says_the_answers_of_images_and_their_sites(tmp_path: Path) -> No
     # Without a part for testing a share of the lines is, with their images and sites.
     (tmp_path / "test").rename(tmp_path / "train" / "more")
     (tmp_path / "train" / "more" / "labels.csv").unlink()
-    (tmp_path / "train" / "labels.csv").write_text(LINES + "more/any.png,ant,0,1,north\n")
-    shared = load_dataset(f"{word}/train", "", Reading(task="multi-label", test_share=0.4))
+    (tmp_path / "train" / "labels.csv").write_text(LINES + "more/any.png,ant,north\n")
+    shared = load_dataset(f"{word}/train", "", Reading(target="species", test_share=0.4))
     assert shared.split_here
     assert [len(a) for a in (shared.train_images, shared.tested_on)] == [3, 2]
-    known = {10: [0, 0], 100: [1, 1], 11: [1, 0], 101: [1, 1], 7: [0, 1]}
+    known = {10: 0, 100: 1, 11: 0, 101: 1, 7: 0}
     for images, answers in (
         (shared.train_images, shared.trained_on),
         (shared.test_images, shared.tested_on),
@@ -153,7 +148,6 @@ def test_a_file_says_the_answers_of_images_and_their_sites(tmp_path: Path) -> No
         (LINES.replace("bee/1", "be/1"), Reading(target="species"), "'be/1.png'.*'bee/1.png'"),
         (LINES.replace("ant/1", "ant/0"), Reading(target="species"), "'ant/0.png' .*two lines"),
         (LINES[: LINES.index("bee/1")], Reading(target="species"), "1 of 4 images.*'bee/1.png'"),
-        (LINES.replace("1,0", "1,no"), Reading(task="multi-label"), "row 3 .*label_sting.*'no'"),
     ],
 )
 def test_lines_that_do_not_go_with_the_images_are_refused(
