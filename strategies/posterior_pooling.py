@@ -259,6 +259,7 @@ class PosteriorPooling(Strategy):
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+        should_stop: Callable[[int, Result], bool] | None = None,
     ) -> Result:
         """Run the rounds and return Flower's result; the arguments are Flower's.
 
@@ -291,7 +292,8 @@ class PosteriorPooling(Strategy):
             evaluated = evaluate_fn(number, arrays) if evaluate_fn else None
             if evaluated is not None:
                 result.evaluate_metrics_serverapp[number] = evaluated
-            if self._recorded(course, seconds, evaluated or {}):
+            last = self._recorded(course, seconds, evaluated or {})
+            if last or (should_stop is not None and should_stop(number, result)):
                 break
         if course.unfinished:
             course.unfinished.clear()

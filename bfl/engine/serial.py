@@ -98,11 +98,20 @@ class SerialGrid(Grid):
             ids.append(message_id)
         return ids
 
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Have that message answered which was pushed first; return the reply."""
+    def pull_messages(
+        self,
+        reply_to_message_ids: Iterable[str] | None = None,
+        *,
+        message_ids: Iterable[str] | None = None,
+    ) -> Iterable[Message]:
+        """Have the first of these messages answered, or of all; return the reply.
+
+        Flower up to 1.42 calls the ids ``message_ids``.
+        """
         self.engine_run.raise_if_ended()
-        asked = message_ids if isinstance(message_ids, Set) else set(message_ids)
-        first = next((i for i in self._waiting if i in asked), None)
+        given = message_ids if reply_to_message_ids is None else reply_to_message_ids
+        ids = given if isinstance(given, Set) or given is None else set(given)
+        first = next((i for i in self._waiting if ids is None or i in ids), None)
         return [] if first is None else [self._answer(self._waiting.pop(first))]
 
     def send_and_receive(

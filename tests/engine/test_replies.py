@@ -15,6 +15,8 @@ from flwr.common.serde import message_to_proto
 from flwr.proto.message_pb2 import ObjectTree, PullObjectResponse
 from flwr.proto.runtime_pb2 import PullAppMessagesResponse, PushAppMessagesResponse
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
 import bfl.engine.flower.replies
@@ -109,7 +111,9 @@ class SuperLink:
 
     def PullMessages(self, request: Any) -> Any:  # noqa: N802
         replies, trees = [], []
-        for message in [m for m in self.messages if m.metadata.message_id in request.message_ids]:
+        # Flower up to 1.42, and after it.
+        ids = getattr(request, "message_ids", None) or request.reply_to_message_ids.vals
+        for message in [m for m in self.messages if m.metadata.message_id in ids]:
             self.messages.remove(message)  # it is told once
             node = message.metadata.dst_node_id
             reply = self.answers[node](message)
@@ -159,7 +163,7 @@ def asked(
 ) -> Iterator[Message]:
     """Ask all nodes, by default with ``SIZE`` bytes, and return their replies as they come."""
     grid = HttpGrid(token="a token")
-    grid._client, grid._run = superlink, new_run({})
+    grid._client, grid._run = superlink, Run.create_empty(TaskIdentity.run_id)
     content = RecordDict({"arrays": ARRAYS})
     messages = messages or [Message(content, node, "train") for node in superlink.answers]
     superlink.messages = list(messages)

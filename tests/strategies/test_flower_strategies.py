@@ -304,6 +304,15 @@ def test_the_first_arrays_are_evaluated_on_the_server_as_flower_does() -> None:
     assert seen == [0, 1, 2] * 2
 
 
+def test_training_stops_when_it_is_said_so() -> None:
+    def stop(number: int, result: Any) -> bool:
+        return number == 2 and 2 in result.train_metrics_clientapp
+
+    grid, arrays = make_grid(plain_app(), CLIENTS), posterior_to_arrays(START)
+    result = strategies.Conflation().start(grid, arrays, num_rounds=5, should_stop=stop)
+    assert sorted(result.train_metrics_clientapp) == [1, 2]
+
+
 def test_several_messages_a_round_are_not_flowers() -> None:
     with pytest.raises(ConfigurationError, match="call this Strategy's start"):
         run(flowers(strategies.Conflation(exchange="masked")), make_app())

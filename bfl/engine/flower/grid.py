@@ -96,8 +96,8 @@ def grid_of(engine_run: EngineRun) -> Iterator[None]:
             self.engine_run.raise_if_ended()
             return super().push_messages(messages)
 
-        def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Any]:
-            replies = super().pull_messages(message_ids)
+        def pull_messages(self, *ids: Any, **named_ids: Any) -> Iterable[Any]:
+            replies = super().pull_messages(*ids, **named_ids)
             # Those of a run that has been ended may be of clients that were ended with it.
             self.engine_run.raise_if_ended()
             return replies

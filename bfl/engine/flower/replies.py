@@ -208,7 +208,12 @@ def _announced(
     from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
 
     flower, run_id = grid._runtime_client, grid.run.run_id
-    told = flower.PullMessages(runtime_pb2.PullAppMessagesRequest(message_ids=message_ids))
+    request = runtime_pb2.PullAppMessagesRequest()
+    if hasattr(request, "message_ids"):  # Flower up to 1.42
+        request.message_ids.extend(message_ids)
+    else:
+        request.reply_to_message_ids.vals.extend(message_ids)
+    announced = flower.PullMessages(request)
     pull = make_pull_object_fn_protobuf(flower.PullObject, grid.node, run_id)
 
     def confirm(name: str) -> Callable[[], Any]:
@@ -227,5 +232,5 @@ def _announced(
             most_bytes=most_bytes,
             patience=patience,
         )
-        for each, tree in zip(told.messages_list, told.message_object_trees, strict=True)
+        for each, tree in zip(announced.messages_list, announced.message_object_trees, strict=True)
     }
