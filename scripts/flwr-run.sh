@@ -62,6 +62,7 @@ from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config
 from bfl.engine.flower import FlowerApp
 from bfl.errors import ConfigurationError
+from bfl.experiments.run.simulation import made_up_name
 
 root, config, *texts = sys.argv[1:]
 try:
@@ -69,15 +70,18 @@ try:
     app = FlowerApp.read(Path(root))
     complete = app.run_config(values)
     values = app.for_flwr_run(values)
-    keys = resolve(complete, check_data=False).keys  # the data may be elsewhere
+    configuration = resolve(complete, check_data=False)  # the data may be elsewhere
+    keys = configuration.keys
 except ConfigurationError as error:
     print(f"refused: {error}", file=sys.stderr)
     sys.exit(2)
 # The app runs in a folder of Flower's.
 values["output-dir"] = str(Path(keys.output_dir).absolute())
+values["name"] = keys.name or made_up_name(configuration)
 if keys.plugins:
     values["plugins"] = keys.plugins  # with absolute paths, and what they hold now
 Path(config).write_text(tomli_w.dumps(values), encoding="utf-8")
+Path(config).with_name("name").write_text(values["name"], encoding="utf-8")
 PYTHON
 
 if [ "$connection" = local ] && [ -z "$own_superlink_port" ]; then
@@ -157,5 +161,7 @@ wait_for_end() {
 wait_for_end
 if [ "$status" != finished:completed ]; then
     echo "failed: run $run_id is $status ($details)" >&2
+    echo "it goes on after its last finished round by the same command with" \
+        "--run-config 'name=\"$(cat "$FLOWER_SCRATCH/name")\" resume=true'" >&2
     exit 1
 fi

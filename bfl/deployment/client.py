@@ -173,7 +173,7 @@ def _play(identity: Identity, node: NodeSettings, folder: Path, state: Path, say
     write_atomically(config, tomli_w.dumps(told).encode())
     secret = state / names.SECRET
     write_private(secret, secrets.token_hex(32).encode())
-    environment = flower_environment(home)
+    environment = {**flower_environment(home), "BFL_CLIENT": f"client {identity.name}"}
     if node.cpus:
         environment["BFL_CPUS"] = str(node.cpus)
     port = NodePort(f"127.0.0.1:{_free_port()}", state / RUNTIME_CA)

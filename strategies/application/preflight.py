@@ -371,13 +371,6 @@ def samples_around_no_pool(configuration: Configuration) -> list[str]:
     ]
 
 
-NOTHING_LOST = (
-    "no round is finished, and nothing is lost: begin the run again by the same command, with "
-    "another name or --overwrite if it gives a name"
-)
-"""Advice on a run that has failed before there was anything to go on from."""
-
-
 def how_to_go_on(folder: RunFolder, backend: str = "") -> str:
     """Return how to go on from the last round that is over, by the backend if one was named."""
     path = folder.path.resolve()

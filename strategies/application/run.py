@@ -20,7 +20,7 @@ from bfl.evaluation.uncertainty import check_measures
 from bfl.experiments.results.environment import STARTED, describe_environment, time_now
 from bfl.experiments.results.identity import run_key
 from bfl.experiments.results.progress import ProgressReport
-from bfl.experiments.results.run_folder import NETWORK, PARTITION, REFUSALS, RunFolder
+from bfl.experiments.results.run_folder import CONFIG, NETWORK, PARTITION, REFUSALS, RunFolder
 from bfl.experiments.run.network import NetworkDescription, given_posterior
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.simulation import made_up_name
@@ -40,7 +40,6 @@ from strategies.application.evaluation import (
 )
 from strategies.application.final_evaluation import finish
 from strategies.application.preflight import (
-    NOTHING_LOST,
     check_no_moving_statistics,
     check_privacy,
     divide,
@@ -349,8 +348,8 @@ def _run_rounds(
     except LostStateError as error:
         raise LostStateError(f"{error}\n{how_to_begin_again(context.folder)}") from error
     except RunError as error:
-        saved = Checkpoints(context.folder).latest() is not None
-        raise RunError(f"{error}\n{context.advice if saved else NOTHING_LOST}") from error
+        moved = "" if context.folder.holds(CONFIG) else f"put {context.path} back, and then: "
+        raise RunError(f"{error}\n{moved}{context.advice}") from error
     return posterior_from_arrays(result.arrays), strategy.closed
 
 

@@ -133,7 +133,9 @@ def test_a_broken_stream_does_not_end_the_run(end: str, code: int, tmp_path: Pat
 def test_a_stream_that_ends_well_does_not_mean_that_the_run_has(tmp_path: Path) -> None:
     code, printed, _ = run(tmp_path, [status("finished:failed", "KeyError: 1")])
     assert code == 1
-    assert printed.rstrip().endswith("failed: run 42 is finished:failed (KeyError: 1)")
+    assert "failed: run 42 is finished:failed (KeyError: 1)" in printed
+    name = tomllib.loads((tmp_path / "given.toml").read_text(encoding="utf-8"))["name"]
+    assert f'name="{name}" resume=true' in printed.splitlines()[-1]
 
 
 def test_a_superlink_that_stays_away(tmp_path: Path) -> None:
