@@ -100,13 +100,13 @@ class SerialGrid(Grid):
 
     def pull_messages(
         self,
-        reply_to_message_ids: Iterable[str] | None = None,
-        *,
         message_ids: Iterable[str] | None = None,
+        *,
+        reply_to_message_ids: Iterable[str] | None = None,
     ) -> Iterable[Message]:
         """Have the first of these messages answered, or of all; return the reply.
 
-        Flower up to 1.42 calls the ids ``message_ids``.
+        Flower calls the ids ``message_ids`` up to 1.42, and ``reply_to_message_ids`` after it.
         """
         self.engine_run.raise_if_ended()
         given = message_ids if reply_to_message_ids is None else reply_to_message_ids
