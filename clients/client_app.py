@@ -288,6 +288,7 @@ def _train(message: Message, context: Context, task: TrainTask, client: Prepared
         seed=keys.seed,
         key_labels=(task.server_round, task.partition_id),
         likelihood_examples=task.likelihood_examples,
+        rounds=keys.rounds,
         **{"epochs": keys.local_epochs, **local.local_settings},
     )
     answers = client.labels if data.targets is None else data.targets

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.simulation import made_up_name
 from bfl.experiments.tracking import LiveLog, TrackedRun
 from bfl.federation.outgoing import is_private
-from bfl.federation.wire import posterior_from_arrays, posterior_to_arrays
+from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
 from bfl.printing import print_anywhere
 from strategies.application.division import data_digests, describe_partition
@@ -123,6 +123,12 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             evaluator = NoEvaluator(configuration, dataset, said)
         initial = _initial(configuration, evaluator, progress)
         partition, test_partition = divide(configuration, dataset, federation, own)
+        hindered = configuration.optimizer.warnings(
+            _run_steps(configuration, federation, partition)
+        )
+        for text in hindered:
+            progress.say(text)
+        told = [*told, *hindered]
         refuse_attackers(configuration, federation)
         digests = data_digests(whole, federation, own)
         described = describe_partition(configuration, dataset, partition, own)
@@ -144,6 +150,15 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
                 checkpoint = _pretrain(context, initial)
             finish(context, *_run_rounds(context, checkpoint, initial))
     return folder
+
+
+def _run_steps(
+    configuration: Configuration, federation: Federation, partition: Sequence[Positions | None]
+) -> int:
+    """Return how many steps the client with the most examples makes in the whole run."""
+    keys, own = configuration.keys, federation.own_examples
+    most = max(own[k] if held is None else len(held) for k, held in enumerate(partition))
+    return keys.rounds * keys.local_epochs * -(-most // keys.batch_size)
 
 
 def _initial(

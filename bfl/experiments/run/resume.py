@@ -296,12 +296,12 @@ def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
     rounds = folder.rounds() if now != was else []
     made = max((entry["round"] for entry in rounds), default=1)
     if now != was and now >= made:
-        if configuration.schedule.depends_on_rounds():
-            raise ConfigurationError(
-                f"rounds is {now}, and the run in {folder.path} was begun with {was}: with its "
-                f"settings, schedule '{configuration.schedule.name}' depends on the number of "
-                f"rounds; allowed: {was}"
-            )
+        for part in (configuration.schedule, configuration.optimizer):
+            if part.depends_on_rounds():
+                raise ConfigurationError(
+                    f"rounds is {now}, and the run in {folder.path} was begun with {was}: with its "
+                    f"settings, '{part.name}' depends on the number of rounds; allowed: {was}"
+                )
         # Nothing else in a round depends on the number of rounds.
         del changed["rounds"]
     elif changed.keys() == {"rounds"}:

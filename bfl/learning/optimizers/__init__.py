@@ -27,6 +27,8 @@ class TrainedVariable:
         rest: For an optimizer of ``separate_gradients``, in a step: the gradient per example of
             what the objective has besides the examples, such as KL[q ‖ p].
         examples: For the same, how many examples the likelihood counts.
+        initial_scale: Of means, the standard deviation with which a run begins.
+        run_steps: How many steps the client makes in the whole run, a float32 variable ().
     """
 
     variable: Any
@@ -36,6 +38,8 @@ class TrainedVariable:
     untransformed_scale: Any = None
     rest: Any = 0.0
     examples: Any = 1.0
+    initial_scale: float = 1.0
+    run_steps: Any = 1.0
 
 
 class Optimizer(Component):
@@ -47,6 +51,14 @@ class Optimizer(Component):
 
     separate_gradients: ClassVar[bool] = False
     """True if a step takes the gradient of the examples' loss, and that of the rest by itself."""
+
+    def depends_on_rounds(self) -> bool:
+        """Return whether a step depends on how many rounds the run is to have."""
+        return False
+
+    def warnings(self, run_steps: int) -> list[str]:
+        """Return warnings of a run in which a client makes at most so many steps."""
+        return []
 
     def regularized(
         self, variables: Sequence[TrainedVariable], gradients: Sequence[Any]

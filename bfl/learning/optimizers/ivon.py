@@ -9,6 +9,9 @@ from pydantic import Field
 
 from bfl.learning.optimizers import Optimizer, TrainedVariable, optimizers
 
+HARDLY_MOVED = 0.3
+"""(1 − β₂) times the steps of a run below which a Hessian's estimate is nearly its first value."""
+
 
 @optimizers.register("ivon", aliases=("improved-variational-online-newton",))
 class ImprovedVariationalOnlineNewton(Optimizer):
@@ -21,12 +24,19 @@ class ImprovedVariationalOnlineNewton(Optimizer):
         ĥ = ĝ (θ − m) λ (h + δ)
         g ← β₁ g + (1 − β₁) ĝ
         h ← β₂ h + (1 − β₂) ĥ + ½ (1 − β₂)² (h − ĥ)² / (h + δ)
-        m ← m − η (h₀ + δ) (g / (1 − β₁ᵗ) + δ (m − c)) / (h + δ),
+        m ← m − α (g / (1 − β₁ᵗ) + δ (m − c)) / max(h + δ, α δ),  α = η (h₀ + δ),
 
     with c the prior's mean. As in the authors' code the rate η is in units of h₀ + δ = 1/(λσ₀²), σ₀
-    being ``initial-scale``. Training holds u = (h + δ)/(h₀ + δ). Its gradient has ĥ, and that of
-    KL[q ‖ p] has δ − h − δ, so any prior will do, a cavity as well, and what the objective adds to
-    the bound, such as a proximal term, takes part. A posterior that comes in determines h.
+    being ``initial-scale``, so the Newton step's share α is greater for fewer examples λ. The
+    maximum is ours: where α δ > h + δ, as with the cavity of a client of few examples, the authors'
+    step would leap over the prior's mean and diverge; this one goes there and no further.
+
+    Training holds u = (h + δ)/(h₀ + δ). Its gradient has ĥ, and that of KL[q ‖ p] has δ − h − δ, so
+    any prior will do, a cavity as well, and what the objective adds to the bound, such as a
+    proximal term, takes part. A posterior that comes in determines h.
+
+    By default β₂ = exp(−1/S), with S the steps that the client makes in all rounds: (1 − β₂) S is
+    1, and of h₀ a share of 1/e is left at the end of the run, whatever the number of examples.
 
     Point values, such as normalisation's scale and offset, step as if h had stayed h₀.
 
@@ -40,10 +50,11 @@ class ImprovedVariationalOnlineNewton(Optimizer):
     BETA1: ClassVar[float] = 0.9
 
     hessian_decay: float = Field(
-        0.9995,
+        0.0,
         ge=0.0,
         le=1.0,
-        description="β₂, the share of the Hessian's estimate that a step keeps",
+        description="β₂, the share of the Hessian's estimate that a step keeps; 0: exp(-1/S), S "
+        "being the steps that a client makes in the whole run",
     )
 
     def has(self) -> frozenset[str]:
@@ -53,6 +64,21 @@ class ImprovedVariationalOnlineNewton(Optimizer):
     def requires(self) -> frozenset[str]:
         """Return that networks hold precisions, and that the objective has the prior."""
         return frozenset({"held-precisions", "evidence-lower-bound"})
+
+    def depends_on_rounds(self) -> bool:
+        """Return whether β₂ follows from the number of steps of the run."""
+        return not self.hessian_decay
+
+    def warnings(self, run_steps: int) -> list[str]:
+        """Return a warning if so few steps hardly move h."""
+        moved = (1.0 - self.hessian_decay) * run_steps
+        if not self.hessian_decay or moved >= HARDLY_MOVED:
+            return []
+        return [
+            f"hessian-decay is {self.hessian_decay:g}, and a client makes at most {run_steps} "
+            f"steps: (1 - β₂) times the steps is {moved:.2g}, so that variances stay as they "
+            "begin; hessian-decay=0 fits it to the steps"
+        ]
 
     def step(
         self,
@@ -66,12 +92,18 @@ class ImprovedVariationalOnlineNewton(Optimizer):
 
         taken = list(zip(variables, gradients, strict=True))
         share = 1.0 - self.hessian_decay
+        if not self.hessian_decay:
+            share = -tf.math.expm1(-1.0 / variables[0].run_steps)
+        priors = {}  # δ / (h₀ + δ), by the variable of u
         for trained, gradient in taken:
             if trained.scale:
                 held = tf.convert_to_tensor(trained.variable)
                 # λ (ĥ − h) in units of λ (h₀ + δ); likewise in nats, not per example.
                 change = -2.0 * held * (held * (trained.examples * (gradient + trained.rest)))
                 second = 0.5 * share * share * change * (change / held)
+                priors[id(trained.variable)] = held - 2.0 * held * held * (
+                    trained.examples * trained.rest
+                )
                 trained.variable.assign(held + share * change + second)
         debias = 1.0 - self.BETA1 ** tf.cast(steps_before + 1, tf.float32)
         for trained, gradient in taken:
@@ -80,5 +112,7 @@ class ImprovedVariationalOnlineNewton(Optimizer):
                 momentum.assign(self.BETA1 * momentum + (1.0 - self.BETA1) * gradient)
                 along = momentum / debias + trained.rest
                 if trained.untransformed_scale is not None:
-                    along /= trained.untransformed_scale
+                    newton = rate / (trained.examples * trained.initial_scale**2)  # α
+                    prior = priors[id(trained.untransformed_scale)]
+                    along /= tf.maximum(trained.untransformed_scale, newton * prior)
                 trained.variable.assign_sub(rate * along)

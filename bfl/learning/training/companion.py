@@ -57,7 +57,7 @@ class Companion:
         self.key = tf.Variable(tf.zeros([2], tf.int32), trainable=False)
         self.rate = tf.Variable(0.0, trainable=False)
 
-    def begin(self, task: LocalTask) -> None:
+    def begin(self, task: LocalTask, run_steps: int) -> None:
         """Set all variables to what a task begins with.
 
         Raises:
@@ -73,7 +73,7 @@ class Companion:
             else self.network.initial_posterior(personal.seed)
         )
         optimizer_state = strip_prefix(_OPTIMIZER, state)
-        self.learner.begin(start, start, personal.prior(start), optimizer_state)
+        self.learner.begin(start, start, personal.prior(start), optimizer_state, run_steps)
         self.key.assign(randomness.key(task.seed, "personal-steps", *task.key_labels))
         self.rate.assign(personal.learning_rate)
 

@@ -29,6 +29,7 @@ class OptimizedVariables:
 
     Attributes:
         steps_before: The number of steps before a task's first one, a variable ().
+        run_steps: How many steps the client makes in the whole run, a variable ().
     """
 
     def __init__(self, network: Network, optimizer: Optimizer, *, with_scales: bool = True) -> None:
@@ -40,6 +41,8 @@ class OptimizedVariables:
         scale_of = {
             id(m): s for m, s in zip(network.means, network.untransformed_scales, strict=True)
         }
+        self.steps_before = tf.Variable(0, trainable=False)
+        self.run_steps = tf.Variable(1.0, trainable=False)
         self.trained = [
             TrainedVariable(
                 variable,
@@ -47,10 +50,11 @@ class OptimizedVariables:
                 scale=id(variable) in scales,
                 kernel=id(variable) in kernels,
                 untransformed_scale=scale_of.get(id(variable)),
+                initial_scale=network.inference.initial_standard_deviation,
+                run_steps=self.run_steps,
             )
             for variable in self.variables
         ]
-        self.steps_before = tf.Variable(0, trainable=False)
         # One call for all of them: of a client with few steps it is a good part of the time.
         self._empty = tf.function(self._set_to_zero, input_signature=[], autograph=False)
 
@@ -222,18 +226,21 @@ class Learner:
         received: Posterior,
         prior: Density,
         optimizer_state: Mapping[str, npt.NDArray[Any]],
+        run_steps: int = 1,
     ) -> None:
         """Set all variables to what a task begins with; offsets are set apart.
 
         Args:
             received: What the terms of the objective compare with.
             optimizer_state: What the optimizer has kept; nothing if it begins anew.
+            run_steps: How many steps the client makes in the whole run.
         """
         self.network.load(start)
         self.network.set_prior(prior)
         for term in self.terms:
             term.assign(received)
         self.optimized.begin(optimizer_state)
+        self.optimized.run_steps.assign(run_steps)
 
     def forward(self, images: Any, key: Any) -> Pass:
         """Return a pass over images in training mode, its random draws keyed by ``key`` (2,)."""

@@ -95,6 +95,7 @@ class LocalTask:
             objective has its share of them; 0: the client's own.
         draws: Where the batches and the noise of examples' privacy are from; None: keyed by the
             seed.
+        rounds: How many rounds like this one the run has.
     """
 
     received: Posterior
@@ -111,6 +112,11 @@ class LocalTask:
     personal: PersonalTask | None = None
     likelihood_examples: int = 0
     draws: Draws | None = None
+    rounds: int = 1
+
+    def run_steps(self, batch_size: int) -> int:
+        """Return how many steps the client makes in the whole run, on batches of this size."""
+        return self.rounds * self.epochs * -(-int(self.examples.size) // batch_size)
 
 
 @dataclass(frozen=True)

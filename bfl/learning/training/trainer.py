@@ -180,11 +180,12 @@ class LocalTrainer:
 
     def _begin(self, task: LocalTask, start: Posterior) -> None:
         """Set all variables to what a task begins with."""
-        self.learner.begin(start, task.received, task.prior, task.optimizer_state)
+        run_steps = task.run_steps(self.batch_size)
+        self.learner.begin(start, task.received, task.prior, task.optimizer_state, run_steps)
         if self.learner.offsets:
             self.learner.offsets.assign(task.offsets)
         if self.companion:
-            self.companion.begin(task)
+            self.companion.begin(task, run_steps)
 
     def _steps(
         self,

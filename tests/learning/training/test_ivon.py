@@ -158,6 +158,32 @@ def test_examples_of_the_likelihood_weaken_the_prior_and_point_values_move():
     assert np.abs(means[0] - means[2]).max() > 1e-3
 
 
+def test_a_sharp_prior_is_not_leapt_over():
+    """As with the cavity of a client of few examples: an explicit step is 50 Newton steps there."""
+    trainer = trainer_of("ivon", optimizers.create("ivon", {"hessian-decay": 1.0}))
+    begun = posterior_of(trainer.network, 1, low=0.014, high=0.014)
+    centre = (begun.mean + 0.02).astype(np.float32)
+    task = task_of(begun, prior=NormalPrior(centre, 0.014), learning_rate=0.4, epochs=20)
+    found = train(trainer, task).posterior
+    # Forty examples move it by less than a few deviations of the prior.
+    assert np.abs(found.mean - centre).max() < 4 * 0.014
+    assert np.abs(found.mean - begun.mean).max() > 0.014
+
+
+@pytest.mark.parametrize("rounds", [1, 25])
+def test_what_is_left_of_the_first_hessian_does_not_depend_on_the_steps(rounds):
+    """Of a weight that no example moves, 1/e of it is left after all rounds."""
+    trainer = trainer_of("ivon", optimizers.create("ivon"))
+    posterior = posterior_of(trainer.network, 1, low=0.014, high=0.014)
+    begun = posterior.variance
+    # Of one example's weight the likelihood says next to nothing about the precision.
+    for _ in range(rounds):
+        changes = {"epochs": 4, "rounds": rounds, "likelihood_examples": 1}
+        task = task_of(posterior, prior=NormalPrior(0.0, 1e3), learning_rate=1e-9, **changes)
+        posterior = train(trainer, task).posterior
+    np.testing.assert_allclose(begun / posterior.variance, np.exp(-1.0), rtol=0.1)
+
+
 @pytest.mark.parametrize(
     ("values", "named"),
     [
@@ -174,6 +200,15 @@ def test_examples_of_the_likelihood_weaken_the_prior_and_point_values_move():
 def test_what_does_not_go_together_is_refused(values, named):
     with pytest.raises(ConfigurationError, match=named):
         resolve(values, check_data=False)
+
+
+def test_a_decay_that_does_not_fit_the_steps_is_warned_of():
+    def warnings(steps, **settings):
+        return optimizers.create("ivon", settings).warnings(steps)
+
+    assert warnings(100, **{"hessian-decay": 0.9995})
+    assert not warnings(10_000, **{"hessian-decay": 0.9995})
+    assert not warnings(1)
 
 
 def test_what_goes_together():
