@@ -32,7 +32,6 @@ CHAPTERS = (
     "bfl.learning",
     "bfl.evaluation",
     "bfl.closing",
-    "bfl.fidelity",
     "bfl.presets",
     # What a run leaves behind knows nothing of configurations, which pick trackers and figures.
     "bfl.experiments",

@@ -44,10 +44,6 @@ COMMANDS = {
         "close.add_finish_to",
         "end an interrupted simulation with the rounds that it has made",
     ),
-    "fidelity": (
-        "fidelity.add_to",
-        "every method's posterior beside the exact one, in small regressions",
-    ),
     "runs": ("runs.add_to", "list the runs of a folder: state, keys, metrics"),
     "compare": ("runs.add_comparison_to", "overlay the curves of runs, say what differs"),
     "federation": (

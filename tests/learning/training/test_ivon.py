@@ -17,9 +17,9 @@ from ivon_reference import (
 from one_layer import OneLayer, posterior_of, task_of, train, trainer_of
 from scipy.special import softmax
 
+from benchmarks.fidelity import problems
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
-from bfl.fidelity import problems
 from bfl.learning.inferences import inferences
 from bfl.learning.optimizers import optimizers
 from bfl.learning.priors import NormalPrior, QuadraticPrior

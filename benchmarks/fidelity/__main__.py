@@ -1,76 +1,48 @@
-"""The command ``bfl fidelity``: every method's posterior beside the exact one."""
+"""Every method's posterior beside the exact one, in small regressions."""
 
 from __future__ import annotations
 
 import argparse
 import io
 import math
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bfl.commands.terminal import path_argument, write_output
-from bfl.errors import RunError
+import pandas as pd
+
+from benchmarks.fidelity import comparison
+from benchmarks.fidelity.comparison import CORRELATED, LOGISTIC, ORTHOGONAL, RATIO
 from bfl.experiments.results.figures.style import new_figure, png
 from bfl.experiments.results.table import markdown_table, section_written
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TABLE, FIGURE = "table.csv", "fidelity.png"
 SECTION = "fidelity"
 """The section of a page in which the table stands."""
 
 
-def add_to(fidelity: argparse.ArgumentParser) -> None:
-    """Add the options of ``bfl fidelity``."""
-    fidelity.add_argument(
-        "--output",
-        type=path_argument,
-        default=Path("fidelity"),
-        metavar="DIR",
-        help=f"folder of {TABLE} and {FIGURE}; DIR.md gets the table too, where its marks are "
-        "(default: fidelity)",
+def main(arguments: list[str] | None = None) -> None:
+    """Compare all methods, print their table, and write it with its figure."""
+    options = argparse.ArgumentParser(prog="python -m benchmarks.fidelity", description=__doc__)
+    options.add_argument(
+        "output",
+        type=Path,
+        help=f"folder of {TABLE} and {FIGURE}; OUTPUT.md gets the table too, where its marks are",
     )
-    fidelity.add_argument("--quick", action="store_true", help="with an eighth of the data sets")
-    fidelity.add_argument(
-        "--seed", type=_seed, default=0, metavar="N", help="of data and draws (default: 0)"
-    )
-    fidelity.set_defaults(run=compare)
-
-
-def _seed(given: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,9}", given):
-        raise argparse.ArgumentTypeError(f"'{given}' is no whole number from 0 to 999999999")
-    return int(given)
-
-
-def compare(given: argparse.Namespace) -> None:
-    """Compare all methods, print their table, and write it with its figure.
-
-    Raises:
-        RunError: The folder cannot be made, or a file cannot be written.
-    """
-    import pandas as pd
-
-    from bfl.fidelity.comparison import compared
-
-    try:
-        given.output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"cannot make {given.output}: {error.strerror or error}") from error
-    rows = pd.DataFrame(compared(given.seed, quick=given.quick))
+    options.add_argument("--quick", action="store_true", help="with an eighth of the data sets")
+    options.add_argument("--seed", type=int, default=0, help="of data and draws (default: 0)")
+    given = options.parse_args(arguments)
+    given.output.mkdir(parents=True, exist_ok=True)
+    rows = pd.DataFrame(comparison.compared(given.seed, quick=given.quick))
     csv = rows.to_csv(index=False, float_format="%.6g")
     # As whoever reads the file has it: a page's table follows from it.
     table = pd.read_csv(io.StringIO(csv))
     print(shown(table))
-    write_output(given.output / TABLE, csv.encode())
-    write_output(given.output / FIGURE, drawn(table))
+    (given.output / TABLE).write_text(csv, encoding="utf-8")
+    (given.output / FIGURE).write_bytes(drawn(table))
     page = given.output.with_suffix(".md")
     text = page.read_text(encoding="utf-8") if page.is_file() else ""
     if f"<!-- end of {SECTION} -->" in text:
-        lines = shown(table).splitlines()
-        write_output(page, section_written(text, SECTION, lines).encode())
+        written = section_written(text, SECTION, shown(table).splitlines())
+        page.write_text(written, encoding="utf-8")
 
 
 def shown(table: pd.DataFrame) -> str:
@@ -90,8 +62,6 @@ def shown(table: pd.DataFrame) -> str:
 
 def drawn(table: pd.DataFrame) -> bytes:
     """Return a figure of the variance ratios by method, as a PNG file."""
-    from bfl.fidelity.comparison import CORRELATED, LOGISTIC, ORTHOGONAL, RATIO
-
     figure = new_figure(9.0, 0.26 * len(table) + 1.0)
     axes = figure.subplots()
     places = range(len(table), 0, -1)
@@ -107,3 +77,7 @@ def drawn(table: pd.DataFrame) -> bytes:
     axes.legend(loc="lower right")
     figure.subplots_adjust(left=0.33, right=0.98, top=0.98, bottom=0.12)
     return png(figure)
+
+
+if __name__ == "__main__":
+    main()

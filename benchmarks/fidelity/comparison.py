@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from scipy.special import chdtrc, expit, roots_hermitenorm
 
-from bfl.fidelity.methods import classifiers, methods
-from bfl.fidelity.network import network, network_features
-from bfl.fidelity.problems import (
+from benchmarks.fidelity.methods import classifiers, methods
+from benchmarks.fidelity.network import network, network_features
+from benchmarks.fidelity.problems import (
     PRIOR_PRECISION,
     Array,
     Classifier,

@@ -6,13 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bfl.aggregation.pooling import DAMPING, pool, pooling_rules
-from bfl.closing import closings
-from bfl.closing.base import HEAD, Closing, Examples, Known, with_one
-from bfl.closing.bayesian_head import draws
-from bfl.closing.chain import asked, folded, measured
-from bfl.federation.parts import Trained
-from bfl.fidelity.problems import (
+from benchmarks.fidelity.problems import (
     PRIOR_PRECISION,
     Array,
     Classifier,
@@ -20,6 +14,12 @@ from bfl.fidelity.problems import (
     Likelihood,
     joined,
 )
+from bfl.aggregation.pooling import DAMPING, pool, pooling_rules
+from bfl.closing import closings
+from bfl.closing.base import HEAD, Closing, Examples, Known, with_one
+from bfl.closing.bayesian_head import draws
+from bfl.closing.chain import asked, folded, measured
+from bfl.federation.parts import Trained
 from bfl.learning.priors import CavityPrior
 from bfl.learning.schedules import schedules
 from bfl.posteriors import Posterior

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bfl.fidelity.problems import SIZES, Array, Classifier, Simulated, drawn_labels
+from benchmarks.fidelity.problems import SIZES, Array, Classifier, Simulated, drawn_labels
 from bfl.posteriors import Posterior
 
 HIDDEN, INPUTS = 4, 2
