@@ -54,6 +54,7 @@ class Course:
     begun: int
     opened: OpenRound | None = None
     messages: Sequence[Message] = ()
+    suspicion: str = ""
     pooled: PooledRound = field(init=False)
 
 
@@ -176,12 +177,14 @@ class Round:
         metrics: What clients and pooling have measured, and what was evaluated.
         seconds: How long training and pooling took.
         clients: One entry for each client pooled, see ``strategies.pool_updates``.
+        suspicion: Whose values were far from all others', if anybody's were.
     """
 
     state: ServerState
     metrics: dict[str, float]
     seconds: float
     clients: Sequence[Mapping[str, Any]] = ()
+    suspicion: str = ""
 
     @property
     def number(self) -> int:

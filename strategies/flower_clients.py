@@ -25,6 +25,7 @@ from bfl.posteriors import Manifest
 from strategies.examples import ExampleCounts
 from strategies.federation import Federation
 from strategies.messaging import UsableReplies, exchange_with_retries
+from strategies.plausibility import Plausibility
 from strategies.pool_updates import mean_metrics
 from strategies.round import TrainingRequest
 from strategies.updates import (
@@ -145,6 +146,7 @@ class FlowerClients:
         self.retry_policy = retry_policy
         self._manifest = manifest
         self._warn = warn
+        self._before = ""  # whose values were far from the others' in the round before
         # What was known before the first round; who comes later is held to it.
         self._examples = ExampleCounts.of(
             federation, template.partition, max_examples, template.calibration_share
@@ -186,6 +188,7 @@ class FlowerClients:
         return [
             self.message(partition_id, content, request.message_type, request.server_round)
             for partition_id, content in self.contents(request).items()
+            if partition_id not in request.implausible
         ]
 
     def refresh(self, called: str) -> None:
@@ -240,8 +243,18 @@ class FlowerClients:
             usable.found += 1
             return update
 
+        def refuse(partition_id: int, problem: str) -> None:
+            usable.found -= 1
+            usable.refused += 1
+            warn(partition_id, f"update refused: {problem}")
+
+        for partition_id, problem in sorted(request.implausible.items()):
+            usable.refused += 1
+            warn(partition_id, f"update refused: {problem}")
+        judge = Plausibility(request.posterior, request.broadcast, refuse)
         partition_of = self.federation.partition_of
-        for update in in_order(replies, request.partition_ids, partition_of, checked):
+        updates = in_order(replies, request.partition_ids, partition_of, checked)
+        for update in updates if request.expected else judge.judged(updates):
             if lies := dict(impossible_numbers(update.metrics)):
                 said = ", ".join(f"{name} {value:g}" for name, value in lies.items())
                 warn(update.partition_id, f"says what cannot be, left out of means: {said}")
@@ -251,8 +264,10 @@ class FlowerClients:
             failure = LostStateError if asked - len(lost) < usable.needed else RunError
             raise failure(
                 f"{request.called}: {usable.found} of {asked} clients have sent a "
-                f"usable posterior, and min-clients asks for {usable.needed}"
+                f"usable posterior, and min-clients asks for {usable.needed}{self._before}"
             )
+        request.suspicion = judge.suspicion()
+        self._before = f"; in {request.called} {request.suspicion}" if request.suspicion else ""
 
     def _read(self, reply: Message, partition_id: int, request: TrainingRequest) -> ClientUpdate:
         """Return the update in a client's reply, if it is what the round's options take.

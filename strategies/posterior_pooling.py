@@ -44,6 +44,7 @@ from strategies.closing import CLOSING, close
 from strategies.course import Course, Round, RunSupport, begin_course
 from strategies.messaging import UsableReplies, answered, exchange
 from strategies.method import Method
+from strategies.plausibility import ImplausibleUpdatesError
 from strategies.privacy import PoolNoise
 from strategies.round import begin_round, end_round
 
@@ -158,6 +159,7 @@ class PosteriorPooling(Strategy):
         self._masked = self.method.exchange.secure_sums is not None
         self.closed: Known | None = None
         self._course: Course | None = None
+        self._implausible: dict[int, str] = {}
 
     def _rule(self) -> PoolingRule | str:
         """Return the rule that was given, or the subclass's own with the settings given."""
@@ -228,6 +230,7 @@ class PosteriorPooling(Strategy):
         train = partial(course.clients.updates, replies=replies)
         pooled = end_round(course.opened, course.clients, train)
         course.state, course.pooled = pooled.state, replace(pooled, models=None)
+        course.suspicion = course.opened.request.suspicion
         course.opened, course.messages = None, ()
         course.warnings.of_weights(server_round, self.method.weighting.name, pooled)
         return posterior_to_arrays(pooled.state.posterior), MetricRecord(dict(pooled.metrics))
@@ -279,7 +282,12 @@ class PosteriorPooling(Strategy):
         while (number := course.state.server_round + 1) <= num_rounds:
             started = time.perf_counter()
             replies = self._replies(number, arrays, train_config or ConfigRecord(), grid)
-            pooled, metrics = self.aggregate_train(number, replies)
+            try:
+                pooled, metrics = self.aggregate_train(number, replies)
+            except ImplausibleUpdatesError as error:  # again, without those who sent them
+                self._implausible |= error.reasons
+                continue
+            self._implausible = {}
             seconds = time.perf_counter() - started
             if pooled is not None and metrics is not None:
                 result.arrays = arrays = pooled
@@ -332,7 +340,8 @@ class PosteriorPooling(Strategy):
         of_models, pooled = self.run.evaluate_models(course.state), course.pooled
         metrics: dict[str, Any] = {**pooled.metrics, **evaluated, **of_models}
         course.warnings.of_numbers(course.state.server_round, metrics)
-        finished = Round(course.state, metrics, seconds, pooled.entries)
+        suspicion = course.suspicion
+        finished = Round(course.state, metrics, seconds, pooled.entries, suspicion)
         return bool(self.on_round and self.on_round(finished))
 
     def _begin_round(
@@ -340,7 +349,8 @@ class PosteriorPooling(Strategy):
     ) -> Course:
         """Begin a round with some arrays, of a new federation if it is no later one of the last."""
         course = self._course
-        if course is None or course.grid is not grid or server_round <= course.begun:
+        again = bool(self._implausible)
+        if course is None or course.grid is not grid or server_round + again <= course.begun:
             course = self._course = begin_course(self, grid, arrays, TIMEOUT, server_round)
             if self.run.state and self.run.state.server_round != server_round - 1:
                 raise ConfigurationError(
@@ -360,6 +370,7 @@ class PosteriorPooling(Strategy):
             parametrization=course.parametrization,
         )
         course.begun, course.opened = server_round, opened
+        opened.request.implausible = dict(self._implausible)
         course.clients.more = config
         return course
 

@@ -54,6 +54,9 @@ class TrainingRequest:
         problems: Each says what is wrong with an update beyond its form; None if nothing is.
         expected: A posterior of the sizes and types that they send back; None: of those sent.
         usable: How many of their replies are usable so far, and how many are enough.
+        implausible: What was wrong with updates with which the round has been pooled before, by
+            partition id; these clients are not asked again.
+        suspicion: Whose values were furthest from the others', once all are there.
         called: The round, in messages for people.
     """
 
@@ -70,6 +73,8 @@ class TrainingRequest:
     unpack: Unpack = of_vectors
     message_type: str = TRAIN
     usable: UsableReplies = field(default_factory=lambda: UsableReplies(1))
+    implausible: Mapping[int, str] = field(default_factory=dict)
+    suspicion: str = ""
     called: str = ""
 
     def __post_init__(self) -> None:

@@ -33,9 +33,9 @@ GREATEST_METRIC = 1e100
 """The greatest absolute value of a metric: greater ones overflow where they are averaged, and no
 axis can be drawn for them."""
 
-GREATEST_VALUE, LEAST_VARIANCE = 1e60, 1e-60
-"""Bounds of what is pooled. All of float32 lies within; beyond, in float64, the square of a mean
-over a variance overflows, and a client that nothing else refuses would end the run."""
+LEAST_VARIANCE = 1e-60
+"""The least variance of what is pooled. All of float32 lies above; below, in float64, the square of
+a mean over a variance overflows, and a client that nothing else refuses would end the run."""
 
 METRIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Pattern of the names that a client may give to metrics."""
@@ -192,7 +192,8 @@ def _posterior(
             raise RefusedUpdateError(f"{name} has type {given}; expected {expected}")
     try:
         posterior.check(like=sent)
-        _check_magnitudes(posterior)
+        if posterior.variance.min(initial=1.0) < LEAST_VARIANCE:
+            raise PosteriorError(f"variance has values below {LEAST_VARIANCE:g}")
         if manifest:
             manifest.check(posterior)
     except PosteriorError as error:
@@ -217,16 +218,6 @@ def _extras(content: RecordDict, declared: Sequence[DeclaredArray]) -> Arrays:
         if problem:
             raise RefusedUpdateError(problem)
     return arrays
-
-
-def _check_magnitudes(posterior: Posterior) -> None:
-    for name in VECTORS:
-        vector = getattr(posterior, name)
-        if vector.dtype.itemsize > 4 and vector.size and np.abs(vector).max() > GREATEST_VALUE:
-            raise PosteriorError(f"{name} has values beyond ±{GREATEST_VALUE:g}")
-    variance = posterior.variance
-    if variance.dtype.itemsize > 4 and variance.size and variance.min() < LEAST_VARIANCE:
-        raise PosteriorError(f"variance has values below {LEAST_VARIANCE:g}")
 
 
 def _num_examples(given: Any, known: int | None, most: int) -> int:

@@ -337,6 +337,9 @@ def _run_rounds(
         ),
         manifest=context.evaluator.manifest,
         on_round=run_of(context.grid).on_round,
+        chance=1.0 / context.evaluator.dataset.num_classes
+        if context.configuration.attack.idle and keys.task == "classification"
+        else None,
     )
     strategy = make_strategy(
         context.configuration,

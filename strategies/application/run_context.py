@@ -18,7 +18,7 @@ from bfl.configuration import Configuration
 from bfl.engine.resources import cpus_of_this_process, resident_memory
 from bfl.engine.run import OnRound
 from bfl.errors import ConfigurationError, RunError
-from bfl.experiments.results.best import BestPosterior
+from bfl.experiments.results.best import VALIDATION, BestPosterior
 from bfl.experiments.results.collapse import CollapseWatch
 from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.results.run_folder import BEST_POSTERIOR, PER_CLIENT, RunFolder
@@ -28,7 +28,7 @@ from bfl.experiments.tracking import LiveLog
 from bfl.federation.wire import Positions
 from bfl.posteriors import Manifest, Posterior
 from strategies import strategy_class
-from strategies.course import Round
+from strategies.course import NOT_FINITE, Round
 from strategies.federation import Federation
 from strategies.method import Method
 from strategies.posterior_pooling import PosteriorPooling
@@ -205,6 +205,11 @@ def start_tensorflow(configuration: Configuration, client_threads: int | None) -
         )
 
 
+LEARNT, GUESSED = 0.5, 0.05
+"""Shares of the way from guessing to no error: a pool beyond the first has learnt, and one below
+the second after that guesses. Honest training does not lose so much in one round."""
+
+
 class RoundRecorder:
     """Writes and shows each round.
 
@@ -217,6 +222,8 @@ class RoundRecorder:
             clients they say nothing in their place.
         manifest: The parameters of the network, where the server knows them.
         on_round: What the user calls with each round's number, metrics and posterior.
+        chance: The accuracy of guessing, below which no round that follows a good one is kept;
+            None: any is, as in a run that measures an attack.
     """
 
     def __init__(
@@ -231,6 +238,7 @@ class RoundRecorder:
         hidden: Mapping[str, str] | None = None,
         manifest: Manifest | None = None,
         on_round: OnRound = lambda *_: None,
+        chance: float | None = None,
     ) -> None:
         self.folder = folder
         self.progress = progress
@@ -243,13 +251,17 @@ class RoundRecorder:
         self.manifest = manifest
         self.on_round = on_round
         self.checkpoints = Checkpoints(folder)
+        self.chance = chance
+        self._accuracies = [e["accuracy"] for e in folder.rounds() if "accuracy" in e]
 
     def record(self, finished: Round) -> bool:
         """Write and show a round; return whether it was the last one, whatever ``rounds`` says.
 
         Raises:
-            RunError: The user's ``on_round`` raised an error; the round is saved.
+            RunError: The pool is of no use, and the round is not saved; or the user's ``on_round``
+                raised an error, and it is.
         """
+        self._refuse_useless(finished)
         known = self.privacy.epsilons() if self.privacy else {}
         metrics = {**finished.metrics, **known}
         entry = {
@@ -286,6 +298,27 @@ class RoundRecorder:
             where = f"on_round, {name}, raised in round {finished.number}"
             raise RunError(f"{where}: {error!r}") from error
         return stop or not self.begin(finished.number + 1)
+
+    def _refuse_useless(self, finished: Round) -> None:
+        """Raise if the pool's predictions are not finite, or guesses after they were good."""
+        metrics, problem = finished.metrics, ""
+        if bad := max(metrics.get(f"{of}{NOT_FINITE}", 0.0) for of in ("", VALIDATION)):
+            problem = f"{bad:g} of the logits that the pool predicts are not finite"
+        accuracy = metrics.get("accuracy")
+        if accuracy is not None and self.chance is not None:
+            room = 1.0 - self.chance
+            good = self._accuracies and self._accuracies[-1] > self.chance + LEARNT * room
+            if good and accuracy < self.chance + GUESSED * room:
+                problem = (
+                    f"the pool guesses: accuracy {accuracy:.3g}, {self._accuracies[-1]:.3g} before"
+                )
+        if problem:
+            who = f"; {finished.suspicion}" if finished.suspicion else ""
+            raise RunError(
+                f"round {finished.number}: {problem}; nothing of this round is kept{who}"
+            )
+        if accuracy is not None:
+            self._accuracies.append(accuracy)
 
     def begin(self, server_round: int) -> bool:
         """Account a round before it begins; return whether the privacy budget lets it.

@@ -51,9 +51,8 @@ from bfl.federation.secure_aggregation.server import SecureSum
 from bfl.federation.wire import TRAIN
 from bfl.posteriors import Posterior
 from strategies.messaging import exchange
-from strategies.pool_updates import (
-    foreseen_weights,
-)
+from strategies.plausibility import implausible_pool
+from strategies.pool_updates import foreseen_weights
 
 if TYPE_CHECKING:
     from strategies.flower_clients import FlowerClients
@@ -319,7 +318,10 @@ def pool_sums(
     weights = [wanted.weights[client] for client in found.partition_ids]
     sums = decoded_statistics(found.total, wanted.exponents, previous.size, previous.point.size)
     try:
-        return pooled_statistics(rule, sums, weights, previous, unrounded)
+        pooled = pooled_statistics(rule, sums, weights, previous, unrounded)
+        if problem := implausible_pool(pooled.posterior, previous):
+            raise PosteriorError(problem)
+        return pooled
     except PosteriorError as error:
         raise PosteriorError(
             f"{error}; only the sum of the clients' statistics is known (exchange 'masked'), not "

@@ -1,6 +1,6 @@
-"""Whole runs with a client whose values are finite, and so large that a network's logits are not.
+"""Whole runs with clients whose values are finite, and so large that a network's logits are not.
 
-No run may end in a traceback, and none before the round is saved that its clients have trained in.
+Two of three: of one alone the update is refused. No run may end in a traceback.
 """
 
 from pathlib import Path
@@ -24,8 +24,8 @@ VALUES: dict[str, Any] = {
     "mc-samples": 2,
     "evaluate-mc-samples": 1,
     "attack": "noise",
-    "attackers": 1,
-    "noise-scale": 1e30,
+    "attackers": 2,  # of one, the update is refused
+    "noise-scale": 1e14,
 }
 FEDBE: dict[str, Any] = {
     "strategy": "fedbe",
@@ -44,32 +44,22 @@ def run(folder: Path, **changes: Any) -> RunFolder:
     return make_run(VALUES, CLIENTS, folder, **changes)
 
 
-def test_a_pool_that_cannot_be_judged_is_saved_and_gone_on_with(
+def test_the_run_goes_on_without_a_client_whose_values_nobody_can_have_learnt(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of the pool nobody can learn, so the second round is refused in words; the first is kept."""
+    folder = run(tmp_path / "run", strategy="nwa", attackers=1, noise_scale=1e30)
+    assert [entry["refused"] for entry in folder.rounds()] == [1, 1]
+    assert "round 1, client 0: update refused: " in capsys.readouterr().out
+
+
+def test_a_pool_whose_predictions_are_not_finite_is_no_round(tmp_path: Path) -> None:
     values = {"strategy": "fedavg", "inference": "deterministic", "server_data": "held-back"}
-    values["server_examples"] = 40
     for resume in (False, True):
-        with pytest.raises(RunError, match="round 2: "):
-            run(tmp_path / "run", **values, resume=resume)
+        with pytest.raises(RunError, match=r"round 1: 500 of the logits .* not finite"):
+            run(tmp_path / "run", **values, server_examples=40, resume=resume)
         folder = RunFolder(tmp_path / "run")
-        [entry] = folder.rounds()
-        assert entry["logits-not-finite"] == 500
-        assert entry["validation-logits-not-finite"] == 400
-        assert not {"accuracy", "validation-accuracy"} & entry.keys()
-        latest = Checkpoints(folder).latest()
-        assert latest is not None
-        assert latest.server_round == 1
-    said = capsys.readouterr().out
-    assert "500 logits are not finite (logits-not-finite), so there are no metrics of them" in said
-
-
-def test_a_last_pool_that_cannot_be_judged_is_the_result_without_metrics(tmp_path: Path) -> None:
-    folder = run(tmp_path / "run", strategy="fedavg", inference="deterministic", rounds=1)
-    assert folder.metrics() == {"logits-not-finite": 500}
-    assert folder.holds("posterior.npz")
-    assert not folder.holds("predictions.npz")
+        assert not folder.rounds()
+        assert Checkpoints(folder).latest() is None
 
 
 def test_an_accuracy_by_draws_gives_such_a_client_no_weight(tmp_path: Path) -> None:
@@ -88,17 +78,17 @@ def test_an_ensemble_is_judged_without_such_a_client(predictive: str, tmp_path: 
         assert numbers["accuracy"] > 0.0
         assert "logits-not-finite" not in numbers
         # Samples are drawn around what all clients have sent.
-        assert numbers.get("ensemble-left-out") == (3.0 if predictive == "ensemble" else None)
+        assert numbers.get("ensemble-left-out") == (4.0 if predictive == "ensemble" else None)
     if predictive == "ensemble":
         found = folder.read_json("ensemble.json")
-        assert list(found["member-accuracy"]) == ["average", "client-1", "client-2"]
-        assert found["left-out"] == ["sample-0", "sample-1", "client-0"]
+        assert list(found["member-accuracy"]) == ["average", "client-2"]
+        assert found["left-out"] == ["sample-0", "sample-1", "client-0", "client-1"]
 
 
 def test_such_a_client_is_no_teacher(tmp_path: Path) -> None:
     folder = run(tmp_path / "run", **FEDBE, weighting="distance")
     for entry in folder.rounds():
-        assert entry["distillation-left-out"] == 3.0
+        assert entry["distillation-left-out"] == 4.0
         assert entry["distillation-after"] >= 0.0
     assert folder.metrics()["accuracy"] > 0.0
 

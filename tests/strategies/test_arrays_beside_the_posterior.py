@@ -10,7 +10,7 @@ import small_federation
 from flwr.app import RecordDict
 
 from bfl.aggregation.server_optimizers import Array, Momentum, State, StepContext
-from bfl.federation.parts import GREATEST_BESIDE, Arrays, Counts, DeclaredArray, TwoSidedPart
+from bfl.federation.parts import Arrays, Counts, DeclaredArray, TwoSidedPart
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.learning.corrections.scaffold import Scaffold
 from bfl.posteriors import Posterior
@@ -79,6 +79,7 @@ def states(rounds: list[Round]) -> list[dict[str, bytes]]:
     ("case", "value", "reason"),
     [
         ("scaffold", 3e38, r"control-change-mean has 3 of 3 values outside \[-1e\+06, 1e\+06\]"),
+        ("scaffold", 1e5, r"control-change-mean of up to 1e\+05"),
         ("scaffold", -1.1e6, r"control-change-mean has 3 of 3 values outside"),
         ("scaffold", math.nan, "control-change-mean has 3 of 3 values that are not finite"),
         ("sum", 1e25, "the state 'squares' holds values of 'sum' that are not finite in float32"),
@@ -97,11 +98,11 @@ def test_a_client_is_left_out_and_the_run_goes_on(case: str, value: float, reaso
 
 @pytest.mark.parametrize("case", PARTS)
 def test_what_the_bounds_allow_is_pooled(case: str) -> None:
-    rounds, told = play(*PARTS[case], GREATEST_BESIDE)
+    rounds, told = play(*PARTS[case], 99.0)
     assert [done.metrics["refused"] for done in rounds] == [0] * ROUNDS
     assert not told
     part = rounds[-1].state.parts[PARTS[case][0].state_name]
-    assert max(np.abs(array).max() for array in part.values() if array.size) > 1e5
+    assert max(np.abs(array).max() for array in part.values() if array.size) > 10
 
 
 def test_a_mean_of_nobody_is_refused_and_a_sum_of_nobody_is_zero() -> None:

@@ -1,0 +1,166 @@
+"""Updates that no honest training can have sent, refused by the name of their sender.
+
+An update's greatest absolute mean or standard deviation, its greatest point parameter and the
+greatest value of each further array over the parameters are each held to ``REACH`` times the
+greatest of three numbers: 1; that of what clients were sent; and that of the client in the middle
+(the lower median, so that of two clients the smaller one counts). Honest updates begin at one
+posterior and train on data of one kind. Whatever the rule, the inference, the weighting and the
+round, their greatest values are within a small factor of what they began at, or have all grown
+alike, as in the first round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import numpy as np
+
+from bfl.errors import RunError
+from bfl.federation.parts import Arrays
+from bfl.posteriors import Posterior
+from bfl.posteriors.posterior import Vector
+from strategies.updates import ClientUpdate
+
+REACH = 100.0
+"""Greatest ratio of a client's greatest value to the others'. No value up to it is refused."""
+
+GREATEST_VALUE = 1e15
+"""The greatest value of anything: in float32 a network's squares and products overflow beyond."""
+
+SUSPICIOUS = 10.0
+"""Ratio to the middle client's greatest value from which a sender of a useless pool is named."""
+
+JUDGED_TOGETHER = 3
+"""Updates that are held until as many have come: with one hostile client, the middle is honest."""
+
+GAUSSIANS = "means or standard deviations"
+POINTS = "point parameters"
+
+Greatest = Mapping[str, float]
+"""The greatest absolute values of what a client sends, by the names of its kinds."""
+
+
+class ImplausibleUpdatesError(RunError):
+    """Updates that were pooled turned out to be implausible once all others had come.
+
+    Attributes:
+        reasons: What is wrong with each, by its client's partition id.
+    """
+
+    def __init__(self, reasons: Mapping[int, str]) -> None:
+        super().__init__(
+            "; ".join(f"the update of client {client}: {why}" for client, why in reasons.items())
+        )
+        self.reasons = reasons
+
+
+def greatest_values(posterior: Posterior, extras: Arrays) -> dict[str, float]:
+    """Return the greatest absolute values of a posterior and of arrays over the same parameters.
+
+    Of arrays of other shapes, such as counts, the part that declares them says the bounds.
+    """
+    shapes = (posterior.mean.shape, posterior.point.shape)
+    found = {name: _greatest(array) for name, array in extras.items() if array.shape in shapes}
+    if posterior.size:
+        deviation = float(np.sqrt(np.float64(posterior.variance.max())))
+        found[GAUSSIANS] = max(_greatest(posterior.mean), deviation)
+    if posterior.point.size:
+        found[POINTS] = _greatest(posterior.point)
+    return found
+
+
+def _greatest(values: Vector) -> float:
+    # Neither of the two takes the memory of another vector.
+    return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+
+
+def implausible_pool(pooled: Posterior, sent: Posterior) -> str | None:
+    """Return what no honest updates can have been pooled to; None if nothing is.
+
+    For a pool of updates that nobody sees.
+    """
+    before = greatest_values(sent, {})
+    for kind, value in greatest_values(pooled, {}).items():
+        if value > min(GREATEST_VALUE, REACH * max(1.0, before[kind])):
+            return (
+                f"the pool has {kind} of up to {value:.3g}, and clients were sent up to "
+                f"{before[kind]:.3g} (allowed: {REACH:g} times as much)"
+            )
+    return None
+
+
+class Plausibility:
+    """Judges the updates of one round.
+
+    Args:
+        sent: What clients were sent: its greatest values are those of any honest beginning.
+        broadcast: What they were sent besides.
+        refuse: Called with the partition id and the reason where an update is refused.
+    """
+
+    def __init__(
+        self, sent: Posterior, broadcast: Arrays, refuse: Callable[[int, str], None]
+    ) -> None:
+        self._sent = greatest_values(sent, {})
+        self._beside = max((_greatest(array) for array in broadcast.values()), default=0.0)
+        self._refuse = refuse
+        self._seen: dict[int, Greatest] = {}
+        self._passed: list[int] = []
+
+    def judged(self, updates: Iterable[ClientUpdate]) -> Iterator[ClientUpdate]:
+        """Yield the plausible ones of updates, in their order.
+
+        The first few are held until they can be judged by one another; each later one is judged by
+        all that have come so far. When all have come, those that were passed on are judged again.
+
+        Raises:
+            ImplausibleUpdatesError: One that was passed on is not plausible after all.
+        """
+        first: list[ClientUpdate] = []
+        for update in updates:
+            self._seen[update.partition_id] = greatest_values(update.posterior, update.extras)
+            first.append(update)
+            del update  # nobody holds it here while the next is waited for
+            while first and len(self._seen) >= JUDGED_TOGETHER:
+                yield from self._plausible(first.pop(0))
+        while first:
+            yield from self._plausible(first.pop(0))
+        if wrong := {i: reason for i in self._passed if (reason := self._problem(i))}:
+            raise ImplausibleUpdatesError(wrong)
+
+    def _plausible(self, update: ClientUpdate) -> Iterator[ClientUpdate]:
+        if problem := self._problem(update.partition_id):
+            self._refuse(update.partition_id, problem)
+        else:
+            self._passed.append(update.partition_id)
+            yield update
+
+    def _problem(self, client: int) -> str | None:
+        for kind, value in self._seen[client].items():
+            sent, middle = self._sent.get(kind, self._beside), self._middle(kind)
+            if value > min(GREATEST_VALUE, REACH * max(1.0, sent, middle)):
+                return (
+                    f"no honest training can have sent {kind} of up to {value:.3g}: what clients "
+                    f"were sent has up to {sent:.3g}, and the middle one of the clients sends up "
+                    f"to {middle:.3g} (allowed: {REACH:g} times as much)"
+                )
+        return None
+
+    def _middle(self, kind: str) -> float:
+        values = sorted(greatest[kind] for greatest in self._seen.values())
+        return values[(len(values) - 1) // 2]
+
+    def suspicion(self) -> str:
+        """Return whose values were far from those of the others, and how far; empty if nobody's."""
+        ratios = {
+            (client, kind): value / max(self._middle(kind), 1e-30)
+            for client in self._passed
+            for kind, value in self._seen[client].items()
+        }
+        (client, kind), ratio = max(ratios.items(), key=lambda item: item[1])
+        if ratio < SUSPICIOUS:
+            return ""
+        return (
+            f"client {client} sent {kind} of up to {self._seen[client][kind]:.3g}, {ratio:.3g} "
+            "times those of the middle client"
+        )
