@@ -77,6 +77,11 @@ class Data(Section):
         "classification",
         description="what is predicted: a class, or a number with Gaussian noise (of tables)",
     )
+    missing: Literal["refuse", "mean", "indicator"] = Field(
+        "refuse",
+        description="what is done with missing values of a table's inputs: refused; filled by the "
+        "training rows' mean or most frequent category; or that with an input more that says where",
+    )
     columns_left_out: str = Field(
         "",
         description="columns of a table that are no inputs, with commas; partitions may go by them",

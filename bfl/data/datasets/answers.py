@@ -9,12 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.base import Labels
-from bfl.data.datasets.encoding import MOST_CATEGORIES, check_columns, check_complete
-from bfl.data.datasets.labels import numbered_classes
+from bfl.data.datasets.columns import check_columns, check_complete, is_numeric, typed_column
+from bfl.data.datasets.encoding import MOST_CATEGORIES
 from bfl.data.datasets.reading import TARGET, Reading
-from bfl.data.partitions.base import Columns
 from bfl.errors import DataError
-from bfl.texts import printable
+from bfl.texts import few, printable
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -27,15 +26,21 @@ HALVES = ("at most the median", "above the median")
 
 
 class Answers(NamedTuple):
-    """A table's target: labels (N,), numbers that are predicted, and names of classes.
+    """A table's target.
 
-    ``here`` is what is to be said of the labels' numbers.
+    Attributes:
+        labels: The classes (N,).
+        true: The numbers that are predicted (N,); None: classes are.
+        names: The classes' names.
+        here: What is to be said of the labels' numbers.
+        notes: What is to be said of how the column was read.
     """
 
     labels: Labels
     true: npt.NDArray[Any] | None
     names: tuple[str, ...]
     here: str = ""
+    notes: tuple[str, ...] = ()
 
     def part(self, positions: Labels) -> Answers:
         """Return those of some rows."""
@@ -62,7 +67,7 @@ def target_column(path: Path | str, rows: DataFrame, reading: Reading) -> str:
 
 
 def answers_of(path: Path | str, column: Series[Any], task: str, names: tuple[str, ...]) -> Answers:
-    """Return the answers of a table's rows.
+    """Return the answers of a table's rows: classes are numbered in the order of their names.
 
     Args:
         column: The column that is predicted, its rows numbered from 0.
@@ -72,61 +77,52 @@ def answers_of(path: Path | str, column: Series[Any], task: str, names: tuple[st
     Raises:
         DataError: A value is missing, or is none of the task's.
     """
-    import pandas
-
-    check_complete(column.to_frame(), str(path), str(column.name))
-    values = column.to_numpy()
+    values, notes = typed_column(column, str(path))
+    check_complete(values.to_frame(), str(path), str(column.name))
+    notes = tuple(f"{path}: {note}" for note in notes)
     if task == "regression":
-        if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
-            parsed = pandas.to_numeric(column, errors="coerce").to_numpy(np.float64)
-            row = int((~np.isfinite(parsed)).argmax())
-            words = ', or task="classification"' * (not np.isfinite(parsed).any())
+        numbers = _numbers(path, values)
+        labels = (numbers > np.median(numbers)).astype(np.int64)
+        return Answers(labels, numbers, HALVES, notes=notes)
+    given = values.to_numpy()
+    if given.dtype.kind == "f":
+        if (broken := given != np.rint(given)).any():
+            row = int(broken.argmax())
             raise DataError(
-                f"{path}: row {row + 1} (from 1, without the header) of column '{column.name}' "
-                f"holds '{printable(str(values[row]))}', and is to be predicted as a number "
-                f"(task); allowed: finite numbers{words}"
+                f"{path}: row {row + 1} of column '{column.name}' holds {given[row]:g}; allowed: "
+                'classes, words or whole numbers, or task="regression" to predict numbers'
             )
-        numbers = np.asarray(values, np.float64)
-        return Answers((numbers > np.median(numbers)).astype(np.int64), numbers, HALVES)
-    if values.dtype.kind == "f" and (broken := values != np.rint(values)).any():
-        row = int(broken.argmax())
+        given = given.astype(np.int64)
+    if given.dtype.kind not in "biu":
+        given = given.astype(str)
+    present, positions = np.unique(given, return_inverse=True)
+    own = list(map(str, present))
+    known = names or tuple(own)
+    if strangers := [name for name in own if name not in known]:
         raise DataError(
-            f"{path}: row {row + 1} of column '{column.name}' holds {values[row]:g}, which is no "
-            'class; allowed: words or whole numbers, or task="regression" to predict numbers'
+            f"{path}: column '{column.name}' holds the class '{printable(strangers[0])}'; allowed: "
+            f"{few(known)}"
         )
-    try:
-        if values.dtype.kind in "iu":
-            return _whole_numbers(column, names)
-        texts = values.astype(str) if values.dtype.kind == "O" else values
-        classes = numbered_classes({f"column '{column.name}'": texts}, names)
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from error
-    return Answers(classes.labels[0], None, classes.names, classes.here)
+    if len(known) > MOST_CATEGORIES and is_numeric(values):
+        raise DataError(
+            f"{path}: column '{column.name}' has {len(known)} classes, and at most "
+            f'{MOST_CATEGORIES} are taken of numbers, which task="regression" predicts'
+        )
+    labels = np.array([known.index(name) for name in own], np.int64)[positions]
+    here = f"column '{column.name}' holds texts, numbered in their order: {few(known)}"
+    return Answers(labels, None, known, "" if names or is_numeric(values) else here, notes)
 
 
-def _whole_numbers(column: Series[Any], names: tuple[str, ...]) -> Answers:
-    """Return the labels of classes that are whole numbers, by their order."""
+def _numbers(path: Path | str, values: Series[Any]) -> npt.NDArray[np.float64]:
     import pandas
 
-    present = tuple(map(str, np.unique(column)))
-    known = names or present
-    if strangers := sorted(set(present) - set(known)):
-        raise DataError(
-            f"column '{column.name}' holds the class {strangers[0]}; allowed: {', '.join(known)}"
-        )
-    if len(known) > MOST_CATEGORIES:
-        raise DataError(
-            f"column '{column.name}' has {len(known)} classes, and at most {MOST_CATEGORIES} are "
-            'taken; numbers are predicted with task="regression"'
-        )
-    codes = pandas.Categorical(column.astype(str), categories=list(known)).codes
-    return Answers(codes.astype(np.int64), None, known)
-
-
-def columns_of(rows: DataFrame) -> Columns:
-    """Return all columns as arrays, those of anything but numbers as texts; "" is no value."""
-    arrays = {name: rows[name].to_numpy() for name in rows.columns}
-    return {
-        n: a if a.dtype.kind in "biuf" else np.where(rows[n].isna(), "", a.astype(str))
-        for n, a in arrays.items()
-    }
+    if is_numeric(values):
+        return np.asarray(values, np.float64)
+    parsed = pandas.to_numeric(values, errors="coerce").to_numpy(np.float64)
+    row = int(np.isnan(parsed).argmax())
+    words = ', or task="classification"' * bool(np.isnan(parsed).all())
+    raise DataError(
+        f"{path}: row {row + 1} (from 1, without the header) of column '{values.name}' holds "
+        f"'{printable(str(values.iloc[row]))}', and is to be predicted as a number (task); "
+        f"allowed: finite numbers{words}"
+    )

@@ -11,8 +11,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.datasets.answers import Answers, answers_of, columns_of, target_column
+from bfl.data.datasets.answers import Answers, answers_of, target_column
 from bfl.data.datasets.base import Dataset, Labels, ReadingSource, dataset_sources, meant
+from bfl.data.datasets.columns import columns_of
 from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.pictures import pixels_of, stacked
 from bfl.data.datasets.reading import TARGET, TEST_SHARE, UNREADABLE, Reading

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SIZE, CHANNELS, FIT, TEST_SHARE = "image-size", "image-channels", "image-fit", "test-share"
 TARGET, LEFT_OUT, TASK = "target", "columns-left-out", "task"
-PIXEL_RANGE, UNREADABLE = "pixel-range", "unreadable-images"
+PIXEL_RANGE, UNREADABLE, MISSING = "pixel-range", "unreadable-images", "missing"
 """The configuration keys."""
 
 _SHAPE = (SIZE, CHANNELS, FIT)
@@ -32,6 +32,7 @@ _KEYS = {
     "target": TARGET,
     "left_out": LEFT_OUT,
     "pixel_range": PIXEL_RANGE,
+    "missing": MISSING,
 }
 """The keys by the attributes that have their values."""
 
@@ -59,6 +60,8 @@ class Reading:
         encoding: What a table's columns become; None: by its own training rows.
         pixel_range: LOW:HIGH, the scale of measurements in arrays; empty: they are pixels.
         unreadable: What is done with damaged images of a folder: ``refuse``, or ``skip``.
+        missing: What is done with missing values of a table's inputs: ``refuse``, or they count as
+            the ``mean``, or with an ``indicator`` besides.
     """
 
     size: int = 0
@@ -71,6 +74,7 @@ class Reading:
     encoding: Encoding | None = None
     pixel_range: str = ""
     unreadable: str = "refuse"
+    missing: str = "refuse"
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Reading:

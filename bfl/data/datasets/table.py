@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
-from abc import abstractmethod
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from bfl.data.datasets.answers import answers_of, columns_of, target_column
+from bfl.data.datasets.answers import answers_of, target_column
 from bfl.data.datasets.base import Dataset, ReadingSource, dataset_sources, meant
-from bfl.data.datasets.encoding import (
-    Column,
-    Encoding,
+from bfl.data.datasets.columns import (
+    SHOWN,
     check_columns,
     check_complete,
+    check_has,
+    columns_of,
     gaps_of,
-    said_of_inputs,
-    said_of_texts,
+    is_numeric,
+    normalized,
+    normalized_texts,
+    typed_column,
+    typed_rows,
 )
+from bfl.data.datasets.encoding import FEW_ROWS, REFUSE, Column, Encoding, first_text
 from bfl.data.datasets.paths import PathSource
-from bfl.data.datasets.reading import LEFT_OUT, TARGET, TASK, TEST_SHARE, Reading
+from bfl.data.datasets.reading import LEFT_OUT, MISSING, TARGET, TASK, TEST_SHARE, Reading
 from bfl.data.datasets.subset import train_and_test
 from bfl.errors import DataError
-from bfl.texts import few
+from bfl.texts import few, printable
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -37,6 +44,9 @@ PARQUET = (".parquet", ".pq")
 SUFFIXES = (".csv", *PARQUET)
 """Endings of the files that hold tables."""
 
+_ID = re.compile(r"(?:(?:^|[\W_])(?i:id|index)|[a-z](?:Id|ID|Index))$")
+"""Names of columns that number rows, in whatever order."""
+
 
 class _Known(NamedTuple):
     """Knowledge of a table beforehand: its encoding, the classes, and the scale of its target."""
@@ -46,39 +56,50 @@ class _Known(NamedTuple):
     target: Column | None = None
 
 
-class Opened(NamedTuple):
-    """A table's rows, what messages call it, and how many of its last rows are for testing."""
+@dataset_sources.register("table")
+class Table(PathSource, ReadingSource):
+    """A table of rows and named columns: ``table:FILE.csv`` or ``table:FILE.parquet``.
 
-    rows: DataFrame
-    where: str
-    test: int | None = None
-    known: _Known = _Known()
+    The column ``target`` has the classes, as texts or numbers, or with ``task="regression"`` a
+    number. ``test-share`` of the rows are for testing; a folder with train.csv and test.csv (or
+    .parquet) says which ones itself. All other columns but ``columns-left-out`` are inputs:
+    numbers are standardised by the training rows of all clients, and categories become an input
+    each, 0 or 1. Missing values are refused, or filled (``missing``). A file FILE.columns.json,
+    which is another run's network.json, says means, deviations, categories and classes beforehand.
+    It takes a network of dense layers, such as ``model="mlp"``. Partitions may go by any column.
+    """
 
-
-class TableSource(ReadingSource):
-    """Base of sources that have rows and named columns; a new one overrides ``opened``."""
-
+    is_folder: ClassVar[bool | None] = None
     tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
-    reads_keys: ClassVar[frozenset[str]] = frozenset({TEST_SHARE, TARGET, LEFT_OUT, TASK})
+    reads_keys: ClassVar[frozenset[str]] = frozenset({TEST_SHARE, TARGET, LEFT_OUT, TASK, MISSING})
 
-    @abstractmethod
-    def opened(self, reading: Reading, location: str, data_dir: Path | None) -> Opened:
-        """Return the table.
-
-        Raises:
-            ConfigurationError, DataError: There is none.
-        """
+    def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
+        """Return the paths of the table's files, and of what says its columns, if there is one."""
+        path = self.find(location, data_dir)
+        parts = _parts(path) if path.is_dir() else [path]
+        beside = path.with_suffix(COLUMNS)
+        return (*parts, beside) if beside.is_file() else tuple(parts)
 
     def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the table; its rows are on the scale of pixels (``Encoding``)."""
-        rows, where, own_test, known = self.opened(reading, location, data_dir)
+        path = self.find(location, data_dir)
+        where, known = str(path), _columns_file(path, regression=reading.regression)
+        encoding = reading.encoding or known.encoding
+        rows, own_test = _read_rows(path, encoding)
         target, left_out = target_column(where, rows, reading), reading.columns_left_out
         check_columns(left_out, rows, f"{where} ({LEFT_OUT})")
-        inputs = rows.drop(columns=[target, *left_out])
-        encoding, told = reading.encoding or known.encoding, list[str]()
-        taken = [column.name for column in encoding.columns] if encoding else inputs.columns
-        needed = rows[[name for name in rows.columns if name in {target, *taken}]]
-        check_complete(needed, where, target, needed=encoding is not None)
+        others = [name for name in rows.columns if name not in (target, *left_out)]
+        taken = [column.name for column in encoding.columns] if encoding else others
+        check_has(taken, list(rows.columns), where)
+        inputs, notes = typed_rows(rows[taken], where)
+        whole = inputs.assign(**{target: typed_column(rows[target], where).values})
+        check_complete(
+            whole[[name for name in rows.columns if name in whole]],
+            where,
+            target,
+            fixed=encoding is not None,
+            filled=reading.missing != REFUSE,
+        )
         answers = answers_of(where, rows[target], reading.task, known.names)
         if own_test is None:
             train, test = train_and_test(answers.labels, reading.test_share)
@@ -89,22 +110,23 @@ class TableSource(ReadingSource):
                 f"{where} has {len(rows)} rows, of which test-share={reading.test_share} leaves "
                 f"{train.size} for training and {test.size} for testing"
             )
+        sites = [note for name in left_out for note in normalized_texts(rows[name])[1]]
+        said = [*notes, *answers.notes, *(f"{where}: {note}" for note in sites)]
+        here = answers.here
         if not encoding:
-            encoding = Encoding.of(inputs.iloc[train], where)
-            line = said_of_inputs(inputs[: len(rows) - (own_test or 0)], train, left_out)
-            told += [f"{where}: {each}" for each in (*said_of_texts(inputs), line) if each]
+            encoding = Encoding.of(inputs.iloc[train], where, reading.missing)
+            own = inputs[: len(rows) - (own_test or 0)]
+            lines = [*_notes_of_texts(inputs), *_notes_of_inputs(own, train, left_out)]
+            lines += [f"of the test rows, {line}" for line in encoding.unseen(inputs.iloc[test])]
+            said += [f"{where}: {line}" for line in lines]
+            here = "; ".join(filter(None, (_note_of_encoding(encoding, train.size), here)))
         images = encoding.encoded(inputs, where, tell=reading.encoding is not None)
-        names = [column.name for column in encoding.columns]
-        texts = any(column.categories for column in encoding.columns)
-        how = "encoded (numbers standardised, categories 0 or 1)" if texts else "standardised"
-        here = f"its inputs, {few(names)}, are {how} by its own {train.size} training rows"
-        said = [answers.here] if known.encoding else [here, answers.here]
         true, scale = answers.true, known.target
         if reading.regression and true is not None and not scale:
             scale = Column.of(target, true[train], where)
-            if not np.ptp(true[train]):
+            if scale.lowest == scale.highest:
                 raise DataError(
-                    f"{where}: column '{target}' holds {true[0]:g} in all {train.size} "
+                    f"{where}: column '{target}' holds {true[train][0]:g} in all {train.size} "
                     "training rows; there is nothing to predict"
                 )
         dataset = Dataset(
@@ -114,7 +136,7 @@ class TableSource(ReadingSource):
             test_images=images[test],
             test_labels=answers.labels[test],
             class_names=answers.names,
-            numbered_here="; ".join(filter(None, said)),
+            numbered_here=here,
             split_here=own_test is None,
             train_columns=columns_of(rows.iloc[train]),
             test_columns=columns_of(rows.iloc[test]),
@@ -122,48 +144,11 @@ class TableSource(ReadingSource):
             target=scale,
             train_targets=None if true is None else true[train],
             test_targets=None if true is None else true[test],
-            said=tuple(told),
+            said=tuple(said),
             gaps=gaps_of(rows[left_out]),
         )
         dataset.check()
         return dataset
-
-
-@dataset_sources.register("table")
-class Table(PathSource, TableSource):
-    """A table of rows and named columns: ``table:FILE.csv`` or ``table:FILE.parquet``.
-
-    The column ``target`` has the classes, as texts or numbers, or with ``task="regression"`` a
-    number.
-    ``test-share`` of the rows are for testing; a folder with train.csv and test.csv (or .parquet)
-    says which ones itself. All other columns but ``columns-left-out`` are inputs: numbers are
-    standardised by the training rows of all clients, and categories become an input each, 0 or 1.
-    A file FILE.columns.json, which is another run's network.json, says means, deviations,
-    categories and classes beforehand. It takes a network of dense layers, such as ``model="mlp"``.
-    Partitions may go by any column.
-    """
-
-    is_folder: ClassVar[bool | None] = None
-
-    def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
-        """Return the paths of the table's files, and of what says its columns, if there is one."""
-        path = self.find(location, data_dir)
-        parts = _parts(path) if path.is_dir() else [path]
-        beside = path.with_suffix(COLUMNS)
-        return (*parts, beside) if beside.is_file() else tuple(parts)
-
-    def opened(self, reading: Reading, location: str, data_dir: Path | None) -> Opened:
-        """Return the table in the file, or in the two files of a folder."""
-        path = self.find(location, data_dir)
-        known = _columns_file(path, regression=reading.regression)
-        if not path.is_dir():
-            return Opened(read_table(path), str(path), None, known)
-        import pandas
-
-        train, test = map(read_table, _parts(path))
-        check_columns([str(name) for name in train.columns], test, f"{path} (test)")
-        rows = pandas.concat([train, test[train.columns]], ignore_index=True)
-        return Opened(rows, str(path), len(test), known)
 
 
 def _parts(folder: Path) -> list[Path]:
@@ -186,8 +171,23 @@ def _parts(folder: Path) -> list[Path]:
     return [path for (path,) in found.values()]
 
 
-def read_table(path: Path) -> DataFrame:
-    """Return the table in a CSV or Parquet file.
+def _read_rows(path: Path, encoding: Encoding | None) -> tuple[DataFrame, int | None]:
+    """Return a table's rows, and how many of the last ones are for testing, if it says so."""
+    import pandas
+
+    texts = [column.name for column in encoding.columns if column.categories] if encoding else ()
+    if not path.is_dir():
+        return read_table(path, texts), None
+    train, test = (read_table(part, texts) for part in _parts(path))
+    check_columns([str(name) for name in train.columns], test, f"{path} (test)")
+    return pandas.concat([train, test[train.columns]], ignore_index=True), len(test)
+
+
+def read_table(path: Path, texts: Collection[str] = ()) -> DataFrame:
+    """Return the table in a CSV or Parquet file; words such as NA stay words.
+
+    Args:
+        texts: Columns that are read as texts, such as "007", whatever a CSV file has there.
 
     Raises:
         DataError: It is none, is empty, or has a column twice.
@@ -201,14 +201,17 @@ def read_table(path: Path) -> DataFrame:
     if not path.is_file():
         raise DataError(f"there is no file {path}")
     try:
-        rows = pandas.read_parquet(path) if suffix in PARQUET else _read_csv(path)
+        rows = pandas.read_parquet(path) if suffix in PARQUET else _read_csv(path, texts)
     # pandas, its parsers and PyArrow have exceptions of their own, by what is damaged.
     except Exception as error:
         problem: object = error
         if isinstance(error, UnicodeDecodeError):
             problem = "it is not in UTF-8; save it so, or give bfl.run a frame that pandas has read"
         raise DataError(f"{path} cannot be read as a table: {problem}".split("\n")[0]) from error
-    return checked_table(rows, str(path))
+    rows = rows.rename(columns=lambda name: normalized(str(name))).reset_index(drop=True)
+    if rows.empty or not rows.columns.is_unique:
+        raise DataError(f"{path} has {'no rows' if rows.empty else 'a column twice'}")
+    return rows
 
 
 def table_as_written(path: Path) -> DataFrame:
@@ -225,20 +228,8 @@ def table_as_written(path: Path) -> DataFrame:
     return pandas.read_csv(path, dtype=str, keep_default_na=False, index_col=False)
 
 
-def checked_table(rows: DataFrame, where: str) -> DataFrame:
-    """Return rows numbered from 0, their columns named by texts.
-
-    Raises:
-        DataError: There are none, or a column is there twice.
-    """
-    rows = rows.rename(columns=str).reset_index(drop=True)
-    if rows.empty or not rows.columns.is_unique:
-        raise DataError(f"{where} has {'no rows' if rows.empty else 'a column twice'}")
-    return rows
-
-
-def _read_csv(path: Path) -> DataFrame:
-    """Return the rows of a CSV file.
+def _read_csv(path: Path, texts: Collection[str]) -> DataFrame:
+    """Return the rows of a CSV file, each column read as a whole.
 
     Raises:
         ValueError: A row has more fields than the header, or a name stands twice in it, both of
@@ -246,7 +237,8 @@ def _read_csv(path: Path) -> DataFrame:
     """
     import pandas
 
-    header = pandas.read_csv(path, header=None, nrows=1, dtype=str).iloc[0].dropna()
+    first = pandas.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
+    header = first[first != ""]
     if header.duplicated().any():
         raise ValueError(f"column '{header[header.duplicated()].iloc[0]}' stands in it twice")
     for mark in (";", "\t"):
@@ -256,9 +248,70 @@ def _read_csv(path: Path) -> DataFrame:
                 f"pandas.read_csv({path.name!r}, sep={mark!r}).to_csv({path.name!r}, index=False), "
                 "with decimal=',' if its numbers have commas"
             )
+    types = {name: str for name in first if normalized(name) in texts}
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
-        return pandas.read_csv(path, index_col=False)
+        return pandas.read_csv(
+            path,
+            index_col=False,
+            low_memory=False,
+            dtype=types,
+            keep_default_na=False,
+            na_values=[""],
+        )
+
+
+def _note_of_encoding(encoding: Encoding, rows: int) -> str:
+    """Return what columns hold, and by what they are encoded."""
+    numbers = [column.name for column in encoding.columns if not column.categories]
+    kinds = [f"{c.name} ({len(c.categories)})" for c in encoding.columns if c.categories]
+    parts = [f"{len(numbers)} of numbers, standardised: {few(numbers)}"] * bool(numbers)
+    parts += [f"{len(kinds)} of categories, an input each: {few(kinds)}"] * bool(kinds)
+    return f"columns by its own {rows} training rows: {'; '.join(parts)}"
+
+
+def _notes_of_inputs(
+    rows: DataFrame, train: npt.NDArray[np.int64], left_out: Sequence[str]
+) -> Iterator[str]:
+    """Yield what is to be said of typed inputs that number the rows or have one value.
+
+    Args:
+        rows: In the order of their file.
+        train: The positions of those for training.
+        left_out: The columns that are no inputs already.
+    """
+    found: dict[str, str] = {}
+    for name, values in rows.items():
+        if values.iloc[train].nunique(dropna=False) == 1:
+            found[str(name)] = "has one value"
+        if not is_numeric(values) or str(name) in found:
+            continue
+        numbers = values.to_numpy(np.float64)
+        if len(numbers) > FEW_ROWS and np.array_equal(numbers, np.rint(numbers)):
+            by_one = (np.diff(numbers) == 1).all()
+            if by_one or (_ID.search(str(name)) and np.unique(numbers).size == numbers.size):
+                found[str(name)] = "numbers the rows"
+    if found:
+        shown = few([f"'{name}' {why}" for name, why in found.items()], SHOWN)
+        without = printable(",".join([*left_out, *found]))
+        yield f'inputs that may say nothing: {shown}; columns-left-out="{without}" drops them'
+
+
+def _notes_of_texts(rows: DataFrame) -> Iterator[str]:
+    """Yield what is to be said of each typed column of categories that holds mostly numbers."""
+    import pandas
+
+    for name, values in rows.items():
+        if is_numeric(values) or values.dtype.kind in "mM":
+            continue
+        numeric = pandas.to_numeric(values, errors="coerce").notna()
+        if not numeric.all() and max(numeric.mean(), numeric[~values.duplicated()].mean()) > 0.5:
+            row, text = first_text(values)
+            yield (
+                f"column '{printable(str(name))}' becomes categories: {numeric.sum()} of "
+                f"{len(values)} rows hold numbers, and row {row + 1} (from 1, without the header) "
+                f"holds '{text}'"
+            )
 
 
 def _columns_file(path: Path, *, regression: bool) -> _Known:

@@ -1,0 +1,228 @@
+"""Columns of tables: each is read as a whole, and holds numbers or texts."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.data.partitions.base import Columns
+from bfl.errors import DataError, nearest, unknown_name
+from bfl.texts import few, printable
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+SHOWN = 5
+"""Most columns or categories that a message names."""
+
+NO_VALUE = frozenset(
+    ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-nan", "NULL", "null", "None", "<NA>", "NAN")
+)
+"""Words that are no value among numbers; among texts they are texts, and only "" is no value."""
+
+_BOOLEANS = frozenset(("true", "false"))
+_CODE = re.compile(r"[+-]?0[0-9]+")
+
+
+def normalized(text: str) -> str:
+    """Return a text as its name is known: composed (NFC), without spaces or marks around it."""
+    return unicodedata.normalize("NFC", text.replace("\ufeff", "")).strip()
+
+
+class TypedColumn(NamedTuple):
+    """A column as numbers, or as normalized texts with None for no value.
+
+    Attributes:
+        notes: What is to be said of how it was read.
+    """
+
+    values: Series[Any]
+    notes: tuple[str, ...] = ()
+
+
+def typed_column(values: Series[Any], where: str) -> TypedColumn:
+    """Return a column of any type as numbers if all its values are numbers, and else as texts.
+
+    Decimals and texts such as "1.5" are numbers. Whole numbers with zeros before them, such as
+    "007" in a Parquet file, are texts. Dates stay dates.
+
+    Raises:
+        DataError: It holds lists, records, bytes or other objects.
+    """
+    import pandas
+    from pandas.api import types
+
+    name = printable(str(values.name))
+    if values.dtype.kind in "biuf" and isinstance(values.dtype, np.dtype):
+        return TypedColumn(values)
+    if types.is_datetime64_any_dtype(values) or types.is_timedelta64_dtype(values):
+        return TypedColumn(values)
+    objects = values.astype(object).where(values.notna(), None)
+    kind = types.infer_dtype(objects, skipna=True)
+    if kind in ("decimal", "integer", "floating", "mixed-integer-float", "boolean", "empty"):
+        return TypedColumn(objects.astype(float))
+    if kind in ("date", "datetime", "datetime64"):
+        return TypedColumn(pandas.to_datetime(objects))
+    strange = [v for v in objects if v is not None and not isinstance(v, str | int | float)]
+    if strange:
+        kind = type(strange[0]).__name__
+        raise DataError(
+            f"{where}: column '{name}' holds values of the type {kind}, such as "
+            f"'{printable(str(strange[0]))[:60]}'; allowed: numbers or texts, one a row, or "
+            "columns-left-out"
+        )
+    texts, notes = normalized_texts(objects)
+    candidates = [text for text in set(texts.dropna()) if text not in NO_VALUE]
+    if candidates and {text.lower() for text in candidates} <= _BOOLEANS:
+        booleans = texts.where(~texts.isin(NO_VALUE)).map(_is_true, na_action="ignore")
+        return TypedColumn(booleans.astype(float if booleans.isna().any() else bool))
+    numbers = pandas.to_numeric(pandas.Series(candidates, dtype=object), errors="coerce")
+    if candidates and numbers.notna().all() and not any(map(_CODE.fullmatch, candidates)):
+        parsed = pandas.to_numeric(texts.where(~texts.isin(NO_VALUE)), errors="coerce")
+        return TypedColumn(parsed, notes)
+    if words := sorted(NO_VALUE.intersection(texts.dropna())):
+        rows = int(texts.isin(words).sum())
+        shown = ", ".join(f"'{word}'" for word in words)
+        notes += (f"column '{name}' holds the text {shown} in {rows} rows, taken as any other",)
+    return TypedColumn(texts, notes)
+
+
+def _is_true(text: str) -> bool:
+    return text.lower() == "true"
+
+
+def normalized_texts(values: Series[Any]) -> TypedColumn:
+    """Return values of any type as normalized texts, None for no value or an empty one."""
+    objects = values.astype(object).where(values.notna(), None)
+    given = objects.map(str, na_action="ignore")
+    known = {text: normalized(text) for text in given.dropna().unique()}
+    texts = given.map(known, na_action="ignore").astype(object)
+    changed = [text for text, new in known.items() if text != new]
+    note = (
+        f"column '{printable(str(objects.name))}': {int(given.isin(changed).sum())} values lose "
+        "spaces or marks around them, or are composed (NFC)"
+    )
+    complete = texts.where(texts.notna() & (texts != ""), None)
+    return TypedColumn(complete, (note,) if changed else ())
+
+
+def texts_of(values: Series[Any]) -> npt.NDArray[np.object_]:
+    """Return values as the texts that categories are named by, None for no value."""
+    return np.asarray(normalized_texts(values).values, object)
+
+
+def is_numeric(values: Series[Any]) -> bool:
+    """Return whether a typed column holds numbers."""
+    return values.dtype.kind in "biuf"
+
+
+def typed_rows(rows: DataFrame, where: str) -> tuple[DataFrame, tuple[str, ...]]:
+    """Return typed columns, and what is to be said of them, see ``typed_column``.
+
+    Raises:
+        DataError: As for ``typed_column``.
+    """
+    import pandas
+
+    typed = {name: typed_column(rows[name], where) for name in rows.columns}
+    notes = [f"{where}: {note}" for column in typed.values() for note in column.notes]
+    values = {name: column.values for name, column in typed.items()}
+    return pandas.DataFrame(values, index=rows.index), tuple(notes)
+
+
+def check_columns(names: Sequence[str], rows: DataFrame, where: str) -> None:
+    """Refuse names that are those of no column.
+
+    Raises:
+        DataError: With the nearest name.
+    """
+    known = [str(name) for name in rows.columns]
+    for name in names:
+        if name not in known:
+            raise DataError(f"{where}: {unknown_name('column', name, known)}")
+
+
+def check_has(names: Sequence[str], known: Sequence[str], where: str) -> None:
+    """Refuse rows that lack columns of a run.
+
+    Raises:
+        DataError: With the first ones, and the nearest of the others.
+    """
+    if lacking := [name for name in names if name not in known]:
+        others = [name for name in known if name not in names]
+        near = {name: nearest(name, others) for name in lacking[:SHOWN]}
+        hints = [f"{n!r}" + (f" (did you mean {g!r}?)" if g else "") for n, g in near.items()]
+        raise DataError(
+            f"{where} has no column {', '.join(hints)}, which the run takes; it has "
+            f"{', '.join(known)}"
+        )
+
+
+def check_complete(
+    rows: DataFrame, where: str, target: str = "", *, fixed: bool = False, filled: bool = False
+) -> None:
+    """Refuse typed rows in which a value is missing, or is no finite number.
+
+    Args:
+        rows: All rows, of which the message says how many.
+        target: The column that is predicted, and so can be neither filled nor left out.
+        fixed: Whether a run takes all columns, so that none can be left out.
+        filled: Whether missing values of the others are filled, and only infinite ones refused.
+
+    Raises:
+        DataError: With the first such row of the first column, counted from 1 without the header,
+            and with the number of such cells in each column.
+    """
+    found: dict[str, int] = {}
+    first = ""
+    for name, values in rows.items():
+        bad = values.isna().to_numpy()
+        if filled and name != target:
+            bad = np.zeros(len(values), bool)
+        if is_numeric(values):
+            bad = bad | np.isinf(values.to_numpy(np.float64))
+        if not bad.any():
+            continue
+        row = int(bad.argmax())
+        what = f"holds {values.iloc[row]}" if values.notna().iloc[row] else "has no value"
+        others = f", as {more} others" if (more := bad.sum() - 1) else ""
+        first = first or (
+            f"row {row + 1} (from 1, without the header) {what} in column '{name}'"
+            f"{', its target' if name == target else ''}{others}"
+        )
+        found[str(name)] = int(bad.sum())
+    if not found:
+        return
+    if len(found) > 1:
+        counts = few([f"'{name}' {count}" for name, count in found.items()], SHOWN)
+        first += f"; in all {sum(found.values())} cells: {counts}"
+    inputs = 0 if fixed else len(found.keys() - {target})
+    fill = ', or fill them (missing="mean" or "indicator")' * bool(inputs and not filled)
+    which = ("column" if inputs == 1 else "columns") + " of inputs" * (inputs < len(found))
+    leave_out = f", or the {which} (columns-left-out)" * bool(inputs)
+    raise DataError(f"{where}: {first}; leave out such rows{leave_out}{fill}")
+
+
+def columns_of(rows: DataFrame) -> Columns:
+    """Return all columns as arrays, those of anything but numbers as texts; "" is no value."""
+    return {
+        name: values.to_numpy()
+        if values.to_numpy().dtype.kind in "biuf"
+        else normalized_texts(values).values.fillna("").to_numpy(str)
+        for name, values in rows.items()
+    }
+
+
+def gaps_of(rows: DataFrame) -> dict[str, str]:
+    """Return where columns have no value, in words, by name; see ``Dataset.gaps``."""
+    return {
+        str(name): f"row {gaps.argmax() + 1} (from 1, without the header) is the first of "
+        f"{gaps.sum()} of {len(rows)}"
+        for name, values in rows.items()
+        if (gaps := values.isna().to_numpy()).any()
+    }
