@@ -71,7 +71,7 @@ from bfl.federation.wire import (
     reply_content,
 )
 from bfl.learning.training import LocalTask
-from bfl.plugins import activate
+from bfl.plugins import load_plugins
 from clients.closing import closed
 from clients.examples import (
     client_examples,
@@ -134,7 +134,7 @@ def describe(message: Message, context: Context) -> Message:
 def _plugin_problem(asked: Mapping[str, Any], node: Node) -> str:
     """Return why the plugins that the server names cannot be used here, or nothing."""
     try:
-        activate(str(asked.get("plugins", "")), node.plugins)
+        load_plugins(str(asked.get("plugins", "")), node.plugins_folder)
     except ConfigurationError as error:
         return str(error) if error.public else reason_for_server(error, node.simulated)
     return ""
@@ -155,7 +155,7 @@ for _kind, _answer in (
 def network(message: Message, context: Context) -> Message:
     """Say which parameters the run's network has, for a server that builds none."""
     query = NetworkQuery.from_content(message.content)
-    configuration = cached_configuration(query.configuration, Node.of(context).plugins)
+    configuration = cached_configuration(query.configuration, Node.of(context).plugins_folder)
     start_tensorflow()
     trainer = trainer_for(configuration, query.image_shape, query.num_classes)
     return Message(manifest_content(trainer.network.manifest), reply_to=message)
@@ -239,7 +239,7 @@ def _clients(run_id: int) -> dict[int, tuple[Any, PreparedClient]]:
 
 
 def _prepare_client(node: Node, task: TrainTask, extras_sent: bool) -> PreparedClient:
-    configuration = cached_configuration(task.configuration, node.plugins)
+    configuration = cached_configuration(task.configuration, node.plugins_folder)
     refuse(task, node, configuration)
     with deadline(configuration.keys.client_timeout):
         data = (

@@ -31,7 +31,6 @@ from bfl.federation.client_metrics import (
 )
 from bfl.federation.parts import Arrays
 from bfl.federation.wire import TrainTask
-from bfl.plugins import PluginPolicy
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 from clients.examples import counted_from, own_classes
@@ -91,7 +90,7 @@ def own_test_metrics(
             TEST_EXAMPLES: evaluated[TEST_EXAMPLES],
         }
     own = cached_dataset(node.dataset, "", keys.reading)
-    evaluator = _evaluator(own, task.configuration, task.num_classes, node.plugins)
+    evaluator = _evaluator(own, task.configuration, task.num_classes, node.plugins_folder)
     labels = evaluator.dataset.test_labels
     try:
         predictions = evaluator.predict(
@@ -107,7 +106,7 @@ def own_test_metrics(
 
 @lru_cache(maxsize=2)
 def _evaluator(
-    own: Dataset, configuration: str, num_classes: int, policy: PluginPolicy
+    own: Dataset, configuration: str, num_classes: int, plugins_folder: str | None
 ) -> Evaluator:
     """Return what evaluates posteriors on a node's own test images, built once for these data."""
     from bfl.experiments.run.evaluator import Evaluator
@@ -115,7 +114,7 @@ def _evaluator(
     # The network has the federation's classes, of which the node may have seen the first few.
     names = tuple(str(label) for label in range(num_classes))
     dataset = dataclasses.replace(own, class_names=names)
-    return Evaluator(cached_configuration(configuration, policy), dataset)
+    return Evaluator(cached_configuration(configuration, plugins_folder), dataset)
 
 
 def evaluated_metrics(

@@ -241,7 +241,7 @@ def unmasked(message: Message, context: Context) -> Message:
 
 def _agreed(message: Message, node: Node) -> SecureSums:
     text = configuration_of(message.content)
-    return _secure_sums(cached_configuration(text, node.plugins))
+    return _secure_sums(cached_configuration(text, node.plugins_folder))
 
 
 def _secure_sums(configuration: Configuration) -> SecureSums:

@@ -17,7 +17,6 @@ from bfl.deployment.settings import NodeTable, PathText
 from bfl.engine.resources import in_simulation
 from bfl.errors import ConfigurationError, public
 from bfl.federation.secure_aggregation.keys import Identity, Unsigned
-from bfl.plugins import PluginPolicy
 from bfl.registry import STRICT
 
 
@@ -61,12 +60,9 @@ class Node(NodeTable):
         return self.allow_attack or self.simulated
 
     @property
-    def plugins(self) -> PluginPolicy:
-        """Policy on a run's plugins: where their files are, and which it takes.
-
-        A simulated node takes all, a SuperNode what its own configuration and installation say.
-        """
-        return PluginPolicy(self.plugins_dir or None, not self.simulated)
+    def plugins_folder(self) -> str | None:
+        """Folder of the files of plugins that it takes; None: a simulated node takes all."""
+        return None if self.simulated else self.plugins_dir
 
     @property
     def reads_run_paths(self) -> bool:

@@ -30,7 +30,7 @@ from bfl.engine.flower import CLIENT_RAISED
 from bfl.engine.resources import cpus_of_this_process, in_ray_actor, in_simulation
 from bfl.errors import BflError, ConfigurationError, DataError, LostStateError, public
 from bfl.federation.wire import RUN_CANNOT_GO_ON, TrainTask
-from bfl.plugins import ANY_PLUGIN, PluginPolicy, activate
+from bfl.plugins import Plugin, load_plugins, named_plugins
 from bfl.texts import from_json
 from clients.node import Node
 
@@ -60,11 +60,11 @@ class TrainingData:
 
 
 @lru_cache(maxsize=16)
-def _resolved(text: str, policy: PluginPolicy) -> Configuration:
-    return resolve(from_json(text), check_data=False, on_client=True, policy=policy)
+def _resolved(text: str, folder: str | None, plugins: tuple[Plugin, ...]) -> Configuration:
+    return resolve(from_json(text), check_data=False, on_client=True, plugins_of_node=folder)
 
 
-def cached_configuration(text: str, policy: PluginPolicy = ANY_PLUGIN) -> Configuration:
+def cached_configuration(text: str, plugins_folder: str | None = None) -> Configuration:
     """Return the configuration that a JSON object of flat keys describes.
 
     The server has checked that its data are there; this machine may keep them elsewhere. What the
@@ -72,15 +72,14 @@ def cached_configuration(text: str, policy: PluginPolicy = ANY_PLUGIN) -> Config
 
     Args:
         text: The JSON object.
-        policy: Where plugins are on this machine, and which of them it takes.
+        plugins_folder: Where plugins are on this node, see ``load_plugins``.
 
     Raises:
-        ConfigurationError: A plugin is missing here, is not taken, or is another than the server's.
+        ConfigurationError: A plugin is missing here, or is not taken.
     """
-    configuration = _resolved(text, policy)
-    # The process may have played a client of another run since.
-    activate(configuration.keys.plugins)
-    return configuration
+    # A file that was changed since is another plugin.
+    plugins = load_plugins(named_plugins(from_json(text)), plugins_folder)
+    return _resolved(text, plugins_folder, plugins)
 
 
 def shared_data(dataset: str, data_dir: str, reading: Reading = AS_STORED) -> TrainingData:

@@ -32,7 +32,7 @@ class NodeDescriptions:
     """Asks nodes who they are, and remembers what they say.
 
     Args:
-        plugins: The run's plugins, with their digests, which the nodes look for.
+        plugins: The run's plugins, which the nodes look for.
         private: Whether nodes shall not say how many examples they have.
         num_classes: The number of classes that nodes' own labels are held to; None: they are not.
         dataset: The run's data set and where it looks for archives, which nodes without data of

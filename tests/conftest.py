@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bfl import plugins
 from bfl.registry import Component, Registry
 
 os.environ["BFL_CPUS"] = "1"
@@ -85,6 +86,14 @@ def _concerns(item: pytest.Item, kind: str, component: type[Component]) -> bool:
         or (isinstance(value, Registry) and value.kind == kind)
         for value in values
     )
+
+
+@pytest.fixture(autouse=True)
+def forgets_plugins() -> Iterator[None]:
+    """Unload the plugins that a test has loaded: a process keeps them otherwise."""
+    yield
+    for plugin in list(plugins._loaded.values()):
+        plugins._unload(plugin)
 
 
 @pytest.fixture

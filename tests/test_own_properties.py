@@ -1,12 +1,10 @@
 """A part that brings a property of its own, which other parts may have, need or exclude."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bfl import plugins
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
 
@@ -53,16 +51,9 @@ class OfTurns(Equal):
 '''
 
 
-@pytest.fixture(autouse=True)
-def no_plugins_afterwards() -> Iterator[None]:
-    yield
-    plugins.activate("")
-
-
 def test_a_part_brings_a_property_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With its words in the message; and a run without the part knows nothing of it."""
     monkeypatch.chdir(tmp_path)
     Path("turns.py").write_text(TURNS, encoding="utf-8")
     given = {"plugins": "turns.py", "weighting": "of-turns"}
@@ -78,8 +69,6 @@ def test_a_part_brings_a_property_of_its_own(
     both = {"plugins": "turns.py, mine.py", "pooling": "mine", "sampling": "in-turn"}
     with pytest.raises(ConfigurationError, match="'mine' goes with no clients that are asked in"):
         resolve(both)
-    with pytest.raises(ConfigurationError, match="the property 'clients-in-turn', which is none"):
-        resolve({"plugins": "mine.py", "pooling": "mine"})
 
 
 @pytest.mark.parametrize(

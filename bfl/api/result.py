@@ -30,7 +30,7 @@ from bfl.experiments.results.run_folder import (
 )
 from bfl.experiments.run.network import NetworkDescription, network_description
 from bfl.files import given_path
-from bfl.plugins import activate
+from bfl.plugins import load_plugins
 from bfl.posteriors import Manifest, Posterior
 
 if TYPE_CHECKING:
@@ -358,8 +358,7 @@ def load(folder: str | os.PathLike[str], posterior: str = "last", *, plugins: st
     """
     if posterior not in POSTERIORS:
         raise ConfigurationError(unknown_name("posterior", posterior, POSTERIORS))
-    if plugins:
-        activate(plugins)
+    load_plugins(plugins)
     path = RunFolder.at(given_path(folder, "folder")).path.absolute()
     over = posterior == "latest" and RunFolder(path).holds(POSTERIOR)
     return Result(path, "last" if over else posterior)

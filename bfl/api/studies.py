@@ -12,7 +12,7 @@ from bfl.experiments.run.simulation import read_backend_config
 from bfl.experiments.studies.gathering import OUTPUT, open_study
 from bfl.experiments.studies.making import make_study
 from bfl.experiments.studies.table import StudyTable, study_table
-from bfl.plugins import activate
+from bfl.plugins import load_plugins
 
 
 def study(
@@ -39,8 +39,8 @@ def study(
         run: Whether the runs that are left are made, for a file.
         backend: "ray", Flower's engine; or "serial", in this process.
         data_dir: The folder of the data sets' archives on this machine.
-        plugins: The plugins that a folder's study is from, which may run their code here, as in the
-            key ``plugins``; a file names its own.
+        plugins: The plugins that the study is from, which may run their code here, as in the key
+            ``plugins``; with ``run`` a file names its own.
 
     Returns:
         The table: ``frame`` has a row a line, ``by_run`` a row a run.
@@ -50,10 +50,11 @@ def study(
         DataError: A result is corrupt.
         RunError: Runs have failed; the others are made.
     """
-    if plugins:
-        activate(plugins)
+    load_plugins(plugins)
     places = [Path(place) for place in results]
-    opened = open_study(Path(path), output=Path(output), scale=scale, only=only, results=places)
+    opened = open_study(
+        Path(path), output=Path(output), scale=scale, only=only, results=places, trusted=run
+    )
     if run:
         if Path(path).is_dir():
             raise ConfigurationError(f"{path} is a folder; allowed with run: a study's TOML file")

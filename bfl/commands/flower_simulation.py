@@ -9,7 +9,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from bfl.commands.terminal import add_run_config_to, exits_with_status, path_argument
+from bfl.commands.terminal import (
+    add_plugins_to,
+    add_run_config_to,
+    exits_with_status,
+    path_argument,
+)
 from bfl.configuration.settings import read_sections
 from bfl.configuration.sources import flatten, read_run_config, read_toml, with_own_plugins
 from bfl.engine.flower import OWN_SERVER, FlowerApp, RayEngine, Values, run_serially
@@ -25,7 +30,7 @@ from bfl.experiments.run.simulation import (
     read_backend_config,
 )
 from bfl.files import given_path
-from bfl.plugins import named_plugins
+from bfl.plugins import load_plugins, named_plugins
 
 DESCRIPTION = "Simulate a Flower app: its ServerApp and as many clients as asked for."
 
@@ -34,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's options."""
     options = argparse.ArgumentParser(prog="flower-simulation", description=DESCRIPTION)
     add_to(options)
+    add_plugins_to(options)
     return options
 
 
@@ -96,7 +102,9 @@ def add_to(options: argparse.ArgumentParser) -> None:
 @exits_with_status
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
-    start(parser().parse_args(arguments))
+    given = parser().parse_args(arguments)
+    load_plugins(given.plugins)
+    start(given)
 
 
 def start(given: argparse.Namespace) -> None:

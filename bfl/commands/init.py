@@ -84,7 +84,7 @@ metric = "negative-log-likelihood"
     bfl run --backend serial --run-config config.toml
     bfl report runs/NAME                           # one HTML file with all results
     bfl study study.toml --backend serial          # my rule beside another, three seeds each
-    bfl report study.toml
+    bfl report study.toml --plugins own_rule.py
 """,
 }
 """The files that are made, by their names."""

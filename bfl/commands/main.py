@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from bfl import __version__
-from bfl.commands.terminal import exits_with_status
+from bfl.commands.terminal import add_plugins_to, exits_with_status
 from bfl.errors import ConfigurationError, unknown_name
 
 MERGE = "study merge"
@@ -70,13 +70,8 @@ def _complete(command: argparse.ArgumentParser, name: str) -> None:
     """Give a command its options."""
     module, function = COMMANDS[name][0].split(".")
     getattr(import_module(f"bfl.commands.{module}"), function)(command)
-    if name not in ("glossary", "run", "federation"):  # these have their plugins by the key
-        command.add_argument(
-            "--plugins",
-            default="",
-            metavar="FILES",
-            help="with the parts of these files and modules as well, as in the key plugins",
-        )
+    if name not in ("glossary", "federation"):
+        add_plugins_to(command)
 
 
 @exits_with_status
@@ -86,9 +81,9 @@ def main(arguments: list[str] | None = None) -> None:
     if words and not words[0].startswith("-") and words[0] not in COMMANDS:
         raise ConfigurationError(unknown_name("command", words[0], COMMANDS))
     given = parser(words[0] if words else "").parse_args(words)
-    from bfl.plugins import activate  # which takes pydantic: not for --help
+    from bfl.plugins import load_plugins  # which takes pydantic: not for --help
 
-    activate(getattr(given, "plugins", ""))
+    load_plugins(getattr(given, "plugins", ""))
     given.run(given)
 
 

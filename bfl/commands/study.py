@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from bfl.commands.terminal import add_run_config_to, path_argument
 from bfl.configuration.sources import read_run_config
@@ -23,6 +25,7 @@ from bfl.experiments.studies.making import MACHINE_KEYS, make_study
 from bfl.experiments.studies.pages import FORMATS, rewrite, study_report
 from bfl.experiments.studies.scale import REDUCIBLE
 from bfl.experiments.studies.table import study_table
+from bfl.plugins import named_plugins
 
 
 def add_to(study: argparse.ArgumentParser) -> None:
@@ -94,10 +97,15 @@ def add_place_to(options: argparse.ArgumentParser) -> None:
     )
 
 
-def opened(path: Path, given: argparse.Namespace) -> OpenedStudy:
+def opened(path: Path, given: argparse.Namespace, *, trusted: bool = False) -> OpenedStudy:
     """Return the study of a path and the options of ``add_place_to``."""
     return open_study(
-        path, output=given.output, scale=given.scale, only=given.only, results=given.results
+        path,
+        output=given.output,
+        scale=given.scale,
+        only=given.only,
+        results=given.results,
+        trusted=trusted,
     )
 
 
@@ -105,24 +113,27 @@ def run_study(given: argparse.Namespace) -> None:
     """Make the missing runs of a study."""
     if given.file.is_dir():
         raise ConfigurationError(f"{given.file} is a folder; allowed: a study's TOML file")
+    study = opened(given.file, given, trusted=not given.dry_run)
     make_study(
-        opened(given.file, given),
+        study,
         read_run_config(given.run_config),
         backend=given.backend,
         backend_config=read_backend_config(given.backend_config),
         shard=given.shard,
         dry_run=given.dry_run,
         verbose=given.verbose,
-        table=_table_command(given),
+        table=_table_command(given, study.study.base),
     )
 
 
-def _table_command(given: argparse.Namespace) -> str:
-    """Return the command that prints a study's table, by its file, whose plugins may run."""
+def _table_command(given: argparse.Namespace, base: Mapping[str, Any]) -> str:
+    """Return the command that prints a study's table, by its file."""
+    named = given.plugins or named_plugins(base)
+    plugins = ["--plugins", named] if named else []
     output = [] if given.output == Path(OUTPUT) else ["--output", given.output]
     scale = ["--scale", given.scale] if given.scale else []
     results = chain.from_iterable(("--results", place) for place in given.results)
-    return shlex.join(map(str, ("bfl", "table", given.file, *output, *scale, *results)))
+    return shlex.join(map(str, ("bfl", "table", given.file, *output, *scale, *results, *plugins)))
 
 
 def add_table_to(table: argparse.ArgumentParser) -> None:

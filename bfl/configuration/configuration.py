@@ -43,14 +43,7 @@ from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import best_metric
 from bfl.federation.parts import TwoSidedPart
-from bfl.plugins import (
-    ANY_PLUGIN,
-    Plugin,
-    PluginPolicy,
-    activate,
-    named_plugins,
-    used_plugins,
-)
+from bfl.plugins import Plugin, load_plugins, named_plugins, used_plugins
 from bfl.presets import presets
 from bfl.registry import Component, kebab
 from bfl.texts import counted
@@ -219,7 +212,7 @@ def resolve(
     check_data: bool = True,
     check_parts: bool = True,
     on_client: bool = False,
-    policy: PluginPolicy = ANY_PLUGIN,
+    plugins_of_node: str | None = None,
 ) -> Configuration:
     """Return the configuration that flat keys and values describe.
 
@@ -231,12 +224,12 @@ def resolve(
         check_parts: Whether the parts must go together.
         on_client: Whether the values are those of ``for_clients``: of what the server alone reads
             nothing is known, and nothing is checked against it.
-        policy: Where plugins are on this machine, and which of them it takes.
+        plugins_of_node: Where plugins are on a node, see ``load_plugins``.
 
     Raises:
         ConfigurationError: Some values are refused. The message has one line for each.
     """
-    plugins = activate(named_plugins(given_values(values)), policy)
+    plugins = load_plugins(named_plugins(given_values(values)), plugins_of_node)
     given = _given(values)
     known = default_values()
     core = Keys().model_dump(by_alias=True).keys()
@@ -324,7 +317,7 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_plugins(configuration: Configuration, named: tuple[Plugin, ...]) -> Configuration:
-    """Return the configuration with the plugins that it uses, each with its digest."""
+    """Return the configuration with the plugins that it uses."""
     used = [type(component) for component in configuration.components]
     used += [component for registry in OF_EVERY_RUN for component in registry.classes()]
     if configuration.keys.strategy in presets:
@@ -332,7 +325,7 @@ def _with_plugins(configuration: Configuration, named: tuple[Plugin, ...]) -> Co
     source = configuration.keys.dataset.partition(":")[0]
     if source in dataset_sources:
         used.append(dataset_sources.get(source))
-    text = ", ".join(map(str, used_plugins(named, used)))
+    text = ", ".join(plugin.place for plugin in used_plugins(named, used))
     keys = configuration.keys.model_copy(update={"plugins": text, "plugin_settings": ""})
     return replace(configuration, keys=keys)
 

@@ -11,7 +11,7 @@ from bfl.configuration.pairs import Value, parse_pairs
 from bfl.configuration.settings import read_sections, without_former_strategy
 from bfl.errors import ConfigurationError, nearest
 from bfl.files import given_path
-from bfl.plugins import PluginPolicy, activate, named_plugins
+from bfl.plugins import named_plugins, refuse_unnamed
 from bfl.texts import from_toml
 
 PAIRS = "key=value pairs"
@@ -148,10 +148,9 @@ def with_own_plugins(values: Mapping[str, Any], plugins: str, path: Path) -> dic
     Raises:
         ConfigurationError: It names others.
     """
-    if plugins:
-        return {**values, "plugins": plugins}
-    activate(named_plugins(values), PluginPolicy(named_by=str(path)))
-    return dict(values)
+    if not plugins:
+        refuse_unnamed(named_plugins(values), str(path))
+    return {**values, "plugins": plugins}
 
 
 def run_values(complete: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

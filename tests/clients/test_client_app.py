@@ -3,7 +3,6 @@
 import json
 import sys
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from bfl import plugins
-from bfl.configuration import resolve
 from bfl.data.datasets.encoding import Column
 from bfl.engine.flower import new_run
 from bfl.errors import BflError, DataError
@@ -264,15 +262,14 @@ class FromElsewhere(LinearPoolRule):
 
 
 @pytest.fixture
-def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a file with a rule, as the server has it, which nothing has imported yet."""
     path = tmp_path / "server" / "from_elsewhere.py"
     path.parent.mkdir()
     path.write_text(f"# {tmp_path}\n{RULE}", encoding="utf-8")
     monkeypatch.setattr(sys, "imported_by_a_node", False, raising=False)
     monkeypatch.syspath_prepend(str(path.parent))
-    yield path
-    plugins.activate("")
+    return path
 
 
 def problem(named: str, **config: Any) -> str:
@@ -284,14 +281,12 @@ def problem(named: str, **config: Any) -> str:
     return said
 
 
-@pytest.mark.parametrize("named", ["the file", "the file with its digest", "the module"])
+@pytest.mark.parametrize("named", ["the file", "the module"])
 def test_a_supernode_imports_nothing_because_a_server_names_it(named: str, plugin: Path) -> None:
-    text = {"the file": str(plugin), "the module": plugin.stem}.get(named, "")
-    # As the server has resolved it, in a process where that is the person's own wish.
-    said = problem(text or f"{plugin}#sha256={plugins.activate(str(plugin))[0].digest}")
+    said = problem({"the file": str(plugin), "the module": plugin.stem}[named])
     assert "plugins-dir" in said
     assert plugin.stem in said
-    assert not sys.imported_by_a_node or not text  # type: ignore[attr-defined]
+    assert not sys.imported_by_a_node  # type: ignore[attr-defined]
 
 
 def test_a_supernode_takes_the_plugins_of_its_own_folder(plugin: Path, tmp_path: Path) -> None:
@@ -303,19 +298,14 @@ def test_a_supernode_takes_the_plugins_of_its_own_folder(plugin: Path, tmp_path:
     assert str(own) not in said
     (own / plugin.name).write_bytes(plugin.read_bytes())
     assert problem(str(plugin), **allowed) == ""
-    (own / plugin.name).write_text("1 / 0\n", encoding="utf-8")
-    named = resolve({"plugins": str(plugin)}).keys.plugins
-    said = problem(named, **allowed)
-    assert "has the SHA-256" in said
-    assert str(own) not in said
     # And a simulated node, which the person who names them has started, from anywhere.
-    assert problem(named, simulation=True) == ""
+    assert problem(str(plugin), simulation=True) == ""
 
 
 def test_a_supernode_takes_the_modules_that_its_installation_declares(
     plugin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    installed = plugins.Plugin(plugin.stem, plugins._digest_of_module(plugin.stem), plugin.stem)
+    installed = plugins.Plugin(plugin.stem, plugin.stem)
     monkeypatch.setattr(plugins, "installed_plugins", lambda: (installed,))
     assert problem(plugin.stem) == ""
     assert "entry points bfl.plugins" in problem("json.tool")

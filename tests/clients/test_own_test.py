@@ -17,13 +17,12 @@ from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.wire import TrainTask
-from bfl.plugins import ANY_PLUGIN, PluginPolicy
 from bfl.posteriors import Posterior
 from clients import evaluation
 from clients.evaluation import evaluated_metrics, own_test_metrics
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SITE: Any = SimpleNamespace(dataset="npz:site.npz", plugins=ANY_PLUGIN)
+SITE: Any = SimpleNamespace(dataset="npz:site.npz", plugins_folder=None)
 
 
 def test_what_is_measured_is_the_posterior_that_the_client_has_learnt(
@@ -50,7 +49,7 @@ def test_what_is_measured_is_the_posterior_that_the_client_has_learnt(
     assert found == [{}, *[{"test-accuracy": 0.75, "test-examples": 4}] * 3]
     assert all(posterior is learnt and samples == 3 for posterior, samples, _ in asked)
     assert len({purpose for _, _, purpose in asked}) == 3
-    without: Any = SimpleNamespace(dataset="", plugins=ANY_PLUGIN)
+    without: Any = SimpleNamespace(dataset="", plugins_folder=None)
     assert own_test_metrics(without, configuration, task, learnt, {}) == {}
 
 
@@ -74,7 +73,7 @@ def test_where_clients_evaluate_the_posterior_is_predicted_with_once(
     configuration = resolve({**values, "evaluate-mc-samples": 2})
     trainer = trainer_for(configuration, (8, 8, 1), 10)
     learnt = trainer.network.initial_posterior(0)
-    node: Any = SimpleNamespace(dataset="digits", plugins=ANY_PLUGIN)
+    node: Any = SimpleNamespace(dataset="digits", plugins_folder=None)
     found = []
     for server_round in (1, 2, 3):
         task = TrainTask(server_round, 0, json.dumps(values), 10, None)
@@ -100,7 +99,7 @@ def test_plugins_are_taken_from_where_the_node_says(
     text = json.dumps({"plugins": str(theirs)})
     monkeypatch.setattr(evaluation, "cached_dataset", lambda *_: load_dataset("digits"))
     task = TrainTask(2, 0, text, 10, None)
-    restricted: Any = SimpleNamespace(dataset=SITE.dataset, plugins=PluginPolicy(restricted=True))
+    restricted: Any = SimpleNamespace(dataset=SITE.dataset, plugins_folder="")
     with pytest.raises(ConfigurationError, match=r"mine\.py"):
         own_test_metrics(
             restricted, resolve({"evaluate-every": 2}), task, Posterior(np.zeros(1), np.ones(1)), {}

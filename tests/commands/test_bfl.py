@@ -17,7 +17,6 @@ from bfl.data.datasets import dataset_sources
 from bfl.evaluation.metrics import metrics
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.plugins import activate
 from bfl.presets import presets
 
 PLUGIN = """
@@ -57,7 +56,7 @@ def test_what_init_makes_can_be_run(
     )
     assert "own-rule" in done.stdout, done.stderr
     monkeypatch.chdir(tmp_path / "new")
-    assert main(["study", "study.toml", "--dry-run"]) == 0
+    assert main(["study", "study.toml", "--dry-run", "--plugins", "own_rule.py"]) == 0
     assert main(["init", str(tmp_path / "new")]) == 2
     assert "config.toml" in capsys.readouterr().err
 
@@ -204,16 +203,11 @@ def test_plugins_are_listed_where_they_are_named(
 ) -> None:
     path = tmp_path / "mine.py"
     path.write_text(PLUGIN, encoding="utf-8")
-    try:
-        for command in (["list"], ["list", "weighting"], ["keys"], ["keys", "--toml"]):
-            assert main([*command, "--plugins", str(path)]) == 0
-            assert "own-power" in capsys.readouterr().out
-            assert main(command) == 0
-            assert "own-power" not in capsys.readouterr().out
-        assert main(["keys", "--plugins", str(tmp_path / "other.py")]) == 2
-        assert "no file" in capsys.readouterr().err
-    finally:
-        activate("")
+    for command in (["list"], ["list", "weighting"], ["keys"], ["keys", "--toml"]):
+        assert main([*command, "--plugins", str(path)]) == 0
+        assert "own-power" in capsys.readouterr().out
+    assert main(["keys", "--plugins", str(tmp_path / "other.py")]) == 2
+    assert "other.py" in capsys.readouterr().err
 
 
 OF_RUNS = (

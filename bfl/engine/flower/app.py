@@ -21,7 +21,7 @@ from bfl.engine.flower.grid import new_context, new_run
 from bfl.engine.resources import cpus_of_this_process
 from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError
-from bfl.plugins import activate, named_plugins
+from bfl.plugins import load_plugins, named_plugins
 
 Values = dict[str, str | int | float | bool]
 
@@ -96,7 +96,7 @@ class FlowerApp:
         known = dict(self.defaults)
         if self.server == OWN_SERVER:
             # User-defined parts bring keys of their own.
-            activate(named_plugins(overrides))
+            load_plugins(named_plugins(overrides))
             known = {**unset_values(), **known}
         for key in overrides:
             if key not in known:

@@ -27,7 +27,7 @@ from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.run_folder import NETWORK, POSTERIOR, RunFolder
 from bfl.learning.inferences import Inference, inferences
 from bfl.learning.models import Architecture, create_architecture
-from bfl.plugins import PluginPolicy, activate
+from bfl.plugins import load_plugins, refuse_unnamed
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.manifest import Parameter
 
@@ -79,8 +79,8 @@ class NetworkDescription:
         settings = [key for part in parts for key in settings_of(type(part))]
         environment = describe_environment()
         types = [type(part) for part in parts]
-        named = [p for p in activate(configuration.keys.plugins) if any(map(p.defines, types))]
-        plugins = {"plugins": ", ".join(map(str, named))} if named else {}
+        named = [p for p in load_plugins(configuration.keys.plugins) if any(map(p.defines, types))]
+        plugins = {"plugins": ", ".join(plugin.place for plugin in named)} if named else {}
         shared = {"shared": configuration.words["shared"]} if configuration.shared.partial else {}
         known = {key: configuration.values[key] for key in (*KEYS, *settings)}
         return cls(
@@ -151,7 +151,7 @@ class NetworkDescription:
         Raises:
             ConfigurationError: It or one of its settings is unknown in this version of bfl.
         """
-        activate(str(self.keys.get("plugins", "")), PluginPolicy(named_by=f"the run's {NETWORK}"))
+        refuse_unnamed(str(self.keys.get("plugins", "")), f"the run's {NETWORK}")
         return _created(create_architecture, str(self.keys["model"]), self.keys)
 
     @property
@@ -161,7 +161,7 @@ class NetworkDescription:
         Raises:
             ConfigurationError: It or one of its settings is unknown in this version of bfl.
         """
-        activate(str(self.keys.get("plugins", "")), PluginPolicy(named_by=f"the run's {NETWORK}"))
+        refuse_unnamed(str(self.keys.get("plugins", "")), f"the run's {NETWORK}")
         return _created(inferences.create, str(self.keys["inference"]), self.keys)
 
 

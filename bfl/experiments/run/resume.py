@@ -33,7 +33,6 @@ from bfl.experiments.results.run_folder import (
 from bfl.federation.state import Snapshots
 from bfl.files import MOST_BYTES_OF_A_NAME, given_path
 from bfl.named_arrays import add_prefix, strip_prefix
-from bfl.plugins import PluginPolicy
 from bfl.posteriors import Posterior
 
 CHECKPOINTS = "checkpoints"
@@ -49,6 +48,7 @@ FREE_TO_CHANGE = frozenset(
         "node-timeout",
         "client-timeout",
         "round-retries",
+        "plugins",
     }
 )
 """Keys that do not affect a run's result: its place, timeouts and retries."""
@@ -391,6 +391,6 @@ def completed(saved: Mapping[str, Any], free: Mapping[str, Any]) -> Mapping[str,
         free: Keys of ``FREE_TO_CHANGE`` that others may need; missing ones get their defaults.
     """
     with suppress(ConfigurationError):
-        policy = PluginPolicy(named_by="a saved configuration")
-        return {**resolve({**free, **saved}, check_data=False, policy=policy).values, **saved}
+        resolved = resolve({**free, **saved, "plugins": ""}, check_data=False)
+        return {**resolved.values, **saved}
     return saved

@@ -22,7 +22,6 @@ from bfl.experiments.studies.reading import ExtendedFile, read_study, study_of
 from bfl.experiments.studies.run_result import RunResult, portable, result_of
 from bfl.experiments.studies.scale import Scale
 from bfl.experiments.studies.study import Run, Study
-from bfl.plugins import PluginPolicy, activate, named_plugins
 
 OUTPUT = "runs"
 """The default parent of studies' folders."""
@@ -76,6 +75,7 @@ def open_study(
     scale: str = "",
     only: Sequence[str] = (),
     results: Sequence[Path] = (),
+    trusted: bool = False,
 ) -> OpenedStudy:
     """Return a study from its folder or its TOML file.
 
@@ -84,12 +84,13 @@ def open_study(
         output: The parent of the study's folder, for a file.
         only: Selects the runs whose name contains or matches one of these; empty: all runs.
         results: Folders with further results; empty: the one of the file's checkout.
+        trusted: Whether the plugins that a file names are loaded: to look is not to run.
 
     Raises:
         ConfigurationError: The study, a named run or a folder does not exist.
     """
     if path.suffix == ".toml" or not path.is_dir():
-        study = read_study(study_file(path)).scaled(Scale.parse(scale))
+        study = read_study(study_file(path), trusted=trusted).scaled(Scale.parse(scale))
         folder = StudyFolder(output.absolute() / study.folder_name)
     elif scale:
         raise ConfigurationError(f"--scale: the folder {path} has a scale; allowed: a TOML file")
@@ -153,15 +154,11 @@ def study_in(folder: StudyFolder) -> Study:
         DataError: Its file is corrupt.
     """
     described, path = folder.described(), folder.study_file
-    policy = PluginPolicy(named_by=str(path))
     try:
         read = ExtendedFile(path, dict(described["file"]), path.parent)
-        study = study_of(read, described["published"], policy)
+        study = study_of(read, described["published"], trusted=False)
     except (KeyError, TypeError) as error:
         raise DataError(f"{path} is corrupt: {error!r}") from error
-    for text in sorted({named_plugins(run.values) for run in study.runs()}):
-        activate(text, policy)
-    activate(named_plugins(study.base), policy)
     return study.scaled(Scale(described["scale"]))
 
 

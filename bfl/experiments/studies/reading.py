@@ -29,7 +29,7 @@ from bfl.experiments.studies.study import (
     study_figures,
 )
 from bfl.files import given_path
-from bfl.plugins import ANY_PLUGIN, PluginPolicy, activate, named_plugins
+from bfl.plugins import load_plugins, named_plugins, refuse_unnamed
 from bfl.registry import STRICT
 
 GIVEN_BY_THE_RUNNER = ("name", "output-dir", "resume", "data-dir")
@@ -116,20 +116,21 @@ _TABLES: dict[str, type[pydantic.BaseModel]] = {
 }
 
 
-def read_study(path: Path, *, policy: PluginPolicy = ANY_PLUGIN) -> Study:
+def read_study(path: Path, *, trusted: bool = True) -> Study:
     """Return the study that a TOML file describes, see ``docs/studies.md``.
 
     Args:
         path: The file. A published table is looked up in its folder.
+        trusted: Whether the plugins that it names are loaded, see ``Study``.
 
     Raises:
         ConfigurationError: The file, or one that it extends, cannot be read or has an unknown key,
             or its study is contradictory. The message has one line for each problem.
     """
-    return study_of(read_extended(path), None, policy)
+    return study_of(read_extended(path), None, trusted=trusted)
 
 
-def study_of(read: ExtendedFile, published: str | None, policy: PluginPolicy) -> Study:
+def study_of(read: ExtendedFile, published: str | None, *, trusted: bool) -> Study:
     """Return the study of a file's tables.
 
     Args:
@@ -141,7 +142,10 @@ def study_of(read: ExtendedFile, published: str | None, policy: PluginPolicy) ->
         read.refuse(_shape_problems(error), error)
         raise
     # An axis may be a setting of a plugin's part.
-    activate(named_plugins(file.base), policy)
+    if trusted:
+        load_plugins(named_plugins(file.base))
+    else:
+        refuse_unnamed(named_plugins(file.base), str(read.path))
     problems: list[str] = []
     rows = tuple(_choice(row, f"row {n}", problems) for n, row in enumerate(file.rows or (), 1))
     name = file.name or slug(read.path.stem)
@@ -158,6 +162,7 @@ def study_of(read: ExtendedFile, published: str | None, policy: PluginPolicy) ->
         orders=tuple(order for table in file.orders for order in table.orders()),
         source=read.path,
         tables=read.tables,
+        trusted=trusted,
     )
     if name != slug(name):
         problems.append(f"name is {name!r}; allowed: small letters, digits, '.' and '-'")

@@ -19,6 +19,7 @@ from bfl.experiments.run.simulation import DEFAULT_SUPERNODES, names_clients
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.published import Key, PublishedTable
 from bfl.experiments.studies.scale import EXAMPLES, SEEDS, Scale, number_of, reduced, shown
+from bfl.plugins import named_plugins, refuse_unnamed
 from bfl.registry import Registry
 
 if TYPE_CHECKING:
@@ -201,6 +202,7 @@ class Study:
         tables: The file's content, merged with the files that it extends.
         published: The published table, if there is one.
         scale: The reduction, see ``scaled``.
+        trusted: Whether the plugins that it names are loaded; else the user has to name them.
         note: The reduction and added seeds, in words; empty: none.
     """
 
@@ -218,6 +220,7 @@ class Study:
     tables: Mapping[str, Any]
     published: PublishedTable | None = None
     scale: Scale = field(default_factory=Scale)
+    trusted: bool = True
     note: str = ""
 
     @property
@@ -270,12 +273,16 @@ class Study:
             # Sorted by axis, the seed last, so that names do not depend on the file's order.
             by_name = [chosen[axis] for axis in sorted(chosen, key=lambda n: (n == SEED, n))]
             whole = Choice.of((row, *choices))
+            values = {**self.base, **whole.values}
+            if not self.trusted:
+                refuse_unnamed(named_plugins(values), str(self.source))
+                values.pop("plugins", None)
             found.append(
                 Run(
                     name=Choice.of((row, *by_name)).name or "run",
                     cell=Choice.of((row, *(c for name, c in chosen.items() if name != SEED))),
                     labels=whole.labels,
-                    values=self.scale.reduced({**self.base, **whole.values}),
+                    values=self.scale.reduced(values),
                 )
             )
         return tuple(found)

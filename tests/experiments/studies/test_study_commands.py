@@ -10,9 +10,7 @@ from small_study import PUBLISHED, STUDY, PretendingEngine, bfl, write_study
 
 import bfl as bfl_of_python
 from bfl.errors import ConfigurationError, RunError
-from bfl.experiments.studies import read_study
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.gathering import begin
 from bfl.experiments.studies.runner import GO_ON
 
 Output = pytest.CaptureFixture[str]
@@ -293,17 +291,6 @@ def test_runs_that_are_not_wanted_need_no_data_and_still_have_to_be_sound(
     write_study(tmp_path / "files", text.replace('"nwa"', '"nwaa"'))
     assert bfl("study", path, *place) == 2
     assert "did you mean 'nwa'" in capsys.readouterr().err
-
-
-def test_plugins_of_a_folders_study_are_named_in_python(tmp_path: Path) -> None:
-    plugin, folder = tmp_path / "my_rule.py", tmp_path / "out"
-    plugin.write_text(RULE, encoding="utf-8")
-    text = STUDY.replace("[base]", f'[base]\nplugins = "{plugin}"').replace('"nwa"', '"mine"')
-    begin(StudyFolder(folder), read_study(write_study(tmp_path / "files", text)), {})
-    plugin.write_text(f"{RULE}\n# Another one, which nobody has named here.\n", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=r"my_rule\.py"):
-        bfl_of_python.study(folder)
-    assert len(bfl_of_python.study(folder, plugins=str(plugin)).frame) == 4
 
 
 @pytest.mark.parametrize("command", ["table", "plot"])
