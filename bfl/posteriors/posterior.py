@@ -146,34 +146,34 @@ class Posterior:
         Raises:
             PosteriorError: The message says which vector is wrong, how, and how often.
         """
-        for name in VECTORS:
-            self._check_vector(name, like)
-        if self.mean.size != self.variance.size:
-            raise PosteriorError(
-                f"mean has {self.mean.size} values and variance {self.variance.size}; "
-                "expected as many"
-            )
-        if not self.known_sound:
-            if not between(0.0, self.variance, math.inf):
-                bad = np.count_nonzero(self.variance <= 0)
+        self.check_form(*((like.size, like.point.size) if like else (self.size, self.point.size)))
+        if self.known_sound:
+            return
+        for name, vector in self.vectors().items():
+            if not between(-math.inf, vector, math.inf):
+                bad = vector.size - np.count_nonzero(np.isfinite(vector))
                 raise PosteriorError(
-                    f"variance has {bad} of {self.size} values that are not positive"
+                    f"{name} has {bad} of {vector.size} values that are not finite"
                 )
-            object.__setattr__(self, "_found_sound", self._is_read_only)
+        if not between(0.0, self.variance, math.inf):
+            bad = np.count_nonzero(self.variance <= 0)
+            raise PosteriorError(f"variance has {bad} of {self.size} values that are not positive")
+        object.__setattr__(self, "_found_sound", self._is_read_only)
 
-    def _check_vector(self, name: str, like: Posterior | None) -> None:
-        vector = getattr(self, name)
-        if vector.ndim != 1:
-            raise PosteriorError(f"{name} has shape {vector.shape}; expected one dimension")
-        if vector.dtype.kind != "f":
-            raise PosteriorError(f"{name} has type {vector.dtype}; expected floating point")
-        if like is not None and vector.size != getattr(like, name).size:
-            raise PosteriorError(
-                f"{name} has {vector.size} values; expected {getattr(like, name).size}"
-            )
-        if not self.known_sound and not between(-math.inf, vector, math.inf):
-            bad = int(vector.size - np.count_nonzero(np.isfinite(vector)))
-            raise PosteriorError(f"{name} has {bad} of {vector.size} values that are not finite")
+    def check_form(self, size: int, points: int) -> None:
+        """Raise unless means and variances are (size,), and points (points,), in floating point.
+
+        Raises:
+            PosteriorError: The message says which vector is wrong, and how.
+        """
+        for name, expected in zip(VECTORS, (size, size, points), strict=True):
+            vector = getattr(self, name)
+            if vector.ndim != 1:
+                raise PosteriorError(f"{name} has shape {vector.shape}; expected one dimension")
+            if vector.dtype.kind != "f":
+                raise PosteriorError(f"{name} has type {vector.dtype}; expected floating point")
+            if vector.size != expected:
+                raise PosteriorError(f"{name} has {vector.size} values; expected {expected}")
 
     def vectors(self) -> dict[str, Vector]:
         """Return the three vectors by name."""

@@ -11,13 +11,13 @@ from bfl.aggregation.pooling.base import (
     DAMPING,
     Pooled,
     PoolingRule,
-    normalised,
     pooling_rules,
 )
 from bfl.aggregation.pooling.core import (
     Client,
     Statistics,
     client_statistics,
+    normalised,
     pool,
     pool_weighted,
     pooled_statistics,

@@ -8,18 +8,15 @@ rule turns the sums into the pooled means and variances. That is all a new rule 
 from __future__ import annotations
 
 import math
-import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from bfl.errors import BflError, PosteriorError
+from bfl.errors import PosteriorError
 from bfl.posteriors.posterior import Posterior, Vector, between
 from bfl.registry import Component, Registry
 
@@ -27,7 +24,6 @@ Array = npt.NDArray[np.float64]
 
 EPSILON = float(np.finfo(np.float64).eps)
 """The machine epsilon of what is summed."""
-
 
 CLIPPED = "clipped-fraction"
 """The diagnostic of every rule: the fraction of the Gaussian parameters whose pooled mean or
@@ -40,11 +36,109 @@ DAMPED_FURTHER = "damped-further"
 """The diagnostic that is 1 where that was less than wanted, and 0 otherwise."""
 
 
+class PoolingRule(Component, ABC):
+    """A rule that pools the clients' Gaussian posteriors into one.
+
+    The class attributes declare how the rule behaves. The contract test holds each rule to what it
+    declares, so a legitimate exception is stated here and nowhere else.
+
+    Attributes:
+        statistics: The number of statistics per parameter.
+        uses_weights: Whether the weights matter. Point parameters are averaged with the weights and
+            a weight of 0 leaves a client out either way.
+        weights_are_fractions: Whether the weights must sum to 1 over all clients when they are
+            added (``pool`` sees to that); for any other rule only their proportions matter.
+        uses_previous: Whether the previous global posterior changes the result.
+        keeps_unrounded: Whether a round has to begin where the one before has ended in float64, and
+            not at what was sent of it: rules that add to the previous global posterior, round by
+            round, would add up its rounding as well.
+        stochastic: Whether encoding draws random numbers.
+        damped: Whether only a share of the step that the sums say is made, ``step_share``: one
+            number for all parameters, which the diagnostics ``damping`` and ``damped-further``
+            report.
+        by_precision: Whether means are weighted by clients' precisions, so that each round says how
+            much these differ (``bfl.aggregation.precision_spread``).
+        averages_means: Whether the pooled means are the weighted averages of the clients' means.
+        accepts_points: Whether the rule makes sense for networks whose parameters are all points.
+        fractions: The names of the marks that ``decode`` gives.
+    """
+
+    statistics: ClassVar[int] = 2
+    uses_weights: ClassVar[bool] = True
+    weights_are_fractions: ClassVar[bool] = False
+    uses_previous: ClassVar[bool] = False
+    keeps_unrounded: ClassVar[bool] = False
+    stochastic: ClassVar[bool] = False
+    damped: ClassVar[bool] = False
+    by_precision: ClassVar[bool] = False
+    averages_means: ClassVar[bool] = False
+    accepts_points: ClassVar[bool] = False
+    fractions: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def encode(
+        self, mean: Array, variance: Array, weight: float, block: Block
+    ) -> tuple[Array, ...]:
+        """Return a client's statistics, multiplied by its weight.
+
+        Args:
+            mean: (B,) means.
+            variance: (B,) variances, positive.
+            weight: The client's weight, positive.
+            block: What else is known about these parameters.
+
+        Returns:
+            As many arrays (B,) as ``statistics`` says.
+        """
+
+    @abstractmethod
+    def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
+        """Return the pooled posterior of the clients' summed statistics.
+
+        Args:
+            sums: The sums of what ``encode`` returned, arrays (B,).
+            totals: What was added. Dividing by it makes the scale of the weights irrelevant.
+            block: What else is known about these parameters; no generator.
+        """
+
+    def step_share(
+        self, blocks: Iterable[tuple[tuple[Array, ...], Block]], totals: Totals
+    ) -> tuple[float, bool]:
+        """Return the share of its step that a ``damped`` rule makes, and if it is below the wanted.
+
+        Args:
+            blocks: The arguments ``sums`` and ``block`` of ``decode`` for all parameters.
+            totals: What was added.
+        """
+        return 1.0, False
+
+    def mass(self, weight: float) -> float:
+        """Return how much a client counts in the sums: its weight, or 1 without weights."""
+        return weight if self.uses_weights else 1.0
+
+    def has(self) -> frozenset[str]:
+        """Return whether means are averaged, and whether what is pooled is a sum over clients.
+
+        It is if a client's statistics follow from its posterior and its weight alone: not with
+        draws, nor where they depend on which other clients are pooled.
+        """
+        alone = not (self.stochastic or self.weights_are_fractions)
+        averaged = {"averaged-means"} if self.averages_means else set()
+        return frozenset(averaged | ({"sums"} if alone else set()))
+
+    def requires(self) -> frozenset[str]:
+        """Return that there are Gaussians, unless the rule makes sense without."""
+        return frozenset() if self.accepts_points else frozenset({"gaussian"})
+
+
+pooling_rules: Registry[PoolingRule] = Registry("pooling", "bfl.aggregation.pooling")
+
+
 @dataclass(frozen=True)
 class Block:
     """Context of a block of B parameters that a rule may use besides the clients' posteriors.
 
-    All but ``spare`` is read-only, and the same for all clients.
+    It is read-only, and the same for all clients.
 
     Attributes:
         reference: (B,) means near the clients'. Statistics of ``mean - reference`` keep the digits
@@ -55,8 +149,6 @@ class Block:
         unrounded_mean: (B,) its means as they were pooled, when they are known and the rule
             ``keeps_unrounded``.
         unrounded_variance: (B,) its variances in the same case.
-        spare: (2, B) numbers of no meaning: room for arrays of the rule's own, where making new
-            ones would take longer than filling them.
         generator: The client's random generator for this block, while a ``stochastic`` rule
             encodes.
         damping: The share of the round's step that is made, while a ``damped`` rule decodes.
@@ -67,7 +159,6 @@ class Block:
     previous_variance: Array | None = None
     unrounded_mean: Array | None = None
     unrounded_variance: Array | None = None
-    spare: Array = field(kw_only=True)
     generator: np.random.Generator | None = None
     damping: float = 1.0
 
@@ -117,105 +208,6 @@ class Decoded:
     marks: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
 
-class PoolingRule(Component, ABC):
-    """A rule that pools the clients' Gaussian posteriors into one.
-
-    The class attributes declare how the rule behaves. The contract test holds each rule to what it
-    declares, so a legitimate exception is stated here and nowhere else.
-
-    Attributes:
-        statistics: The number of statistics per parameter.
-        uses_weights: Whether the weights matter. Point parameters are averaged with the weights and
-            a weight of 0 leaves a client out either way.
-        weights_are_fractions: Whether the weights must sum to 1 over all clients when they are
-            added (``pool`` sees to that); for any other rule only their proportions matter.
-        uses_previous: Whether the previous global posterior changes the result.
-        keeps_unrounded: Whether a round has to begin where the one before has ended in float64, and
-            not at what was sent of it: rules that add to the previous global posterior, round by
-            round, would add up its rounding as well.
-        stochastic: Whether encoding draws random numbers.
-        damped: Whether only a share of the step that the sums say is made, ``step_share``: one
-            number for all parameters, which the diagnostics ``damping`` and ``damped-further``
-            report.
-        by_precision: Whether means are weighted by clients' precisions, so that each round says how
-            much these differ (``bfl.aggregation.precision_spread``).
-        averages_means: Whether the pooled means are the weighted averages of the clients' means.
-        accepts_points: Whether the rule makes sense for networks whose parameters are all points.
-        fractions: The names of the marks that ``decode`` gives.
-    """
-
-    statistics: ClassVar[int] = 2
-    uses_weights: ClassVar[bool] = True
-    weights_are_fractions: ClassVar[bool] = False
-    uses_previous: ClassVar[bool] = False
-    keeps_unrounded: ClassVar[bool] = False
-    stochastic: ClassVar[bool] = False
-    damped: ClassVar[bool] = False
-    by_precision: ClassVar[bool] = False
-    averages_means: ClassVar[bool] = False
-    accepts_points: ClassVar[bool] = False
-    fractions: ClassVar[tuple[str, ...]] = ()
-
-    def has(self) -> frozenset[str]:
-        """Return whether means are averaged, and whether what is pooled is a sum over clients.
-
-        It is if a client's statistics follow from its posterior and its weight alone: not with
-        draws, nor where they depend on which other clients are pooled.
-        """
-        alone = not (self.stochastic or self.weights_are_fractions)
-        averaged = {"averaged-means"} if self.averages_means else set()
-        return frozenset(averaged | ({"sums"} if alone else set()))
-
-    def requires(self) -> frozenset[str]:
-        """Return that there are Gaussians, unless the rule makes sense without."""
-        return frozenset() if self.accepts_points else frozenset({"gaussian"})
-
-    def mass(self, weight: float) -> float:
-        """Return how much a client counts in the sums: its weight, or 1 without weights."""
-        return weight if self.uses_weights else 1.0
-
-    @abstractmethod
-    def encode(
-        self, mean: Array, variance: Array, weight: float, block: Block
-    ) -> tuple[Array, ...]:
-        """Return a client's statistics, multiplied by its weight.
-
-        ``mean`` and ``variance`` are copies of the client's: they may be changed in place and
-        returned, which is faster than making new arrays.
-
-        Args:
-            mean: (B,) means.
-            variance: (B,) variances, positive.
-            weight: The client's weight, positive.
-            block: What else is known about these parameters.
-
-        Returns:
-            As many arrays (B,) as ``statistics`` says.
-        """
-
-    @abstractmethod
-    def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
-        """Return the pooled posterior of the clients' summed statistics.
-
-        Args:
-            sums: The sums of what ``encode`` returned, arrays (B,); they may be changed in place.
-            totals: What was added. Dividing by it makes the scale of the weights irrelevant.
-            block: What else is known about these parameters; no generator.
-        """
-
-    def step_share(
-        self, blocks: Iterable[tuple[tuple[Array, ...], Block]], totals: Totals
-    ) -> tuple[float, bool]:
-        """Return the share of its step that a ``damped`` rule makes, and if it is below the wanted.
-
-        Args:
-            blocks: The arguments ``sums`` and ``block`` of ``decode`` for all parameters; the
-                former are not to be changed, and the latter lasts until the next one comes.
-            totals: What was added.
-        """
-        return 1.0, False
-
-
 @dataclass(frozen=True)
 class Pooled:
     """A pooled posterior, and what is reported of it.
@@ -234,93 +226,42 @@ class Pooled:
     unrounded: Posterior | None = None
 
 
-pooling_rules: Registry[PoolingRule] = Registry("pooling", "bfl.aggregation.pooling")
+def check_arrays(
+    rule: PoolingRule, what: str, arrays: Any, shape: tuple[int, int], kinds: str = "fiu"
+) -> None:
+    """Refuse what is not as many arrays as the shape's first number, each of the second's size.
 
-
-def checked_weight(weight: float) -> float:
-    """Return a weight that is finite and not negative.
-
-    Raises:
-        ValueError: It is neither.
-    """
-    if not (math.isfinite(weight) and weight >= 0):
-        raise ValueError(f"a weight is {weight}; expected a finite number that is not negative")
-    return float(weight)
-
-
-def normalised(weights: Iterable[float]) -> list[float]:
-    """Return weights in proportion to those given, with sum 1.
+    An addition would broadcast it, and take a mask for 0 and 1.
 
     Raises:
-        PosteriorError: No weight is positive.
-        ValueError: A weight is negative or not finite.
+        PosteriorError: Naming the rule, and what it gives.
     """
-    checked = [checked_weight(weight) for weight in weights]
-    largest = max(checked, default=0.0)
-    if largest == 0:
-        raise PosteriorError("nothing to pool: no client has a positive weight")
-    # Divided by the largest first, so that the sum can neither overflow nor underflow.
-    scaled = [weight / largest for weight in checked]
-    total = math.fsum(scaled)
-    return [weight / total for weight in scaled]
-
-
-@contextmanager
-def blaming(rule: PoolingRule, doing: str) -> Iterator[None]:
-    """Raise what a rule's own code raises as a PosteriorError that names the rule and the line."""
-    try:
-        yield
-    except BflError:
-        raise
-    except Exception as error:
-        *_, last = traceback.extract_tb(error.__traceback__)
-        where = f"{Path(last.filename).name}, line {last.lineno}"
+    if not isinstance(arrays, tuple | list):
         raise PosteriorError(
-            f"strategy {rule.name} cannot {doing}: {type(error).__name__}: {error} ({where})"
-        ) from error
-
-
-def check_encoded(rule: PoolingRule, encoded: Any) -> None:
-    """Refuse what is not as many arrays as a rule has statistics.
-
-    Raises:
-        PosteriorError: Naming the rule and what it gives.
-    """
-    if not isinstance(encoded, tuple | list):
-        raise PosteriorError(
-            f"strategy {rule.name} encodes a client as {type(encoded).__name__}; expected a tuple "
-            f"of {rule.statistics} arrays"
+            f"strategy {rule.name} gives {type(arrays).__name__} as {what}; expected a tuple of "
+            f"{shape[0]} arrays"
         )
-    if len(encoded) != rule.statistics:
-        raise PosteriorError(
-            f"strategy {rule.name} encodes a client as {len(encoded)} statistics, and its class "
-            f"attribute statistics is {rule.statistics}"
-        )
+    given = [np.asarray(array) for array in arrays]
+    if len(given) == shape[0] and all(
+        array.shape == shape[1:] and array.dtype.kind in kinds for array in given
+    ):
+        return
+    numbers = "masks" if kinds == "b" else "arrays of real numbers"
+    found = ", ".join(f"{array.shape} of type {array.dtype}" for array in given)
+    raise PosteriorError(
+        f"strategy {rule.name} gives {len(given)} {what}: {found or 'none'}; "
+        f"expected {shape[0]} {numbers} of shape {shape[1:]}"
+    )
 
 
-def check_real(rule: PoolingRule, what: str, values: Any, size: int) -> None:
-    """Refuse an array of a rule's that is not of real numbers, or not of shape (size,).
-
-    Raises:
-        PosteriorError: Naming the rule and the array.
-    """
-    if np.shape(values) != (size,):
-        raise PosteriorError(
-            f"strategy {rule.name} gives a {what} of shape {np.shape(values)}; expected ({size},)"
-        )
-    # An assignment to real numbers would drop imaginary parts and take a mask for 0 and 1.
-    if np.asarray(values).dtype.kind not in "fiu":
-        raise PosteriorError(
-            f"strategy {rule.name} gives a {what} of type {np.asarray(values).dtype}; expected "
-            "real numbers"
-        )
-
-
-def store(rule: PoolingRule, decoded: Decoded, part: slice, mean: Vector, variance: Vector) -> int:
+def store(rule: PoolingRule, decoded: Decoded, start: int, mean: Vector, variance: Vector) -> int:
     """Round a block's pooled means and variances into views (B,); return how many were clipped.
 
     What lies outside the finite range of the views' types, or below their smallest normal variance,
     is clipped.
+
+    Args:
+        start: The block's first parameter.
 
     Raises:
         PosteriorError: A shape, a type or a value is wrong, or a mark is not declared.
@@ -330,9 +271,14 @@ def store(rule: PoolingRule, decoded: Decoded, part: slice, mean: Vector, varian
             f"strategy {rule.name} decodes as {type(decoded).__name__}; expected Decoded(mean, "
             "variance)"
         )
-    check_real(rule, "mean", decoded.mean, mean.size)
-    check_real(rule, "variance", decoded.variance, mean.size)
-    _check_marks(rule, decoded, mean.size)
+    check_arrays(rule, "means and variances", (decoded.mean, decoded.variance), (2, mean.size))
+    marks = [*decoded.marks.values()]
+    check_arrays(rule, "marks", marks, (len(marks), mean.size), kinds="b")
+    if unknown := decoded.marks.keys() - set(rule.fractions):
+        raise PosteriorError(
+            f"strategy {rule.name} marks parameters as '{unknown.pop()}'; its fractions are "
+            f"{', '.join(rule.fractions) or 'none'}"
+        )
     most, largest = (float(np.finfo(view.dtype).max) for view in (mean, variance))
     smallest = float(np.finfo(variance.dtype).tiny)
     if between(-most, decoded.mean, most) and between(smallest, decoded.variance, largest):
@@ -346,24 +292,10 @@ def store(rule: PoolingRule, decoded: Decoded, part: slice, mean: Vector, varian
         if bad := int(mean.size - np.count_nonzero(good)):
             raise PosteriorError(
                 f"strategy {rule.name} gives {bad} of {mean.size} {what}, among the parameters "
-                f"{part.start} to {part.stop - 1}"
+                f"{start} to {start + mean.size - 1}"
             )
     mean[...] = np.clip(decoded.mean, -most, most)
     variance[...] = np.clip(decoded.variance, smallest, largest)
     outside = np.abs(decoded.mean) > most
     outside |= (decoded.variance < smallest) | (decoded.variance > largest)
     return int(np.count_nonzero(outside))
-
-
-def _check_marks(rule: PoolingRule, decoded: Decoded, size: int) -> None:
-    for name, mask in decoded.marks.items():
-        if name not in rule.fractions:
-            raise PosteriorError(
-                f"strategy {rule.name} marks parameters as '{name}', which nobody would be told; "
-                f"its fractions are {', '.join(rule.fractions) or 'none'}"
-            )
-        if np.shape(mask) != (size,) or np.asarray(mask).dtype != np.bool_:
-            raise PosteriorError(
-                f"strategy {rule.name} gives a mark '{name}' of shape {np.shape(mask)} and type "
-                f"{np.asarray(mask).dtype}; expected a mask ({size},)"
-            )

@@ -40,27 +40,19 @@ class ClampedPartialSums(PoolingRule):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return ω μ, a and max(f − a, 0), arrays (B,)."""
-        shortfall = block.spare[0]
-        shortfall[...] = 0.0
-        mean *= weight
         if not self.partial_sum_clamp:
-            variance *= weight**self.power
-            return mean, variance, shortfall
+            return weight * mean, weight**self.power * variance, np.zeros_like(variance)
         low, high = math.exp(-self.partial_sum_clamp), math.exp(self.partial_sum_clamp)
-        np.clip(variance, low, high, out=variance)
-        variance *= weight**self.power
-        np.subtract(low, variance, out=shortfall)
-        return mean, variance, np.maximum(shortfall, 0.0, out=shortfall)
+        share = weight**self.power * np.clip(variance, low, high)
+        return weight * mean, share, np.maximum(low - share, 0.0)
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return the average mean and the clamped sum of the variances, arrays (B,)."""
         mean, variance, shortfall = sums
-        mean /= totals.weight
-        variance /= totals.weight**self.power
+        variance = variance / totals.weight**self.power
         if totals.count > 1:
-            shortfall /= totals.count
-            variance += shortfall
-        return Decoded(mean, variance)
+            variance += shortfall / totals.count
+        return Decoded(mean / totals.weight, variance)
 
 
 @pooling_rules.register("clamped-naive-weighted-averaging")

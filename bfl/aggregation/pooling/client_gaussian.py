@@ -40,13 +40,13 @@ class ClientGaussianRule(LinearPoolRule):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return ω (μ − c) and ω (μ − c)², arrays (B,)."""
-        shift = np.subtract(mean, block.reference, out=mean)
-        first = np.multiply(weight, shift, out=block.spare[0])
-        return first, np.multiply(first, shift, out=shift)
+        mean -= block.reference
+        weighted = weight * mean
+        mean *= weighted
+        return weighted, mean
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return the moments of the means, the variance raised to the floor, arrays (B,)."""
         first, second = sums
         means = self.mixture_of_means(first, second, totals, block)
-        np.maximum(means.variance, self.dispersion_floor, out=means.variance)
-        return means
+        return Decoded(means.mean, np.maximum(means.variance, self.dispersion_floor))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
 from bfl.aggregation.pooling.base import Array, Block, Decoded, PoolingRule, Totals, pooling_rules
 
 
@@ -26,7 +24,7 @@ class ConflationRule(PoolingRule):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return ω (μ − c)/σ² and ω/σ², arrays (B,), with ω = 1 if weights do not matter."""
-        precision = np.divide(self.mass(weight), variance, out=variance)
+        precision = self.mass(weight) / variance
         mean -= block.reference
         mean *= precision
         return mean, precision
@@ -38,6 +36,6 @@ class ConflationRule(PoolingRule):
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return the precision-weighted mean and the numerator over the precision, arrays (B,)."""
         scaled, precision = sums
-        scaled /= precision
-        scaled += block.reference
-        return Decoded(scaled, np.divide(self.variance_numerator(totals), precision, out=precision))
+        return Decoded(
+            scaled / precision + block.reference, self.variance_numerator(totals) / precision
+        )

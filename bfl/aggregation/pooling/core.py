@@ -9,9 +9,12 @@ values are refused: nothing is mended in silence.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice, repeat
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -26,14 +29,10 @@ from bfl.aggregation.pooling.base import (
     Pooled,
     PoolingRule,
     Totals,
-    blaming,
-    check_encoded,
-    check_real,
-    checked_weight,
-    normalised,
+    check_arrays,
     store,
 )
-from bfl.errors import PosteriorError
+from bfl.errors import BflError, PosteriorError
 from bfl.posteriors.posterior import Posterior, Vector, between
 
 BLOCK = 131072
@@ -42,16 +41,15 @@ BLOCK = 131072
 A stochastic rule draws block by block, so this number is part of what its draws depend on.
 """
 
+np.empty(3 << 20)
+# So that the system's allocator gives freed blocks out again: fresh pages, which are cleared first,
+# would make pooling a tenth slower.
+
 GROUP = 4
 """Clients that are held at a time when they come from an iterator: about as large as the sums."""
 
-NOTHING = "nothing to pool: no posterior with a positive weight was added"
-
 Client = tuple[Posterior, float, np.random.Generator | None]
 """A posterior, its weight, and its random generator for a stochastic rule."""
-
-Member = tuple[Posterior, float, int | None]
-"""A client of the right form: its weight is positive, and the generator has given a key."""
 
 
 class Statistics(NamedTuple):
@@ -91,6 +89,12 @@ def pool(
         PosteriorError: No client has a positive weight, or a posterior is not valid.
         ValueError: A weight is negative or not finite, a stochastic rule has no generators, or
             there are not as many posteriors or generators as weights.
+
+    Example:
+        >>> from bfl.aggregation.pooling import pool, pooling_rules
+        >>> one, other = (Posterior(np.array([m]), np.array([v])) for m, v in ((0, 1), (3, 0.5)))
+        >>> pool(pooling_rules.create("conflation"), [one, other], [1, 1]).posterior.mean
+        array([2.])
     """
     fractions = normalised(weights)
     drawers = repeat(None, len(fractions)) if generators is None else generators
@@ -98,8 +102,7 @@ def pool(
     if not isinstance(posteriors, list | tuple):
         return pool_weighted(rule, clients, previous=previous, unrounded=unrounded)
     together = [client for client in clients if client[1]]
-    sums = Sums(rule, together[0][0], previous, unrounded)
-    return sums.pooled([sums.member(client) for client in together])
+    return Sums(rule, together[0][0], previous, unrounded).pooled(together)
 
 
 def pool_weighted(
@@ -122,15 +125,15 @@ def pool_weighted(
         PosteriorError: There is no client, or a posterior is not valid.
         ValueError: A weight is negative or not finite, or a stochastic rule has no generators.
     """
-    coming = (client for client in clients if checked_weight(client[1]))
-    group = list(islice(coming, GROUP))
+    weighted = (client for client in clients if _checked(client[1]))
+    group = list(islice(weighted, GROUP))
     if not group:
-        raise PosteriorError(NOTHING)
+        raise PosteriorError("nothing to pool: no posterior with a positive weight was added")
     sums = Sums(rule, group[0][0], previous, unrounded)
     while group:
-        sums.add([sums.member(client) for client in group])
+        sums.add(group)
         del group  # before the next one comes
-        group = list(islice(coming, GROUP))
+        group = list(islice(weighted, GROUP))
     return sums.pooled()
 
 
@@ -147,8 +150,8 @@ def client_statistics(
         ValueError: The weight is negative or not finite, or the rule draws random numbers.
     """
     sums = Sums(rule, previous, previous)
-    members = [sums.member((posterior, weight, None))] if checked_weight(weight) else []
-    return Statistics(sums.add(members), sums.point)
+    added = sums.add([(posterior, weight, None)] if _checked(weight) else [])
+    return Statistics(added, sums.point)
 
 
 def pooled_statistics(
@@ -162,7 +165,7 @@ def pooled_statistics(
 
     Args:
         rule: The pooling rule.
-        statistics: The sums over the clients; they may be changed in place.
+        statistics: The sums over the clients.
         weights: The weights with which the clients' statistics were made.
         previous: The previous global posterior.
         unrounded: See ``pool``.
@@ -172,9 +175,34 @@ def pooled_statistics(
     """
     sums = Sums(rule, previous, previous, unrounded)
     sums.statistics, sums.point = statistics
-    for weight in filter(checked_weight, weights):
-        sums.totals += Totals(1, weight, weight, rule.mass(weight), epsilon_of(previous))
+    for weight in filter(_checked, weights):
+        sums.totals += Totals(1, weight, weight, rule.mass(weight), _epsilon(previous))
+    if not sums.totals.count:
+        raise PosteriorError("nothing to pool: no client has a positive weight")
     return sums.pooled()
+
+
+def normalised(weights: Iterable[float]) -> list[float]:
+    """Return weights in proportion to those given, with sum 1.
+
+    Raises:
+        PosteriorError: No weight is positive.
+        ValueError: A weight is negative or not finite.
+    """
+    checked = [_checked(weight) for weight in weights]
+    largest = max(checked, default=0.0)
+    if largest == 0:
+        raise PosteriorError("nothing to pool: no client has a positive weight")
+    # Divided by the largest first, so that the sum can neither overflow nor underflow.
+    scaled = [weight / largest for weight in checked]
+    total = math.fsum(scaled)
+    return [weight / total for weight in scaled]
+
+
+def _checked(weight: float) -> float:
+    if not (math.isfinite(weight) and weight >= 0):
+        raise ValueError(f"a weight is {weight}; expected a finite number that is not negative")
+    return float(weight)
 
 
 class Sums:
@@ -218,53 +246,26 @@ class Sums:
         self.statistics: Array | None = None
         self.point: Array = np.zeros(like.point.size)
         self.totals = Totals()
-        # Fresh arrays would cost more than the arithmetic: the system clears their memory.
-        self._rows = np.empty((9 + rule.statistics, min(self.size, BLOCK)))
+        # Fresh arrays cost more than the arithmetic: the system clears their memory.
+        self._client = np.empty((2, min(self.size, BLOCK)))
 
-    def member(self, client: Client) -> Member:
-        """Return a client of the right form; its values are not looked at here.
-
-        Raises:
-            PosteriorError: The posterior has other sizes, or vectors that are none.
-            ValueError: A stochastic rule has no generator.
-        """
-        posterior, weight, generator = client
-        sizes, expected = (posterior.size, posterior.point.size), (self.size, self.point.size)
-        if sizes != expected:
-            raise PosteriorError(
-                f"a posterior has {sizes[0]} Gaussian and {sizes[1]} point parameters; "
-                f"expected {expected[0]} and {expected[1]}"
-            )
-        vectors = (posterior.mean, posterior.variance, posterior.point)
-        if posterior.variance.size != self.size or any(
-            vector.ndim != 1 or vector.dtype.kind != "f" for vector in vectors
-        ):
-            posterior.check()
-        key = None
-        if self.rule.stochastic:
-            if generator is None:
-                raise ValueError(
-                    f"{self.rule.name} draws random numbers: it needs one generator per client"
-                )
-            key = int.from_bytes(generator.bytes(16), "little")
-        return posterior, weight, key
-
-    def add(self, members: Sequence[Member]) -> Array:
+    def add(self, clients: Sequence[Client]) -> Array:
         """Add clients, and return the sums of the statistics.
 
         Raises:
             PosteriorError: A value is not valid; the sums are of no use any more.
+            ValueError: A stochastic rule has no generator.
         """
         if self.statistics is None:
             self.statistics = np.zeros((self.rule.statistics, self.size))
             # It was borrowed from the first client, which is let go.
             self.reference = np.array(self.reference)
-        for part in _blocks(self.size):
-            self._fold(members, part, self._block(part), self.statistics[:, part])
-        self._count(members)
+        keys = self._count(clients)
+        for part in self._parts():
+            self._fold(clients, keys, part, self._block(part), self.statistics[:, part])
         return self.statistics
 
-    def pooled(self, members: Sequence[Member] = ()) -> Pooled:
+    def pooled(self, clients: Sequence[Client] = ()) -> Pooled:
         """Return the pooled posterior of what has been summed and of some clients more.
 
         The latter's statistics are decoded block by block and are not kept: of clients that come
@@ -272,33 +273,36 @@ class Sums:
         number for all parameters depends on all sums.
 
         Raises:
-            PosteriorError: There is nothing with a positive weight, a client's value is not valid,
-                or the rule gives what is no posterior: the message names the rule, the block and
-                how many values are bad.
+            PosteriorError: A client's value is not valid, or the rule gives what is no posterior:
+                the message names the rule, the block and how many values are bad.
+            ValueError: A stochastic rule has no generator.
         """
-        if self.rule.damped and members:
-            self.add(members)
-            members = ()
-        self._count(members)
-        if not self.totals.count:
-            raise PosteriorError(NOTHING)
+        if self.rule.damped and clients:
+            self.add(clients)
+            clients = ()
+        keys = self._count(clients)
         if self.previous is not None:
-            self.totals += Totals(epsilon=epsilon_of(self.previous))
-        step = self._damping()
+            self.totals += Totals(epsilon=_epsilon(self.previous))
+        step: dict[str, float] = {}
+        if self.rule.damped and self.statistics is not None:
+            sums = self.statistics
+            blocks = ((tuple(sums[:, part]), self._block(part)) for part in self._parts())
+            share, less = self.rule.step_share(blocks, self.totals)
+            step = {DAMPING: share, DAMPED_FURTHER: float(less)}
         mean, variance = (np.empty(self.size, dtype) for dtype in self.types[:2])
         kept = None
         if self.rule.keeps_unrounded:
             kept = Posterior(np.empty(self.size), np.empty(self.size), np.empty(0))
         marked = dict.fromkeys((*self.rule.fractions, CLIPPED), 0)
-        for part in _blocks(self.size):
-            block = self._block(part)
-            total = self._rows[9:, : part.stop - part.start]
-            total[...] = 0.0 if self.statistics is None else self.statistics[:, part]
-            self._fold(members, part, block, total)
-            block = replace(block, damping=step.get(DAMPING, 1.0))
-            with blaming(self.rule, "decode the sums"):
-                decoded = self.rule.decode(tuple(total), self.totals, block)
-            marked[CLIPPED] += store(self.rule, decoded, part, mean[part], variance[part])
+        total = np.empty((self.rule.statistics, min(self.size, BLOCK)))
+        for part in self._parts():
+            block, sums = self._block(part), total[:, : part.stop - part.start]
+            sums[...] = 0.0 if self.statistics is None else self.statistics[:, part]
+            self._fold(clients, keys, part, block, sums)
+            with _naming(self.rule, "decode the sums"):
+                damped = replace(block, damping=step.get(DAMPING, 1.0))
+                decoded = self.rule.decode(tuple(sums), self.totals, damped)
+            marked[CLIPPED] += store(self.rule, decoded, part.start, mean[part], variance[part])
             for name, mask in decoded.marks.items():
                 marked[name] += int(np.count_nonzero(mask))
             if kept:
@@ -309,77 +313,90 @@ class Sums:
         point = np.clip(self.point / self.totals.weight, -limit, limit).astype(self.types[2])
         return Pooled(Posterior(mean, variance, point), {**fractions, **step}, unrounded=kept)
 
-    def _block(self, part: slice) -> Block:
-        """Return what is known about a block, and room to spare (2, B)."""
-        room = self._rows[2:9, : part.stop - part.start]
-        previous, exact = self.previous, self.unrounded
+    def _parts(self) -> list[slice]:
+        return [slice(n, min(n + BLOCK, self.size)) for n in range(0, self.size, BLOCK)]
 
-        def known(row: int, vector: Vector) -> Array:
-            view: Array = room[row].view()
-            view[...] = vector[part]
-            # What one client's encoding wrote there, the next one's would take for known.
-            view.flags.writeable = False
-            return view
-
-        return Block(
-            known(0, self.reference),
-            known(1, previous.mean) if previous else None,
-            known(2, previous.variance) if previous else None,
-            known(3, exact.mean) if exact else None,
-            known(4, exact.variance) if exact else None,
-            spare=room[5:],
-        )
-
-    def _fold(self, members: Sequence[Member], part: slice, block: Block, sums: Array) -> None:
-        """Add a block of the clients' statistics to sums (S, B)."""
-        mean, variance = self._rows[:2, : part.stop - part.start]
-        for posterior, weight, key in members:
-            # They are converted while they come from memory; the check finds them in the cache.
-            mean[...] = posterior.mean[part]
-            variance[...] = posterior.variance[part]
-            if not (posterior.known_sound or is_sound(posterior, part)):
-                posterior.check()
-            if key is not None:
-                # SFC64 because it is NumPy's fastest, and here it is what the time goes into.
-                seed = np.random.SeedSequence(key, spawn_key=(part.start // BLOCK,))
-                drawer = np.random.Generator(np.random.SFC64(seed))
-                block = replace(block, generator=drawer)
-            with blaming(self.rule, "encode a client"):
-                encoded = self.rule.encode(mean, variance, weight, block)
-            check_encoded(self.rule, encoded)
-            for number, (total, statistic) in enumerate(zip(sums, encoded, strict=True), start=1):
-                check_real(self.rule, f"statistic {number}", statistic, mean.size)
-                total += statistic
-
-    def _count(self, members: Sequence[Member]) -> None:
-        """Add the clients' point parameters, and what is summed of all parameters alike."""
-        for posterior, weight, _ in members:
+    def _count(self, clients: Sequence[Client]) -> list[int]:
+        """Add the point parameters and the totals; return the clients' keys for random numbers."""
+        keys = []
+        for posterior, weight, generator in clients:
+            posterior.check_form(self.size, self.point.size)
             if not (posterior.known_sound or np.isfinite(posterior.point).all()):
                 posterior.check()
             self.point += weight * posterior.point.astype(np.float64)
             mass = self.rule.mass(weight)
-            self.totals += Totals(1, weight, weight, mass, epsilon_of(posterior))
+            self.totals += Totals(1, weight, weight, mass, _epsilon(posterior))
+            if self.rule.stochastic:
+                if generator is None:
+                    name = self.rule.name
+                    raise ValueError(
+                        f"{name} draws random numbers: it needs one generator per client"
+                    )
+                keys.append(int.from_bytes(generator.bytes(16), "little"))
+        return keys
 
-    def _damping(self) -> dict[str, float]:
-        """Return what is reported of a damped rule's share of the step; nothing of another's."""
-        if not self.rule.damped or self.statistics is None:
-            return {}
-        sums, parts = self.statistics, _blocks(self.size)
-        blocks = ((tuple(sums[:, part]), self._block(part)) for part in parts)
-        share, less = self.rule.step_share(blocks, self.totals)
-        return {DAMPING: share, DAMPED_FURTHER: float(less)}
+    def _block(self, part: slice) -> Block:
+        def known(vector: Vector) -> Array:
+            values = vector[part].astype(np.float64)
+            # What one client's encoding wrote there, the next one's would take for known.
+            values.flags.writeable = False
+            return values
+
+        previous, exact = self.previous, self.unrounded
+        return Block(
+            known(self.reference),
+            known(previous.mean) if previous else None,
+            known(previous.variance) if previous else None,
+            known(exact.mean) if exact else None,
+            known(exact.variance) if exact else None,
+        )
+
+    def _fold(
+        self, clients: Sequence[Client], keys: list[int], part: slice, block: Block, sums: Array
+    ) -> None:
+        """Add a block of the clients' statistics to sums (S, B)."""
+        mean, variance = self._client[:, : part.stop - part.start]
+        for number, (posterior, weight, _) in enumerate(clients):
+            # They are converted while they come from memory; the check finds them in the cache.
+            mean[...], variance[...] = posterior.mean[part], posterior.variance[part]
+            if not (posterior.known_sound or is_sound(posterior, part)):
+                posterior.check()
+            if self.rule.stochastic:
+                # SFC64 because it is NumPy's fastest, and here it is what the time goes into.
+                seed = np.random.SeedSequence(keys[number], spawn_key=(part.start // BLOCK,))
+                block = replace(block, generator=np.random.Generator(np.random.SFC64(seed)))
+            with _naming(self.rule, "encode a client"):
+                encoded = self.rule.encode(mean, variance, weight, block)
+            check_arrays(self.rule, "statistics", encoded, (len(sums), mean.size))
+            for total, statistic in zip(sums, encoded, strict=True):
+                total += statistic
 
 
 def is_sound(posterior: Posterior, part: slice) -> bool:
-    """Return whether a block's means are finite and its variances finite and positive."""
-    mean, variance = posterior.mean[part], posterior.variance[part]
-    return between(0, variance, math.inf) and between(-math.inf, mean, math.inf)
+    """Return whether a block's means are finite and its variances finite and positive.
+
+    It may be False where they are, if their sum is too great for their type.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = np.isfinite(posterior.mean[part].sum())
+    return bool(finite and between(0.0, posterior.variance[part], math.inf))
 
 
-def _blocks(size: int) -> list[slice]:
-    return [slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK)]
+@contextmanager
+def _naming(rule: PoolingRule, what: str) -> Iterator[None]:
+    """Raise what a rule's own code raises as a PosteriorError that names the rule and the line."""
+    try:
+        yield
+    except BflError:
+        raise
+    except Exception as error:
+        *_, last = traceback.extract_tb(error.__traceback__)
+        where = f"{Path(last.filename).name}, line {last.lineno}"
+        raise PosteriorError(
+            f"strategy {rule.name} cannot {what}: {type(error).__name__}: {error} ({where})"
+        ) from error
 
 
-def epsilon_of(posterior: Posterior) -> float:
+def _epsilon(posterior: Posterior) -> float:
     """Return the machine epsilon of the coarser of the types of mean and variance."""
     return max(float(np.finfo(v.dtype).eps) for v in (posterior.mean, posterior.variance))

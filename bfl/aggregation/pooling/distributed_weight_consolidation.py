@@ -55,24 +55,19 @@ class DistributedWeightConsolidationRule(ConflationRule):
         if block.previous_mean is None or block.previous_variance is None:
             return super().decode(sums, totals, block)
         scaled, precision = sums
-        surplus, work = block.spare
-        np.divide(totals.count - 1, block.previous_variance, out=surplus)
+        surplus = (totals.count - 1) / block.previous_variance
         # A difference within the rounding of its terms has no sign: it counts as not positive.
-        rounding = np.multiply(totals.count * totals.epsilon, precision, out=work)
+        rounding = totals.count * totals.epsilon * precision
         unusable = ~(precision - surplus > rounding)
-        self._refuse(int(np.count_nonzero(unusable)))
-        np.copyto(surplus, 0.0, where=unusable)  # leaves conflation
-        precision -= surplus
-        offset = np.subtract(block.previous_mean, block.reference, out=work)
-        scaled -= np.multiply(surplus, offset, out=work)
-        pooled = super().decode((scaled, precision), totals, block)
-        wider = pooled.variance > np.multiply(1 + totals.epsilon, block.previous_variance, out=work)
-        return Decoded(pooled.mean, pooled.variance, {NEGATIVE: unusable, WIDER: wider})
-
-    def _refuse(self, count: int) -> None:
+        count = np.count_nonzero(unusable)
         if count and self.negative_precision == "error":
             raise PosteriorError(
                 f"the pooled precision is not positive for at least {count} parameters: the "
                 "clients' variances are too large compared with the previous global ones; "
                 'negative-precision = "conflation" pools such parameters by conflation'
             )
+        surplus = np.where(unusable, 0.0, surplus)  # leaves conflation
+        scaled = scaled - surplus * (block.previous_mean - block.reference)
+        pooled = super().decode((scaled, precision - surplus), totals, block)
+        wider = pooled.variance > (1 + totals.epsilon) * block.previous_variance
+        return Decoded(pooled.mean, pooled.variance, {NEGATIVE: unusable, WIDER: wider})

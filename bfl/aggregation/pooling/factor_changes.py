@@ -77,11 +77,9 @@ class FactorChangesRule(PoolingRule):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return the change of Λ(μ − c), with c the reference, and of Λ, arrays (B,)."""
-        precision = np.divide(1.0, variance, out=variance)
-        mean -= block.reference
-        mean *= precision
-        scaled, previous = _sent(block)
-        return mean - scaled, precision - previous
+        scaled, precision = _scaled(mean, variance, block)
+        previous_scaled, previous = _sent(block)
+        return scaled - previous_scaled, precision - previous
 
     def step_share(
         self, blocks: Iterable[tuple[tuple[Array, ...], Block]], totals: Totals

@@ -41,28 +41,23 @@ class LinearPoolRule(PoolingRule):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return ω (μ − c), ω σ² and ω (μ − c)², arrays (B,)."""
-        shift = np.subtract(mean, block.reference, out=mean)
-        first = np.multiply(weight, shift, out=block.spare[0])
+        mean -= block.reference
         variance *= weight
-        return first, variance, np.multiply(first, shift, out=shift)
+        weighted = weight * mean
+        mean *= weighted
+        return weighted, variance, mean
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return c plus the mean shift, and variance plus disagreement, arrays (B,)."""
         first, within, second = sums
         means = self.mixture_of_means(first, second, totals, block)
-        within /= totals.mass
-        within += means.variance
-        return Decoded(means.mean, within)
+        return Decoded(means.mean, within / totals.mass + means.variance)
 
     @staticmethod
     def mixture_of_means(first: Array, second: Array, totals: Totals, block: Block) -> Decoded:
-        """Return the moments of the means alone, in the memory of their sums, arrays (B,)."""
-        first /= totals.mass
-        second /= totals.mass
-        square = np.multiply(first, first, out=block.spare[0])
+        """Return the moments of the means alone, arrays (B,)."""
+        shift, square = first / totals.mass, second / totals.mass
         # The worst case of rounding in the two terms: K products, two sums over K and a square.
-        noise = np.multiply(2.0 * (totals.count + 2) * EPSILON, second, out=block.spare[1])
-        second -= square
-        np.copyto(second, 0.0, where=~(second > noise))
-        first += block.reference
-        return Decoded(first, second)
+        noise = 2.0 * (totals.count + 2) * EPSILON * square
+        disagreement = square - shift * shift
+        return Decoded(shift + block.reference, np.where(disagreement > noise, disagreement, 0.0))

@@ -33,13 +33,9 @@ class LogVarianceAveragingRule(PoolingRule):
     ) -> tuple[Array, ...]:
         """Return ω μ and ω log σ², arrays (B,)."""
         mean *= weight
-        log_variance = np.log(variance, out=variance)
-        log_variance *= weight
-        return mean, log_variance
+        return mean, weight * np.log(variance)
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return the average mean and the exponential of the average log-variance, arrays (B,)."""
         mean, log_variance = sums
-        mean /= totals.weight
-        log_variance /= totals.weight
-        return Decoded(mean, np.exp(log_variance, out=log_variance))
+        return Decoded(mean / totals.weight, np.exp(log_variance / totals.weight))

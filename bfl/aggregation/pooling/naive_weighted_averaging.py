@@ -34,6 +34,4 @@ class NaiveWeightedAveragingRule(PoolingRule):
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return both sums divided by the sum of the weights, arrays (B,)."""
         mean, variance = sums
-        mean /= totals.weight
-        variance /= totals.weight
-        return Decoded(mean, variance)
+        return Decoded(mean / totals.weight, variance / totals.weight)

@@ -59,15 +59,12 @@ class PopulationPoolingRule(LinearPoolRule):
         generator = block.generator
         if generator is None:
             raise ValueError(f"{self.name} draws random numbers: the block has no generator")
-        noise, scale = block.spare
-        shift = np.subtract(mean, block.reference, out=mean)
-        np.sqrt(np.divide(variance, samples, out=scale), out=scale)
-        shift += np.multiply(generator.standard_normal(out=noise), scale, out=noise)
+        noise = generator.standard_normal(mean.size)
+        shift = mean - block.reference + noise * np.sqrt(variance / samples)
         # χ²(n − 1) is twice a gamma variable of shape (n − 1)/2, which is 0 for n = 1.
-        scatter = generator.standard_gamma((samples - 1) / 2, out=scale)
-        scatter *= np.multiply(2.0, variance, out=variance)
-        first = np.multiply(samples, shift, out=noise)
-        return first, scatter, np.multiply(first, shift, out=shift)
+        scatter = generator.standard_gamma((samples - 1) / 2, mean.size) * (2.0 * variance)
+        first = samples * shift
+        return first, scatter, first * shift
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return the mean and the variance of all samples, arrays (B,).
@@ -76,5 +73,4 @@ class PopulationPoolingRule(LinearPoolRule):
         belongs to no Gaussian, but the smallest there is, and counts as clipped.
         """
         pooled = super().decode(sums, totals, block)
-        np.maximum(pooled.variance, SMALLEST, out=pooled.variance)
-        return pooled
+        return Decoded(pooled.mean, np.maximum(pooled.variance, SMALLEST))

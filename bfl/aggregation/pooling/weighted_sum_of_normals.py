@@ -32,6 +32,4 @@ class WeightedSumOfNormalsRule(PoolingRule):
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return the sums divided by W and by W², the weights' sum, arrays (B,)."""
         mean, variance = sums
-        mean /= totals.weight
-        variance /= totals.weight**2
-        return Decoded(mean, variance)
+        return Decoded(mean / totals.weight, variance / totals.weight**2)
