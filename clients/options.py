@@ -14,7 +14,6 @@ from bfl.configuration import Configuration
 from bfl.configuration.privacy import says_nothing_measured
 from bfl.errors import ConfigurationError, public
 from bfl.experiments.run.trainer import check_images
-from bfl.federation.exchanges import unpacked
 from bfl.federation.node_description import PERSONAL_MODELS
 from bfl.federation.outgoing import sent as sent_update
 from bfl.federation.parts import Arrays
@@ -110,7 +109,7 @@ class Packs(ClientOption):
         """Pack the posterior, and take it for sent as it is unpacked."""
         exchange = local.configuration.exchange
         self._packed = exchange.pack(local.sent, local.global_posterior)
-        local.sent = unpacked(exchange, self._packed, local.global_posterior)
+        local.sent = exchange.unpack(self._packed, local.global_posterior)
 
     def answer(self, local: LocalRound, content: RecordDict) -> RecordDict:
         """Send what was packed."""

@@ -37,7 +37,7 @@ from bfl.errors import (
     public,
 )
 from bfl.experiments.results.identity import is_run_key, read_run_key
-from bfl.federation.parts import Trained, TwoSidedPart, check_concluded, check_received
+from bfl.federation.parts import Trained, TwoSidedPart, extras_problem
 from bfl.federation.state import Arrays, Snapshots
 from bfl.federation.wire import TrainTask, extra_arrays
 from bfl.named_arrays import add_prefix, strip_prefix
@@ -92,7 +92,13 @@ class PartStates:
         kept: dict[str, npt.NDArray[Any]] = {}
         for part in self._parts:
             extras, state = part.conclude(self.of_part(part), trained)
-            check_concluded(part, extras, state, trained.received)
+            if state and not part.client_state_name:
+                raise public(
+                    ConfigurationError(
+                        f"part '{part.name}' keeps {', '.join(sorted(state))} on its client; "
+                        "allowed: with a state_name and keeps_on_clients=True"
+                    )
+                )
             sent.update(extras)
             kept |= add_prefix(f"{_PREFIX}{part.client_state_name}.", state)
         return sent, kept
@@ -110,7 +116,9 @@ def received_extras(
         arrays = extra_arrays(content)
     except Exception as error:  # whatever NumPy makes of bytes that the server has chosen
         raise public(RunError(f"the server has sent, besides the posterior: {error}")) from error
-    check_received(parts, arrays, received)
+    declared = [array for part in parts for array in part.declared_broadcast(received)]
+    if problem := extras_problem(arrays, declared):
+        raise public(RunError(f"the server has sent, besides the posterior, {problem}"))
     return arrays
 
 

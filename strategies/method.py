@@ -16,11 +16,11 @@ from bfl.aggregation.weightings import Weighting
 from bfl.closing import Closing, closings
 from bfl.configuration import Configuration
 from bfl.configuration.component_slots import SLOTS
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, RunError
 from bfl.evaluation.predictives import PosteriorPredictive, Predictive
 from bfl.federation.broadcasts import Broadcast, PosteriorBroadcast
 from bfl.federation.exchanges import Direct, Exchange
-from bfl.federation.parts import Arrays, Counts, DeclaredArray, TwoSidedPart, check_broadcast
+from bfl.federation.parts import Arrays, Counts, DeclaredArray, TwoSidedPart, extras_problem
 from bfl.federation.sampling import Sampling
 from bfl.learning.example_privacy import SumsNoise
 from bfl.posteriors import Posterior
@@ -153,7 +153,10 @@ class Method:
         for part in self.parts:
             arrays = part.broadcast(states.get(part.state_name, {}))
             _refuse_taken(part, arrays, sent)
-            check_broadcast(part, arrays, posterior)
+            if problem := extras_problem(arrays, part.declared_broadcast(posterior)):
+                raise RunError(
+                    f"part '{part.name}' broadcasts {problem}; its declared_broadcast rules it out"
+                )
             sent.update(arrays)
         return sent  # type: ignore[return-value]
 

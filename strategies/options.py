@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +16,6 @@ from bfl.aggregation.server import RoundContext
 from bfl.aggregation.server_optimizers import StepContext
 from bfl.engine.resources import available_memory
 from bfl.errors import ConfigurationError, NotFiniteError, PosteriorError, RunError
-from bfl.federation.exchanges import unpacked
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
 from bfl.posteriors import Posterior
 from strategies.privacy import PoolNoise
@@ -101,7 +99,7 @@ class Unpacks(ServerOption):
 
     def begin(self, opened: OpenRound) -> None:
         """Have updates unpacked."""
-        opened.request.unpack = partial(unpacked, opened.method.exchange)
+        opened.request.unpack = opened.method.exchange.unpack
 
 
 class MeasuresSpread(ServerOption):

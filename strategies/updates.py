@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from bfl.errors import BflError, PosteriorError
 from bfl.federation.client_metrics import NUM_EXAMPLES
-from bfl.federation.parts import Arrays, DeclaredArray
+from bfl.federation.parts import Arrays, DeclaredArray, extras_problem
 from bfl.federation.wire import (
     ARRAYS,
     METRICS,
@@ -207,16 +207,8 @@ def _extras(content: RecordDict, declared: Sequence[DeclaredArray]) -> Arrays:
         arrays = extra_arrays(content)
     except Exception as error:  # whatever NumPy makes of bytes that a client has chosen
         raise RefusedUpdateError(f"an array besides the posterior: {error}") from error
-    expected = {array.name for array in declared}
-    if arrays.keys() != expected:
-        raise RefusedUpdateError(
-            f"the arrays besides the posterior are {', '.join(sorted(arrays)) or 'none'}; expected "
-            f"{', '.join(sorted(expected)) or 'none'}"
-        )
-    for array in declared:
-        problem = array.problem(arrays[array.name])
-        if problem:
-            raise RefusedUpdateError(problem)
+    if problem := extras_problem(arrays, declared):
+        raise RefusedUpdateError(f"besides the posterior it has {problem}")
     return arrays
 
 

@@ -37,108 +37,36 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from bfl.errors import ConfigurationError, RunError, public
 from bfl.posteriors import Posterior
 from bfl.registry import Component
 
 
-def check_concluded(part: TwoSidedPart, sent: Arrays, kept: Arrays, received: Posterior) -> None:
-    """Refuse arrays that a part's ``conclude`` gives beyond what the part declares.
+def extras_problem(
+    arrays: Arrays, declared: Iterable[DeclaredArray], *, values: bool = True
+) -> str:
+    """Return what is wrong with arrays besides a posterior; empty: they are as declared.
 
-    The values are the server's to check (``DeclaredArray.problem``): training that has diverged is
-    no fault of the part's.
-
-    Args:
-        part: The part.
-        sent: What it sends besides the posterior.
-        kept: What it keeps.
-        received: The posterior that the client was sent, which gives the sizes.
-
-    Raises:
-        ConfigurationError: An array is not as ``declared_replies`` has it, or is missing; or a part
-            without a name for its client's state keeps some.
+    Looked at are names, types and shapes; and, with ``values``, whether all values are finite and
+    within bounds.
     """
-    problem = named_problem(sent, part.declared_replies(received))
-    if problem:
-        refusal = ConfigurationError(
-            f"part '{part.name}' sends {problem} besides its posterior, and its declared_replies "
-            f"have {_declared(part.declared_replies(received))}"
-        )
-        raise public(refusal)
-    if kept and not part.client_state_name:
-        refusal = ConfigurationError(
-            f"part '{part.name}' keeps {', '.join(sorted(kept))} on its client and has no name to "
-            "keep it under; allowed: a state_name and keeps_on_clients=True, or nothing kept"
-        )
-        raise public(refusal)
-
-
-def check_broadcast(part: TwoSidedPart, sent: Arrays, posterior: Posterior) -> None:
-    """Refuse, on the server, arrays that a part's ``broadcast`` gives beyond what it declares.
-
-    Args:
-        part: The part.
-        sent: What it sends besides the posterior.
-        posterior: The global posterior, which gives the sizes.
-
-    Raises:
-        ConfigurationError: An array is not as ``declared_broadcast`` has it, or is missing.
-        RunError: One has values that are not finite, or out of its range.
-    """
-    declared = part.declared_broadcast(posterior)
-    if problem := named_problem(sent, declared):
-        raise ConfigurationError(
-            f"part '{part.name}' broadcasts {problem} besides the posterior, and its "
-            f"declared_broadcast has {_declared(declared)}"
-        )
-    if problem := _values_problem(sent, declared):
-        raise RunError(f"part '{part.name}' broadcasts what clients refuse: {problem}")
-
-
-def check_received(parts: Iterable[TwoSidedPart], received: Arrays, posterior: Posterior) -> None:
-    """Refuse, on a client, arrays from the server that are not those that the parts declare.
-
-    Args:
-        parts: The parts of the method.
-        received: What came besides the posterior.
-        posterior: The posterior that came, which gives the sizes.
-
-    Raises:
-        RunError: An array is missing, is of another type or shape, or has values that are not
-            finite or out of its range; or no part declares it.
-    """
-    declared = [array for part in parts for array in part.declared_broadcast(posterior)]
-    problem = named_problem(received, declared) or _values_problem(received, declared)
-    if problem:
-        refusal = RunError(
-            f"the server has sent, besides the posterior, {problem}; the parts of the method "
-            f"declare {_declared(declared)}"
-        )
-        raise public(refusal)
-
-
-def _values_problem(arrays: Arrays, declared: Iterable[DeclaredArray]) -> str:
-    problems = (array.problem(np.asarray(arrays[array.name])) for array in declared)
-    return next(filter(None, problems), "")
-
-
-def named_problem(arrays: Mapping[str, npt.NDArray[Any]], declared: Iterable[DeclaredArray]) -> str:
-    """Return which array is not as declared, for people; empty: all are, and none is missing."""
     expected = {array.name: array for array in declared}
-    for name in sorted(arrays.keys() - expected.keys()):
-        return f"an array '{name}'"
-    for name in sorted(expected.keys() - arrays.keys()):
-        return f"no array '{name}'"
-    for name, array in arrays.items():
-        form = np.asarray(array)
-        if form.dtype != np.dtype(expected[name].dtype) or form.shape != expected[name].shape:
-            return f"the array '{name}' as {form.dtype} {form.shape}"
+    for name in sorted(arrays.keys() ^ expected.keys()):
+        known = ", ".join(f"'{each}'" for each in expected) or "none"
+        return f"{'no' if name in expected else 'an'} array '{name}'; declared: {known}"
+    for name, given in arrays.items():
+        array, form = np.asarray(given), expected[name]
+        if array.dtype != np.dtype(form.dtype) or array.shape != form.shape:
+            return f"'{name}' as {array.dtype} {array.shape}; declared: {form.dtype} {form.shape}"
+        if not values:
+            continue
+        if bad := np.count_nonzero(~np.isfinite(array)):
+            return f"'{name}' with {bad} of {array.size} values that are not finite"
+        if outside := np.count_nonzero((array < form.low) | (array > form.high)):
+            return (
+                f"'{name}' with {outside} of {array.size} values outside "
+                f"[{form.low:g}, {form.high:g}]"
+            )
     return ""
-
-
-def _declared(declared: Iterable[DeclaredArray]) -> str:
-    forms = [f"'{array.name}' as {array.dtype} {array.shape}" for array in declared]
-    return ", ".join(forms) or "none"
 
 
 _STATE_NAME = re.compile("[A-Za-z0-9_-]*")
@@ -181,24 +109,6 @@ class DeclaredArray:
     low: float = -GREATEST_BESIDE
     high: float = GREATEST_BESIDE
     dtype: str = "float32"
-
-    def problem(self, array: npt.NDArray[Any]) -> str | None:
-        """Return what is wrong with an array that has been sent; None if nothing is."""
-        if array.dtype != np.dtype(self.dtype):
-            return f"{self.name} has type {array.dtype}; expected {self.dtype}"
-        if array.shape != self.shape:
-            return f"{self.name} has shape {array.shape}; expected {self.shape}"
-        finite = np.isfinite(array)
-        if not finite.all():
-            bad = int(array.size - np.count_nonzero(finite))
-            return f"{self.name} has {bad} of {array.size} values that are not finite"
-        outside = int(np.count_nonzero((array < self.low) | (array > self.high)))
-        if outside:
-            return (
-                f"{self.name} has {outside} of {array.size} values outside "
-                f"[{self.low:g}, {self.high:g}]"
-            )
-        return None
 
 
 @dataclass(frozen=True)

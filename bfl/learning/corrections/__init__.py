@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from bfl.errors import ConfigurationError, public
-from bfl.federation.parts import Arrays, DeclaredArray, TwoSidedPart, named_problem
+from bfl.federation.parts import Arrays, DeclaredArray, TwoSidedPart, extras_problem
 from bfl.posteriors import Posterior
 from bfl.registry import Registry
 
@@ -56,7 +56,7 @@ class Correction(TwoSidedPart, ABC):
         given = self.offsets(state, broadcast, received)
         offsets = {name: np.asarray(array, np.float32) for name, array in given.items()}
         wanted = [DeclaredArray(v, getattr(received, v).shape) for v in ("mean", "point")]
-        problem = named_problem(offsets, wanted)
+        problem = extras_problem(offsets, wanted, values=False)
         if problem:
             shapes = " and ".join(f"'{array.name}' {array.shape}" for array in wanted)
             refusal = ConfigurationError(

@@ -1,14 +1,13 @@
 """How clients' posteriors travel: what every exchange keeps of them, and what it refuses."""
 
-from functools import partial
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bfl.errors import PosteriorError
-from bfl.federation.exchanges import Direct, Exchange, Vectors, exchanges, unpacked
+from bfl.federation.exchanges import Direct, Exchange, exchanges
 from bfl.federation.parts import Arrays
 from bfl.federation.wire import reply_content, vectors_from_arrays, vectors_to_arrays
 from bfl.posteriors import Posterior
@@ -35,7 +34,7 @@ def received(gaussians: int) -> Posterior:
 def reading(exchange: Exchange, vectors: Arrays) -> Posterior:
     """Return what the server makes of vectors that a client has sent."""
     reply: Any = SimpleNamespace(content=reply_content(vectors, {"num-examples": 3}))
-    return read_update(reply, 0, RECEIVED, unpack=partial(unpacked, exchange)).posterior
+    return read_update(reply, 0, RECEIVED, unpack=exchange.unpack).posterior
 
 
 @pytest.mark.parametrize("name", SEEN)
@@ -74,28 +73,3 @@ def test_a_direct_exchange_hands_on_the_posterior_and_names_what_is_missing() ->
     assert Direct().pack(update, RECEIVED)["mean"] is update.mean
     with pytest.raises(PosteriorError, match="the arrays are mean; expected mean, variance, point"):
         Direct().unpack({"mean": update.mean}, RECEIVED)
-
-
-class Chatty(Direct):
-    """Sends more than it reads."""
-
-    name: ClassVar[str] = "chatty"
-
-    def pack(self, posterior: Posterior, received: Posterior) -> Vectors:
-        return {**super().pack(posterior, received), "labels": np.arange(4.0)}
-
-    def unpack(self, vectors: Vectors, received: Posterior) -> Posterior:
-        return Posterior(vectors["mean"], vectors["variance"], vectors["point"])
-
-
-def test_nothing_travels_that_is_not_read() -> None:
-    """Neither from a client, which says so to its server, nor to one from a client of another."""
-    chatty, update = Chatty(), an_update()
-    packed = chatty.pack(update, RECEIVED)
-    with pytest.raises(PosteriorError, match="exchange 'chatty' reads no labels") as caught:
-        unpacked(chatty, packed, RECEIVED)
-    assert caught.value.public
-    with pytest.raises(RefusedUpdateError, match="exchange 'chatty' reads no labels"):
-        reading(chatty, packed)
-    without = {key: vector for key, vector in packed.items() if key != "labels"}
-    np.testing.assert_array_equal(unpacked(chatty, without, RECEIVED).mean, update.mean)
