@@ -54,11 +54,7 @@ from clients.process import cached_configuration
 
 
 def advertised(message: Message, context: Context) -> Message:
-    """Answer an invitation with fresh keys; what was kept before is forgotten.
-
-    Raises:
-        ConfigurationError: It is another client's.
-    """
+    """Answer an invitation with fresh keys; what was kept before is forgotten."""
     node, asked = Node.of(context), Invitation.from_fields(fields_in(message.content))
     _agreed(message, node)
     if asked.client != node.partition_id:
@@ -98,11 +94,7 @@ class Masked(ClientOption):
     """An exchange whose updates are masked: the server learns their sum alone."""
 
     def begin(self, local: LocalRound) -> None:
-        """Check what the client is told with its task.
-
-        Raises:
-            ProtocolError: By it the client sends nothing.
-        """
+        """Check what the client is told with its task."""
         configuration, examples = local.configuration, int(local.examples.size)
         if says_nothing_measured(configuration):
             told = private_metrics(local.task, local.node, configuration)
@@ -147,10 +139,6 @@ def checked_task(
     Args:
         num_examples: The number of its examples, as the server knows it.
         weighting: The scheme of its weight; None: the configuration's.
-
-    Raises:
-        ProtocolError: The message has not what it has to have, or the weight is not that of the
-            client's examples, or greater than the node allows.
     """
     task = MaskedTask.from_fields(fields_in(message.content))
     task.check_weight(weighting or configuration.weighting, num_examples, node.greatest_weight)
@@ -170,10 +158,6 @@ def masked_reply(
 
     Args:
         task: What ``checked_task`` gives.
-
-    Raises:
-        PosteriorError: The posterior is outside of the range that was agreed on.
-        ProtocolError: The message does not come after those before it.
     """
     secure_sums = _secure_sums(configuration)
     secure_sums.value_range.check(posterior, received)
@@ -196,10 +180,6 @@ def masked_sums(
     Args:
         task: What ``checked_task`` gives.
         sums: (S,) the sums.
-
-    Raises:
-        OverflowError: A sum is beyond the range that was agreed on.
-        ProtocolError: The message does not come after those before it.
     """
     vector = encoded(sums * task.known_weight, task.exponents[0])
     secure_sums = _secure_sums(configuration)
@@ -254,11 +234,7 @@ def _secure_sums(configuration: Configuration) -> SecureSums:
 
 
 def _kept(context: Context) -> ClientSecrets:
-    """Return what the client keeps in this round.
-
-    Raises:
-        ProtocolError: It keeps nothing.
-    """
+    """Return what the client keeps in this round."""
     record = context.state.get(SECURE)
     if not isinstance(record, ConfigRecord):
         raise ProtocolError("this client has no keys of this round: its node was started anew")

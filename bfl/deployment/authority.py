@@ -56,11 +56,7 @@ class Authority:
 
     @classmethod
     def load(cls, folder: Path) -> Authority:
-        """Return the authority in a folder.
-
-        Raises:
-            DataError: It is not there, others may read its key, or the files are damaged.
-        """
+        """Return the authority in a folder."""
         check_private(folder / KEY, "authority")
         return cls(load_private_key(folder / KEY), load_certificate(folder / CERTIFICATE))
 
@@ -87,28 +83,21 @@ class Authority:
         """Return a certificate of a server for its host names, and for loopback.
 
         It ends after so many days, or with the authority's own.
-
-        Raises:
-            ConfigurationError: A host is neither a name nor an address.
         """
         ends = min(now + timedelta(days=days), self.certificate.not_valid_after_utc)
         # The first name in full may be too long for a common name, which nobody looks at.
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bfl federation server")])
         names = dict.fromkeys([*hosts, *LOOPBACK])
-        builder = _begun(subject, self.certificate.subject, public_key, now, ends)
-        builder = builder.add_extension(
-            x509.SubjectAlternativeName([general_name(host) for host in names]), critical=False
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        return (
+            _builder(subject, self.certificate.subject, public_key, now, ends)
+            .add_extension(x509.SubjectAlternativeName(list(map(general_name, names))), False)
+            .add_extension(x509.BasicConstraints(False, None), True)
+            .add_extension(_usage(digital_signature=True), True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
+            .add_extension(issuer, False)
+            .sign(self.key, hashes.SHA384())
         )
-        builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
-        builder = builder.add_extension(_usage(digital_signature=True), critical=True)
-        builder = builder.add_extension(
-            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
-        )
-        builder = builder.add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()),
-            critical=False,
-        )
-        return builder.sign(self.key, hashes.SHA384())
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
@@ -116,12 +105,8 @@ def new_key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP384R1())
 
 
-def general_name(host: str) -> x509.GeneralName:
-    """Return a host as it stands in a certificate.
-
-    Raises:
-        ConfigurationError: It is neither a host name nor an address.
-    """
+def general_name(host: str) -> x509.DNSName | x509.IPAddress:
+    """Return a host as it stands in a certificate."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
@@ -137,11 +122,7 @@ def general_name(host: str) -> x509.GeneralName:
 
 
 def load_certificate(path: Path) -> x509.Certificate:
-    """Return the certificate in a PEM file.
-
-    Raises:
-        DataError: It is not there, or is none.
-    """
+    """Return the certificate in a PEM file."""
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except OSError as error:
@@ -151,11 +132,7 @@ def load_certificate(path: Path) -> x509.Certificate:
 
 
 def load_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """Return the private key in a PEM file.
-
-    Raises:
-        DataError: It is not there, or is none. The message holds nothing of the key.
-    """
+    """Return the private key in a PEM file."""
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     except OSError as error:
@@ -184,14 +161,16 @@ def certificate_pem(certificate: x509.Certificate) -> bytes:
 def _authority_certificate(
     key: ec.EllipticCurvePrivateKey, name: x509.Name, now: datetime
 ) -> x509.Certificate:
-    builder = _begun(name, name, key.public_key(), now, now + timedelta(days=AUTHORITY_DAYS))
-    # It signs servers, and no further authorities.
-    builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
-    builder = builder.add_extension(_usage(key_cert_sign=True, crl_sign=True), critical=True)
-    return builder.sign(key, hashes.SHA384())
+    return (
+        _builder(name, name, key.public_key(), now, now + timedelta(days=AUTHORITY_DAYS))
+        # It signs servers, and no further authorities.
+        .add_extension(x509.BasicConstraints(True, 0), True)
+        .add_extension(_usage(key_cert_sign=True, crl_sign=True), True)
+        .sign(key, hashes.SHA384())
+    )
 
 
-def _begun(
+def _builder(
     subject: x509.Name,
     issuer: x509.Name,
     public_key: ec.EllipticCurvePublicKey,
@@ -218,18 +197,8 @@ def _usage(**allowed: bool) -> x509.KeyUsage:
     return x509.KeyUsage(**{usage: allowed.get(usage, False) for usage in usages})
 
 
-def certified_hosts(certificate: x509.Certificate) -> list[str]:
-    """Return the host names and addresses of a certificate."""
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return [str(name.value) for name in names]
-
-
 def check_dates(certificate: x509.Certificate, node: str, what: str, now: datetime) -> None:
-    """Refuse a certificate that is not valid now, by the clock of this machine.
-
-    Raises:
-        DataError: It is over or has not begun; the message names the node and the clock.
-    """
+    """Refuse a certificate that is not valid now, by the clock of this machine."""
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if begins <= now <= ends:
         return
@@ -251,28 +220,19 @@ def check_server_certificate(
 
     Args:
         hosts: The names and addresses by which clients call the server.
-
-    Raises:
-        DataError: It is not valid now, is another authority's, or lacks a host.
     """
     check_dates(authority, "server", "the authority's certificate", now)
     check_dates(certificate, "server", "the server's certificate", now)
     policy = PolicyBuilder().store(Store([authority])).time(now)
-    certified = certified_hosts(certificate)
+    certified = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     for host in hosts:
         name = general_name(host)
-        if isinstance(name, x509.IPAddress):
-            known = ipaddress.ip_address(host) in {
-                ipaddress.ip_address(each) for each in certified if _is_address(each)
-            }
-        else:
-            known = host.lower() in certified
-        if not known:
+        if name not in certified:
             raise DataError(
                 f"server: host {host} is not in its certificate, which names "
-                f"{', '.join(certified)}; make one that does: bfl federation renew DIR --host NAME"
+                f"{', '.join(str(each.value) for each in certified)}; make one that does: "
+                "bfl federation renew DIR --host NAME"
             )
-        assert isinstance(name, x509.DNSName | x509.IPAddress)
         try:
             policy.build_server_verifier(name).verify(certificate, [])
         except VerificationError as error:
@@ -283,22 +243,10 @@ def check_server_certificate(
 
 
 def check_key_of(certificate: x509.Certificate, public_key: object) -> None:
-    """Refuse a certificate of another key.
-
-    Raises:
-        DataError: The server's key is not the one that the certificate is for.
-    """
+    """Refuse a certificate of another key."""
     form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     if certificate.public_key().public_bytes(*form) != public_key.public_bytes(*form):  # type: ignore[attr-defined]
         raise DataError("server: server.key is not the key that server.crt is for")
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def openssh_private(key: ec.EllipticCurvePrivateKey) -> bytes:

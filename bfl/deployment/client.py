@@ -74,11 +74,7 @@ def check_client(folder: Path, now: datetime) -> tuple[Identity, NodeSettings]:
 
 
 def check_connection(identity: Identity, authority: Path) -> str | None:
-    """Call the server once; return why it does not answer yet, or None.
-
-    Raises:
-        DataError: Its certificate does not hold, it does not speak TLS, or the clocks are apart.
-    """
+    """Call the server once; return why it does not answer yet, or None."""
     node, server = f"client {identity.name}", identity.address
     trusted = ssl.create_default_context(cafile=str(authority))
     called = http.client.HTTPSConnection(
@@ -105,16 +101,12 @@ def check_connection(identity: Identity, authority: Path) -> str | None:
 
 
 def wait_for_server(identity: Identity, authority: Path, say: Say) -> None:
-    """Call the server until it answers, and check its certificate and its clock.
-
-    Raises:
-        DataError: As for ``check_connection``.
-    """
-    told = ""
-    while later := check_connection(identity, authority):
-        if later != told:
-            say(f"client {identity.name}: {later}; it is called again until it does")
-        told = later
+    """Call the server until it answers, and check its certificate and its clock."""
+    said = ""
+    while reason := check_connection(identity, authority):
+        if reason != said:
+            say(f"client {identity.name}: {reason}; it is called again until it does")
+        said = reason
         time.sleep(CALL_INTERVAL)
 
 
@@ -123,9 +115,6 @@ def check_clock(node: str, ahead: float) -> None:
 
     Args:
         ahead: Seconds that its clock is ahead of the server's; negative: behind.
-
-    Raises:
-        DataError: It is too far from the server's.
     """
     if -CLOCK_BEHIND <= ahead <= CLOCK_AHEAD:
         return
@@ -149,13 +138,7 @@ def node_config(identity: Identity, node: NodeSettings, state: Path, key: Path) 
 
 
 def run_client(folder: Path, state: Path, say: Say) -> None:
-    """Run a client until it is interrupted.
-
-    Raises:
-        ConfigurationError: A setting is wrong, or the data are not on this machine.
-        DataError: A file is missing or open to others, or the server's certificate does not hold.
-        RunError: The SuperNode has ended.
-    """
+    """Run a client until it is interrupted."""
     folder = folder.resolve()
     identity, node = check_client(folder, datetime.now(UTC))
     state = private_folder(state.resolve())
@@ -176,7 +159,8 @@ def _play(identity: Identity, node: NodeSettings, folder: Path, state: Path, say
     environment = {**flower_environment(home), "BFL_CLIENT": f"client {identity.name}"}
     if node.cpus:
         environment["BFL_CPUS"] = str(node.cpus)
-    port = NodePort(f"127.0.0.1:{_free_port()}", state / RUNTIME_CA)
+    with socket.create_server(("127.0.0.1", 0)) as probe:  # a free port
+        port = NodePort(f"127.0.0.1:{probe.getsockname()[1]}", state / RUNTIME_CA)
     _certify_port(state, datetime.now(UTC))
     with (
         Processes(environment, work) as processes,
@@ -220,10 +204,3 @@ def _certify_port(state: Path, now: datetime) -> None:
     write_atomically(state / RUNTIME_CERTIFICATE, certificate_pem(certificate))
     # Its own key is kept nowhere.
     write_atomically(state / RUNTIME_CA, certificate_pem(authority.certificate))
-
-
-def _free_port() -> int:
-    """Return a free port of loopback, which only this machine reaches."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

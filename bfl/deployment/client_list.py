@@ -38,11 +38,7 @@ _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,40}[a-z0-9])?")
 
 
 def checked_name(name: str) -> str:
-    """Return a client's name, which can be that of a folder and a service.
-
-    Raises:
-        ConfigurationError: It is none.
-    """
+    """Return a client's name, which can be that of a folder and a service."""
     if not _NAME.fullmatch(name) or name == SERVER:
         raise ConfigurationError(
             f"client name {name!r}; allowed: small letters, digits and hyphens within, 42 at most, "
@@ -123,11 +119,7 @@ class ClientList(Table):
         return self
 
     def client(self, name: str) -> Client:
-        """Return a client by its name.
-
-        Raises:
-            ConfigurationError: There is none of that name.
-        """
+        """Return a client by its name."""
         by_name = {client.name: client for client in self.clients}
         if name not in by_name:
             raise ConfigurationError(unknown_name("client", name, by_name))
@@ -139,11 +131,7 @@ class ClientList(Table):
         return [p for p in range(self.num_partitions) if p not in taken] or [self.num_partitions]
 
     def with_client(self, client: Client) -> ClientList:
-        """Return the list with one client more.
-
-        Raises:
-            ConfigurationError: Its name, key or partition is taken, or its key is revoked.
-        """
+        """Return the list with one client more."""
         return ClientList(
             num_partitions=max(self.num_partitions, client.partition_id + 1),
             revoked=self.revoked,
@@ -151,11 +139,7 @@ class ClientList(Table):
         )
 
     def without(self, name: str) -> ClientList:
-        """Return the list without a client, whose key is revoked.
-
-        Raises:
-            ConfigurationError: There is no client of that name.
-        """
+        """Return the list without a client, whose key is revoked."""
         client = self.client(name)
         return ClientList(
             num_partitions=self.num_partitions,
@@ -180,12 +164,7 @@ class ListedIdentity:
 
     @classmethod
     def read(cls, key: Path, clients: Path, partition_id: int) -> ListedIdentity:
-        """Return who a client is by its key and its own copy of the list of clients.
-
-        Raises:
-            ConfigurationError: A file is not there or cannot be read, or the list has another key
-                for this partition.
-        """
+        """Return who a client is by its key and its own copy of the list of clients."""
         try:
             private = serialization.load_ssh_private_key(key.read_bytes(), None)
         except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -242,11 +221,7 @@ def write_bound_nodes(path: Path, nodes: Mapping[int, Client]) -> None:
 
 
 def read_bound_nodes(path: Path) -> dict[int, Client]:
-    """Return the client of each node; empty if nothing has been written yet.
-
-    Raises:
-        DataError: The file is damaged.
-    """
+    """Return the client of each node; empty if nothing has been written yet."""
     try:
         return dict(_nodes_of(path.read_bytes())) if path.exists() else {}
     except (OSError, ValueError, TypeError, AttributeError, ConfigurationError) as error:
@@ -266,9 +241,6 @@ def binding_problem(node: int, partition_id: int) -> str | None:
     Args:
         node: Flower's id of the node.
         partition_id: The partition that it reports.
-
-    Raises:
-        DataError: The file that binds nodes is damaged.
     """
     place = _place()
     if place is None:
@@ -285,11 +257,7 @@ def binding_problem(node: int, partition_id: int) -> str | None:
 
 
 def called(node: int) -> str:
-    """Return a node's name for messages: Flower's id, and its client's name if that is known.
-
-    Raises:
-        DataError: The file that binds nodes is damaged.
-    """
+    """Return a node's name for messages: Flower's id, and its client's name if that is known."""
     place = _place()
     bound = read_bound_nodes(place).get(node) if place else None
     return f"node {node} of client {bound.name}" if bound else f"node {node}"
@@ -301,11 +269,7 @@ def mark(home: Path, nodes: Path) -> None:
 
 
 def _place() -> Path | None:
-    """Return the file that binds nodes; None outside of a federation that binds any.
-
-    Raises:
-        DataError: Flower's home says that there is one, and cannot be read.
-    """
+    """Return the file that binds nodes; None outside of a federation that binds any."""
     if named := os.environ.get(VARIABLE):
         return Path(named)
     home = os.environ.get("FLWR_HOME")

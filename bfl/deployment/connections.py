@@ -125,11 +125,7 @@ class Door(socket.socket):
 
     @classmethod
     def listening(cls, address: str, port: int) -> Door:
-        """Return one that listens at an address.
-
-        Raises:
-            OSError: The address is none of this machine's, or the port is taken.
-        """
+        """Return one that listens at an address."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         # The system's address for all takes IPv4 as well.
         both = address == "::" and socket.has_dualstack_ipv6()

@@ -20,11 +20,7 @@ PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 
 
 def write_private(path: Path, *data: bytes | memoryview) -> None:
-    """Write a file as a whole; at no moment may anybody but its owner read it.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write a file as a whole; at no moment may anybody but its owner read it."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
     try:
@@ -39,12 +35,7 @@ def write_private(path: Path, *data: bytes | memoryview) -> None:
 
 
 def private_folder(path: Path) -> Path:
-    """Return a folder that only its owner may enter, made if it is not there.
-
-    Raises:
-        DataError: It is there, and is no folder, somebody else's, or others have rights to it: it
-            may be meant for them, so that is not changed.
-    """
+    """Return a folder that only its owner may enter, made if it is not there."""
     try:
         path.mkdir(mode=PRIVATE_FOLDER, parents=True)
     except FileExistsError:
@@ -67,11 +58,7 @@ def _check_folder(path: Path) -> None:
 
 
 def check_private(path: Path, node: str) -> None:
-    """Refuse a private file that is missing, or that others may read or write.
-
-    Raises:
-        DataError: It is missing, or others have rights to it.
-    """
+    """Refuse a private file that is missing, or that others may read or write."""
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError as error:

@@ -24,11 +24,7 @@ QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
 
 def command(name: str) -> str:
-    """Return a command of the environment that this process runs in.
-
-    Raises:
-        RunError: It is not installed there.
-    """
+    """Return a command of the environment that this process runs in."""
     path = Path(sys.executable).parent / name
     if not path.is_file():
         raise RunError(f"there is no command {name} next to {sys.executable}; install bfl there")

@@ -7,8 +7,10 @@ import ssl
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import tomli_w
@@ -67,13 +69,7 @@ def check_server(folder: Path, now: datetime) -> tuple[ServerSettings, ClientLis
 
 
 def serve_federation(folder: Path, state: Path, say: Say) -> None:
-    """Run a federation's server until it is interrupted.
-
-    Raises:
-        ConfigurationError: A setting or the list of clients is wrong.
-        DataError: A file is missing or open to others, or the certificate does not hold.
-        RunError: One of the processes has ended, or Flower refuses a client.
-    """
+    """Run a federation's server until it is interrupted."""
     folder = folder.resolve()
     now = datetime.now(UTC)
     settings, listed = check_server(folder, now)
@@ -91,7 +87,12 @@ def _serve(
 ) -> None:
     """Run a server that is alone on its folders."""
     home, work = private_folder(state / "flower"), private_folder(state / "work")
-    _write_connection(home, folder, settings)
+    connection = {
+        "address": f"127.0.0.1:{settings.superlink_port}",
+        "root-certificates": str(folder / names.CA),
+    }
+    text = tomli_w.dumps({"superlink": {"default": CONNECTION, CONNECTION: connection}})
+    (home / "config.toml").write_text(text, encoding="utf-8")
     mark(home, state / NODES)
     with Processes(flower_environment(home), work) as processes:
         _start_flower(processes, folder, state, settings)
@@ -100,7 +101,7 @@ def _serve(
         )
         registration.follow(listed)
         processes.start("the proxy", command("bfl"), "federation", "proxy", folder)
-        _wait_for_door(settings, processes)
+        _wait_until(lambda: _listens(settings), "the proxy", processes)
         processes.keep_alive("the proxy")  # what reaches it from outside must not end a run
         say(
             f"clients call {settings.hosts[0]}:{settings.port}; runs are started on this machine: "
@@ -125,7 +126,10 @@ def _start_flower(
         *("--enable-supernode-auth", "--database", state / "state.db"),
         *("--isolation", "process", "--superexec-auth-secret-file", secret),
     )
-    _wait_for(f"https://{address}/health", folder / names.CA, processes)
+    trusted = ssl.create_default_context(cafile=str(folder / names.CA))
+    with httpx.Client(verify=trusted, trust_env=False, timeout=2.0) as client:
+        health = f"https://{address}/health"
+        _wait_until(lambda: client.get(health).is_success, "the SuperLink", processes)
     processes.start(
         "the SuperExec",
         *(command("flower-superexec"), "--runtime-api-address", address),
@@ -135,45 +139,23 @@ def _start_flower(
     )
 
 
-def _write_connection(home: Path, folder: Path, settings: ServerSettings) -> None:
-    connection = {
-        "address": f"127.0.0.1:{settings.superlink_port}",
-        "root-certificates": str(folder / names.CA),
-    }
-    text = tomli_w.dumps({"superlink": {"default": CONNECTION, CONNECTION: connection}})
-    (home / "config.toml").write_text(text, encoding="utf-8")
-
-
-def _wait_for(url: str, authority: Path, processes: Processes) -> None:
-    deadline = time.monotonic() + START_WAIT
-    trusted = ssl.create_default_context(cafile=str(authority))
-    with httpx.Client(verify=trusted, trust_env=False, timeout=2.0) as client:
-        while True:
-            processes.check()
-            try:
-                if client.get(url).is_success:
-                    return
-            except httpx.TransportError:
-                pass
-            if time.monotonic() > deadline:
-                raise RunError(f"the SuperLink does not answer after {START_WAIT:g} s")
-            time.sleep(0.2)
-
-
-def _wait_for_door(settings: ServerSettings, processes: Processes) -> None:
-    here = {EVERY_ADDRESS: "127.0.0.1", EVERY_ADDRESS_6: "::1"}
+def _wait_until(answers: Callable[[], bool], what: str, processes: Processes) -> None:
     deadline = time.monotonic() + START_WAIT
     while True:
         processes.check()
-        try:
-            for address in settings.listens:
-                reached = here.get(address, address), settings.port
-                socket.create_connection(reached, timeout=2.0).close()
-            return
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise RunError(f"the proxy does not listen after {START_WAIT:g} s") from error
+        with suppress(OSError, httpx.TransportError):
+            if answers():
+                return
+        if time.monotonic() > deadline:
+            raise RunError(f"{what} does not answer after {START_WAIT:g} s")
         time.sleep(0.2)
+
+
+def _listens(settings: ServerSettings) -> bool:
+    here = {EVERY_ADDRESS: "127.0.0.1", EVERY_ADDRESS_6: "::1"}
+    for address in settings.listens:
+        socket.create_connection((here.get(address, address), settings.port), 2.0).close()
+    return True
 
 
 def _watch(processes: Processes, path: Path, registration: Registration, say: Say) -> None:
@@ -217,11 +199,7 @@ class Registration:
         self._say = say
 
     def follow(self, listed: ClientList) -> None:
-        """Take back the keys that are not in the list, and register those that are new.
-
-        Raises:
-            RunError: Flower refuses; the message names the client.
-        """
+        """Take back the keys that are not in the list, and register those that are new."""
         nodes = read_bound_nodes(self._path)
         by_key = {client.public_key: client for client in listed.clients}
         refused: RunError | None = None
@@ -249,14 +227,10 @@ class Registration:
         with tempfile.NamedTemporaryFile("w", suffix=".pub") as stream:
             stream.write(client.public_key)
             stream.flush()
-            status, said = self._flwr(
-                *("supernode", "register", stream.name, CONNECTION, "--format", "json")
-            )
-        answer = _json(said)
-        if status or not answer.get("success"):
-            reason = answer.get("error-message", said).strip()
+            answer = self._flwr_json("register", stream.name)
+        if not answer.get("success"):
             raise RunError(
-                f"client {client.name}: Flower does not register its key: {reason}\n"
+                f"client {client.name}: Flower does not register its key: {answer['said']}\n"
                 f"where {self._path} and Flower's own state.db beside it are of different times, "
                 "remove both; runs and their folders are kept"
             )
@@ -264,22 +238,20 @@ class Registration:
         return int(answer["node-id"])
 
     def _unregister(self, node: int, client: Client) -> None:
-        status, said = self._flwr(
-            *("supernode", "unregister", str(node), CONNECTION, "--format", "json")
-        )
-        answer = _json(said)
+        answer = self._flwr_json("unregister", str(node))
         # Gone is gone, also where Flower has lost its state.
-        if status and "not found" not in said.lower():
-            reason = answer.get("error-message", said).strip()
-            raise RunError(f"client {client.name}: Flower does not take back its key: {reason}")
+        if not answer.get("success") and "not found" not in answer["said"].lower():
+            raise RunError(
+                f"client {client.name}: Flower does not take back its key: {answer['said']}"
+            )
         self._say(f"client {client.name} is revoked")
 
-
-def _json(said: str) -> dict[str, str]:
-    """Return the JSON object in what a command says, besides which there may be other lines."""
-    begin, end = said.find("{"), said.rfind("}")
-    try:
-        answer = from_json(said[begin : end + 1])
-    except ValueError:
-        return {}
-    return answer if isinstance(answer, dict) else {}
+    def _flwr_json(self, *words: str) -> dict[str, Any]:
+        """Return the JSON object in what the command says, and why it has failed as ``said``."""
+        status, said = self._flwr("supernode", *words, CONNECTION, "--format", "json")
+        try:
+            answer = from_json(said[said.find("{") : said.rfind("}") + 1])
+        except ValueError:
+            answer = {}
+        reason = str(answer.get("error-message", said)).strip()
+        return {**answer, "said": reason, "success": answer.get("success") and not status}

@@ -80,11 +80,7 @@ TASK_TIMEOUT = 86400.0
 
 
 def checked_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
-    """Return host names and addresses, each once.
-
-    Raises:
-        ConfigurationError: There is none, or one is neither a name nor an address.
-    """
+    """Return host names and addresses, each once."""
     if not hosts:
         raise ConfigurationError("no host is given; clients have to call the server by one")
     for host in hosts:
@@ -131,11 +127,7 @@ class Table(pydantic.BaseModel):
 
     @classmethod
     def parse(cls, given: Mapping[str, Any], where: str) -> Self:
-        """Return the table of given values.
-
-        Raises:
-            ConfigurationError: A key is unknown or missing, or a value is wrong.
-        """
+        """Return the table of given values."""
         try:
             known = cls.keys()
             for key in given:
@@ -150,11 +142,7 @@ class Table(pydantic.BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the table in a file.
-
-        Raises:
-            ConfigurationError: It cannot be read, a key is unknown or missing, or a value is wrong.
-        """
+        """Return the table in a file."""
         return cls.parse(read_toml(path), str(path))
 
     def write(self, path: Path, header: str = "") -> None:
@@ -253,11 +241,7 @@ class NodeSettings(NodeTable):
 
     @classmethod
     def of_client(cls, path: Path, client: str) -> NodeSettings:
-        """Return the settings in a client's file, with absolute paths; the defaults without it.
-
-        Raises:
-            ConfigurationError: A key is unknown, or what it names is not on this machine.
-        """
+        """Return the settings in a client's file, with absolute paths; the defaults without it."""
         where, here = f"client {client}", path.parent.resolve()
         read = cls.parse(read_toml(path) if path.exists() else {}, where)
         plugins_dir = _existing(here, "plugins-dir", read.plugins_dir, where)

@@ -69,9 +69,6 @@ def add_client(
     Args:
         partition_id: Its partition; None: the first free one.
         public_key: A key that the client has made itself; None: one is made here.
-
-    Raises:
-        ConfigurationError: The name, the key or the partition is taken or wrong.
     """
     folder, listed, settings = _opened(path)
     checked_name(name)
@@ -87,11 +84,7 @@ def add_client(
 
 
 def revoke_client(path: Path, name: str) -> Client:
-    """Take a client off the list, and its key for ever; return it.
-
-    Raises:
-        ConfigurationError: There is no such client.
-    """
+    """Take a client off the list, and its key for ever; return it."""
     folder, listed, _ = _opened(path)
     client = listed.client(name)
     listed.without(name).write(folder.server / names.CLIENTS, HEADER)

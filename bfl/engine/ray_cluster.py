@@ -128,9 +128,6 @@ def check_fit(asked: Mapping[str, Any]) -> None:
 
     Args:
         asked: The actor's ``num_cpus`` and ``num_gpus``.
-
-    Raises:
-        ConfigurationError: None has; the message says what there is, and what to lower.
     """
     import ray
 

@@ -88,11 +88,7 @@ class FlowerApp:
         return cls.read(own_folder())
 
     def run_config(self, overrides: Mapping[str, Any]) -> Values:
-        """Return the run configuration: the app's defaults with some values overridden.
-
-        Raises:
-            ConfigurationError: A key is not among the app's.
-        """
+        """Return the run configuration: the app's defaults with some values overridden."""
         known = dict(self.defaults)
         if self.server == OWN_SERVER:
             # User-defined parts bring keys of their own.
@@ -110,18 +106,11 @@ class FlowerApp:
 
         The library does not import the server's side. This project's own ServerApp has what there
         is to check before it is started: ``check_before_start`` and ``client_sizes``.
-
-        Raises:
-            ConfigurationError: There is none of that name.
         """
         return self._loaded(self.server)
 
     def load_client(self) -> Any:
-        """Return the ClientApp.
-
-        Raises:
-            ConfigurationError: As for ``load_server``.
-        """
+        """Return the ClientApp."""
         return self._loaded(self.client)
 
     def make_importable(self) -> None:
@@ -138,11 +127,7 @@ class FlowerApp:
             raise ConfigurationError(f"--app {self.folder}: {name}: {error}") from error
 
     def for_flwr_run(self, overrides: Mapping[str, Any]) -> Values:
-        """Return overrides that Flower itself takes: keys that it does not know go into a text.
-
-        Raises:
-            ConfigurationError: A key is not among the app's.
-        """
+        """Return overrides that Flower itself takes: keys that it does not know go into a text."""
         self.run_config(overrides)
         undeclared = {k: v for k, v in overrides.items() if k not in self.declared}
         taken = {k: v for k, v in overrides.items() if k in self.declared}
@@ -190,9 +175,6 @@ def run_serially(
         overrides: Values that differ from the app's defaults.
         backend_config: As for ``RayEngine``; only the number of CPUs of a client counts.
         engine_run: The run, for who follows it; by default a new one.
-
-    Raises:
-        Exception: What the ServerApp raised.
     """
     from bfl.engine.serial import SerialGrid
 

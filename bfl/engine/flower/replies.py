@@ -115,9 +115,6 @@ class _Reply:
 
         Args:
             until: When to leave the rest for another look, by the monotonic clock.
-
-        Raises:
-            UnusableReplyError: It is too large, or it has not come in time.
         """
         from flwr.supercore.inflatable import inflatable_utils as flower
 
@@ -156,11 +153,7 @@ class _Reply:
         return False
 
     def message(self) -> Message:
-        """Return the message that all pieces make.
-
-        Raises:
-            UnusableReplyError: They make none, a larger one than any, or the answer to another one.
-        """
+        """Return the message that all pieces make."""
         from flwr.app import Message
         from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 

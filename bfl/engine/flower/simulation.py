@@ -43,10 +43,6 @@ def simulate(
         overrides: Values that differ from the app's defaults.
         engine_run: Ended when the engine fails, or when the caller is interrupted.
         verbose: Whether Flower logs what it does.
-
-    Raises:
-        RunError: The engine failed.
-        Exception: What the ServerApp raised.
     """
     with without_tensorflow():
         from flwr.simulation.run_simulation import _run_simulation
@@ -185,10 +181,6 @@ class RayEngine:
         Args:
             overrides: Values that differ from the app's defaults.
             engine_run: The run, for who follows it; by default a new one.
-
-        Raises:
-            RunError: The engine failed.
-            Exception: What the ServerApp raised.
         """
         self._run = engine_run or EngineRun()
         if self._death:

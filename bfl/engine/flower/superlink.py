@@ -72,11 +72,7 @@ class ObjectStore(SqlObjectStore):
     """A store that believes an object's content about its children, and before that who is last."""
 
     def preregister(self, run_id: int, object_tree: ObjectTree) -> list[str]:
-        """Announce objects; of one that was announced otherwise nothing is kept.
-
-        Raises:
-            ValueError: The tree is none, or belies the content of an object.
-        """
+        """Announce objects; of one that was announced otherwise nothing is kept."""
         with self._mutation_session() as session:
             for part in iterate_object_tree(object_tree):
                 told = {child.object_id for child in part.children}

@@ -45,11 +45,7 @@ class ValueRange:
     greatest_point: float
 
     def check(self, posterior: Posterior, previous: Posterior) -> None:
-        """Raise if a posterior is outside: it could not be told apart from another in a sum.
-
-        Raises:
-            PosteriorError: Naming the vector, how many of its values are outside, and the range.
-        """
+        """Raise if a posterior is outside: it could not be told apart from another in a sum."""
         deviation = np.sqrt(posterior.variance.astype(np.float64))
         shift = np.abs(posterior.mean.astype(np.float64) - previous.mean)
         low, high = self.least_deviation, self.greatest_deviation

@@ -1,7 +1,8 @@
 """A client's half of secure aggregation, as pure steps from one state to the next.
 
 A state goes through the stages in their order, once. A step that comes again, or too early, is
-refused: no server gets a second vector under the same masks, or both of a client's secrets.
+refused with a ProtocolError, as is a message whose lists are not as they have to be: no server gets
+a second vector under the same masks, or both of a client's secrets.
 
 Source: Bonawitz et al. (2017), figure 4; in the consistency round, what each has been told is
 sealed for its neighbours with the keys that the clients agree on, in place of a signature.
@@ -123,10 +124,6 @@ def share(
     """Split the secrets into shares for the neighbours; or say whose keys are not signed.
 
     Nothing is shared then: the server may leave them out, and make another attempt.
-
-    Raises:
-        ProtocolError: The stage or the attempt is another one, the clients are too few, or the
-            neighbours are not those that they have to be, or have one key twice.
     """
     _expect(state, ADVERTISED, roster.label)
     _check_roster(state, roster, neighbourhood)
@@ -176,10 +173,6 @@ def masked(
     Args:
         told: The digest of what the vector was made of and all clients are told; masks with
             neighbours that were told something else stay in the sum.
-
-    Raises:
-        ProtocolError: The stage, the attempt or the neighbourhood is another one, or the shares are
-            others than those of neighbours.
     """
     _expect(state, SHARED, delivery.label, neighbourhood)
     _check_delivery(state, delivery, neighbourhood)
@@ -207,12 +200,7 @@ def masked(
 def confirm(
     state: ClientSecrets, survivors: Survivors, neighbourhood: Neighbourhood
 ) -> tuple[ClientSecrets, Confirmations]:
-    """Tell the neighbours what the server has told of who takes part.
-
-    Raises:
-        ProtocolError: The stage, the attempt or the neighbourhood is another one, or the survivors
-            are too few, or others than those who have shared.
-    """
+    """Tell the neighbours what the server has told of who takes part."""
     _expect(state, MASKED, survivors.label, neighbourhood)
     alive = survivors.clients
     if alive != sorted(set(alive) & set(state.sharers)) or state.client not in alive:
@@ -236,10 +224,6 @@ def unmask(state: ClientSecrets, heard: Confirmations, neighbourhood: Neighbourh
     The state is spent: whoever keeps it has to forget it before the answer is sent. A confirmation
     that is none, or of something else, counts as one that the server has not handed over, which it
     might as well do; and a box that does not hold what its digests say as a share less.
-
-    Raises:
-        ProtocolError: The stage, the attempt or the neighbourhood is another one, or too few
-            neighbours confirm what this client has been told.
     """
     _expect(state, CONFIRMED, heard.label, neighbourhood)
     near = set(state.senders) & set(state.survivors)

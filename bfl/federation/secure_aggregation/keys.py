@@ -23,11 +23,7 @@ class Identity(Protocol):
         """Return the client's signature under a text; empty where it has no key."""
 
     def check(self, client: int, text: bytes, signature: bytes) -> None:
-        """Raise unless a text is signed by the client of that number.
-
-        Raises:
-            ProtocolError: It is not, or nobody of that number is known.
-        """
+        """Raise unless a text is signed by the client of that number."""
 
 
 class Unsigned:

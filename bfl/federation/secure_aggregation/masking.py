@@ -33,10 +33,6 @@ def encoded_statistics(statistics: Statistics, exponents: Sequence[int]) -> Ring
     Args:
         statistics: A client's statistics.
         exponents: S + 1 exponents, the last one of the point parameters.
-
-    Raises:
-        OverflowError: A value is beyond the range of its exponent.
-        ValueError: There are not as many exponents.
     """
     rows = (*statistics.gaussian, statistics.point)
     vector, start = np.empty(sum(row.size for row in rows), np.uint64), 0
@@ -191,11 +187,7 @@ EXPONENTS = (-960, 960)
 
 
 def exponent_for(greatest_sum: float) -> int:
-    """Return the greatest exponent with which sums up to ± ``greatest_sum`` are within range.
-
-    Raises:
-        ValueError: The sum is not finite, or negative.
-    """
+    """Return the greatest exponent with which sums up to ± ``greatest_sum`` are within range."""
     if not (math.isfinite(greatest_sum) and greatest_sum >= 0):
         raise ValueError(f"the greatest sum is {greatest_sum}; expected a finite number from 0")
     if not greatest_sum:

@@ -135,9 +135,6 @@ class MaskedTask(Delivery):
         Args:
             weighting: A scheme that goes by ``counts_only``.
             greatest: The greatest weight with which the client sends anything.
-
-        Raises:
-            ProtocolError: It is another one, or too great.
         """
         gamma = weighting.gamma_of_count(num_examples)
         if not is_share(self.known_weight, gamma, self.known_total):
@@ -166,11 +163,7 @@ def stage_content(fields: Fields, configuration: str) -> RecordDict:
 
 
 def configuration_of(content: RecordDict) -> str:
-    """Return the run's configuration in a message to a client.
-
-    Raises:
-        WireFormatError: The server speaks another version of the wire format.
-    """
+    """Return the run's configuration in a message to a client."""
     config: Any = content[CONFIG]
     check_version(config, "the server")
     return str(config["configuration"])
@@ -182,11 +175,7 @@ def record_of(fields: Fields) -> ConfigRecord:
 
 
 def fields_in(content: RecordDict) -> dict[str, Any]:
-    """Return the fields in a message, unchecked.
-
-    Raises:
-        ProtocolError: There are none.
-    """
+    """Return the fields in a message, unchecked."""
     record = content.get(SECURE)
     if not isinstance(record, ConfigRecord):
         raise ProtocolError(f"the message has no record '{SECURE}'")
@@ -204,11 +193,7 @@ def masked_content(vector: Ring, num_examples: int) -> RecordDict:
 
 
 def masked_vector(content: RecordDict) -> Ring:
-    """Return the masked vector in a client's reply, of whatever size and type it is.
-
-    Raises:
-        ProtocolError: There is none, or more than that.
-    """
+    """Return the masked vector in a client's reply, of whatever size and type it is."""
     record = content.get(ARRAYS)
     if not isinstance(record, ArrayRecord) or set(record) != {MASKED}:
         raise ProtocolError(f"the reply has not the one array '{MASKED}'")

@@ -51,6 +51,9 @@ class SecureSum:
     neighbours say so that they could keep the attempt from ending themselves: who says it falsely
     gains nothing.
 
+    An answer that is not as it has to be is a ProtocolError. Where too few answers have come the
+    next stage is a TooFewClientsError, or an UnusableClientsError that names who is the cause.
+
     Args:
         label: What the round and the attempt are called; another one for each.
         size: The number of a vector's elements.
@@ -86,12 +89,7 @@ class SecureSum:
         return {client: Invitation(self._label, client) for client in self._asked}
 
     def take_keys(self, client: int, keys: PublicKeys) -> None:
-        """Take a client's keys.
-
-        Raises:
-            ProtocolError: They are none, or one stands twice or is another client's: its neighbours
-                would have to leave the round for them.
-        """
+        """Take a client's keys."""
         if client in self._keys:
             raise ProtocolError("keys have come already")
         there = {key for each in self._keys.values() for key in (each.encryption, each.masking)}
@@ -109,11 +107,7 @@ class SecureSum:
         return sorted(client for client, keys in self._keys.items() if not keys.signature)
 
     def rosters(self) -> dict[int, Roster]:
-        """Return what tells each client of its neighbours.
-
-        Raises:
-            TooFewClientsError: Too few have sent keys.
-        """
+        """Return what tells each client of its neighbours."""
         clients = sorted(self._keys)
         self._require(len(clients) >= FEWEST_CLIENTS, "keys", clients)
         rosters = {}
@@ -132,12 +126,7 @@ class SecureSum:
         return rosters
 
     def take_shares(self, client: int, shares: Shares) -> None:
-        """Take the boxes that a client has sealed for its neighbours.
-
-        Raises:
-            ProtocolError: They are for others, or digests are missing; or there are none, since it
-                refuses neighbours' keys.
-        """
+        """Take the boxes that a client has sealed for its neighbours."""
         near = self._neighbours.get(client, [])
         if shares.refused and set(shares.refused) <= set(near):
             self._refuse(client, shares.refused)
@@ -154,12 +143,7 @@ class SecureSum:
         self._dealt[client] = shares
 
     def deliveries(self) -> dict[int, Delivery]:
-        """Return what hands each client its neighbours' shares.
-
-        Raises:
-            TooFewClientsError: Too few have sent shares.
-            UnusableClientsError: Too few have, since many refuse the keys of some.
-        """
+        """Return what hands each client its neighbours' shares."""
         sharers = sorted(self._boxes)
         try:
             self._require_shares(self._boxes, "shares")
@@ -180,11 +164,7 @@ class SecureSum:
         return deliveries
 
     def add_masked(self, client: int, vector: Ring) -> None:
-        """Add a client's masked vector, which is not kept.
-
-        Raises:
-            ProtocolError: It is of another size or type, or comes a second time.
-        """
+        """Add a client's masked vector, which is not kept."""
         if vector.dtype != np.uint64 or vector.shape != (self._size,):
             raise ProtocolError(
                 f"the masked vector has type {vector.dtype} and shape {vector.shape}; expected "
@@ -201,11 +181,7 @@ class SecureSum:
         return sorted(self._survivors)
 
     def asked_to_confirm(self) -> dict[int, Survivors]:
-        """Return what tells each client that is left who is.
-
-        Raises:
-            TooFewClientsError: Too few are left to take any mask off.
-        """
+        """Return what tells each client that is left who is."""
         self._require_shares(self._survivors, "masked vectors")
         for client in self._missing():
             holders = self._survivors & set(self._neighbours[client])
@@ -213,11 +189,7 @@ class SecureSum:
         return dict.fromkeys(self.survivors, Survivors(self._label, self.survivors))
 
     def take_confirmations(self, client: int, confirmations: Confirmations) -> None:
-        """Take what a client has sealed for its neighbours.
-
-        Raises:
-            ProtocolError: It is for others than those of them who are left, or is none.
-        """
+        """Take what a client has sealed for its neighbours."""
         near = self._survivors & set(self._neighbours.get(client, []))
         if confirmations.label != self._label:
             raise ProtocolError("the confirmations are of another attempt")
@@ -236,12 +208,7 @@ class SecureSum:
         }
 
     def take_unmasking(self, client: int, shares: Unmasking) -> None:
-        """Take a client's shares of others' secrets.
-
-        Raises:
-            ProtocolError: They are of other secrets than it was asked for, or are not those that
-                it was dealt.
-        """
+        """Take a client's shares of others' secrets."""
         sharers = self._boxes.keys() & {client, *self._neighbours.get(client, [])}
         if not set(shares.unusable) <= sharers - {client}:
             raise ProtocolError("others are named than those who have sent it shares")
@@ -315,11 +282,7 @@ class SecureSum:
             self._refusals.setdefault(other, set()).add(client)
 
     def _raise_refused(self, why: str, there: Collection[int]) -> None:
-        """Raise if so many neighbours cannot go on with a client that nobody could without them.
-
-        Raises:
-            UnusableClientsError: Naming these clients.
-        """
+        """Raise if so many neighbours cannot go on with a client that nobody could without them."""
         reasons = {}
         for client, refusing in self._refusals.items():
             others = len(self._neighbours[client]) - len(refusing)
