@@ -54,8 +54,8 @@ def test_each_value_of_a_list_of_clients_is_read_by_one_block_only() -> None:
     parts = sorted(set(seen))
     assert [start for start, _ in parts] == [0, *(stop for _, stop in parts[:-1])]
     assert parts[-1][1] == size
-    # To convert it, and, as the first one, for the reference.
-    assert len(seen) == 2 * len(parts)
+    # To convert it, to check it while it is in the cache, and, as the first one, for the reference.
+    assert len(seen) == 3 * len(parts)
 
 
 def test_numbers_of_clients_must_agree() -> None:
