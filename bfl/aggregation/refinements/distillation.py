@@ -59,11 +59,6 @@ class DistillationPlan:
         ]
 
 
-def steps_of(images: int, batch_size: int, epochs: int) -> int:
-    """Return the number of steps S of so many epochs, the last batch of each filled up."""
-    return epochs * -(-images // batch_size)
-
-
 def cyclical_rates(
     steps: int, highest: float, lowest: float, cycle: int
 ) -> npt.NDArray[np.float32]:
@@ -208,7 +203,7 @@ class Distillation(EnsembleMembers, Refinement):
         Raises:
             ConfigurationError: Models are to be averaged, and none would be collected.
         """
-        steps = steps_of(images, self.distillation_batch_size, self.distillation_epochs)
+        steps = self.distillation_epochs * -(-images // self.distillation_batch_size)
         highest, averaged = self.distillation_learning_rate, self.distillation_optimizer == "swa"
         rates = np.full(steps, highest, np.float32)
         collected = np.zeros(steps, bool)

@@ -6,13 +6,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from bfl.posteriors.posterior import Posterior, Vector
+from bfl.posteriors.posterior import Posterior
 from bfl.registry import Component, Registry
 
 Array = npt.NDArray[np.float64]
@@ -103,8 +103,11 @@ class ServerOptimizer(Component, ABC):
         if self.idle:
             return state, pooled
         moves = np.ones(pooled.point.size, bool) if moves_point is None else moves_point
-        before = _joined(previous, moves)
-        delta = _joined(pooled, moves) - before
+        before, after = (
+            np.concatenate([each.mean, each.point[moves]]).astype(np.float64)
+            for each in (previous, pooled)
+        )
+        delta = after - before
         following, step = self.step(state or self.init(delta.size), delta, context)
         moved = before + step
         point = pooled.point.copy()
@@ -114,12 +117,6 @@ class ServerOptimizer(Component, ABC):
             variance=pooled.variance,
             point=point,
         )
-
-
-def _joined(posterior: Posterior, moves: npt.NDArray[np.bool_]) -> Array:
-    """Return all that may be moved, in float64."""
-    vectors: list[Vector] = [posterior.mean, posterior.point[moves]]
-    return np.concatenate(vectors).astype(np.float64)
 
 
 server_optimizers: Registry[ServerOptimizer] = Registry(
@@ -161,10 +158,8 @@ class AdaptiveServerOptimizer(ServerOptimizer):
         1e-3, gt=0.0, description="what is added to the root that the server's step is divided by"
     )
 
-    @property
-    def first_decay(self) -> float:
-        """β₁: the share of itself that the mean step keeps."""
-        return 0.0
+    first_decay: ClassVar[float] = 0.0
+    """β₁: the share of itself that the mean step keeps."""
 
     @abstractmethod
     def second(self, second: Array, squared: Array) -> Array:
@@ -180,13 +175,11 @@ class AdaptiveServerOptimizer(ServerOptimizer):
 
     def step(self, state: State, delta: Array, context: StepContext) -> tuple[State, Array]:
         """Return both moments, and the step that they give."""
-        decay = self.first_decay
+        decay, rate = self.first_decay, self.rate(context.server_round)
         first = decay * state["first-moment"] + (1.0 - decay) * delta
         second = self.second(state["second-moment"], np.square(delta))
         moments = {"first-moment": first, "second-moment": second}
-        return moments, self.rate(context.server_round) * first / (
-            np.sqrt(second) + self.server_tau
-        )
+        return moments, rate * first / (np.sqrt(second) + self.server_tau)
 
 
 class DecayingServerOptimizer(AdaptiveServerOptimizer):
@@ -200,7 +193,7 @@ class DecayingServerOptimizer(AdaptiveServerOptimizer):
     )
 
     @property
-    def first_decay(self) -> float:
+    def first_decay(self) -> float:  # type: ignore[override]
         """β₁."""
         return self.server_beta_1
 
@@ -237,10 +230,6 @@ class Adam(DecayingServerOptimizer):
     def second(self, second: Array, squared: Array) -> Array:
         """Return β₂ v + (1 − β₂) Δ², (n,)."""
         return self.server_beta_2 * second + (1.0 - self.server_beta_2) * squared
-
-
-ROUNDS_OF_THE_POOL = 2
-"""After so many rounds a running average of steps begins."""
 
 
 @server_optimizers.register("momentum", aliases=("fedavgm",))
@@ -282,7 +271,7 @@ class Momentum(ServerOptimizer):
         """Return the velocity, and η times it."""
         kept, added = self.server_momentum, 1.0
         if self.server_velocity == "average":
-            kept = kept if context.server_round > ROUNDS_OF_THE_POOL else 0.0
+            kept = kept if context.server_round > 2 else 0.0
             added = 1.0 - kept
         velocity = kept * state["velocity"] + added * delta
         return {"velocity": velocity}, self.server_learning_rate * velocity

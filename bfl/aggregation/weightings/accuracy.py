@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
-from bfl.aggregation.server import Labels, ServerRound, labelled_images
+from bfl.aggregation.server import ServerRound, labelled_images
 from bfl.aggregation.weightings.base import Array, ServerWeighting, weightings
 from bfl.errors import NotFiniteError
 from bfl.posteriors.posterior import Posterior
@@ -39,28 +39,16 @@ class Accuracy(ServerWeighting):
     def gamma_on_server(self, posteriors: Sequence[Posterior], server: ServerRound) -> Array:
         """Return the accuracies (K,), or ones if all are 0."""
         _, labels = labelled_images(server.server.data)
-        if self.accuracy_at == "draws":
+        accuracies = np.zeros(len(posteriors))
+        for k, posterior in enumerate(posteriors):
+            if self.accuracy_at == "mean":
+                logits = server.server.logits_at_mean(posterior)
+                usable = np.isfinite(logits).all(axis=1)
+                accuracies[k] = np.mean(usable & (np.argmax(logits, axis=1) == labels))
+                continue
             # One key for all: which draws a client is evaluated by does not depend on its place.
             keyed = ("weighting", server.server_round)
-            accuracies = np.array([_by_draws(p, server, labels, keyed) for p in posteriors])
-        else:
-            found = (server.server.logits_at_mean(p) for p in posteriors)
-            accuracies = np.array([_share_correct(logits, labels) for logits in found])
+            with suppress(NotFiniteError):
+                predictions = server.server.predict(posterior, labels=keyed)
+                accuracies[k] = np.mean(predictions.predicted == labels)
         return accuracies if accuracies.any() else np.ones(len(posteriors))
-
-
-def _by_draws(
-    posterior: Posterior, server: ServerRound, labels: npt.NDArray[np.int64], keyed: Labels
-) -> float:
-    """Return the share of the images with labels (N,) that draws classify correctly."""
-    try:
-        predicted = server.server.predict(posterior, labels=keyed).predicted
-    except NotFiniteError:
-        return 0.0
-    return float(np.mean(predicted == labels))
-
-
-def _share_correct(logits: npt.NDArray[np.floating], labels: npt.NDArray[np.int64]) -> float:
-    """Return the share of the images whose logits (N, C) are greatest at their label (N,)."""
-    usable = np.isfinite(logits).all(axis=1)
-    return float(np.mean(usable & (np.argmax(logits, axis=1) == labels)))

@@ -1,7 +1,4 @@
-"""Base of weightings: a number per client from its posterior or its number of examples.
-
-How concentrated weights are is measured here as well: effective clients and largest share.
-"""
+"""Base of weightings: a number per client from its posterior or its number of examples."""
 
 from __future__ import annotations
 
@@ -21,37 +18,10 @@ if TYPE_CHECKING:
     from bfl.aggregation.server import ServerRound
     from bfl.data.datasets.server_data import ServerData
 
-
-def describe_weights(weights: Sequence[float] | npt.NDArray[np.floating]) -> dict[str, float]:
-    """Return what each round's record says of its weights ω_k.
-
-    Args:
-        weights: (K,) weights in any scale, not negative, one at least positive.
-
-    Returns:
-        ``effective-clients``, 1/Σ ω_k² with Σ ω_k = 1: K for equal weights, 1 where one client has
-        them all. ``largest-weight``: the largest ω_k.
-
-    Source:
-        Kish (1965), "Survey sampling": the effective sample size of unequal weights.
-    """
-    shares = np.asarray(weights, np.float64)
-    shares = shares / shares.max()
-    shares = shares / shares.sum()
-    return {
-        "effective-clients": float(1.0 / np.sum(shares**2)),
-        "largest-weight": float(shares.max()),
-    }
-
-
 Array = npt.NDArray[np.float64]
-
 Posteriors = Sequence[Posterior]
-
-Given = tuple[Sequence[Posterior], Sequence[int], Posterior | None]
-"""The clients' posteriors and numbers of examples, and the previous global posterior."""
-
 Reports = Sequence[Mapping[str, float]]
+"""Measurements of each client, by name, with all that a scheme ``reads``."""
 
 
 class Weighting(Component, UsesServer, ABC):
@@ -75,44 +45,25 @@ class Weighting(Component, UsesServer, ABC):
     counts_only: ClassVar[bool] = False
     reads: ClassVar[tuple[str, ...]] = ()
 
-    def has(self) -> frozenset[str]:
-        """Return whether the weights follow from the numbers of examples."""
-        return frozenset({"weights-by-counts"}) if self.counts_only else frozenset()
-
-    def requires(self) -> frozenset[str]:
-        """Return that there are Gaussians, if it reads them, and that the server has its data."""
-        own = {"server-images", "server-labels"} if self.needs_server else set()
-        return frozenset(own | ({"gaussian"} if self.requires_gaussian else set()))
-
-    def check(self, data: ServerData | None) -> None:
-        """Raise, before the first round, what is wrong with the server's data.
-
-        Raises:
-            ConfigurationError: It needs labelled images of the server's own, and there are none.
-        """
-        if self.needs_server and (data is None or data.labels is None):
-            have = "there are none" if data is None else "those that it has have no labels"
-            raise ConfigurationError(
-                f"weighting '{self.name}' needs labelled images of the server's own, and {have}; "
-                "set server-data, with server-labels=true"
-            )
-
-    @abstractmethod
     def gamma(
         self, posteriors: Posteriors, num_examples: Sequence[int], previous: Posterior | None
     ) -> Array:
         """Return the clients' weights in any scale, (K,), for K at least 1.
 
         The arguments are those of ``weigh``, checked.
+
+        Raises:
+            ValueError: It has none without labelled images of the server's, or clients' reports.
         """
+        raise ValueError(f"{self.name} needs labelled images or reports; there is nothing")
 
     def weigh(
         self,
-        posteriors: Sequence[Posterior],
+        posteriors: Posteriors,
         num_examples: Sequence[int],
         previous: Posterior | None = None,
         server: ServerRound | None = None,
-        reports: Sequence[Mapping[str, float]] = (),
+        reports: Reports = (),
     ) -> Array:
         """Return the clients' weights (K,), not negative, with sum 1.
 
@@ -121,7 +72,7 @@ class Weighting(Component, UsesServer, ABC):
             num_examples: The K clients' numbers of training examples.
             previous: The previous global posterior.
             server: The server in this round, for a scheme that ``needs_server``.
-            reports: What each client has measured, by name, with all that the scheme ``reads``.
+            reports: What each client has measured, for a scheme that ``reads`` some of it.
 
         Raises:
             PosteriorError: A posterior that the scheme reads is not valid or has another size.
@@ -129,20 +80,27 @@ class Weighting(Component, UsesServer, ABC):
                 the scheme needs something that is missing, gives anything but (K,) numbers, or all
                 weights are 0.
         """
-        self._check(posteriors, num_examples, previous)
-        gamma = self._gamma((posteriors, num_examples, previous), server, reports)
+        if not posteriors or len(posteriors) != len(num_examples):
+            raise ValueError(
+                f"got {len(posteriors)} posteriors and {len(num_examples)} numbers of examples; "
+                "expected as many, and at least one"
+            )
+        if self.requires_previous and previous is None:
+            raise ValueError(f"{self.name} needs the previous global posterior; there is none")
+        if self.requires_gaussian:
+            if posteriors[0].size == 0:
+                raise ValueError(
+                    f"{self.name} needs Gaussian parameters; the network has only points"
+                )
+            for posterior in (*posteriors, *([previous] if previous else [])):
+                posterior.check(posteriors[0])
+        if isinstance(self, ServerWeighting) and server:
+            gamma = self.gamma_on_server(posteriors, server)
+        elif isinstance(self, ReportWeighting) and reports:
+            gamma = self.gamma_of_reports(reports, num_examples)
+        else:
+            gamma = self.gamma(posteriors, num_examples, previous)
         return self._normalised(gamma, len(num_examples))
-
-    def _gamma(self, given: Given, server: ServerRound | None, reports: Reports) -> Array:
-        """Return ``gamma`` of what is given, or what takes its place with a server or reports."""
-        return self.gamma(*given)
-
-    def unreported(self, report: Mapping[str, float]) -> str | None:
-        """Return what a client's report lacks of what the scheme ``reads``; None for nothing."""
-        missing = [name for name in self.reads if not report.get(name, -1.0) >= 0.0]
-        if not missing:
-            return None
-        return f"weighting '{self.name}' needs a number of at least 0 as {', '.join(missing)}"
 
     def weigh_counts(self, num_examples: Sequence[int]) -> Array:
         """Return what ``weigh`` does, before there are posteriors, for a scheme ``counts_only``.
@@ -171,27 +129,37 @@ class Weighting(Component, UsesServer, ABC):
             raise ValueError(f"{self.name} gives weights that cannot be normalised: {gamma}")
         return gamma / total
 
-    def _check(
-        self,
-        posteriors: Sequence[Posterior],
-        num_examples: Sequence[int],
-        previous: Posterior | None,
-    ) -> None:
-        if not posteriors or len(posteriors) != len(num_examples):
-            raise ValueError(
-                f"got {len(posteriors)} posteriors and {len(num_examples)} numbers of examples; "
-                "expected as many, and at least one"
+    def unreported(self, report: Mapping[str, float]) -> str | None:
+        """Return what a client's report lacks of what the scheme ``reads``; None for nothing."""
+        missing = [name for name in self.reads if not report.get(name, -1.0) >= 0.0]
+        if not missing:
+            return None
+        return f"weighting '{self.name}' needs a number of at least 0 as {', '.join(missing)}"
+
+    def check(self, data: ServerData | None) -> None:
+        """Raise, before the first round, what is wrong with the server's data.
+
+        Raises:
+            ConfigurationError: It needs labelled images of the server's own, and there are none.
+        """
+        if self.needs_server and (data is None or data.labels is None):
+            have = "there are none" if data is None else "those that it has have no labels"
+            raise ConfigurationError(
+                f"weighting '{self.name}' needs labelled images of the server's own, and {have}; "
+                "set server-data, with server-labels=true"
             )
-        if self.requires_previous and previous is None:
-            raise ValueError(f"{self.name} needs the previous global posterior; there is none")
-        if not self.requires_gaussian:
-            return
-        if posteriors[0].size == 0:
-            raise ValueError(f"{self.name} needs Gaussian parameters; the network has only points")
-        for posterior in posteriors:
-            posterior.check(posteriors[0])
-        if previous is not None:
-            previous.check(posteriors[0])
+
+    def has(self) -> frozenset[str]:
+        """Return whether the weights follow from the numbers of examples."""
+        return frozenset({"weights-by-counts"}) if self.counts_only else frozenset()
+
+    def requires(self) -> frozenset[str]:
+        """Return that there are Gaussians, if it reads them, and that the server has its data."""
+        own = {"server-images", "server-labels"} if self.needs_server else set()
+        return frozenset(own | ({"gaussian"} if self.requires_gaussian else set()))
+
+
+weightings: Registry[Weighting] = Registry("weighting", "bfl.aggregation.weightings")
 
 
 class ServerWeighting(Weighting):
@@ -199,12 +167,8 @@ class ServerWeighting(Weighting):
 
     needs_server: ClassVar[bool] = True
 
-    def has(self) -> frozenset[str]:
-        """Return that the server evaluates clients' models, for which they have to be whole."""
-        return super().has() | {"evaluated-clients"}
-
     @abstractmethod
-    def gamma_on_server(self, posteriors: Sequence[Posterior], server: ServerRound) -> Array:
+    def gamma_on_server(self, posteriors: Posteriors, server: ServerRound) -> Array:
         """Return the clients' weights in any scale, (K,), for K at least 1.
 
         Args:
@@ -212,18 +176,9 @@ class ServerWeighting(Weighting):
             server: The server in this round, with labelled images.
         """
 
-    def gamma(
-        self, posteriors: Posteriors, num_examples: Sequence[int], previous: Posterior | None
-    ) -> Array:
-        """Refuse: without the server there are no weights.
-
-        Raises:
-            ValueError: Always.
-        """
-        raise ValueError(f"{self.name} needs labelled images of the server's own; there are none")
-
-    def _gamma(self, given: Given, server: ServerRound | None, reports: Reports) -> Array:
-        return self.gamma_on_server(given[0], server) if server else self.gamma(*given)
+    def has(self) -> frozenset[str]:
+        """Return that the server evaluates clients' models, for which they have to be whole."""
+        return super().has() | {"evaluated-clients"}
 
 
 class ReportWeighting(Weighting):
@@ -232,14 +187,8 @@ class ReportWeighting(Weighting):
     A client may report what is not so, and thereby change its weight.
     """
 
-    def excludes(self) -> frozenset[str]:
-        """Return that clients have to say what they measure."""
-        return super().excludes() | {"secret-measurements"}
-
     @abstractmethod
-    def gamma_of_reports(
-        self, reports: Sequence[Mapping[str, float]], num_examples: Sequence[int]
-    ) -> Array:
+    def gamma_of_reports(self, reports: Reports, num_examples: Sequence[int]) -> Array:
         """Return the clients' weights in any scale, (K,), for K at least 1.
 
         Args:
@@ -247,18 +196,9 @@ class ReportWeighting(Weighting):
             num_examples: The K clients' numbers of training examples.
         """
 
-    def gamma(
-        self, posteriors: Posteriors, num_examples: Sequence[int], previous: Posterior | None
-    ) -> Array:
-        """Refuse: without reports there are no weights.
-
-        Raises:
-            ValueError: Always.
-        """
-        raise ValueError(f"{self.name} needs what clients report; there is nothing")
-
-    def _gamma(self, given: Given, server: ServerRound | None, reports: Reports) -> Array:
-        return self.gamma_of_reports(reports, given[1]) if reports else self.gamma(*given)
+    def excludes(self) -> frozenset[str]:
+        """Return that clients have to say what they measure."""
+        return super().excludes() | {"secret-measurements"}
 
 
 def inverse(divergences: Array) -> Array:
@@ -274,4 +214,23 @@ def inverse(divergences: Array) -> Array:
     return np.asarray(divergences.min() / divergences)
 
 
-weightings: Registry[Weighting] = Registry("weighting", "bfl.aggregation.weightings")
+def describe_weights(weights: Sequence[float] | npt.NDArray[np.floating]) -> dict[str, float]:
+    """Return what each round's record says of its weights ω_k.
+
+    Args:
+        weights: (K,) weights in any scale, not negative, one at least positive.
+
+    Returns:
+        ``effective-clients``, 1/Σ ω_k² with Σ ω_k = 1: K for equal weights, 1 where one client has
+        them all. ``largest-weight``: the largest ω_k.
+
+    Source:
+        Kish (1965), "Survey sampling": the effective sample size of unequal weights.
+    """
+    shares = np.asarray(weights, np.float64)
+    shares = shares / shares.max()
+    shares = shares / shares.sum()
+    return {
+        "effective-clients": float(1.0 / np.sum(shares**2)),
+        "largest-weight": float(shares.max()),
+    }

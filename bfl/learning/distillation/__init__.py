@@ -25,7 +25,6 @@ from bfl.learning.optimizers import Optimizer
 from bfl.learning.training.learner import OptimizedVariables
 from bfl.learning.training.task import batches, batches_in_order
 from bfl.posteriors import Posterior
-from bfl.posteriors.posterior import VECTORS
 
 
 class StatisticsPass:
@@ -76,10 +75,8 @@ class StatisticsPass:
         return self.network.logits(normalized_images(images), key, training=True)
 
 
-@lru_cache(maxsize=8)
-def statistics_pass(network: Network, batch_size: int = 128) -> StatisticsPass:
-    """Return the pass of a network, traced at most once per process."""
-    return StatisticsPass(network, batch_size)
+statistics_pass = lru_cache(maxsize=8)(StatisticsPass)
+"""The pass of a network, traced once per process."""
 
 
 class Distiller:
@@ -131,7 +128,8 @@ class Distiller:
         generator = randomness.generator(task.seed, "batches", *task.labels)
         order = batches(len(images), self.batch_size, plan.epochs, generator)
         keys = split(randomness.key(task.seed, "steps", *task.labels), len(plan.segments()))
-        total, collected = _Sum(), 0
+        total: dict[str, npt.NDArray[np.float64]] = {}
+        collected = 0
         for (part, collects), key in zip(plan.segments(), keys, strict=True):
             self._run(
                 *data,
@@ -141,10 +139,12 @@ class Distiller:
                 tf.constant(plan.loss_scale, tf.float32),
             )
             if collects:
-                total.add(self.network.posterior())
+                for name, vector in self.network.posterior().vectors().items():
+                    total[name] = total.get(name, 0.0) + vector.astype(np.float64)
                 collected += 1
         if collected:
-            self.network.load(total.mean(collected))
+            mean = {name: (sums / collected).astype(np.float32) for name, sums in total.items()}
+            self.network.load(Posterior(**mean))
             if plan.recompute_statistics:
                 passes = statistics_pass(self.network, self.batch_size)
                 passes.recompute(images, task.seed, task.labels)
@@ -226,24 +226,5 @@ class Distiller:
         return total
 
 
-class _Sum:
-    """The sum of models, in float64."""
-
-    def __init__(self) -> None:
-        self._vectors: dict[str, npt.NDArray[np.float64]] = {}
-
-    def add(self, model: Posterior) -> None:
-        for name in VECTORS:
-            vector = getattr(model, name).astype(np.float64)
-            self._vectors[name] = self._vectors.get(name, 0.0) + vector
-
-    def mean(self, count: int) -> Posterior:
-        return Posterior(**{k: (v / count).astype(np.float32) for k, v in self._vectors.items()})
-
-
-@lru_cache(maxsize=8)
-def distiller_for(
-    network: Network, batch_size: int, augmentation: Augmentation, optimizer: Optimizer
-) -> Distiller:
-    """Return the distiller of a network, built and traced at most once per process."""
-    return Distiller(network, batch_size, augmentation, optimizer)
+distiller_for = lru_cache(maxsize=8)(Distiller)
+"""The distiller of a network, as ``Distiller`` makes it, built and traced once per process."""

@@ -117,14 +117,15 @@ class CoupledWeightDecay(Optimizer):
         self, variables: Sequence[TrainedVariable], gradients: Sequence[Any]
     ) -> list[Any]:
         """Return the gradients with weight decay, g + λ θ."""
-        return [
-            gradient + self.weight_decay * trained.variable if self._decays(trained) else gradient
-            for trained, gradient in zip(variables, gradients, strict=True)
-        ]
-
-    def _decays(self, trained: TrainedVariable) -> bool:
-        decays = {"kernels": trained.kernel, "values": not trained.scale, "everything": True}
-        return self.weight_decay > 0 and decays[self.weight_decay_of]
+        if not self.weight_decay:
+            return list(gradients)
+        decayed = []
+        for trained, gradient in zip(variables, gradients, strict=True):
+            decays = {"kernels": trained.kernel, "values": not trained.scale, "everything": True}
+            if decays[self.weight_decay_of]:
+                gradient = gradient + self.weight_decay * trained.variable
+            decayed.append(gradient)
+        return decayed
 
 
 @optimizers.register("adam")

@@ -227,11 +227,8 @@ class Distilling(PersonalModel):
         1.0, gt=0.0, le=1e3, description="by what logits are divided where models are compared"
     )
 
-    def from_meme(self, logits: Any) -> SoftLabels | None:
-        """Return the soft labels of the meme for the personal model; None if they do not count."""
-        return self._soft(logits, self.personal_label_share)
-
-    def _soft(self, logits: Any, share_of_labels: float) -> SoftLabels | None:
+    def soft_labels(self, logits: Any, share_of_labels: float) -> SoftLabels | None:
+        """Return a model's logits as another's soft labels; None if they do not count."""
         if share_of_labels == 1.0:
             return None
         return SoftLabels(logits, 1.0 - share_of_labels, self.personal_softening)
@@ -254,7 +251,7 @@ class Distillation(Distilling):
     def step(self, both: BothModels) -> Any:
         """Take the meme's step, and the personal model's from what the meme then says."""
         measured = both.meme.learn(both.meme.forward())
-        soft_labels = self.from_meme(both.meme_at_its_mean())
+        soft_labels = self.soft_labels(both.meme_at_its_mean(), self.personal_label_share)
         both.personal.learn(both.personal.forward(), soft_labels)
         return measured
 
@@ -283,6 +280,8 @@ class MutualDistillation(Distilling):
     def step(self, both: BothModels) -> Any:
         """Take both steps from what both models said before."""
         meme, personal = both.meme.forward(), both.personal.forward()
-        measured = both.meme.learn(meme, self._soft(personal.logits, self.meme_label_share))
-        both.personal.learn(personal, self.from_meme(meme.logits))
+        from_personal = self.soft_labels(personal.logits, self.meme_label_share)
+        from_meme = self.soft_labels(meme.logits, self.personal_label_share)
+        measured = both.meme.learn(meme, from_personal)
+        both.personal.learn(personal, from_meme)
         return measured

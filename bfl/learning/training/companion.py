@@ -14,7 +14,7 @@ from bfl.learning.networks.network import Network
 from bfl.learning.objectives import objectives
 from bfl.learning.optimizers import Optimizer
 from bfl.learning.personalizations import PersonalModel
-from bfl.learning.training.private_steps import learner_of
+from bfl.learning.training.learner import learner_of
 from bfl.learning.training.task import LocalTask
 from bfl.named_arrays import add_prefix, strip_prefix
 from bfl.posteriors import Posterior

@@ -6,7 +6,7 @@ What a task hands to a step are variables, so that no task traces the step anew.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -312,7 +312,9 @@ class Learner:
         values = [term.value(step, count) for term in self.terms]
         summed = [value.summed for value in values if value.summed is not None]
         shared = [value.shared for value in values if value.shared is not None]
-        return _sum(summed), _sum([tempered(one, self._temperature) for one in shared])
+        if self._temperature != 1.0:
+            shared = [self._temperature * one for one in shared]
+        return _sum(summed), _sum(shared)
 
     def _gradient(self, tape: Any, objective: Any) -> list[Any]:
         """Return the gradient by all trained variables, 0 by those that have no part in it."""
@@ -331,9 +333,41 @@ class Learner:
         self.optimized.step(gradients, number, rate)
 
 
-def tempered(shared: Any, temperature: float) -> Any:
-    """Return T times what an objective has besides the likelihood; at T = 1 the same tensor."""
-    return shared if temperature == 1.0 else temperature * shared
+class SeparateLearner(Learner):
+    """A learner whose optimizer takes the gradients of the examples' loss and of the rest apart."""
+
+    def learn(
+        self,
+        passed: Pass,
+        batch: Batch,
+        number: Any,
+        rate: Any,
+        soft_labels: SoftLabels | None = None,
+    ) -> Any:
+        """Make a step from a pass over a batch; see ``Learner.learn``."""
+        with passed.tape:
+            step = Step(self.network, passed.logits, batch.labels, batch.weights, soft_labels)
+            summed, _ = self._values(step, batch.count)
+            mean = summed / tf.reduce_sum(batch.weights)
+        gradients = self._gradient(passed.tape, mean)
+        rests, shared = self.shared_gradients(batch.count)
+        optimized = self.optimized
+        optimized.optimizer.step(
+            [
+                replace(trained, rest=rest, examples=batch.count / self._temperature)
+                for trained, rest in zip(optimized.trained, rests, strict=True)
+            ],
+            gradients,
+            optimized.steps_before + number,
+            rate,
+        )
+        return tf.concat([[step.negative_log_likelihood, summed], shared], axis=0)
+
+
+def learner_of(network: Network, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Learner:
+    """Return the learner that an optimizer asks for; see ``Learner`` for the arguments."""
+    kind = SeparateLearner if optimizer.separate_gradients else Learner
+    return kind(network, optimizer, *args, **kwargs)
 
 
 def _sum(values: list[Any]) -> Any:

@@ -1,12 +1,8 @@
-"""Steps along noised sums of single examples' gradients, each of which is bounded.
-
-Or with the gradients of the examples' loss and of the rest taken apart.
-"""
+"""Steps along noised sums of single examples' gradients, each of which is bounded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +15,8 @@ from bfl.keras import tf
 from bfl.learning.augmentations import Augmentation
 from bfl.learning.example_privacy import ExamplePrivacy, PrivateGradients
 from bfl.learning.networks.layers import split
-from bfl.learning.networks.network import Network, as_labels, normalized_images, of_images
-from bfl.learning.objectives import SoftLabels, Step
-from bfl.learning.optimizers import Optimizer
-from bfl.learning.training.learner import Batch, Learner, Pass
+from bfl.learning.networks.network import as_labels, normalized_images, of_images
+from bfl.learning.training.learner import Batch, Learner
 from bfl.learning.training.task import LocalTask
 
 
@@ -55,13 +49,12 @@ class PrivateSteps:
         self._augmentation = augmentation
         self._rate_of = rate_of
         self._sizes = [v.shape.num_elements() for v in learner.optimized.variables]
-        examples = [
-            None,
+        keys, noise = (
             tf.TensorSpec([None, 2], tf.int32),
-        ]
-        noise = tf.TensorSpec([sum(self._sizes)], tf.float64)
+            tf.TensorSpec([sum(self._sizes)], tf.float64),
+        )
         number, real = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float32)
-        arguments = [*examples, noise, number, real, real]
+        arguments = [None, keys, noise, number, real, real]
         self._run = of_images(self._step, learner.network, *arguments, autograph=False)
 
     def run(
@@ -161,40 +154,3 @@ class PrivateSteps:
         gradients, measured = self._learner.example_gradients(one, network_key)
         joined = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], axis=0)
         return tf.cast(joined, tf.float64), measured
-
-
-class SeparateLearner(Learner):
-    """A learner whose optimizer takes the gradients of the examples' loss and of the rest apart."""
-
-    def learn(
-        self,
-        passed: Pass,
-        batch: Batch,
-        number: Any,
-        rate: Any,
-        soft_labels: SoftLabels | None = None,
-    ) -> Any:
-        """Make a step from a pass over a batch; see ``Learner.learn``."""
-        with passed.tape:
-            step = Step(self.network, passed.logits, batch.labels, batch.weights, soft_labels)
-            summed, _ = self._values(step, batch.count)
-            mean = summed / tf.reduce_sum(batch.weights)
-        gradients = self._gradient(passed.tape, mean)
-        rests, shared = self.shared_gradients(batch.count)
-        optimized = self.optimized
-        optimized.optimizer.step(
-            [
-                replace(trained, rest=rest, examples=batch.count / self._temperature)
-                for trained, rest in zip(optimized.trained, rests, strict=True)
-            ],
-            gradients,
-            optimized.steps_before + number,
-            rate,
-        )
-        return tf.concat([[step.negative_log_likelihood, summed], shared], axis=0)
-
-
-def learner_of(network: Network, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Learner:
-    """Return the learner that an optimizer asks for; see ``Learner`` for the arguments."""
-    kind = SeparateLearner if optimizer.separate_gradients else Learner
-    return kind(network, optimizer, *args, **kwargs)

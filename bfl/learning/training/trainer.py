@@ -24,8 +24,8 @@ from bfl.learning.objectives import Term, objectives
 from bfl.learning.optimizers import Optimizer
 from bfl.learning.personalizations import BothModels, Model
 from bfl.learning.training.companion import Companion, PersonalNetwork
-from bfl.learning.training.learner import Batch, vectors
-from bfl.learning.training.private_steps import PrivateSteps, learner_of
+from bfl.learning.training.learner import Batch, learner_of, vectors
+from bfl.learning.training.private_steps import PrivateSteps
 from bfl.learning.training.task import LocalResult, LocalTask, batches, batches_in_order
 from bfl.posteriors import Posterior
 

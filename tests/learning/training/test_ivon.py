@@ -50,8 +50,7 @@ def steps_like(given, monkeypatch, architecture, temperature):
     from bfl.learning.networks import layers
     from bfl.learning.networks.network import Network, normalized_images
     from bfl.learning.objectives import objectives
-    from bfl.learning.training.learner import Batch
-    from bfl.learning.training.private_steps import learner_of
+    from bfl.learning.training.learner import Batch, learner_of
 
     inference = inferences.create("ivon", {"initial-scale": SCALE})
     network = Network(architecture, inference, (2, 2, 1), 3)
