@@ -66,8 +66,14 @@ def public(error: E) -> E:
     return error
 
 
+LONGEST_GUESSED = 200
+"""Characters of a spelling that may be meant for another one."""
+
+
 def nearest(given: str, allowed: Iterable[str]) -> str | None:
     """Return the allowed spelling nearest to ``given``, or None when nothing is near."""
+    if len(given) > LONGEST_GUESSED:
+        return None
     lowered = {name.lower(): name for name in allowed}
     matches = difflib.get_close_matches(given.lower(), lowered, n=1, cutoff=0.5)
     return lowered[matches[0]] if matches else None

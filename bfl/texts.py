@@ -29,6 +29,11 @@ _PART = r"""(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
 _MANY_DOTS = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MOST_LEVELS}}}")
 """A key in TOML of too many levels: what reads it takes time in the square of them."""
 
+MOST_OF_A_WORD, MOST_LINES = 500, 40
+"""Characters of a word, and lines, that a message for a terminal has."""
+
+_LONG_WORD = re.compile(rf"\S{{{MOST_OF_A_WORD + 1},}}")
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _AT_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
@@ -40,6 +45,24 @@ def printable(text: str) -> str:
         'a\\x1b[2J\\n'
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def for_terminal(text: str) -> str:
+    """Return a message for a terminal: each line printable, what is too long in it cut short.
+
+    A message repeats what others have written: keys, paths and values of any length.
+    """
+    lines = [
+        _shortened(_LONG_WORD.sub(lambda found: _shortened(found[0], MOST_OF_A_WORD), line), 4000)
+        for line in text.splitlines()[:MOST_LINES]
+    ]
+    more = len(text.splitlines()) - MOST_LINES
+    return "\n".join([*map(printable, lines), *([f"and {more} more lines"] if more > 0 else [])])
+
+
+def _shortened(text: str, most: int) -> str:
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]} … {text[-half:]}"
 
 
 def counted(number: float, what: str) -> str:
@@ -105,7 +128,7 @@ def from_toml(text: str | bytes) -> dict[str, Any]:
     """Return the tables that a text in TOML describes.
 
     Raises:
-        ValueError: It is not TOML, or has too many levels; the message begins with the line.
+        ValueError: It is not TOML, has too many levels, or a control character.
     """
     tables: dict[str, Any] = _parsed(_toml, text, "TOML")
     return tables
@@ -121,7 +144,7 @@ def from_json(text: str | bytes | bytearray) -> Any:
     """Return the value that a text in JSON describes.
 
     Raises:
-        ValueError: It is not JSON, or has too many levels; the message begins with the line.
+        ValueError: It is not JSON, has too many levels, or a control character.
     """
     return _parsed(json.loads, text, "JSON")
 
@@ -142,13 +165,16 @@ def _parsed(parse: Callable[[str], Any], given: str | bytes | bytearray, kind: s
         raise too_deep from None
     level = [value]
     for _ in range(MOST_LEVELS + 1):
+        for text in (each for each in level if isinstance(each, str)):
+            if _CONTROL.search(text):
+                raise ValueError(f"a control character in {text!r}; allowed: printable text")
         level = [each for each in level if isinstance(each, dict | list)]
         if not level:
             return value
         level = [
             inner
             for outer in level
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            for inner in ([*outer, *outer.values()] if isinstance(outer, dict) else outer)
         ]
     raise too_deep
 

@@ -157,6 +157,8 @@ class Plausibility:
             for client in self._passed
             for kind, value in self._seen[client].items()
         }
+        if not ratios:  # of a run that is over, nobody has sent an update
+            return ""
         (client, kind), ratio = max(ratios.items(), key=lambda item: item[1])
         if ratio < SUSPICIOUS:
             return ""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from bfl.api import load
 from bfl.commands.terminal import add_run_config_to, path_argument
 from bfl.errors import ConfigurationError
+from bfl.experiments.results.run_folder import DATA, RunFolder
 
 
 def add_to(close: argparse.ArgumentParser) -> None:
@@ -58,6 +59,12 @@ def close_run(given: argparse.Namespace) -> None:
         raise ConfigurationError(
             f"{given.folder} is a run that is not over; end it with its closing by "
             f"flower-simulation --resume {given.folder} --run-config 'closing=\"{given.closing}\"'"
+        )
+    if "train" not in RunFolder(given.folder).read_json(DATA, {}):
+        raise ConfigurationError(
+            f"{given.folder} was made with clients that have data of their own; allowed: the "
+            f'command that made it, with closing="{given.closing}" and resume=true, while its '
+            "clients are there"
         )
     asked = {"closing-posterior": given.posterior, "plugins": given.plugins}
     pairs = {"closing": given.closing, **{key: value for key, value in asked.items() if value}}

@@ -182,3 +182,7 @@ def resumed(folder: str, overrides: Values, *, renamed: bool = False) -> Values:
     )
     where: Values = {"output-dir": str(path.parent), "name": path.name, "resume": True}
     return {**saved, **overrides, **where}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

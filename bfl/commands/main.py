@@ -92,3 +92,7 @@ def _joined(arguments: Sequence[str]) -> list[str]:
     words = MERGE.split()
     joined = list(arguments[: len(words)]) == words
     return [MERGE, *arguments[len(words) :]] if joined else list(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

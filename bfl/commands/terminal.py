@@ -17,6 +17,7 @@ from rich.text import Text
 from bfl.commands.interruption import Interruption
 from bfl.errors import BflError, ConfigurationError, DataError, RunError
 from bfl.files import given_path, write_atomically
+from bfl.texts import for_terminal
 
 REFUSED, FAILED = 2, 1
 
@@ -51,7 +52,7 @@ def exits_with_status(command: Callable[[list[str] | None], None]) -> Callable[.
 
 
 def _say(what: str, error: BflError, status: int) -> int:
-    lines = str(error).splitlines()
+    lines = for_terminal(str(error)).splitlines()
     text = lines[0] if len(lines) == 1 else "\n  ".join(["", *lines])
     print(f"{what}: {text}", file=sys.stderr)
     return status
@@ -61,7 +62,7 @@ def _say(what: str, error: BflError, status: int) -> int:
 def plain_warnings() -> Iterator[None]:
     """Have warnings say what is the matter, without the line of code that they are from."""
     usual = warnings.formatwarning
-    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {for_terminal(str(message))}\n"
     try:
         yield
     finally:

@@ -196,6 +196,10 @@ class Configuration(PickedParts):
         return replace(self, words=words, **parts)
 
 
+MOST_PROBLEMS = 20
+"""Refused values that one message names."""
+
+
 def without_paths(values: Mapping[str, Value]) -> dict[str, Value]:
     """Return flat keys and values as they are for clients that do not look for the run's data.
 
@@ -234,8 +238,9 @@ def resolve(
     known = default_values()
     core = Keys().model_dump(by_alias=True).keys()
     unknown = [key for key in given if key not in known]
-    problems = [unknown_key(key, known) for key in unknown]
-    if "plugins" in [nearest_key(key, known) for key in unknown]:
+    problems = [unknown_key(key, known) for key in unknown[:MOST_PROBLEMS]]
+    problems += [f"unknown key '{key}'" for key in unknown[MOST_PROBLEMS:]]
+    if "plugins" in [nearest_key(key, known) for key in unknown[:MOST_PROBLEMS]]:
         _raise_if_any(problems)  # the parts of a plugin that is not named are unknown as well
     strategy = NamedStrategy("", {})
     word = given.get("strategy", known["strategy"])
@@ -387,8 +392,11 @@ def _configuration(
 
 
 def _raise_if_any(problems: list[str]) -> None:
-    if problems:
-        raise ConfigurationError("\n".join(dict.fromkeys(problems)))
+    told = list(dict.fromkeys(problems))
+    if len(told) > MOST_PROBLEMS:
+        told[MOST_PROBLEMS:] = [f"and {len(told) - MOST_PROBLEMS} more"]
+    if told:
+        raise ConfigurationError("\n".join(told))
 
 
 @contextmanager

@@ -11,7 +11,10 @@ from pydantic import Field
 from bfl.posteriors.posterior import SCALE_FLOOR
 from bfl.registry import STRICT
 
-Count = Annotated[int, Field(ge=1)]
+MOST = 1_000_000
+"""Rounds, and clients, at most: no machine holds the records of more."""
+
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 SERVER_ONLY: dict[str, pydantic.JsonValue] = {"server-only": True}
 """Declaration of a key that the server alone reads: clients are not sent it."""

@@ -6,6 +6,7 @@ import pydantic
 from pydantic import Field
 
 from bfl.configuration.key_sections import (
+    MOST,
     SERVER_ONLY,
     Aggregation,
     ClosingRound,
@@ -41,11 +42,11 @@ class Everyday(Section):
         "given for one of those keys wins",
     )
     clients: int = server_field(
-        0, ge=0, description="number of clients; 0: as many as there are SuperNodes"
+        0, ge=0, le=MOST, description="number of clients; 0: as many as there are SuperNodes"
     )
-    rounds: Count = Field(10, description="number of federated rounds")
+    rounds: int = Field(10, ge=1, le=MOST, description="number of federated rounds")
     local_epochs: Count = Field(5, description="epochs of a client in a round, E")
-    batch_size: int = Field(32, ge=2, description="examples in a training step, B")
+    batch_size: int = Field(32, ge=2, le=MOST, description="examples in a training step, B")
     learning_rate: float = Field(
         1e-3, gt=0.0, le=1.0, description="initial learning rate of the optimizer"
     )

@@ -48,10 +48,10 @@ def parse_pairs(text: str) -> dict[str, Value]:
     for key, value in _PAIR.findall(text):
         try:
             parsed = from_toml(f"value = {value}")["value"]
-        except ValueError:
+        except ValueError as error:
+            quotes = "" if value[0] in "\"'" else f'; a string needs quotes: {key}="{value[:200]}"'
             raise ConfigurationError(
-                f"run configuration: {key}={value[:200]} has no TOML value; "
-                f'a string needs quotes: {key}="{value[:200]}"'
+                f"run configuration: {key}={value[:200]} has no TOML value ({error}){quotes}"
             ) from None
         if key in values:
             raise ConfigurationError(f"run configuration: {key} is given twice")

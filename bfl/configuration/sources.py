@@ -150,7 +150,8 @@ def with_own_plugins(values: Mapping[str, Any], plugins: str, path: Path) -> dic
     """
     if not plugins:
         refuse_unnamed(named_plugins(values), str(path))
-    return {**values, "plugins": plugins}
+    own = {"plugins": plugins} if plugins else {}
+    return {key: value for key, value in values.items() if key != "plugins"} | own
 
 
 def run_values(complete: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

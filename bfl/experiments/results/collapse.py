@@ -8,7 +8,7 @@ from typing import Any
 
 from bfl.closing.feature_density import DENSITY
 from bfl.experiments.results.foreign import BEFORE_CLOSING
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import DATA, RunFolder
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 
 CLASSES = "classification"
@@ -19,6 +19,10 @@ CLOSING = f"bayesian-head+{DENSITY}"
 REMEDY = (
     f'; the score {DENSITY} does, which closing="{CLOSING}" adds, and "bfl close FOLDER --closing '
     f'{CLOSING}" to a run that is over'
+)
+REMEDY_OF_NODES = (
+    f"; the score {DENSITY} does, which the run gets while its clients are there, by "
+    f'closing="{CLOSING}" resume=true and its name'
 )
 OTHER_RULES = '; rules such as strategy="nwa" keep it longer'
 CLOSES = f"; the score {DENSITY} of its closing round does"
@@ -96,7 +100,9 @@ class CollapseWatch:
         found = collapse(numbers, samples)
         if found and not any("has collapsed" in told for told in self.folder.warnings()):
             config = self.folder.config()
-            remedy = CLOSES if DENSITY in config.get("closing", "") else REMEDY
+            simulated = self.folder.read_json(DATA, {"train": ""}).get("train") is not None
+            remedy = REMEDY if simulated else REMEDY_OF_NODES
+            remedy = CLOSES if DENSITY in config.get("closing", "") else remedy
             # Closing rounds are for classification.
             found += remedy if config.get("task", CLASSES) == CLASSES else OTHER_RULES
             self.say(f"warning, {when}: {found}")

@@ -1,0 +1,131 @@
+"""What a message advises works: the command that it names is taken from it, and run."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bfl
+from bfl.commands.flower_simulation import main as flower_simulation
+from bfl.commands.main import main
+from bfl.errors import RunError
+from bfl.experiments.results.collapse import CollapseWatch
+from bfl.experiments.results.run_folder import RunFolder
+
+KEYS: dict[str, Any] = {
+    "backend": "serial",
+    "model": "mlp",
+    "inference": "flipout",
+    "clients": 2,
+    "local_epochs": 1,
+    "train_examples": 200,
+    "test_examples": 50,
+    "mc_samples": 2,
+    "evaluate_mc_samples": 1,
+    "figures": "none",
+}
+STUDY = 'title = "T"\n[base]\nrounds = 1\nclients = 2\nmodel = "mlp"\n[axes]\nseed = [0]\n'
+RULE = """from bfl.aggregation.pooling.base import pooling_rules
+from bfl.aggregation.pooling.linear_pool import LinearPoolRule
+
+@pooling_rules.register("mine")
+class Mine(LinearPoolRule):
+    "A rule."
+"""
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a run that is over, and one that was interrupted after a round."""
+    folder = tmp_path_factory.mktemp("runs")
+    bfl.run(**KEYS, rounds=1, output_dir=str(folder), name="over")
+
+    def stop(*_: Any) -> None:
+        raise RuntimeError("as if interrupted")
+
+    with pytest.raises(RunError):
+        bfl.run(**KEYS, rounds=2, output_dir=str(folder), name="interrupted", on_round=stop)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def place(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(runs, tmp_path / "runs")
+    (tmp_path / "study.toml").write_text(STUDY, encoding="utf-8")
+    (tmp_path / "own.toml").write_text(f'{STUDY}plugins = ["own.py"]\n', encoding="utf-8")
+    (tmp_path / "dirichlet.toml").write_text('partition = "dirichlet"\nalpha = 0.5\n')
+    (tmp_path / "own.py").write_text(RULE, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def call(command: str) -> int:
+    """Run a command in this process, by the serial backend where it makes a run."""
+    program, *words = shlex.split(command)
+    if program == "flower-simulation" or words[0] in ("run", "study", "close", "finish"):
+        words += ["--backend", "serial"]
+    return (flower_simulation if program == "flower-simulation" else main)(words)
+
+
+IID = "bfl show --run-config dirichlet.toml --run-config 'partition=\"iid\"'"
+
+
+@pytest.mark.parametrize(
+    ("refused", "remedy", "whole"),
+    [
+        ("bfl report runs/interrupted", r"bfl run --resume \S+?(?=,)", "{}"),
+        ("bfl show runs/interrupted", r"bfl finish \S+?(?=,)", "{}"),
+        (
+            "bfl close runs/interrupted --closing feature-density",
+            r"flower-simulation --resume \S+ --run-config '[^']*'",
+            "{}",
+        ),
+        ("bfl run --run-config study.toml", r"bfl study \S+", "{} --dry-run"),
+        ("bfl show runs/over --run-config rounds=2", r"--run-config \S+", "bfl show {}"),
+        ("bfl run --resume runs/over --name b", r"--run-config \S+ --name NAME", "bfl run {}"),
+        ("bfl table own.toml", r"--plugins 'own\.py'", "bfl table own.toml {}"),
+        ("bfl study own.toml --dry-run", r"--plugins 'own\.py'", "bfl table own.toml {}"),
+        (IID, r'alpha=""', IID + " --run-config '{}'"),
+        ("bfl show --run-config sede=1", r"`(bfl keys)`|did you mean '(seed)'", "bfl keys seed"),
+        ("bfl show --run-config 'strategy=\"fedavgg\"'", r"bfl list strategy", "{}"),
+    ],
+)
+def test_a_named_command_works(
+    refused: str, remedy: str, whole: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(refused) == 2
+    found = re.search(remedy, " ".join(capsys.readouterr().err.split()))
+    assert found
+    assert call(whole.format(found[0])) == 0
+
+
+def test_a_posterior_that_has_collapsed_is_closed_as_advised(place: Path) -> None:
+    folder, said = RunFolder(place / "runs" / "over"), list[str]()
+    dead = {"mean-epistemic": 0.0, "mean-aleatoric": 1.0}
+    CollapseWatch(folder, said.append).look(dead, 2, "round 1")
+    [advice] = re.findall(r'"(bfl close [^"]+)"', said[0])
+    assert call(advice.replace("FOLDER", "runs/over")) == 0
+    # Clients with data of their own are not here, and no simulation can stand in for them.
+    other = RunFolder(place / "runs" / "interrupted")
+    other.write_json("data.json", {"test": "digest"})
+    CollapseWatch(other, said.append).look(dead, 2, "round 1")
+    assert "bfl close" not in said[1]
+    shutil.copytree(folder.path, place / "federated")
+    (place / "federated" / "data.json").write_text(json.dumps({"test": "digest"}))
+    assert call("bfl close federated --closing feature-density") == 2
+
+
+@pytest.mark.parametrize("module", ["main", "flower_simulation"])
+def test_a_command_can_be_run_as_a_module(module: str) -> None:
+    command = [sys.executable, "-m", f"bfl.commands.{module}"]
+    done = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
+    assert "usage" in done.stdout
+    assert subprocess.run([*command, "--none"], capture_output=True, check=False).returncode == 2
