@@ -15,7 +15,6 @@ from bfl.closing.base import held_back_count
 from bfl.configuration import Configuration
 from bfl.data.datasets import Reading
 from bfl.data.datasets.cache import cached_dataset
-from bfl.data.datasets.pixels import dark_pixels
 from bfl.errors import BflError, ConfigurationError, DataError, public
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.outgoing import is_private
@@ -188,8 +187,7 @@ def data_problem(asked: Mapping[str, Any], node: Node) -> str:
     """
     try:
         data = data_asked_of(asked, node)
-        dark = dark_pixels("training images", data.images) if data else ()
-        for line in (*data.said, *dark) if data else ():
+        for line in data.said if data else ():
             print(line, file=sys.stderr)
     except BflError as error:
         if error.public:

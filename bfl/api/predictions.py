@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.datasets.pixels import WHITE, as_pixels, line_of_negative, looks_unit, nearly_unit
+from bfl.data.datasets.pixels import as_pixels
 from bfl.data.datasets.reading import Reading
 from bfl.data.images import Images
 from bfl.errors import DataError, RunError
@@ -25,10 +25,7 @@ def checked_images(
 ) -> Images:
     """Return images (N, H, W, C) as a network takes them.
 
-    Integers are pixels of 0 to 255, and of 0 to 65,535 in uint16 where one is above 255. Floats are
-    pixels of 0.0 to 1.0, as in an archive of floats that a run learns from. Floats beyond 1, by
-    more than half a step of a pixel, are refused: of dark images nobody could tell which scale they
-    have.
+    They are uint8, or floats of 0 to 1, as in an archive that a run learns from.
 
     Args:
         given: Images (N, H, W, C), or (N, H, W) where C is 1.
@@ -54,44 +51,14 @@ def checked_images(
         raise DataError(f"images have shape {np.shape(given)}; {expected}{hint}")
     if not len(images):
         raise DataError(f"images are empty: they have shape {images.shape}; {expected}, N >= 1")
-    if scale := Reading.of(settings or {}).pixel_range:
-        return as_pixels({"images": images}, scale)["images"]
-    return _pixels(images)
+    return as_pixels({"images": images}, Reading.of(settings or {}).pixel_range)["images"]
 
 
 def _array(given: npt.ArrayLike) -> npt.NDArray[Any]:
     try:
-        images = np.asarray(given)
+        return np.asarray(given)
     except ValueError as error:  # a ragged list
         raise DataError(f"images cannot be made an array: {error}") from error
-    if images.dtype.kind not in "iuf":
-        raise DataError(
-            f"images have type {images.dtype}; expected integers of 0 to 255 or floats of 0 to 1"
-        )
-    return images
-
-
-def _pixels(images: npt.NDArray[Any]) -> Images:
-    lowest, highest = images.min(), images.max()
-    is_float = images.dtype.kind == "f"
-    # Written so that NaN, which compares with nothing, is refused as well.
-    most = np.iinfo(np.uint16).max if images.dtype == np.uint16 else WHITE
-    if not (nearly_unit(lowest, highest) if is_float else lowest >= 0 and highest <= most):
-        hint = ""
-        if not np.isfinite(images).all():
-            bad = int(np.count_nonzero(~np.isfinite(images)))
-            hint = f"; {bad} of {images.size} are not finite"
-        elif is_float and lowest >= 0 and looks_unit(images):
-            hint = "; few are above 1: np.clip(images, 0, 1)"
-        elif is_float and lowest >= 0 and highest <= WHITE:
-            hint = "; pixels of 0 to 255 come as integers: np.rint(images).astype(np.uint8)"
-        elif is_float and lowest < 0:
-            hint = line_of_negative("images", lowest, highest)
-        raise DataError(
-            f"images hold values from {lowest} to {highest}, of type {images.dtype}; expected "
-            f"integers of 0 to 255 or floats of 0 to 1{hint}"
-        )
-    return as_pixels({"images": images})["images"]
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,7 @@ class Result:
         the run unless TensorFlow has computed in this process before.
 
         Args:
-            images: (N, H, W, C), or (N, H, W) where C is 1: integers of 0 to 255, or floats of 0.0
+            images: (N, H, W, C), or (N, H, W) where C is 1: uint8, or floats of 0.0
                 to 1.0. Of a run on a table, a data frame with its columns.
             samples: The number M of samples; by default as the run's final evaluation has it: that
                 many, or the posterior's mean alone (``evaluate-at``).

@@ -10,9 +10,9 @@ from typing import Any
 import numpy.typing as npt
 
 from bfl.archives import ALONE, open_arrays
-from bfl.data.datasets.folder import SUFFIXES as PICTURES
-from bfl.data.datasets.folder import opened_picture, opened_pictures, said_of_damaged
-from bfl.data.datasets.pictures import stacked
+from bfl.data.datasets import pictures
+from bfl.data.datasets.pictures import SUFFIXES as PICTURES
+from bfl.data.datasets.pictures import Unused, files_below, pictures_among
 from bfl.data.datasets.reading import Reading
 from bfl.data.images import Images
 from bfl.errors import ConfigurationError, DataError, unknown_name
@@ -52,22 +52,15 @@ def read_pictures(path: Path, reading: Reading) -> tuple[tuple[str, ...], Images
         DataError: There are none, or one cannot be read.
     """
     root = path.parent if path.is_file() else path
-    inside = [path] if path.is_file() else sorted(path.rglob("*"))
-    named = {each.relative_to(root): each for each in inside if each.is_file()}
-    files = {
-        str(name): each
-        for name, each in named.items()
-        if name.suffix.lower() in PICTURES and not any(p.startswith(".") for p in name.parts)
-    }
+    unused = Unused(root)
+    files = pictures_among([path] if path.is_file() else files_below(path), unused)
     if not files:
         raise DataError(f"{path} has no image; their names end with {', '.join(PICTURES)}")
-    if reading.unreadable != "skip":
-        return tuple(files), stacked(map(opened_picture, files.values()), len(files), reading)
-    damaged: dict[Path, str] = {}
-    images = stacked(opened_pictures(files.values(), damaged, []), len(files), reading)
-    if damaged:
-        warnings.warn(said_of_damaged(root, [*damaged], len(files)), stacklevel=2)
-    return tuple(name for name, each in files.items() if each not in damaged), images
+    images, damaged, notes = pictures.read_pictures(files, reading, unused)
+    for line in (*notes, *unused.notes()):
+        warnings.warn(line, stacklevel=2)
+    names = tuple(str(each.relative_to(root)) for each in files if each not in damaged)
+    return names, images
 
 
 def _chosen(path: Path, names: Sequence[str], wanted: str, unclear: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.api import Predictions, load
-from bfl.api.predictions import checked_images, save_arrays
+from bfl.api.predictions import save_arrays
 from bfl.api.result import POSTERIORS, PREDICT
 from bfl.commands.image_files import USUAL_NAMES, read_images, read_pictures
 from bfl.commands.terminal import (
@@ -22,8 +22,7 @@ from bfl.commands.terminal import (
     plain_warnings,
     write_output,
 )
-from bfl.data.datasets.folder import SUFFIXES as PICTURES
-from bfl.data.datasets.pixels import dark_pixels
+from bfl.data.datasets.pictures import SUFFIXES as PICTURES
 from bfl.data.datasets.reading import PIXEL_RANGE, Reading
 from bfl.data.datasets.table import SUFFIXES, read_table, table_as_written
 from bfl.errors import DataError
@@ -62,8 +61,8 @@ def add_to(predict: argparse.ArgumentParser) -> None:
         type=_data,
         required=True,
         metavar="FILE",
-        help="a NumPy archive (.npz) or array (.npy) of images (N, H, W, C): integers of 0 to 255, "
-        "or floats of 0 to 1; a folder of image files, or one of them; or a table (.csv, .parquet) "
+        help="a NumPy archive (.npz) or array (.npy) of images (N, H, W, C): uint8, or "
+        "floats of 0 to 1; a folder of image files, or one of them; or a table (.csv, .parquet) "
         "with the columns of the run's; also spelt as in the key dataset, folder:PATH",
     )
     predict.add_argument(
@@ -140,10 +139,6 @@ def predict_images(given: argparse.Namespace) -> None:
     else:
         images = read_images(given.data, given.array, unclear=unclear)
     try:
-        if not table:
-            checked = checked_images(images, result.image_shape, result.configuration)
-            for line in dark_pixels(str(given.data), checked):
-                print(line)
         predict = getattr(result, PREDICT[result.task])
         predictions = predict(images, samples=given.samples)
     except DataError as error:

@@ -20,13 +20,11 @@ def pixels(*shape: int) -> Any:
     return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.uint16])
-def test_integers_are_pixels(dtype: Any) -> None:
+def test_bytes_are_pixels() -> None:
     images = pixels(3, *COLOUR)
-    checked = checked_images(images.astype(dtype), COLOUR)
+    checked = checked_images(images, COLOUR)
     assert checked.dtype == np.uint8
     np.testing.assert_array_equal(checked, images)
-    np.testing.assert_array_equal(checked_images(images.tolist(), COLOUR), images)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -34,7 +32,6 @@ def test_floats_are_scaled_as_in_an_archive_that_a_run_learns_from(
     dtype: Any, tmp_path: Path
 ) -> None:
     images = np.random.default_rng(0).random((5, *COLOUR)).astype(dtype)
-    images[0, 0, 0, :2] = 1.0 + np.finfo(dtype).eps, -1e-7
     labels = np.arange(5)
     path = tmp_path / "data.npz"
     np.savez(path, x_train=images, y_train=labels, x_test=images, y_test=labels)
@@ -81,11 +78,11 @@ REFUSED: dict[str, tuple[Any, tuple[int, int, int], str]] = {
     "too bright": (np.full((1, *GREY), 256), GREY, "from 256 to 256"),
     "negative": (np.full((1, *GREY), -1), GREY, "from -1 to -1"),
     "negative float": (np.full((1, *GREY), -0.5), GREY, "from -0.5 to -0.5"),
-    "floats a little around": (np.linspace(-0.02, 1.05, 64).reshape(1, *GREY), GREY, r"np\.clip\("),
-    "floats just above 1": (np.linspace(0, 1.05, 64).reshape(1, *GREY), GREY, r"np\.clip\("),
-    "floats of 0 to 255": (np.full((1, *GREY), 200.0), GREY, "astype"),
-    "not a number": (np.full((1, *GREY), np.nan), GREY, "64 of 64 are not finite"),
-    "infinite": (np.full((1, *GREY), np.inf), GREY, "64 of 64 are not finite"),
+    "floats a little around": (np.linspace(-0.02, 1.05, 64).reshape(1, *GREY), GREY, "pixel-range"),
+    "floats just above 1": (np.linspace(0, 1.05, 64).reshape(1, *GREY), GREY, "pixel-range"),
+    "floats of 0 to 255": (np.full((1, *GREY), 200.0), GREY, "pixel-range"),
+    "not a number": (np.full((1, *GREY), np.nan), GREY, "64 of 64 values are not finite"),
+    "infinite": (np.full((1, *GREY), np.inf), GREY, "64 of 64 values are not finite"),
 }
 
 

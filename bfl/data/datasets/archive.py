@@ -13,7 +13,7 @@ from bfl.archives import ALONE, open_arrays
 from bfl.data.datasets.base import Dataset, ReadingSource, dataset_sources
 from bfl.data.datasets.labels import numbered_classes
 from bfl.data.datasets.paths import PathSource
-from bfl.data.datasets.pixels import as_pixels, channels_last
+from bfl.data.datasets.pixels import WHITE, as_pixels, channels_last
 from bfl.data.datasets.reading import PIXEL_RANGE, Reading
 from bfl.data.images import Images
 from bfl.data.partitions.base import Columns
@@ -27,18 +27,19 @@ CALLED = {
 }
 """Names of a data set's arrays in an archive."""
 
+DARK = 16
+"""Of images without a pixel brighter than that of 255 a person is told."""
+
 
 @dataset_sources.register("npz")
 class Archive(PathSource, ReadingSource):
     """A NumPy archive of your own: ``npz:PATH``, with x_train, y_train, x_test and y_test.
 
-    Images are [N, H, W] or [N, H, W, C]: integers 0..255, uint16 of 0..65535, or floats of 0..1 or
-    0..255, by one scale for all of the archive; or any numbers within ``pixel-range``. What 256
-    levels do not hold is kept as floats.
-    Labels are whole numbers from 0 or from 1, [N] or [N, 1], one-hot [N, classes], or strings. An
-    array of strings ``class_names`` may name the classes; else there are as many as ``y_train``
-    says. Arrays NAME_train and NAME_test are columns for partitions, such as ``site``. A relative
-    path is looked up in the current folder, then in ``data-dir``.
+    Images are [N, H, W] or [N, H, W, C]: uint8, floats of 0..1, or any numbers within
+    ``pixel-range``; all but uint8 are kept as floats. Labels are whole numbers from 0 or from 1,
+    [N] or [N, 1], or strings. An array of strings ``class_names`` may name the classes; else there
+    are as many as ``y_train`` says. Arrays NAME_train and NAME_test are columns for partitions,
+    such as ``site``. A relative path is looked up in the current folder, then in ``data-dir``.
     """
 
     reads_keys: ClassVar[frozenset[str]] = frozenset({PIXEL_RANGE})
@@ -55,7 +56,7 @@ def read_archive(
     name: str,
     class_names: tuple[str, ...] = (),
     *,
-    pixel_range: str | None = None,
+    pixel_range: str = "",
 ) -> Dataset:
     """Return the data set in an archive.
 
@@ -79,6 +80,13 @@ def read_archive(
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
     train_labels, test_labels = classes.labels
+    notes = list(classes.notes)
+    greatest = max(float(array.max()) for array in pixels.values())
+    if 0 < greatest <= DARK and not pixel_range:
+        notes.append(
+            f"{path}: its pixels are up to {greatest:g} of {WHITE}; if {greatest:g} is white, say "
+            f'pixel-range="0:{greatest:g}"'
+        )
     dataset = Dataset(
         name=str(path),  # what the messages of the check name
         train_images=_with_channels(pixels["x_train"]),
@@ -87,6 +95,7 @@ def read_archive(
         test_labels=test_labels,
         class_names=classes.names,
         numbered_here=classes.here,
+        said=tuple(notes),
         train_columns=_columns(path, arrays, "_train", len(train)),
         test_columns=_columns(path, arrays, "_test", len(test)),
     )

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.encoding import Column, Encoding
-from bfl.data.datasets.pixels import dark_pixels
 from bfl.data.datasets.reading import AS_STORED, Reading, refuse_nested
 from bfl.data.images import Images
 from bfl.data.partitions.base import Columns
@@ -82,6 +81,7 @@ class Dataset:
         test_targets: Those of the test examples, (M,).
         said: What is to be said of how it was read, such as what was left out.
         gaps: Where columns that partitions may go by have no value, in words, by name.
+        unused: How many files, or pages of them, its folder has that are not used, by reason.
     """
 
     name: str
@@ -101,6 +101,7 @@ class Dataset:
     test_targets: Targets | None = None
     said: tuple[str, ...] = ()
     gaps: Mapping[str, str] = field(default_factory=dict)
+    unused: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def trained_on(self) -> Labels | Targets:
@@ -202,15 +203,8 @@ def numbering_of(dataset: Dataset) -> str:
 
 
 def said_of(dataset: Dataset) -> list[str]:
-    """Return the warnings of a data set: what was left out, doubtful pixels, absent classes."""
+    """Return the warnings of a data set: how it was read, and absent classes."""
     lines = list(dataset.said)
-    for split in ("train", "test") if not dataset.encoding else ():
-        images, labels = getattr(dataset, f"{split}_images"), getattr(dataset, f"{split}_labels")
-        for task in dataset.tasks or (None,):
-            own = images[task.holds(labels)] if task else images
-            if own.size:
-                where = f"{task.name if task else dataset.name}, {split} images"
-                lines += dark_pixels(where, own)
     for split in ("train", "test"):
         counts = np.bincount(getattr(dataset, f"{split}_labels"), minlength=dataset.num_classes)
         absent = [dataset.class_names[label] for label in np.flatnonzero(counts == 0)]

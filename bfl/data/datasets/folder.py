@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -13,31 +13,21 @@ import numpy.typing as npt
 
 from bfl.data.datasets.answers import Answers, answers_of, target_column
 from bfl.data.datasets.base import Dataset, Labels, ReadingSource, dataset_sources, meant
-from bfl.data.datasets.columns import columns_of
+from bfl.data.datasets.columns import columns_of, normalized
 from bfl.data.datasets.paths import PathSource
-from bfl.data.datasets.pictures import pixels_of, stacked
-from bfl.data.datasets.reading import TARGET, TEST_SHARE, UNREADABLE, Reading
+from bfl.data.datasets.pictures import Unused, files_below, pictures_among, read_pictures
+from bfl.data.datasets.reading import TARGET, Reading
 from bfl.data.datasets.subset import train_and_test
 from bfl.data.datasets.table import read_table
-from bfl.data.images import Images
 from bfl.data.partitions.base import Columns
 from bfl.errors import DataError, nearest, unknown_name
-from bfl.texts import few, printable
-
-SUFFIXES = (
-    *(".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff"),
-    *(".webp", ".ppm", ".pgm", ".pbm", ".jp2"),
-)
-"""Endings of the files that are read as images."""
+from bfl.texts import few, printable, read_text
 
 CLASSES = "classes.txt"
 """File that names the classes, one a line, in the order of their numbers."""
 
 LABELS = "labels.csv"
 """File whose lines say the answers of images: a column of their files, and others."""
-
-SHOWN = 3
-"""Most images that a warning names."""
 
 SITE = "site"
 """Name of the column that the folders above the classes fill."""
@@ -64,14 +54,13 @@ class Folder(PathSource, ReadingSource):
     the column ``target`` the classes, and partitions may go by any. Where there are PATH/train and
     PATH/test, each of them is such a folder; else ``test-share`` of each class is for testing.
     Classes are numbered in the order of their names, or of the lines of PATH/classes.txt. Images of
-    several sizes need ``image-size``.
-    Grey ones among colours get three equal channels, transparency is dropped, and 16 bits are kept
-    as floats. Damaged ones are refused, or left out (``unreadable-images="skip"``). Folders above
-    the classes are the column ``site`` (``partition="column:site"``).
+    several sizes need ``image-size``. Grey ones among colours get three equal channels,
+    transparency is dropped, and 16 bits are kept as floats. Damaged ones are refused, or left out
+    (``unreadable-images="skip"``); files that are not used are counted. Folders above the classes
+    are the column ``site`` (``partition="column:site"``).
     """
 
     is_folder: ClassVar[bool | None] = True
-    reads_keys: ClassVar[frozenset[str]] = frozenset({TEST_SHARE, TARGET, UNREADABLE})
 
     def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
         """Return files of answers, and all folders, which change where an image comes or goes."""
@@ -97,21 +86,21 @@ class Folder(PathSource, ReadingSource):
                 f"{first} has no {LABELS}, and its folders are the classes; the key {TARGET} is "
                 "for a column of such a file"
             )
+        unused = Unused(root)
+        if given:
+            for path in files_below(root):
+                if path.relative_to(root).parts[0] not in ("train", "test", CLASSES):
+                    unused.add("files beside train and test", path)
         read = _listed if listed else _by_class
-        train = read(first, reading, _class_order(root))
-        every = [train, *(read(part, reading, train.answers.names) for part in others)]
+        train = read(first, reading, _class_order(root), unused)
+        every = [train, *(read(part, reading, train.answers.names, unused) for part in others)]
         if not given:
             every = [
                 train.part(p) for p in train_and_test(train.answers.labels, reading.test_share)
             ]
         paths = [path for files in every for path in files.paths]
-        damaged: dict[Path, str] | None = {} if reading.unreadable == "skip" else None
-        transparent: list[Path] = []
-        images = stacked(opened_pictures(paths, damaged, transparent), len(paths), reading)
-        said = [_said(root, transparent, len(paths), "lose their transparency")]
-        if damaged:
-            every, line = _without(root, every, [*damaged])
-            said.append(line)
+        images, damaged, notes = read_pictures(paths, reading, unused)
+        every = _without(root, every, damaged)
         answers = [files.answers for files in every]
         count = len(answers[0].labels)
         dataset = Dataset(
@@ -125,127 +114,95 @@ class Folder(PathSource, ReadingSource):
             split_here=not given,
             train_columns=every[0].columns,
             test_columns=every[1].columns,
-            said=tuple(filter(None, said)),
+            said=(*dict.fromkeys(n for a in answers for n in a.notes), *notes, *unused.notes()),
+            unused=unused.counts(),
         )
         dataset.check()
         return dataset
 
 
-def _said(root: Path, some: Sequence[Path], number: int, what: str) -> str:
-    """Return what is to be said of some of a folder's images, which are counted; none: nothing."""
-    shown = few([path.relative_to(root).as_posix() for path in some], SHOWN)
-    return f"{root}: {len(some)} of {number} images {what}: {shown}" * bool(some)
-
-
-def said_of_damaged(root: Path, damaged: Sequence[Path], number: int) -> str:
-    """Return what is to be said of the damaged ones of a folder's images."""
-    return _said(root, damaged, number, f"cannot be read and are left out ({UNREADABLE})")
-
-
-def opened_pictures(
-    paths: Iterable[Path], damaged: dict[Path, str] | None, transparent: list[Path]
-) -> Iterator[tuple[str, Images]]:
-    """Yield images with their names; what cannot be read is put among the damaged.
-
-    Transparency is dropped, and its images are put among the transparent.
-
-    Raises:
-        DataError: It cannot be read, and they are not kept apart; or none of all can.
-    """
-    read = False
-    for path in paths:
-        try:
-            yield opened_picture(path, transparent)
-            read = True
-        except DataError as error:
-            if damaged is None:
-                hint = f'{UNREADABLE}="skip" leaves such images out'
-                raise DataError(f"{error}; {hint}") from error
-            damaged[path] = str(error)
-    if damaged and not read:
-        raise DataError(
-            f"none of {len(damaged)} images can be read: {next(iter(damaged.values()))}"
-        )
-
-
-def _without(
-    root: Path, every: Sequence[_Files], damaged: Sequence[Path]
-) -> tuple[list[_Files], str]:
-    """Return the files for training and testing without damaged ones, and what is to be said.
+def _without(root: Path, every: Sequence[_Files], damaged: dict[Path, str]) -> list[_Files]:
+    """Return the files for training and testing without damaged ones.
 
     Raises:
         DataError: A class is left without an image, or without one for training.
     """
-    gone, number = set(damaged), sum(len(files.paths) for files in every)
-    left = [f.part(np.flatnonzero([path not in gone for path in f.paths])) for f in every]
-    said = said_of_damaged(root, damaged, number)
+    left = [f.part(np.flatnonzero([path not in damaged for path in f.paths])) for f in every]
     before, after = ([set(f.answers.labels.tolist()) for f in files] for files in (every, left))
-    lost = sorted((before[0] - after[0]) | (set.union(*before) - set.union(*after)))
-    if lost:
+    if lost := sorted((before[0] - after[0]) | (set.union(*before) - set.union(*after))):
         names = ", ".join(printable(left[0].answers.names[label]) for label in lost)
-        raise DataError(f"{said}; of the class {names} no image is left to train on")
-    return left, said
+        raise DataError(
+            f"{root}: without {len(damaged)} images that cannot be read, of the class {names} no "
+            "image is left to train on"
+        )
+    return left
 
 
-def _visible(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if not _hidden(path, folder))
-
-
-def _hidden(path: Path, root: Path) -> bool:
-    """Return whether a path below a folder is one that systems leave there, such as ``._1.png``."""
-    return any(part.startswith(".") for part in path.relative_to(root).parts)
-
-
-def _by_class(root: Path, reading: Reading, names: Sequence[str]) -> _Files:
+def _by_class(root: Path, reading: Reading, names: Sequence[str], unused: Unused) -> _Files:
     """Return the images of a folder of classes, in the order of their paths.
 
     Args:
         reading: Keys of which this reads none.
         names: The classes in the order of their numbers; none: that of their names.
+        unused: What gets the files that are no images of a class.
 
     Raises:
         DataError: It has no classes, one has no images or is unknown, or only some lie below a
             site.
     """
-    folders = [path for path in _visible(root) if path.is_dir()]
-    if not folders:
+    pictures = []
+    for path in pictures_among(files_below(root), unused, known=(CLASSES, LABELS)):
+        if path.parent == root:
+            unused.add("images beside the folders of classes", path)
+        else:
+            pictures.append(path)
+    by_depth = {len(path.relative_to(root).parts): path for path in reversed(pictures)}
+    if not by_depth:
         raise DataError(
-            f"{root} has no folders; images lie in one folder a class (PATH/CLASS/IMAGE), or "
-            f"PATH/{LABELS} names their files in its first column{meant(root, 'folder')}"
+            f"{root} has no folders of images; they lie in one folder a class (PATH/CLASS/IMAGE), "
+            f"or PATH/{LABELS} names their files in its first column{meant(root, 'folder')}"
         )
-    below = [any(path.is_dir() for path in _visible(folder)) for folder in folders]
-    if len(set(below)) > 1:
+    if len(by_depth) > 1 or max(by_depth) > 3:
+        shown = " and ".join(path.relative_to(root).as_posix() for path in by_depth.values())
         raise DataError(
-            f"{folders[below.index(True)]} holds folders and {folders[below.index(False)]} none; "
-            "all images lie as PATH/CLASS/IMAGE, or all as PATH/SITE/CLASS/IMAGE"
+            f"{root} has {shown}; all images lie as PATH/CLASS/IMAGE, or all as "
+            "PATH/SITE/CLASS/IMAGE"
         )
-    rows: list[tuple[Path, Path, str]] = []
-    for folder in folders:
-        for kind in _visible(folder) if below[0] else [folder]:
-            if kind.is_dir():
-                rows += [(path, kind, folder.name) for path in _images_in(kind)]
-    known = tuple(names) or tuple(sorted({kind.name for _, kind, _ in rows}))
+    (depth,) = by_depth
+    full = {path.parent for path in pictures}
+    for folder in sorted(root.glob("/".join("*" * (depth - 1)))):
+        hidden = any(part.startswith(".") for part in folder.relative_to(root).parts)
+        if folder.is_dir() and folder not in full and not hidden:
+            other = next((f": {file.name} is none" for file in files_below(folder)), "")
+            raise DataError(f"{folder} has no image{other}; a class has some, or no folder")
+    kinds = [normalized(path.parent.name) for path in pictures]
+    known = tuple(names) or tuple(sorted(set(kinds)))
     number = {name: label for label, name in enumerate(known)}
-    for _, kind, _ in rows:
-        if kind.name not in number:
-            raise DataError(f"{kind}: {unknown_name('class', printable(kind.name), known)}")
+    for path, kind in zip(pictures, kinds, strict=True):
+        if kind not in number:
+            raise DataError(f"{path.parent}: {unknown_name('class', printable(kind), known)}")
+    changed = sorted({path.parent.name for path in pictures} - set(kinds))
+    notes = f"{root}: names of classes lose spaces or are composed (NFC): {few(changed)}"
     here = f"classes are numbered in the order of their folders' names, without {CLASSES}"
-    labels = np.array([number[kind.name] for _, kind, _ in rows], np.int64)
-    sites = {SITE: np.array([site for _, _, site in rows])} if below[0] else {}
-    return _Files(
-        _objects([path for path, _, _ in rows]),
-        Answers(labels, None, known, "" if names else here),
-        sites,
+    answers = Answers(
+        np.array([number[kind] for kind in kinds], np.int64),
+        None,
+        known,
+        "" if names else here,
+        (notes,) if changed else (),
     )
+    sites = {SITE: np.array([normalized(path.parent.parent.name) for path in pictures])}
+    return _Files(_objects(pictures), answers, sites if depth == 3 else {})
 
 
-def _listed(root: Path, reading: Reading, names: Sequence[str]) -> _Files:
+def _listed(root: Path, reading: Reading, names: Sequence[str], unused: Unused) -> _Files:
     """Return the images that a file of answers names, in its order.
 
     Args:
         root: The folder that has the file, and images at any depth.
         reading: The column of the answers.
         names: The classes; none: not known.
+        unused: What gets the files that are no images.
 
     Raises:
         DataError: A line's image is not there, or an image has no line or two; or the answers
@@ -254,14 +211,11 @@ def _listed(root: Path, reading: Reading, names: Sequence[str]) -> _Files:
     path = root / LABELS
     rows = read_table(path)
     given = rows.pop(rows.columns[0])
-    target = target_column(path, rows, reading)
     found = {
-        file.relative_to(root).as_posix(): file
-        for file in root.rglob("*")
-        if file.suffix.lower() in SUFFIXES and file.is_file() and not _hidden(file, root)
+        normalized(file.relative_to(root).as_posix()): file
+        for file in pictures_among(files_below(root), unused, known=(CLASSES, LABELS))
     }
-    lines = [str(name) for name in given]
-    twice = given[given.duplicated()]
+    lines = [normalized(str(name)) for name in given]
     for name in lines:
         if name not in found:
             guess = nearest(name, found)
@@ -270,12 +224,13 @@ def _listed(root: Path, reading: Reading, names: Sequence[str]) -> _Files:
                 f"{path}: column '{given.name}' names '{printable(name)}', which is no image below "
                 f"{root}{hint}"
             )
-    if len(twice):
+    if len(twice := given[given.duplicated()]):
         raise DataError(f"{path}: '{printable(twice.iloc[0])}' stands in two lines")
     if without := sorted(found.keys() - set(lines)):
         raise DataError(
             f"{path} has no line for {len(without)} of {len(found)} images, such as '{without[0]}'"
         )
+    target = target_column(path, rows, reading)
     answers = answers_of(path, rows[target], reading.task, tuple(names))
     return _Files(_objects([found[name] for name in lines]), answers, columns_of(rows))
 
@@ -286,49 +241,16 @@ def _objects(paths: Sequence[Path]) -> npt.NDArray[np.object_]:
     return array
 
 
-def _images_in(folder: Path) -> Iterator[Path]:
-    files = [path for path in _visible(folder) if path.is_file()]
-    found = [path for path in files if path.suffix.lower() in SUFFIXES]
-    if not found:
-        others = f": {files[0].name} ends with none of {', '.join(SUFFIXES)}" if files else ""
-        raise DataError(f"{folder} has no image{others}; a class has some, or no folder")
-    return iter(found)
-
-
 def _class_order(root: Path) -> tuple[str, ...]:
     """Return the classes' names in the order that a file says; none without one."""
     path = root / CLASSES
     if not path.is_file():
         return ()
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_text(path).splitlines()
+    except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
-    names = tuple(line.strip() for line in lines if line.strip())
+    names = tuple(filter(None, map(normalized, lines)))
     if len(set(names)) < len(names) or not names:
         raise DataError(f"{path} has {'a name twice' if names else 'no names'}; one a line")
     return names
-
-
-def opened_picture(path: Path, transparent: list[Path] | None = None) -> tuple[str, Images]:
-    """Return an image with its name, turned as its camera has said.
-
-    Args:
-        transparent: What gets its path if it has transparency, which is dropped.
-
-    Raises:
-        DataError: It cannot be read.
-    """
-    from PIL import Image, ImageOps
-
-    try:
-        with Image.open(path) as image:
-            ImageOps.exif_transpose(image, in_place=True)
-            pixels = pixels_of(image)
-            alpha = image.mode.endswith(("A", "a")) or "transparency" in image.info
-            if alpha and transparent is not None:
-                transparent.append(path)
-            return str(path), pixels
-    # Pillow and its decoders have exceptions of their own, by what is damaged.
-    except Exception as error:
-        raise DataError(f"{path} cannot be read: {error}") from error

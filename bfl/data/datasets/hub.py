@@ -143,6 +143,7 @@ def of_splits(splits: Mapping[str, Any], repository: str, name: str, reading: Re
         test_labels,
         classes.names,
         numbered_here=classes.here,
+        said=classes.notes,
     )
     dataset.check()
     return dataset

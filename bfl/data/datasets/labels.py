@@ -1,8 +1,7 @@
-"""Labels of any type as the numbers of classes, where it is clear which class is which."""
+"""Labels of arrays as the numbers of classes, where it is clear which class is which."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bfl.data.datasets.columns import normalized
 from bfl.errors import DataError
 from bfl.texts import few, printable
 
 Array = npt.NDArray[Any]
 Names = tuple[str, ...]
 
-_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 _MOST = np.iinfo(np.int64).max
 _NUMBERED = "names, y = np.unique(np.concatenate([y_train, y_test]), return_inverse=True)"
 
@@ -29,18 +28,20 @@ class Classes:
         labels: int64 [N] of each split.
         here: What is to be said where the classes were numbered by these labels alone: other data
             of the same classes may number them otherwise.
+        notes: What is to be said of how they were read.
     """
 
     labels: tuple[npt.NDArray[np.int64], ...]
     names: Names = ()
     here: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def numbered_classes(splits: Mapping[str, Array], names: Names, *, fixed: bool = False) -> Classes:
     """Return labels as numbers of classes counted from 0.
 
-    Taken are whole numbers of any type, rows with a single 1 (one-hot), and texts. Texts are
-    numbered in the order of ``names``, else in their own; numbers that count from 1 lose 1.
+    Taken are texts, and whole numbers of any type. Texts are numbered in the order of ``names``,
+    else in their own; numbers that count from 1 lose 1.
 
     Args:
         splits: The labels for training, then those for testing, by their names for messages.
@@ -50,38 +51,20 @@ def numbered_classes(splits: Mapping[str, Array], names: Names, *, fixed: bool =
     Raises:
         DataError: It is not clear which class is which; the message has the line that mends it.
     """
-    found = {name: _flat(name, labels) for name, labels in splits.items()}
-    columns = {len(row) for row in (_one_hot(n, a) for n, a in found.items()) if row is not None}
-    if len(columns) > 1:
-        raise DataError(f"{' and '.join(found)} are one-hot with {sorted(columns)} classes")
-    if columns and not names:
-        names = tuple(map(str, range(columns.pop())))
-    flat = {
-        name: labels.argmax(axis=1) if labels.ndim == 2 else labels
-        for name, labels in found.items()
-    }
+    flat = {name: _flat(name, labels) for name, labels in splits.items()}
     texts = [name for name, labels in flat.items() if labels.dtype.kind == "U"]
-    for name in texts:
-        if not (empty := np.char.strip(flat[name]) == "").any():
-            continue
-        raise DataError(
-            f"{name}[{int(empty.argmax())}] is empty; an example without a label has to be left out"
-        )
     if texts and len(texts) < len(flat):
         raise DataError(
             f"{texts[0]} holds texts and {next(n for n in flat if n not in texts)} numbers; "
             "labels of both splits are of one kind"
         )
-    if texts and not all(_NUMBER.fullmatch(text) for a in flat.values() for text in np.unique(a)):
-        return _of_texts(flat, names)
     if texts:
-        _check_spelling(flat)
-    whole = {name: _whole(name, labels) for name, labels in flat.items()}
-    return _from_zero(whole, names, fixed or bool(columns))
+        return _of_texts(flat, names)
+    return _from_zero({name: _whole(name, a) for name, a in flat.items()}, names, fixed)
 
 
 def _flat(name: str, labels: Array) -> Array:
-    """Return labels [N], or [N, C] if they may be one-hot; texts as such."""
+    """Return labels [N]; texts as such."""
     if labels.dtype.kind == "S":
         try:
             labels = np.asarray(np.char.decode(labels, "utf-8"))
@@ -94,62 +77,49 @@ def _flat(name: str, labels: Array) -> Array:
         )
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    if labels.ndim != 1 and not (labels.ndim == 2 and labels.dtype.kind != "U"):
-        raise DataError(f"{name} has the shape {labels.shape}; labels are [N] or [N, 1]")
+    if labels.ndim != 1:
+        one_hot = f": {name} = {name}.argmax(axis=1), if the greatest is the class"
+        raise DataError(
+            f"{name} has the shape {labels.shape}; labels are [N] or [N, 1]"
+            + one_hot * (labels.ndim == 2)
+        )
     if labels.size == 0:
         raise DataError(f"{name} is empty")
     return labels
 
 
-def _one_hot(name: str, labels: Array) -> Array | None:
-    """Return a row of one-hot labels; None where they are no rows."""
-    if labels.ndim == 1:
-        return None
-    bad = np.flatnonzero(((labels != 0).sum(axis=1) != 1) | (labels.max(axis=1) != 1))
-    if bad.size:
-        raise DataError(
-            f"{name} has the shape {labels.shape}, and row {bad[0]} has not a single 1 among "
-            f"zeros; labels are one class each: {name} = {name}.argmax(axis=1), if the greatest is "
-            "the class"
-        )
-    return np.asarray(labels[0])
-
-
 def _of_texts(splits: Mapping[str, Array], names: Names) -> Classes:
-    known, here = names, ""
     train, *_ = splits
-    if not names:
-        known = tuple(map(str, np.unique(splits[train])))
-        here = f"{train} holds texts, numbered in their order: {few(known)}"
+    found, notes = {}, []
+    for name, labels in splits.items():
+        given, positions = np.unique(labels, return_inverse=True)
+        found[name] = np.array([normalized(text) for text in given])[positions]
+        if (empty := found[name] == "").any():
+            raise DataError(
+                f"{name}[{int(empty.argmax())}] is empty; an example without a label has to be "
+                "left out"
+            )
+        if changed := int(np.count_nonzero(found[name] != labels)):
+            notes.append(
+                f"{name}: {changed} labels lose spaces or marks around them, or are composed (NFC)"
+            )
+    known = names or tuple(map(str, np.unique(found[train])))
+    here = "" if names else f"{train} holds texts, numbered in their order: {few(known)}"
     order = np.argsort(np.array(known))
     ordered = np.array(known)[order]
-    for name, labels in splits.items():
+    for name, labels in found.items():
         unknown = np.flatnonzero(~np.isin(labels, ordered))
         if unknown.size:
             raise DataError(
                 f"{name}[{unknown[0]}] is '{printable(labels[unknown[0]])}', which is no class of "
                 f"{'class_names' if names else train}: {few(known)}"
             )
-    numbers = tuple(order[np.searchsorted(ordered, a)].astype(np.int64) for a in splits.values())
-    return Classes(numbers, known, here)
-
-
-def _check_spelling(splits: Mapping[str, Array]) -> None:
-    """Refuse texts that are one number and may be two classes."""
-    spelled: dict[int, str] = {}
-    for text in np.unique(np.concatenate(list(splits.values()))):
-        if (other := spelled.setdefault(int(text), text)) != text:
-            raise DataError(
-                f"{' and '.join(splits)} hold the texts '{other}' and '{text}', which are one "
-                "number; if they are one class, write it in one way, and else name the classes by "
-                "texts that are no numbers"
-            )
+    numbers = tuple(order[np.searchsorted(ordered, a)].astype(np.int64) for a in found.values())
+    return Classes(numbers, known, here, tuple(notes))
 
 
 def _whole(name: str, labels: Array) -> npt.NDArray[np.int64]:
-    if labels.dtype.kind == "U":
-        labels = np.array([int(text) for text in labels], object)
-    elif labels.dtype.kind == "f":
+    if labels.dtype.kind == "f":
         bad = np.flatnonzero(~(np.isfinite(labels) & (labels == np.rint(labels))))
         if bad.size:
             raise DataError(

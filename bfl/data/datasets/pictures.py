@@ -1,19 +1,156 @@
-"""Pillow's images as arrays, and many of them as one."""
+"""Image files: which a folder has, what is in them, and what of it a run does not use."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bfl.data.datasets.pixels import as_pixels
-from bfl.data.datasets.reading import Reading
+from bfl.data.datasets.reading import UNREADABLE, Reading
 from bfl.data.images import Images, check_fits, with_channels
 from bfl.errors import DataError
+from bfl.texts import few
+
+SUFFIXES = (
+    *(".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff"),
+    *(".webp", ".ppm", ".pgm", ".pbm", ".jp2"),
+)
+"""Endings of the files that are read as images."""
+
+SHOWN = 3
+"""Most images that a warning names."""
+
+LOST_LINKS, OTHER_ENDINGS = "links that lead nowhere", "files of other endings"
+DAMAGED, FURTHER_PAGES = "damaged images", "images with further pages"
+"""Reasons for which something in a folder is not used."""
 
 
-def pixels_of(image: Any, pixel_range: str | None = None) -> Images:
+@dataclass
+class Unused:
+    """What a folder has and a run does not use: paths by reason."""
+
+    root: Path
+    paths: dict[str, list[Path]] = field(default_factory=dict)
+
+    def add(self, reason: str, path: Path) -> None:
+        """Count a path by its reason."""
+        self.paths.setdefault(reason, []).append(path)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many there are of each reason."""
+        return {reason: len(paths) for reason, paths in self.paths.items()}
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what is to be said of them, a line, or nothing."""
+        parts = [
+            f"{len(paths)} {reason} ({self.shown(paths)})" for reason, paths in self.paths.items()
+        ]
+        return (f"{self.root}: not used are {', '.join(parts)}",) if parts else ()
+
+    def shown(self, paths: Sequence[Path]) -> str:
+        """Return the first of some paths for a message, and how many more there are."""
+        return few([path.relative_to(self.root).as_posix() for path in paths], SHOWN)
+
+
+def files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """Yield all files below a folder in the order of their paths, but hidden ones.
+
+    Links to folders are followed, but not in circles; links that lead nowhere are files.
+    """
+    above = (*above, folder.resolve())
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            continue
+        if not path.is_dir():
+            yield path
+        elif path.resolve() not in above:
+            yield from files_below(path, above)
+
+
+def pictures_among(files: Iterable[Path], unused: Unused, known: Sequence[str] = ()) -> list[Path]:
+    """Return those of some files that are images, by their endings; others are counted.
+
+    Args:
+        unused: What gets the others.
+        known: Names of files that are used otherwise.
+    """
+    found = []
+    for path in files:
+        if not path.exists():
+            unused.add(LOST_LINKS, path)
+        elif path.suffix.lower() in SUFFIXES:
+            found.append(path)
+        elif path.name not in known:
+            unused.add(OTHER_ENDINGS, path)
+    return found
+
+
+def read_pictures(
+    paths: Sequence[Path], reading: Reading, unused: Unused
+) -> tuple[Images, dict[Path, str], tuple[str, ...]]:
+    """Return the images in files (N, H, W, C), the damaged files, and what is to be said.
+
+    Args:
+        paths: The files.
+        reading: The shape that images get, and whether damaged ones are left out.
+        unused: What gets the damaged ones, and those of which the first page alone is used.
+
+    Raises:
+        DataError: One cannot be read and they are not left out; or none can.
+    """
+    damaged: dict[Path, str] = {}
+    transparent: list[Path] = []
+
+    def opened() -> Iterator[tuple[str, Images]]:
+        for path in paths:
+            try:
+                yield str(path), _open_picture(path, transparent, unused)
+            except DataError as error:
+                if reading.unreadable != "skip":
+                    raise DataError(
+                        f'{error}; {UNREADABLE}="skip" leaves such images out'
+                    ) from error
+                damaged[path] = str(error)
+                unused.add(DAMAGED, path)
+        if len(damaged) == len(paths):
+            first = next(iter(damaged.values()), "")
+            raise DataError(f"none of {len(paths)} images can be read: {first}")
+
+    images = stacked(opened(), len(paths), reading)
+    shown = few([path.relative_to(unused.root).as_posix() for path in transparent], SHOWN)
+    note = (
+        f"{unused.root}: {len(transparent)} of {len(paths)} images lose their transparency: {shown}"
+    )
+    return images, damaged, (note,) if transparent else ()
+
+
+def _open_picture(path: Path, transparent: list[Path], unused: Unused) -> Images:
+    """Return an image (H, W, C), turned as its camera has said.
+
+    Raises:
+        DataError: It cannot be read.
+    """
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(path) as image:
+            if getattr(image, "n_frames", 1) > 1:
+                unused.add(FURTHER_PAGES, path)
+            ImageOps.exif_transpose(image, in_place=True)
+            pixels = pixels_of(image)
+            if image.mode.endswith(("A", "a")) or "transparency" in image.info:
+                transparent.append(path)
+            return pixels
+    # Pillow and its decoders have exceptions of their own, by what is damaged.
+    except Exception as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def pixels_of(image: Any, pixel_range: str = "") -> Images:
     """Return one of Pillow's images (H, W, C) with one channel or three, without transparency.
 
     Grey ones of 16 bits or of floats become floats on the scale of pixels.
@@ -54,20 +191,20 @@ def stacked(images: Iterable[tuple[str, Images]], count: int, reading: Reading) 
         DataError: They differ in size, and the run says none; or they cannot get the shape.
     """
     found: list[Images] = []
-    names: list[str] = []
+    first = ""
     for name, image in images:
         try:
             shaped = reading.images(image[np.newaxis])[0]
             if not found:
+                first = name
                 check_fits(count, shaped.shape)
         except ValueError as error:
             raise DataError(f"{name}: {error}") from error
         found.append(shaped)
-        names.append(name)
         if shaped.shape[:2] != found[0].shape[:2]:
             one, other = (" x ".join(map(str, a.shape[:2])) for a in (shaped, found[0]))
             raise DataError(
-                f"{name} is {one} and {names[0]} {other} (height x width); images of several sizes "
+                f"{name} is {one} and {first} {other} (height x width); images of several sizes "
                 "need the key image-size"
             )
     channels = max(image.shape[2] for image in found)

@@ -53,26 +53,14 @@ def test_grey_images_and_column_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("divisor", [1, 255])
-def test_floats_are_scaled_by_one_rule(tmp_path: Path, dtype, divisor: int) -> None:
-    images = IMAGES.copy()
-    images[0, 0, 0, 0] = 255
-    scaled = (images / divisor).astype(dtype)
+def test_floats_of_0_to_1_are_kept_as_floats(tmp_path: Path, dtype: type) -> None:
+    scaled = (IMAGES / 255).astype(dtype)
     dataset = load(tmp_path, x_train=scaled[:4], x_test=scaled[4:])
-    assert np.array_equal(dataset.train_images, images[:4])
-    assert np.array_equal(dataset.test_images, images[4:])
-
-
-def test_what_256_levels_do_not_hold_is_kept_as_floats(tmp_path: Path) -> None:
-    for value in (0.999 * 255, 76.6):
-        given = value / 255 if value > 100 else value
-        dataset = load(tmp_path, x_train=np.full((4, 5, 4, 3), given), x_test=IMAGES[4:] * 0.0)
-        assert dataset.test_images.dtype == dataset.train_images.dtype == np.float32
-        np.testing.assert_allclose(np.unique(dataset.train_images), [value], rtol=1e-6)
-    deep = np.arange(360, dtype=np.uint16).reshape(6, 5, 4, 3) + 30_000
-    dataset = load(tmp_path, x_train=deep[:4], x_test=deep[4:])
-    assert np.unique(dataset.train_images).size == 240
-    np.testing.assert_allclose(dataset.train_images, deep[:4] / 65_535 * 255, rtol=1e-6)
+    assert dataset.train_images.dtype == dataset.test_images.dtype == np.float32
+    np.testing.assert_allclose(dataset.train_images, IMAGES[:4], rtol=np.finfo(dtype).eps)
+    mixed = load(tmp_path, x_train=scaled[:4])
+    np.testing.assert_array_equal(mixed.test_images, IMAGES[4:])
+    assert mixed.test_images.dtype == np.float32
 
 
 @pytest.mark.parametrize(
@@ -145,51 +133,24 @@ def test_a_range_between_integers_has_those_within(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "images", [IMAGES * 9.0 - 1000, IMAGES.astype(np.int16) - 1000, IMAGES * 16.0, IMAGES / 200]
+    "images",
+    [
+        *(IMAGES * 9.0 - 1000, IMAGES.astype(np.int16) - 1000, IMAGES * 16.0, IMAGES / 200),
+        *(IMAGES.astype(np.int64), IMAGES.astype(np.float32), IMAGES.astype(np.uint16) * 200),
+        *(IMAGES / 127.5 - 1, np.full(IMAGES.shape, 1 + np.spacing(1.0)), IMAGES > 7),
+    ],
 )
-def test_the_refusal_of_measurements_names_the_range(tmp_path: Path, images: np.ndarray) -> None:
-    with pytest.raises(BflError, match='pixel-range="LOW:HIGH"') as error:
+def test_what_is_no_pixel_is_refused_with_the_key_that_says_its_scale(
+    tmp_path: Path, images: np.ndarray
+) -> None:
+    with pytest.raises(BflError, match=r'x_train .*pixel-range="LOW:HIGH"') as error:
         load(tmp_path, x_train=images[:4], x_test=images[4:])
     assert "\n" not in str(error.value)
-
-
-def test_dark_test_images_are_scaled_as_the_train_images(tmp_path: Path) -> None:
-    dark = np.ones((2, 5, 4, 3), np.float32)
-    dataset = load(tmp_path, x_train=IMAGES[:4].astype(np.float32), x_test=dark)
-    assert np.unique(dataset.test_images).tolist() == [1]
-
-
-def test_wide_integers_within_range_are_pixels(tmp_path: Path) -> None:
-    dataset = load(tmp_path, x_train=IMAGES[:4].astype(np.int64))
-    assert dataset.train_images.dtype == np.uint8
-    assert np.array_equal(dataset.train_images, IMAGES[:4])
-
-
-BRIGHT = IMAGES.copy()
-BRIGHT[0, 0, 0, 0] = 255
-UNIT_TEST = {"x_test": IMAGES[4:] / 255}
-
-
-@pytest.mark.parametrize("hair", [np.spacing(np.float32(1)), 0.0015])
-def test_floats_a_hair_beyond_0_and_1_are_not_those_of_0_to_255(
-    tmp_path: Path, hair: float
-) -> None:
-    """As resizing leaves them; in one split or in the other."""
-    unit = (BRIGHT / 255).astype(np.float32)
-    unit[0, 0, 0, 0] += hair
-    unit[0, 0, 0, 1] = -hair
-    BRIGHT[0, 0, 0, 1] = 0
-    for train, test in ((slice(0, 4), slice(4, 6)), (slice(2, 6), slice(0, 2))):
-        dataset = load(tmp_path, x_train=unit[train], x_test=unit[test])
-        assert np.array_equal(dataset.train_images, BRIGHT[train])
-        assert np.array_equal(dataset.test_images, BRIGHT[test])
 
 
 LABELS: dict[str, tuple[Any, Any, tuple[str, ...]]] = {
     "from one": ([3, 1, 2, 1], [2, 3], ("1", "2", "3")),
     "whole floats": ([2.0, 0, 1, 0], [1.0, 2], ("0", "1", "2")),
-    "one-hot": (np.eye(3, dtype=bool)[[2, 0, 1, 0]], np.eye(3)[[1, 2]], ("0", "1", "2")),
-    "one-hot beside numbers": (np.eye(3)[[2, 0, 1, 0]], [1, 2], ("0", "1", "2")),
     "words": (["cat", "ant", "bee", "ant"], ["bee", "cat"], ("ant", "bee", "cat")),
     "bytes": ([b"c", b"a", b"b", b"a"], [b"b", b"c"], ("a", "b", "c")),
     "numbers as words": (["2", "0", "1", "0"], ["1", "2"], ("0", "1", "2")),
@@ -238,22 +199,17 @@ def test_what_is_damaged_is_named(tmp_path: Path) -> None:
         load_dataset(f"npz:{tmp_path / 'some.npy'}")
 
 
-@pytest.mark.parametrize("greatest", [0, 1, 16, 100])
-def test_dark_and_constant_images_are_told_of(tmp_path: Path, greatest: int) -> None:
-    for images in (IMAGES, IMAGES // 2):
-        said = said_of(load(tmp_path, x_train=images[:4], x_test=images[4:]))
-        assert not [line for line in said if "pixels" in line]
-    dark = (IMAGES // 255.0 if greatest == 1 else IMAGES * (greatest / 255)).astype(np.uint8)
-    dark[0, 0, 0, 0] = dark[4, 0, 0, 0] = greatest
-    for split, part in (("train", slice(0, 4)), ("test", slice(4, 6))):
-        said = said_of(load(tmp_path, **{f"x_{split}": dark[part]}))
-        [line] = [line for line in said if "pixels" in line]
-        assert f"{split} images" in line
-        assert f" {greatest} " in line
-    grey = np.full((4, 40, 40), 128, np.uint8)
-    grey[0, 0, 0] = 255
-    said = said_of(load(tmp_path, x_train=grey, x_test=grey[:2]))
-    assert len([line for line in said if "pixels" in line]) == 2
+def test_images_without_a_bright_pixel_are_told_of(tmp_path: Path) -> None:
+    assert not load(tmp_path).said
+    (line,) = load(tmp_path, x_train=IMAGES[:4] // 16, x_test=IMAGES[4:] // 16).said
+    assert 'pixel-range="0:15"' in line
+
+
+def test_texts_are_classes_without_spaces_and_marks_around_them(tmp_path: Path) -> None:
+    dataset = load(tmp_path, y_train=["b", " a", "b ", "\ufeffa"], y_test=["a", "b"])
+    assert dataset.class_names == ("a", "b")
+    assert dataset.train_labels.tolist() == [1, 0, 1, 0]
+    assert any("3 labels" in line for line in said_of(dataset))
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -273,10 +229,12 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         r"y_test cannot be read: .*\.astype\(str\)",
     ),
     "negative pixels": ({"x_test": -np.ones((2, 5, 4, 3))}, "x_test"),
-    "bright pixels": ({"x_test": np.full((2, 5, 4, 3), 256)}, "x_test holds values from 256 to"),
+    "bright pixels": (
+        {"x_test": np.full((2, 5, 4, 3), 256)},
+        "x_test .*values from 256 to",
+    ),
     "nan pixels": ({"x_test": np.full((2, 5, 4, 3), np.nan)}, r"x_test\[0, 0, 0, 0\] is nan"),
     "infinite pixels": ({"x_test": np.full((2, 5, 4, 3), np.inf)}, r"x_test\[0, 0, 0, 0\] is inf"),
-    "mixed types": ({"x_test": np.ones((2, 5, 4, 3))}, "x_train has the type uint8 but x_test"),
     "other size": ({"x_test": np.zeros((2, 4, 5, 3), np.uint8)}, r"x_test are \(4, 5, 3\)"),
     "other channels": ({"x_test": np.zeros((2, 5, 4), np.uint8)}, r"x_test are \(5, 4, 1\)"),
     "scalar labels": ({"y_test": np.array(1)}, r"y_test has the shape \(\)"),
@@ -307,8 +265,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         },
         r"y_train\[1\] is 'b', which is no class of class_names: a, c",
     ),
-    "several hot": ({"y_train": np.ones((4, 3), int)}, r"row 0 has not .*argmax\(axis=1\)"),
-    "no hot": ({"y_train": np.zeros((4, 3), bool)}, r"row 0 has not .*argmax\(axis=1\)"),
+    "one-hot": ({"y_train": np.eye(3)[[2, 0, 1, 0]]}, r"y_train .*argmax\(axis=1\)"),
     "labels with gaps": (
         {"y_train": np.array([1, 2, 5, 1]), "y_test": np.array([1, 5])},
         r"y_train begins at the label 1 and ends at 5.*np\.unique",
@@ -319,14 +276,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "latin bytes": ({"y_train": np.array([b"\xe4", b"b", b"b", b"b"])}, "y_train .* not UTF-8"),
     "dates": ({"y_train": np.zeros(4, "M8[D]")}, "y_train has the type datetime64"),
-    "around 0": (
-        {"x_train": IMAGES[:4] / 127.5 - 1, "x_test": IMAGES[4:] / 127.5 - 1},
-        r"x_train .*\(x_train \+ 1\) / 2",
-    ),
-    "resized by a cubic filter": (
-        {"x_train": IMAGES[:4] / 255 * 1.1 - 0.05, **UNIT_TEST},
-        r"x_train = np\.clip\(",
-    ),
     "no word": (
         {"y_train": np.array(["a", " ", "b", "a"]), "y_test": np.array(["a", "b"])},
         r"y_train\[1\] is empty",
@@ -334,26 +283,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "word that a terminal obeys": (
         {"y_train": np.array(["a", "b", "a", "b"]), "y_test": np.array(["a", "\x1b[2J"])},
         r"is '\\x1b\[2J', which",
-    ),
-    "normalised": (
-        {"x_train": IMAGES[:4] / 50 - 2, "x_test": IMAGES[4:] / 50 - 2},
-        "normalisation",
-    ),
-    "one scale and another": (
-        {"x_train": IMAGES[:4] / 255, "x_test": IMAGES[4:] / 1},
-        r"x_train holds .* x_test = x_test / 255",
-    ),
-    "too bright here and there": (
-        {"x_train": np.maximum(IMAGES[:4] / 255, 1.05 * (IMAGES[:4] == IMAGES.max())), **UNIT_TEST},
-        r"np\.clip\(",
-    ),
-    "two spellings of a number": (
-        {"y_train": np.array(["1", "01", "2", "0"]), "y_test": np.array(["1", "2"])},
-        "'01' and '1'",
-    ),
-    "two spellings, one a split": (
-        {"y_train": np.array(["1", "0", "2", "0"]), "y_test": np.array(["01", "2"])},
-        "'01' and '1'",
     ),
     "channels first": (
         {"x_train": np.zeros((4, 3, 6, 5), np.uint8)},
