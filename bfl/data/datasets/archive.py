@@ -28,7 +28,7 @@ CALLED = {
 """Names of a data set's arrays in an archive."""
 
 DARK = 16
-"""Of images without a pixel brighter than that of 255 a person is told."""
+"""Greatest pixel, of 255, of images that a person is told are dark."""
 
 
 @dataset_sources.register("npz")

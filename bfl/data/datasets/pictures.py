@@ -31,7 +31,7 @@ DAMAGED, FURTHER_PAGES = "damaged images", "images with further pages"
 
 @dataclass
 class Unused:
-    """What a folder has and a run does not use: paths by reason."""
+    """Paths in a folder that a run does not use, by reason."""
 
     root: Path
     paths: dict[str, list[Path]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a pixel is: uint8, a float in [0, 1], or what ``pixel-range`` says."""
+"""Pixels: uint8, floats in [0, 1], or numbers within ``pixel-range``."""
 
 from __future__ import annotations
 
