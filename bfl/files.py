@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from bfl.cpus import memory_bytes
 from bfl.errors import ConfigurationError, nearest
 
 STALE_AFTER = 3600.0
@@ -25,7 +29,25 @@ SHOWN = 80
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]+\.tmp")
 
 
-def write_atomically(path: Path, *data: bytes | memoryview) -> None:
+def read_regular(path: Path) -> bytes:
+    """Return the content of a file that somebody else may have written.
+
+    Raises:
+        OSError: It cannot be read, is a pipe, a device or a folder, or has more bytes than a
+            sixteenth of the machine's memory.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(descriptor, "rb") as stream:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        most = (memory_bytes() or 2**34) // 16
+        if status.st_size > most:
+            raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes, more than {most:,}")
+        return stream.read(most)
+
+
+def write_atomically(path: Path, *data: bytes | memoryview, mode: int = 0o666) -> None:
     """Replace a file as a whole: whoever reads it meets the old one or the new one.
 
     The data are on the disk before the name is: a run killed at any moment, or a machine that loses
@@ -33,38 +55,39 @@ def write_atomically(path: Path, *data: bytes | memoryview) -> None:
 
     Args:
         data: What it shall hold, one behind the other: large parts need not be joined in memory.
+        mode: Its permissions, less those that the process's mask takes.
 
     Raises:
         OSError: The file cannot be written; the old one, if any, is still there.
     """
-    with _written_aside(path, *data) as temporary:
+    with _written_aside(path, *data, mode=mode) as temporary:
         temporary.replace(path)
 
 
-def create_atomically(path: Path, data: bytes) -> None:
+def create_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Make a file that is not there yet, as a whole; of several who try at once one succeeds.
 
     Raises:
         FileExistsError: It is there already, and stays as it is.
         OSError: The file cannot be written.
     """
-    with _written_aside(path, data) as temporary:
+    with _written_aside(path, data, mode=mode) as temporary:
         try:
             os.link(temporary, path)
         except FileExistsError:
             raise
         except OSError:  # a file system without hard links: nothing but a kill leaves half a file
-            with path.open("xb") as stream:
+            with open(path, "xb", opener=partial(os.open, mode=mode)) as stream:
                 stream.write(data)
 
 
 @contextmanager
-def _written_aside(path: Path, *data: bytes | memoryview) -> Iterator[Path]:
+def _written_aside(path: Path, *data: bytes | memoryview, mode: int) -> Iterator[Path]:
     """Give a block the temporary file that holds the data, to be given its name."""
     # Not by process id: two hosts that share the folder have the same ones.
     temporary = path.with_name(f".{path.name[:50]}.{secrets.token_hex(8)}.tmp")
     try:
-        with temporary.open("xb") as stream:
+        with open(temporary, "xb", opener=partial(os.open, mode=mode)) as stream:
             stream.writelines(data)
             stream.flush()
             os.fsync(stream.fileno())

@@ -200,22 +200,23 @@ OURS: Mapping[str, tuple[str, Rule]] = {
 
 def recorded(folder: Path) -> dict[str, Any]:
     """Return what is kept of a run: its configuration, its clients' examples and its spreads."""
-    from bfl.experiments.results.files import config_of
+    from bfl.experiments.results.run_folder import config_of
 
     texts = {
         name: (folder / name).read_text(encoding="utf-8")
-        for name in ("config.toml", "partition.json", "rounds.jsonl", "environment.json")
+        for name in ("config.toml", "rounds.jsonl", "run.json")
     }
     rounds = [json.loads(line) for line in texts["rounds.jsonl"].splitlines()]
     of_this_machine = ("data-dir", "output-dir", "resume")
-    environment = json.loads(texts["environment.json"])
+    known = json.loads(texts["run.json"])
+    environment = known["environment"]
     return {
         "configuration": {
             key: value
             for key, value in config_of(texts["config.toml"].encode()).items()
             if key not in of_this_machine
         },
-        "examples": json.loads(texts["partition.json"])["num_examples"],
+        "examples": known["partition"]["num_examples"],
         "spreads": [entry["degree-of-spread"] for entry in rounds],
         "seconds": round(sum(entry["seconds"] for entry in rounds), 1),
         "posterior-sha256": rounds[-1]["posterior-sha256"],

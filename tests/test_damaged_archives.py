@@ -56,11 +56,11 @@ ARRAYS: dict[str, dict[str, Any]] = {
         **{name: np.zeros(4) for name in ("expected-entropy", "aleatoric", "epistemic")},
     },
     "examples": {
-        "positions": LABELS,
-        "images": IMAGES,
-        "labels": LABELS,
-        "predicted": LABELS,
-        "uncertainty": np.zeros(4),
+        "example-positions": LABELS,
+        "example-images": IMAGES,
+        "example-labels": LABELS,
+        "example-predicted": LABELS,
+        "example-uncertainty": np.zeros(4),
     },
     "closing": {
         "head": np.zeros((3, 2)),
@@ -83,7 +83,7 @@ FILES = {
     "posterior": "posterior.npz",
     "best": "best-posterior.npz",
     "predictions": "predictions.npz",
-    "examples": "examples.npz",
+    "examples": "predictions.npz",
     "snapshot": "round-000001.000001.snapshot",
 }
 READERS: dict[str, Callable[[Path], object]] = {

@@ -316,7 +316,7 @@ def run(folder: Path, *options: str) -> Path:
 
 def digest_of(folder: Path) -> str:
     """Return the digest of a run's posterior, having looked at what it says of its plugins."""
-    environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    environment = json.loads((folder / "run.json").read_text(encoding="utf-8"))["environment"]
     path = folder.parent.parent / "power_of_size.py"
     assert str(path) in environment["plugins"]
     found: dict[str, Any] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))

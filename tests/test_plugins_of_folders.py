@@ -55,9 +55,9 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     relative = "theirs/parts.py"
     keys = {**resolve({"model": "mlp"}).values, "plugins": relative}
     (folder / "config.toml").write_text(tomli_w.dumps(keys), encoding="utf-8")
-    (folder / "given.toml").write_text(tomli_w.dumps({"plugins": relative}), encoding="utf-8")
+    run.write_json("run.json:given", {"plugins": relative})
     run.write_json(
-        "network.json",
+        "run.json:network",
         {
             "format": FORMAT,
             "scaling": SCALING,
@@ -101,7 +101,6 @@ WAYS: dict[str, Callable[[], int]] = {
     "resume": lambda: simulate(["--backend", "serial", "--resume", "theirs"]),
     "repeated": lambda: simulate(["--backend", "serial", "--run-config", "theirs/config.toml"]),
     "shown": lambda: main(["show", "--run-config", "theirs/config.toml"]),
-    "given": lambda: main(["show", "--run-config", "theirs/given.toml"]),
     "link": lambda: main(["show", "--run-config", "link.toml"]),
     "completed": completed_theirs,
     "table": lambda: main(["table", "base"]),
@@ -121,8 +120,8 @@ def test_nothing_runs_unasked(way: str, theirs: Path, capsys: pytest.CaptureFixt
 
 
 def test_nor_without_its_description(theirs: Path) -> None:
-    (theirs / "network.json").unlink()
-    with pytest.raises(DataError, match=r"network\.json"):
+    (theirs / "run.json").unlink()
+    with pytest.raises(DataError, match=r"run\.json"):
         network_description(RunFolder(theirs))
     assert not (theirs.parent / "ran").exists()
 
@@ -130,9 +129,9 @@ def test_nor_without_its_description(theirs: Path) -> None:
 @pytest.mark.parametrize("word", ["theirs/parts.py", "json"])
 def test_only_what_is_named_runs(word: str, theirs: Path, tmp_path: Path) -> None:
     """By its content, wherever the user has it; modules likewise."""
-    described = json.loads((theirs / "network.json").read_text(encoding="utf-8"))
+    described = RunFolder(theirs).read_json("run.json:network")
     described["keys"]["plugins"] = word
-    (theirs / "network.json").write_text(json.dumps(described), encoding="utf-8")
+    RunFolder(theirs).write_json("run.json:network", described)
     with pytest.raises(ConfigurationError, match="allowed"):
         _ = network_description(RunFolder(theirs)).architecture
     mine = tmp_path / "mine.py"

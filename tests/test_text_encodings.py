@@ -12,8 +12,7 @@ from bfl.commands.flower_simulation import main as simulate
 from bfl.configuration.sources import read_toml
 from bfl.deployment.client_list import read_bound_nodes
 from bfl.errors import BflError, ConfigurationError, DataError
-from bfl.experiments.results.files import Files
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import Files, RunFolder
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.published import read_published

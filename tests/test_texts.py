@@ -53,7 +53,7 @@ def test_keys_of_many_parts_are_refused_before_they_are_read(
 COMMANDS: dict[str, Callable[[], int]] = {
     "config.toml": lambda: main(["show", "run"]),
     "metrics.json": lambda: main(["show", "run"]),
-    "network.json": lambda: main(["predict", "run", "--data", "images.npy"]),
+    "run.json": lambda: main(["predict", "run", "--data", "images.npy"]),
     "rounds.jsonl": lambda: main(["plot", "run"]),
     "study.json": lambda: main(["table", "study"]),
     "small.toml": lambda: main(["study", "small.toml"]),

@@ -83,7 +83,7 @@ def named_data(
         settings: The run's configuration.
         data: The data set.
         data_dir: Where archives of named data sets lie.
-        digests: The content of the run's ``data.json``.
+        digests: The content of the run's ``run.json:data``.
     """
     height, width, channels = network.image_shape
     size = height if height == width else 0

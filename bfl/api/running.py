@@ -15,8 +15,8 @@ from bfl.api.alone import running_alone
 from bfl.api.arrays import Data, naming_data, stored
 from bfl.api.result import Result, load
 from bfl.configuration import resolve
-from bfl.configuration.settings import read_sections, without_former_strategy
-from bfl.configuration.sources import is_all_given, read_config_file
+from bfl.configuration.settings import read_sections
+from bfl.configuration.sources import read_config_file
 from bfl.engine.flower import FlowerApp, RayEngine, run_serially
 from bfl.engine.run import EngineRun, OnRound
 from bfl.errors import ConfigurationError, unknown_name
@@ -134,8 +134,7 @@ def _read(
         sections = {k: _plain(v) if isinstance(v, Mapping) else v for k, v in configuration.items()}
         return read_sections(_plain(sections), "configuration")
     path = given_path(configuration, "configuration")
-    values = read_config_file(path, plugins=named_plugins(changes))
-    return without_former_strategy(values, changes) if is_all_given(path) else values
+    return read_config_file(path, plugins=named_plugins(changes))
 
 
 def _plain(keys: Mapping[str, Any]) -> dict[str, Any]:

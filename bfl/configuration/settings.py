@@ -195,24 +195,3 @@ def named_strategy(word: str) -> NamedStrategy:
         return NamedStrategy(name, {"pooling": name}, only_a_rule=True)
     spellings = {*presets.spellings(), *pooling_rules.spellings()}
     raise ConfigurationError(unknown_name("strategy", word, spellings, listed="bfl list strategy"))
-
-
-def without_former_strategy(
-    complete: Mapping[str, Any], changes: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return a run's complete values without those that would hide another strategy's.
-
-    For runs of which is not known what of their values was given: of those that either strategy
-    sets, none is taken for it.
-    """
-    words = [values.get("strategy") for values in (complete, changes)]
-    if not all(isinstance(word, str) and word for word in words):
-        return dict(complete)
-    try:
-        former, following = (named_strategy(str(word)) for word in words)
-    except ConfigurationError:  # which is said when they are resolved
-        return dict(complete)
-    if former.name == following.name:
-        return dict(complete)
-    hidden = {*former.values, *following.values}
-    return {key: value for key, value in complete.items() if key not in hidden}

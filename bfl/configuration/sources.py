@@ -8,17 +8,17 @@ from typing import Any
 
 from bfl.configuration.configuration import resolve
 from bfl.configuration.pairs import Value, parse_pairs
-from bfl.configuration.settings import read_sections, without_former_strategy
+from bfl.configuration.settings import read_sections
 from bfl.errors import ConfigurationError, nearest
-from bfl.files import given_path
+from bfl.files import given_path, read_regular
 from bfl.plugins import named_plugins, refuse_unnamed
-from bfl.texts import from_toml
+from bfl.texts import from_json, from_toml
 
 PAIRS = "key=value pairs"
 """Source of a value that stands in no file."""
 
-GIVEN = "given.toml"
-"""File of the values that somebody has given; a run's ``config.toml`` has all of them."""
+RUN = "run.json"
+"""File beside a run's ``config.toml``, which has all values: what of them somebody has given."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -86,12 +86,6 @@ def read_with_sources(
         for key in sorted(values.keys() & given.keys()):
             before, origin = values[key]
             told(f"{key} is {given[key]!r} by {source}, no longer {before!r} by {origin}")
-        for origin in {origin for _, origin in values.values() if is_all_given(Path(origin))}:
-            theirs = {key: value for key, (value, of) in values.items() if of == origin}
-            for key in theirs.keys() - without_former_strategy(theirs, given).keys():
-                if key not in given:
-                    told(f"{key} is no longer {theirs[key]!r} by {origin}: the strategy is another")
-                del values[key]
         values.update({key: (value, source) for key, value in given.items()})
     return values
 
@@ -132,10 +126,9 @@ def read_config_file(
         for key in ("name", "resume"):
             if values.pop(key, None):
                 told(f"{key} of the run in {path.parent} is not taken")
-        if not is_all_given(path):
-            given = flatten(read_toml(path.parent / GIVEN))
-            # Not what stands there alone, such as plugins that nobody has looked at.
-            values = run_values(values, {k: v for k, v in given.items() if k in values})
+        given = _given_of_run(path.parent / RUN)
+        # Not what stands there alone, such as plugins that nobody has looked at.
+        values = run_values(values, {k: v for k, v in given.items() if k in values})
     return values
 
 
@@ -171,21 +164,21 @@ def run_values(complete: Mapping[str, Any], given: Mapping[str, Any]) -> dict[st
 
 def is_of_run(path: Path) -> bool:
     """Return whether a file is the ``config.toml`` in a run's folder, which has all keys."""
-    return path.name == "config.toml" and (path.parent / "environment.json").is_file()
+    return path.name == "config.toml" and (path.parent / RUN).is_file()
+
+
+def _given_of_run(path: Path) -> dict[str, Any]:
+    try:
+        return dict(from_json(read_regular(path))["given"])
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{path}: it does not say what was given: {error}") from error
 
 
 def is_in_folder_of_run(path: Path) -> bool:
     """Return whether a TOML file is one that a run has written, and not its user."""
     path = path.resolve()
-    beside = ("environment.json", "network.json", "rounds.jsonl", "posterior.npz", "run-key")
-    return path.name in ("config.toml", GIVEN) and any(
-        (path.parent / name).exists() for name in beside
-    )
-
-
-def is_all_given(path: Path) -> bool:
-    """Return whether a file is that of a run that has not kept what of it somebody has given."""
-    return is_of_run(path) and not (path.parent / GIVEN).is_file()
+    beside = (RUN, "rounds.jsonl", "posterior.npz", "run-key")
+    return path.name == "config.toml" and any((path.parent / name).exists() for name in beside)
 
 
 def is_study(tables: Mapping[str, Any]) -> bool:

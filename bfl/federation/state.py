@@ -72,7 +72,7 @@ class Snapshots:
         content = buffer.getbuffer()
         path = self.folder
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             before = self._entries()
             order = before[-1].order + 1 if before else 1
             path = self.folder / f"round-{server_round:06d}.{order:06d}.snapshot"

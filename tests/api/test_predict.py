@@ -318,7 +318,7 @@ def test_the_description_is_there_when_the_run_starts(
     monkeypatch.setattr(strategies.application.run, "_run_rounds", stop)
     with pytest.raises(KeyboardInterrupt):
         bfl.run(**small, output_dir=str(tmp_path), name="run")
-    content = RunFolder(tmp_path / "run").read_json("network.json")
+    content = RunFolder(tmp_path / "run").read_json("run.json:network")
     assert content["image-shape"] == [8, 8, 1]
     assert content["class-names"] == list("0123456789")
     assert content["keys"]["model"] == "resnet8"

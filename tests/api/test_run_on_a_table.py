@@ -1,6 +1,5 @@
 """A run from a data frame to predictions, its clients the sites: what other tests show in parts."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -44,9 +43,9 @@ def test_a_data_frame_by_site_becomes_predictions(tmp_path: Path) -> None:
     unit, site = RunFolder(result.folder).warnings()
     assert "'unit'" in unit
     assert 'columns-left-out="site"' in site
-    partition = json.loads((result.folder / "partition.json").read_text())
+    partition = RunFolder(result.folder).read_json("run.json:partition")
     assert partition["names"] == ["north", "south"]
-    clients = json.loads((result.folder / "clients.json").read_text())
+    clients = RunFolder(result.folder).read_json("run.json:clients")
     assert sum(row["test-examples"] for row in clients.values()) == 16
     # Rows as a person has them, their columns in any order, and the target among them.
     predictions = result.predict(frame[frame.columns[::-1]])

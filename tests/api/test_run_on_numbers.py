@@ -1,6 +1,5 @@
 """A regression run on scikit-learn's diabetes, from the data frame to predictions."""
 
-import json
 import re
 from pathlib import Path
 
@@ -93,8 +92,8 @@ def _check_files(result: bfl.Result, frame: pd.DataFrame, folder: Path) -> None:
 
 def _check_sites(result: bfl.Result, frame: pd.DataFrame) -> None:
     """Check each site's error and coverage against its own rows among the test data."""
-    by_site = json.loads((result.folder / "clients.json").read_text())
-    with np.load(result.folder / "regression.npz") as kept:
+    by_site = RunFolder(result.folder).read_json("run.json:clients")
+    with np.load(result.folder / "predictions.npz") as kept:
         targets, means, variances = (kept[n] for n in ("targets", "means", "variances"))
     keys = Reading(target="progression", left_out="site", task="regression")
     data = dataset_sources.create("table").load_in(keys, result.configuration["dataset"][6:], None)

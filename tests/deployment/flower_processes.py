@@ -200,7 +200,7 @@ def final_digest(folder: Path) -> str:
 
 def take_back_last_round(folder: Path) -> None:
     """Make a finished run of two rounds one that was killed in its second."""
-    for name in ("metrics.json", "posterior.npz", "predictions.npz", "retention.json"):
+    for name in ("metrics.json", "posterior.npz", "predictions.npz"):
         (folder / name).unlink()
     [checkpoint] = (folder / "checkpoints").glob("round-000002.*.snapshot")
     checkpoint.unlink()

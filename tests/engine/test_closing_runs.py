@@ -104,7 +104,7 @@ def test_prediction_sets_are_judged_globally_and_by_client(
     shown = {"corruptions": "noise", "ood_dataset": "rotated+npz:" + str(white_images(tmp_path))}
     run = make_run(VALUES, 3, tmp_path / "run", evaluated_by="clients", **shown)
     numbers, (judged, labels) = run.metrics(), run.predictions()
-    rows = run.read_json("clients.json").values()
+    rows = run.read_json("run.json:clients").values()
     assert sum(row["test-examples"] for row in rows) == 100
     for name, held in judged.sets.items():
         assert numbers[f"{name}-coverage"] == held[np.arange(100), labels].mean()
@@ -134,7 +134,7 @@ def assert_shown_images_are_evaluated_by_client(run: RunFolder) -> None:
     split_up = split(configuration, test, nodes)
     for client, positions in enumerate(own_test_positions(configuration, test, split_up) or ()):
         assert positions is not None
-        row, own = run.read_json("clients.json")[str(client)], test.test_images[positions]
+        row, own = run.read_json("run.json:clients")[str(client)], test.test_images[positions]
         labels = test.test_labels[positions]
         inside = result.predict(own).uncertainty["feature-density"]
         for name, images in (
@@ -156,7 +156,7 @@ def assert_shown_images_are_evaluated_by_client(run: RunFolder) -> None:
 
 
 def test_corrupted_images_are_judged_with_the_closed_network(whole: RunFolder) -> None:
-    found, numbers = whole.read_json("corruptions.json"), whole.metrics()
+    found, numbers = whole.read_json("run.json:corruptions"), whole.metrics()
     assert list(found) == ["noise", "rotation"]
     for by_metric in found.values():
         for name, values in by_metric.items():

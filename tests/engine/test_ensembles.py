@@ -113,7 +113,7 @@ def test_an_ensemble_is_judged_beside_the_posterior(tmp_path: Path) -> None:
         assert f"ensemble-{name}" in folder.rounds()[0]
         assert final[name] == last[name]
     assert "ensemble-retention-area-accuracy-epistemic" in final
-    found = folder.read_json("ensemble.json")
+    found = folder.read_json("run.json:ensemble")
     accuracies = found["member-accuracy"]
     clients = [f"client-{k}" for k in range(CLIENTS)]
     assert list(accuracies) == ["sample-0", "sample-1", "average", *clients]
@@ -134,7 +134,7 @@ def test_variational_clients_have_ensembles_of_their_own(tmp_path: Path) -> None
     """Samples from the pool, and draws of each client's own posterior."""
     values = {**FEDBE, "inference": "flipout", "sampler": "pooled-posterior", "client-draws": 2}
     folder = run(tmp_path / "run", **{**values, "predictive": "ensemble"}, rounds=1)
-    names = list(folder.read_json("ensemble.json")["member-accuracy"])
+    names = list(folder.read_json("run.json:ensemble")["member-accuracy"])
     assert names[:4] == ["sample-0", "sample-1", "sample-2", "average"]
     assert names[4:6] == ["client-0-draw-0", "client-0-draw-1"]
     [entry] = folder.rounds()
@@ -146,7 +146,7 @@ def test_each_teacher_over_dropout_clients_has_a_mask_of_its_own(tmp_path: Path)
     """Without a spread the samples have the average's weights, and they differ in masks alone."""
     values = {**FEDBE, "inference": "mc-dropout", "dropout-rate": 0.5, "sample-scale": 0.0}
     folder = run(tmp_path / "run", **{**values, "predictive": "ensemble"}, rounds=1)
-    accuracies = folder.read_json("ensemble.json")["member-accuracy"]
+    accuracies = folder.read_json("run.json:ensemble")["member-accuracy"]
     alike = ["sample-0", "sample-1", "sample-2", "average"]
     assert list(accuracies) == [*alike, *(f"client-{k}" for k in range(CLIENTS))]
     assert len({accuracies[name] for name in alike}) > 1
@@ -163,12 +163,12 @@ def test_on_the_swiss_roll_the_ensemble_is_better_than_its_members(tmp_path: Pat
     values = dict(study.runs()[0].values) | {"output-dir": str(tmp_path), "name": "run"}
     run_serially(FlowerApp.read(ROOT), values, CLIENTS, {})
     folder = RunFolder(tmp_path / "run")
-    for client in folder.read_json("partition.json")["class_counts"]:
+    for client in folder.read_json("run.json:partition")["class_counts"]:
         assert sorted(client) == [20, 20, 160]
     found = folder.metrics()
     assert found["ensemble-accuracy"] > found["ensemble-member-accuracy"] + 0.05
     assert found["accuracy"] > found["ensemble-member-accuracy"]
-    assert len(folder.read_json("ensemble.json")["member-accuracy"]) == 10
+    assert len(folder.read_json("run.json:ensemble")["member-accuracy"]) == 10
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_an_ensemble_is_judged_without_such_a_client(predictive: str, tmp_path: 
         # Samples are drawn around what all clients have sent.
         assert numbers.get("ensemble-left-out") == (4.0 if predictive == "ensemble" else None)
     if predictive == "ensemble":
-        found = folder.read_json("ensemble.json")
+        found = folder.read_json("run.json:ensemble")
         assert list(found["member-accuracy"]) == ["average", "client-2"]
         assert found["left-out"] == ["sample-0", "sample-1", "client-0", "client-1"]
 

@@ -160,7 +160,7 @@ def test_a_head_goes_on_from_round_to_round_and_is_its_clients_own(watched: Watc
 
 def test_clients_evaluate_both_of_their_models_and_the_server_none(watched: Watched) -> None:
     folder, *_ = watched
-    table = folder.read_json("clients.json")
+    table = folder.read_json("run.json:clients")
     assert sum(row["test-examples"] for row in table.values()) == 40
     for row in table.values():
         assert {"last-meme-accuracy", "last-personal-accuracy", "best-better-accuracy"} <= set(row)

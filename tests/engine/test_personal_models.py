@@ -169,7 +169,7 @@ def test_clients_evaluate_both_models_on_test_data_of_their_own(
     """After the last round all numbers can be made again from what is on the disk."""
     replies = watch_updates(monkeypatch)
     folder = run(values, tmp_path / "judged", evaluated_by="clients", sampling="random")
-    table, data = folder.read_json("clients.json"), cached_dataset(values["dataset"], "")
+    table, data = folder.read_json("run.json:clients"), cached_dataset(values["dataset"], "")
     assert sorted(table) == ["0", "1", "2"]
     assert sum(row["test-examples"] for row in table.values()) == data.test_labels.size
     judged = [content["metrics"] for content in replies if "meme-accuracy" in content["metrics"]]
@@ -205,10 +205,10 @@ def test_a_run_given_more_rounds_has_the_numbers_of_its_clients_of_the_longer_ru
     whole = run(values, tmp_path / "whole", **judged)
     shorter = run(values, tmp_path / "grown", rounds=ROUNDS - 1, **judged)
     assert {"last-personal-accuracy", "best-better-accuracy"} <= set(
-        shorter.read_json("clients.json")["0"]
+        shorter.read_json("run.json:clients")["0"]
     )
     grown = run(values, tmp_path / "grown", resume=True, **judged)
-    assert grown.read_json("clients.json") == whole.read_json("clients.json")
+    assert grown.read_json("run.json:clients") == whole.read_json("run.json:clients")
     assert grown.metrics() == whole.metrics()
     assert digests(grown) == digests(whole)
     for one, other in zip(grown.rounds(), whole.rounds(), strict=True):

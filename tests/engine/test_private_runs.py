@@ -82,7 +82,7 @@ def test_epsilon_stands_in_the_record_and_the_budget_ends_the_run(
         assert not any(name.startswith("client/") for name in entry)
         assert {name for client in entry["per-client"] for name in client} == {"client", "weight"}
         assert entry["num-examples"] == "hidden"
-    assert folder.read_json("partition.json").keys() == {"sha256", "whole-sha256"}
+    assert folder.read_json("run.json:partition").keys() == {"sha256", "whole-sha256"}
     assert figures.create("partition").compose(folder) is None
     # A resume finds the budget spent, and says so once more.
     assert digests(run(tmp_path / "private", **NOISY, epsilon_budget=budget, resume=True)) == (
@@ -120,7 +120,7 @@ def test_epsilon_of_examples_stands_in_the_record_and_its_budget_ends_the_run(
             "num-examples",
             "weight",
         }
-    assert folder.read_json("partition.json").keys() == {"sha256", "whole-sha256"}
+    assert folder.read_json("run.json:partition").keys() == {"sha256", "whole-sha256"}
     [again] = run(tmp_path / "again", **examples, rounds=1).rounds()
     assert again["posterior-sha256"] == digests(folder)[0]
 

@@ -33,7 +33,7 @@ def test_what_the_server_learns_does_not_depend_on_its_cpus(tmp_path: Path) -> N
     here = parse_pairs(f'{DISTILLED} output-dir="{tmp_path}" name="serial"')
     run_serially(FlowerApp.read(ROOT), here, 2, {})
     ray = simulate(tmp_path, "ray", "--num-supernodes", "2", config=DISTILLED)
-    assert ray.read_json("network.json")["threads"] == 1
+    assert ray.read_json("run.json:network")["threads"] == 1
     found = [run.rounds()[0]["posterior-sha256"] for run in (RunFolder(tmp_path / "serial"), ray)]
     assert found[0] == found[1]
 

@@ -76,7 +76,7 @@ def test_the_run_folder_is_complete(default_run: RunFolder) -> None:
     configuration = resolve(default_run.config())
     assert configuration.keys.clients == 10
     assert configuration.inference.name == "flipout"
-    assert default_run.read_json("environment.json")["flwr"]
+    assert default_run.read_json("run.json:environment")["flwr"]
     rounds = default_run.rounds()
     assert [r["round"] for r in rounds] == list(range(1, 5))
     assert all(r["clients"] == 10 and r["failures"] == 0 for r in rounds)
@@ -84,7 +84,7 @@ def test_the_run_folder_is_complete(default_run: RunFolder) -> None:
     posterior, manifest = default_run.posterior()
     assert posterior.digest() == rounds[-1]["posterior-sha256"]
     assert manifest.gaussian_size == posterior.size
-    partition = default_run.read_json("partition.json")
+    partition = default_run.read_json("run.json:partition")
     assert sum(partition["num_examples"]) == 1437
     drawn = {path.stem for path in (default_run.path / "figures").iterdir()}
     assert drawn == set(parts.names()) - {

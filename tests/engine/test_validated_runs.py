@@ -75,9 +75,9 @@ def test_rounds_are_validated_and_the_best_posterior_is_kept(
     assert best.digest() == rounds[1]["posterior-sha256"]
     assert folder.posterior()[0].digest() == rounds[3]["posterior-sha256"]
     assert "best round by validation-accuracy: 2 (0.6000)" in capsys.readouterr().out
-    [held] = folder.read_json("partition.json")["server"]["num_examples"]
+    [held] = folder.read_json("run.json:partition")["server"]["num_examples"]
     assert held == 30
-    assert sum(folder.read_json("partition.json")["num_examples"]) == 70
+    assert sum(folder.read_json("run.json:partition")["num_examples"]) == 70
 
     loaded = bfl.load(folder.path, posterior="best")
     assert loaded.best["round"] == 2
@@ -155,7 +155,7 @@ def test_without_images_of_its_own_nothing_is_validated(
     folder = run(tmp_path / "run", rounds=1, server_data="")
     assert not [key for key in folder.rounds()[0] if key.startswith("validation-")]
     assert not folder.holds(BEST_POSTERIOR)
-    assert "server" not in folder.read_json("partition.json")
+    assert "server" not in folder.read_json("run.json:partition")
     with pytest.raises(DataError, match="server-data"):
         _ = bfl.load(folder.path, posterior="best").posterior
 

@@ -111,8 +111,8 @@ def test_runs_are_listed_in_the_order_in_which_they_began(tmp_path: Path, capsys
     make_run(study.runs, "nwa")
     for name, day in (("z", 1), ("b", 3), ("a", 2)):
         folder = make_run(tmp_path, name, finished=False)
-        folder.write_json("environment.json", {"started": f"1999-05-0{day}T01:00:00+00:00"})
-    (folder.path / "environment.json").write_text("{")
+        folder.write_json("run.json:environment", {"started": f"1999-05-0{day}T01:00:00+00:00"})
+    (folder.path / "run.json").write_text("{")
     os.utime(folder.path / "config.toml", (0, 0))
     assert bfl("runs", tmp_path) == 0
     assert [name for name in table(capsys) if name != "run"] == ["a", "z", "b", "two/nwa", "two/ws"]

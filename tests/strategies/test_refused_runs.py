@@ -234,25 +234,25 @@ def test_a_run_is_not_gone_on_with_by_another_partition(
     assert begun == [0, 1]
     folder = RunFolder(tmp_path / "run")
     folder.write_metrics({"accuracy": 0.5})
-    was = folder.read_json("partition.json")
+    was = folder.read_json("run.json:partition")
 
     def reversed_parts(*given: Any) -> list[Any]:
         return [None if part is None else part[::-1] for part in split(*given)]
 
     with monkeypatch.context() as patch:
         patch.setattr(preflight, "split", reversed_parts)
-        with pytest.raises(ConfigurationError, match=r"the clients' images .*partition\.json"):
+        with pytest.raises(ConfigurationError, match=r"the clients' images .*run\.json:partition"):
             go_on(rounds=3)
         assert folder.metrics() == {"accuracy": 0.5}
-        assert (folder.config()["rounds"], folder.read_json("partition.json")) == (2, was)
+        assert (folder.config()["rounds"], folder.read_json("run.json:partition")) == (2, was)
         # Where another node has come by data of its own, the digests are not of the same clients.
         own = tmp_path / "own.npz"
         images, labels = np.zeros((20, 8, 8), np.uint8), np.arange(20) % 10
         np.savez(own, x_train=images, y_train=labels, x_test=images, y_test=labels)
         with pytest.raises(InterruptedError):
             go_on(nodes=({}, {}, {"dataset": f"npz:{own}"}))
-        assert len(folder.read_json("partition.json")["client_sha256"]) == 2
-        (folder.path / "partition.json").unlink()
+        assert len(folder.read_json("run.json:partition")["client_sha256"]) == 2
+        folder.write_json("run.json", {"environment": {}})
         with pytest.raises(InterruptedError):
             go_on()
     assert begun == [0, 1, 1, 1]

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 COLUMNS = ".columns.json"
-"""Ending of the file beside a table that says its columns and classes, as network.json does."""
+"""Ending of the file beside a table that says its columns and classes, as run.json does."""
 
 PARQUET = (".parquet", ".pq")
 SUFFIXES = (".csv", *PARQUET)
@@ -65,7 +65,7 @@ class Table(PathSource, ReadingSource):
     .parquet) says which ones itself. All other columns but ``columns-left-out`` are inputs:
     numbers are standardised by the training rows of all clients, and categories become an input
     each, 0 or 1. Missing values are refused, or filled (``missing``). A file FILE.columns.json,
-    which is another run's network.json, says means, deviations, categories and classes beforehand.
+    which is another run's run.json, says means, deviations, categories and classes beforehand.
     It takes a network of dense layers, such as ``model="mlp"``. Partitions may go by any column.
     """
 
@@ -321,8 +321,9 @@ def _columns_file(path: Path, *, regression: bool) -> _Known:
         return _Known()
     try:
         content = json.loads(beside.read_text(encoding="utf-8"))
+        content = content.get("network", content)
         names = tuple(map(str, content["class-names"]))
         scale = Column.from_dict(content["target"]) if regression else None
         return _Known(Encoding.from_list(content["columns"]), names, scale)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{beside} is no network.json of a run on a table: {error!r}") from error
+        raise DataError(f"{beside} is no run.json of a run on a table: {error!r}") from error

@@ -1,4 +1,4 @@
-"""Metrics of each client's models on its own test data: ``clients.json``.
+"""Metrics of each client's models on its own test data: ``run.json:clients``.
 
 Metrics that clients report are rejected outside their possible range.
 """

@@ -55,7 +55,7 @@ def by_strength(
         settings: The configuration, from which each metric takes its keys.
 
     Returns:
-        The content of ``corruptions.json``: ``found[corruption][metric]`` is a list by strength.
+        The section ``corruptions``: ``found[corruption][metric]`` is a list by strength.
     """
     found = {
         corruption: [evaluate(predictions, labels, settings) for predictions in rows]
@@ -99,7 +99,7 @@ def write_foreign(
     foreign: Iterable[tuple[str, bool, Shown]],
     settings: Mapping[str, Any],
 ) -> dict[str, float]:
-    """Write the detection of foreign images to ``foreign.json``; return the run's metrics of it.
+    """Write the detection of foreign images to ``run.json``; return its metrics.
 
     The metrics are of one score, which does not depend on the result: the feature density of a
     closing or, without one, the predictive entropy. See ``evaluated_foreign`` for the arguments.
@@ -115,7 +115,7 @@ def write_foreign(
 
 
 def headline(content: Mapping[str, Any]) -> dict[str, float]:
-    """Return the metrics of ``foreign.json`` by the run's score."""
+    """Return the metrics of ``run.json:foreign`` by the run's score."""
     return {
         f"{OF_FOREIGN}{name}-{what}": value
         for name, source in content["sources"].items()
@@ -149,7 +149,7 @@ def foreign_to_some(
 def evaluated_foreign(
     test: Shown, foreign: Iterable[tuple[str, bool, Shown]], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the content of ``foreign.json``; nothing without foreign images.
+    """Return the content of ``run.json:foreign``; nothing without foreign images.
 
     Args:
         test: The predictions for the test images: the run's under "", and those before a closing
@@ -175,7 +175,7 @@ def evaluated_foreign(
 
 
 def numbers_of_foreign(content: Mapping[str, Any]) -> dict[str, float]:
-    """Return all metrics of ``foreign.json``, such as ``ood-NAME-UNCERTAINTY-auroc``."""
+    """Return all metrics of ``run.json:foreign``, such as ``ood-NAME-UNCERTAINTY-auroc``."""
     return {
         f"{OF_FOREIGN}{name}-{by}-{what}": float(value)
         for name, source in content["sources"].items()
@@ -185,7 +185,7 @@ def numbers_of_foreign(content: Mapping[str, Any]) -> dict[str, float]:
 
 
 def told_of_foreign(content: Mapping[str, Any]) -> str:
-    """Return a line with the AUROC of the run's score for each source of ``foreign.json``."""
+    """Return a line with the AUROC of the run's score for each source of ``run.json:foreign``."""
     score = content["score"]
     found = (
         f"{name} ({'near' if source['near'] else 'far'}) "

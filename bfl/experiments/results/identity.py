@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bfl.errors import ConfigurationError, DataError, RunError
-from bfl.files import create_atomically, try_lock
+from bfl.files import create_atomically, read_regular, try_lock
 
 RUN_KEY, LOCK = "run-key", "run.lock"
 """Files of a run's folder."""
@@ -36,7 +36,7 @@ def run_key(folder: Path) -> str:
     try:
         if not path.exists():
             with suppress(FileExistsError):
-                create_atomically(path, f"{secrets.token_hex(16)}\n".encode())
+                create_atomically(path, f"{secrets.token_hex(16)}\n".encode(), 0o600)
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror or error}") from error
     key = read_run_key(folder)
@@ -48,7 +48,7 @@ def run_key(folder: Path) -> str:
 def read_run_key(folder: Path) -> str | None:
     """Return the key of the run in a folder; None without a key or a folder."""
     try:
-        key = (folder / RUN_KEY).read_text(encoding="ascii").strip()
+        key = read_regular(folder / RUN_KEY).decode("ascii").strip()
     except (OSError, ValueError):
         return None
     return key if is_run_key(key) else None
@@ -70,8 +70,10 @@ def locked(folder: Path, who: str = "another server writes to") -> Iterator[None
     """
     path = folder / LOCK
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        stream = path.open("a+", encoding="utf-8")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Not through a link, which may lead to a file of somebody else's.
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+        stream = os.fdopen(os.open(path, flags, 0o600), "a+", encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(
             f"cannot write the run folder {folder}: {error.strerror or error}"

@@ -16,7 +16,7 @@ from bfl.evaluation.metrics import higher_is_better
 from bfl.evaluation.metrics.accuracy import wilson_interval
 from bfl.evaluation.metrics.negative_log_likelihood import NegativeLogLikelihood
 from bfl.evaluation.prediction.predictions import FloatArray
-from bfl.evaluation.regression import ERROR, SQUARED, Mixtures
+from bfl.evaluation.regression import ERROR, SQUARED
 from bfl.experiments.results.environment import told_of_times
 from bfl.experiments.results.figures import figures
 from bfl.experiments.results.figures.style import (
@@ -34,8 +34,8 @@ from bfl.experiments.results.run_folder import (
     ENVIRONMENT,
     PARTITION,
     PER_CLIENT,
+    PREDICTED_NUMBERS,
     PREDICTIONS,
-    REGRESSION,
     RunFolder,
 )
 from bfl.experiments.results.table import ABSENT, cell, tabulated
@@ -160,11 +160,10 @@ def _examples(folder: RunFolder) -> Iterator[str]:
 
 def _tested(folder: RunFolder) -> int:
     """Return how many examples the final evaluation is of; 0: it has left no predictions."""
-    for file, answers in {PREDICTIONS: "labels", REGRESSION: "targets"}.items():
-        if folder.holds(file):
-            with folder.reading_arrays(file) as arrays:
-                return arrays.header(answers).shape[0]
-    return 0
+    if not folder.holds(PREDICTIONS):
+        return 0
+    with folder.reading_arrays(PREDICTIONS) as arrays:
+        return arrays.header("targets" if "targets" in arrays else "labels").shape[0]
 
 
 def _times(folder: RunFolder) -> list[str]:
@@ -213,15 +212,11 @@ def _spreads(numbers: Mapping[str, float], folder: RunFolder) -> dict[str, list[
 
 def _values(folder: RunFolder) -> dict[str, FloatArray]:
     """Return the values of each test example, of numbers that are their means."""
-    if folder.holds(PREDICTIONS):
-        metric = NegativeLogLikelihood()
-        return {metric.name: metric.values(*folder.predictions())}
-    if folder.holds(REGRESSION):
-        with folder.reading_arrays(REGRESSION) as arrays:
-            held = arrays.checked(("means", "variances", "targets"))
-            predicted = Mixtures(held["means"], held["variances"]).values(held["targets"])
-            return {name: values for name, (values, _) in predicted.items()}
-    return {}
+    if folder.holds(PREDICTED_NUMBERS):
+        predicted, targets = folder.predicted_numbers()
+        return {name: values for name, (values, _) in predicted.values(targets).items()}
+    metric = NegativeLogLikelihood()
+    return {metric.name: metric.values(*folder.predictions())}
 
 
 def _run_sections(folder: RunFolder, config: Mapping[str, Any]) -> Iterator[Section]:

@@ -3,90 +3,111 @@
 | file | content |
 | --- | --- |
 | ``config.toml`` | the complete configuration |
-| ``given.toml`` | what of it was given; the rest is the strategy's, or default |
-| ``environment.json`` | versions, machine, commit, start and end |
-| ``network.json`` | what predicting with the posterior takes besides: images, classes, network |
-| ``run-key``, ``run.lock`` | which run this is, and who writes here: see ``identity`` |
-| ``partition.json`` | who holds which data |
-| ``data.json`` | which data these are: digests of those that lie where the server does |
-| ``rounds-begun`` | the rounds begun, where each is a private release of its own |
-| ``sums-begun`` | the rounds of a closing's noised sums begun, where training is private |
+| ``run.json`` | all else that is known of the run; see below |
 | ``rounds.jsonl`` | one line per round, appended as the round ends |
-| ``warnings.txt`` | what the results do not show by themselves, a line each; only if there is any |
-| ``refusals.txt`` | which client failed or was refused in which round, and why; if any |
-| ``posterior.npz`` | the global posterior: mean, variance, point, manifest |
-| ``closing.npz`` | the result of the closing round: a last layer, a density of features, … |
-| ``best-posterior.npz`` | the best round's posterior, with the round, and metric and value |
-| ``predictions.npz`` | labels, mean probabilities and uncertainties of the test examples |
-| ``regression.npz`` | in its place for regression: targets, means, variances |
 | ``metrics.json`` | metrics, mean uncertainties and retention areas; written last |
-| ``clients.json`` | metrics on each client's own test data, or its site's |
-| ``foreign.json`` | detection of foreign images by each uncertainty (``ood-dataset``) |
-| ``corruptions.json`` | metrics of corrupted test images by strength (``corruptions``) |
-| ``retention.json`` | retention curves on a grid of percents, with their areas |
-| ``ensemble.json`` | retention curves of an ensemble (``predictive``), its members |
-| ``examples.npz`` | the test images with the most and the least certain predictions |
-| ``figures/`` | PNG files |
+| ``predictions.npz`` | labels, probabilities and uncertainties of the test examples |
+| ``posterior.npz`` | the global posterior: mean, variance, point, manifest |
+| ``report.html``, ``figures/`` | the results for people |
+| ``closing.npz`` | the result of the closing round, if there was one |
+| ``best-posterior.npz`` | the best round's posterior, where rounds are validated |
+| ``refusals.txt`` | which client failed or was refused in which round, and why; if any |
+| ``run-key``, ``run.lock`` | the run's identity, and who writes here: see ``identity`` |
+| ``checkpoints/`` | the last two states, from which the run is resumed |
+| ``rounds-begun``, ``sums-begun`` | the private releases that have begun |
+
+The sections of ``run.json``:
+
+| section | content |
+| --- | --- |
+| ``environment`` | versions, machine, commit, start and end |
+| ``given`` | what of the configuration was given; the rest is the strategy's, or default |
+| ``network`` | what predicting with the posterior takes besides: images, classes, network |
+| ``data`` | digests of the data that lie where the server does |
+| ``partition`` | who holds which data |
+| ``warnings`` | what the results do not show by themselves |
+| ``clients`` | metrics on each client's own test data, or its site's |
+| ``foreign`` | detection of foreign images by each uncertainty (``ood-dataset``) |
+| ``corruptions`` | metrics of corrupted test images by strength (``corruptions``) |
+| ``retention`` | retention curves on a grid of percents, with their areas |
+| ``ensemble`` | retention curves of an ensemble (``predictive``), its members |
 
 Each file except ``rounds.jsonl`` is written to a temporary file beside it and then renamed, so no
-reader sees half a file.
+reader sees half a file. Only their owner may read them.
 """
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import os
-from collections.abc import Iterable, Mapping
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tomli_w
 
-from bfl.errors import ConfigurationError, DataError, RunError
-from bfl.experiments.results.files import BEST_POSTERIOR as BEST_POSTERIOR
-from bfl.experiments.results.files import CONFIG as CONFIG
-from bfl.experiments.results.files import CORRUPT, RunFiles, plain, round_of
-from bfl.experiments.results.files import POSTERIOR as POSTERIOR
-from bfl.experiments.results.files import PREDICTIONS as PREDICTIONS
-from bfl.files import create_atomically, folder_name_problem, near_path, sync_folder
+from bfl.archives import ArrayFile, Shapes, open_arrays
+from bfl.closing.conformal import SETS
+from bfl.closing.feature_density import SCORES
+from bfl.errors import ConfigurationError, DataError, PosteriorError, RunError
+from bfl.evaluation.prediction.predictions import FloatArray, IntArray, Predictions
+from bfl.evaluation.regression import Mixtures
+from bfl.evaluation.uncertainty.base import measure_all
+from bfl.files import (
+    create_atomically,
+    folder_name_problem,
+    near_path,
+    read_regular,
+    sync_folder,
+    write_atomically,
+)
+from bfl.posteriors.manifest import Manifest
+from bfl.posteriors.posterior import Posterior
+from bfl.texts import decoded, from_json, from_toml, printable
 
+CONFIG = "config.toml"
+RUN = "run.json"
 ROUNDS = "rounds.jsonl"
-ENVIRONMENT = "environment.json"
-NETWORK = "network.json"
-PARTITION = "partition.json"
-DATA = "data.json"
-WARNINGS = "warnings.txt"
-REFUSALS = "refusals.txt"
-CLOSING = "closing.npz"
-REGRESSION = "regression.npz"
 METRICS = "metrics.json"
-CLIENTS = "clients.json"
-RETENTION = "retention.json"
-ENSEMBLE = "ensemble.json"
-EXAMPLES = "examples.npz"
-FOREIGN = "foreign.json"
-CORRUPTIONS = "corruptions.json"
+PREDICTIONS = "predictions.npz"
+PREDICTED_CLASSES = f"{PREDICTIONS}:labels"
+PREDICTED_NUMBERS = f"{PREDICTIONS}:targets"
+EXAMPLES = f"{PREDICTIONS}:example-images"
+POSTERIOR = "posterior.npz"
+CLOSING = "closing.npz"
+BEST_POSTERIOR = "best-posterior.npz"
+REFUSALS = "refusals.txt"
 FIGURES = "figures"
 
+ENVIRONMENT = f"{RUN}:environment"
+GIVEN = f"{RUN}:given"
+NETWORK = f"{RUN}:network"
+DATA = f"{RUN}:data"
+PARTITION = f"{RUN}:partition"
+CLIENTS = f"{RUN}:clients"
+FOREIGN = f"{RUN}:foreign"
+CORRUPTIONS = f"{RUN}:corruptions"
+RETENTION = f"{RUN}:retention"
+ENSEMBLE = f"{RUN}:ensemble"
+_WARNINGS = "warnings"
+
 FINAL_RESULTS = (
-    METRICS,
-    PREDICTIONS,
-    REGRESSION,
-    RETENTION,
-    ENSEMBLE,
-    CLIENTS,
-    EXAMPLES,
-    FOREIGN,
-    CORRUPTIONS,
-    CLOSING,
-    POSTERIOR,
+    *(METRICS, PREDICTIONS, CLOSING, POSTERIOR),
+    *(CLIENTS, FOREIGN, CORRUPTIONS, RETENTION, ENSEMBLE),
 )
 """Final results of a run, without figures. The first one marks a finished run: it is removed first
 and written last."""
 
-FILES_OF_A_BEGUN_RUN = (CONFIG, NETWORK, PARTITION, DATA, ROUNDS, BEST_POSTERIOR, *FINAL_RESULTS)
-"""Files that show that a run has begun; its environment is written before that."""
+FILES_OF_A_BEGUN_RUN = (CONFIG, ROUNDS, BEST_POSTERIOR, METRICS, PREDICTIONS, CLOSING, POSTERIOR)
+"""Files that show that a run has begun; ``run.json`` is written before that."""
 
 PER_CLIENT = "per-client"
 """The key of a round's line that has one entry for each client."""
@@ -97,10 +118,168 @@ DEVIATIONS = "deviation-by-layer"
 FINAL_EVALUATION = "final evaluation"
 """Prefix of warnings about the final posterior."""
 
+PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+CORRUPT = (
+    *(ValueError, KeyError, TypeError, AttributeError),
+    *(EOFError, gzip.BadGzipFile, zipfile.BadZipFile, zlib.error),
+)
+"""Errors of NumPy, zip, JSON and TOML for truncated files and files of another format."""
+
+_LONGEST_REASON = 300
+
+
+def _reason(error: Exception) -> str:
+    """Return an error's text, which may quote a file of somebody else's, for a terminal."""
+    text = printable(str(getattr(error, "strerror", None) or error))
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]} …"
+
 
 @dataclass(frozen=True)
-class RunFolder(RunFiles):
-    """The folder of one run; see ``Files`` for the errors of reading and writing."""
+class Files:
+    """The files of a folder, which somebody else may have made.
+
+    Readers raise a DataError that names the file if it is missing or corrupt, or no regular file;
+    writers raise a RunError that names the file if it cannot be written.
+    """
+
+    path: Path
+
+    def holds(self, file: str) -> bool:
+        """Return whether the folder has a file."""
+        return (self.path / file).is_file()
+
+    @contextmanager
+    def decoding(self, file: str) -> Iterator[None]:
+        """Convert the errors of a corrupt file into a DataError that names it."""
+        try:
+            yield
+        except (*CORRUPT, PosteriorError) as error:
+            raise DataError(f"{self.path / file} is corrupt: {_reason(error)}") from error
+
+    @contextmanager
+    def reading(self, file: str) -> Iterator[bytes]:
+        """Yield the file's bytes to a block that decodes them."""
+        path = self.path / file
+        try:
+            data = read_regular(path)
+        except FileNotFoundError as error:
+            raise DataError(f"there is no {path}") from error
+        except OSError as error:
+            raise DataError(f"cannot read {path}: {_reason(error)}") from error
+        with self.decoding(file):
+            yield data
+
+    @contextmanager
+    def writing(self, file: str) -> Iterator[Path]:
+        """Yield the file's path to a block that writes it."""
+        path = self.path / file
+        try:
+            yield path
+        except OSError as error:
+            raise RunError(f"cannot write {path}: {_reason(error)}") from error
+
+    def write(self, file: str, data: bytes) -> Path:
+        """Replace a file atomically."""
+        with self.writing(file) as path:
+            write_atomically(path, data, mode=PRIVATE_FILE)
+        return path
+
+    def write_json(self, file: str, content: Mapping[str, Any]) -> None:
+        """Write a JSON object."""
+        self.write(file, (json.dumps(plain(content), indent=2) + "\n").encode())
+
+    def read_json(self, file: str, missing: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return a JSON object; ``missing`` if it is given and the file does not exist."""
+        if missing is not None and not self.holds(file):
+            return dict(missing)
+        with self.reading(file) as data:
+            return _json_object(from_json(data))
+
+    def append_text(self, file: str, text: str) -> None:
+        """Append a text and a newline."""
+        with self.writing(file) as path, _open_to_append(path) as stream:
+            stream.write(f"{text}\n".encode())
+
+    def read_lines(self, file: str) -> list[str]:
+        """Return the lines of a text."""
+        with self.reading(file) as data:
+            return decoded(data).splitlines()
+
+    def write_arrays(self, file: str, arrays: Arrays) -> None:
+        """Write arrays, compressed."""
+        buffer = io.BytesIO()
+        # NumPy 1 would store the argument allow_pickle as an array. Without it, the type checker
+        # takes the arrays for that argument, hence Any.
+        named: dict[str, Any] = dict(arrays)
+        np.savez_compressed(buffer, **named)
+        self.write(file, buffer.getvalue())
+
+    @contextmanager
+    def reading_arrays(self, file: str) -> Iterator[ArrayFile]:
+        """Yield the arrays of a file, each read on access."""
+        with open_arrays(self.path / file) as arrays, self.decoding(file):
+            yield arrays
+
+
+def _open_to_append(path: Path) -> io.BufferedWriter:
+    """Open a file of the folder, made if it is missing; a link out of the folder is refused."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+    return os.fdopen(os.open(path, flags, PRIVATE_FILE), "ab")
+
+
+def _json_object(content: Any) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise ValueError("expected a JSON object")
+    return content
+
+
+def plain(value: Any) -> Any:
+    """Return a value in the types of TOML and JSON: no paths, tuples, NumPy arrays or scalars."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    return str(value) if isinstance(value, PurePath) else value
+
+
+def config_of(data: bytes) -> dict[str, Any]:
+    """Return the configuration in the bytes of a run's file.
+
+    Raises:
+        ValueError: It is not TOML, or its rounds are not a number.
+    """
+    config: dict[str, Any] = {}
+    for key, value in from_toml(data).items():
+        config |= value if isinstance(value, Mapping) else {key: value}  # a section, or a key
+    if not isinstance(rounds := config.get("rounds", 0), int):
+        raise ValueError(f"rounds is {rounds!r}; expected a whole number")
+    return config
+
+
+def private_folder(path: Path) -> Path:
+    """Return a folder inside a run's, made if it is missing, that only its owner may enter.
+
+    Raises:
+        OSError: It cannot be made, or is a link, which may lead out of the run's folder.
+    """
+    if path.is_symlink():
+        raise NotADirectoryError(None, "it is a link, which may lead elsewhere")
+    path.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+    return path
+
+
+@dataclass(frozen=True)
+class RunFolder(Files):
+    """The folder of one run; see ``Files`` for the errors of reading and writing.
+
+    A name such as ``run.json:network`` stands for a section of a file: a JSON object of that name
+    in it; an array of that name in an archive.
+    """
 
     @classmethod
     def create(
@@ -109,7 +288,7 @@ class RunFolder(RunFiles):
         name: str,
         config: Mapping[str, Any],
         environment: Mapping[str, Any],
-        beside: Mapping[str, bytes] | None = None,
+        given: Mapping[str, Any] | None = None,
     ) -> RunFolder:
         """Make the folder of a new run and write its configuration and environment.
 
@@ -122,7 +301,7 @@ class RunFolder(RunFiles):
             config: The complete configuration; settings that are None are left out, as TOML has
                 no null.
             environment: See ``describe_environment``.
-            beside: Further files of the new run, by name.
+            given: What of the configuration was given.
 
         Raises:
             ConfigurationError: The name is not valid for a folder, the folder holds another run, or
@@ -130,17 +309,18 @@ class RunFolder(RunFiles):
         """
         folder = cls.named(output_dir, name)
         path = folder.path
+        taken = f"{path} holds another run; choose another name, or overwrite it"
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            folder._refuse_another_run()
-            folder.write_json(ENVIRONMENT, environment)
-            for file, data in (beside or {}).items():
-                folder.write(file, data)
-            folder._claim(config)
+            path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+            if any((path / file).exists() for file in FILES_OF_A_BEGUN_RUN):
+                raise ConfigurationError(taken)
+            folder.write_json(RUN, {"environment": environment, "given": given or {}})
+            # Atomic: only one of two runs that start at once gets the folder.
+            create_atomically(path / CONFIG, _as_toml(config), PRIVATE_FILE)
+        except FileExistsError as error:
+            raise ConfigurationError(taken) from error
         except OSError as error:
-            raise ConfigurationError(
-                f"cannot write the run folder {path}: {error.strerror or error}"
-            ) from error
+            raise ConfigurationError(f"cannot write the folder {path}: {_reason(error)}") from error
         except RunError as error:
             raise ConfigurationError(str(error)) from error
         return folder
@@ -150,12 +330,27 @@ class RunFolder(RunFiles):
         """Return the folder of a run that is there.
 
         Raises:
-            DataError: It is none; the message names the nearest one, beside it or in ``runs``.
+            DataError: It is none, and the message names the nearest one, beside it or in ``runs``;
+                or it was made by a version of bfl that kept its results in other files.
         """
-        if (folder := cls(path)).holds(CONFIG):
+        folder = cls(path)
+        if folder.holds(CONFIG) and (folder.holds(RUN) or not folder.holds("environment.json")):
             return folder
-        what = "it has no config.toml" if path.is_dir() else "there is no such folder"
-        found = [f.parent for near in ("*", "runs/*") for f in path.parent.glob(f"{near}/{CONFIG}")]
+        if folder.holds(CONFIG):
+            raise DataError(
+                f"{path} was made by an earlier version of bfl, without a {RUN}: this version does "
+                "not read it; make the run again, or read it with that version"
+            )
+        what = "there is no such folder"
+        if path.is_dir():
+            there = (path / CONFIG).exists()
+            what = f"its {CONFIG} is not a regular file" if there else f"it has no {CONFIG}"
+        found = [
+            file.parent
+            for near in ("*", "runs/*")
+            for file in path.parent.glob(f"{near}/{CONFIG}")
+            if file.is_file()
+        ]
         raise DataError(f"{path} is not the folder of a run: {what}{near_path(path, found)}")
 
     @classmethod
@@ -170,33 +365,59 @@ class RunFolder(RunFiles):
             raise ConfigurationError(f"run name '{name}' is not the name of a folder: {problem}")
         return cls(Path(output_dir) / name)
 
-    def _refuse_another_run(self, reason: Exception | None = None) -> None:
-        """Raise if the folder has a run, or files of one."""
-        if reason or any((self.path / file).exists() for file in FILES_OF_A_BEGUN_RUN):
-            raise ConfigurationError(
-                f"{self.path} holds another run; choose another name, or overwrite it"
-            ) from reason
+    # Sections of run.json ----------------------------------------------------------------------
 
-    def _claim(self, config: Mapping[str, Any]) -> None:
-        """Write the configuration into a folder without a run.
+    def holds(self, file: str) -> bool:
+        """Return whether the folder has a file, or a section of one."""
+        name, _, section = file.partition(":")
+        if not section or not super().holds(name):
+            return super().holds(name)
+        if name.endswith(".json"):
+            return section in super().read_json(name)
+        with self.reading_arrays(name) as arrays:
+            return section in arrays
 
-        The write is atomic, so only one of two runs that start at once gets the folder.
-        """
-        text = tomli_w.dumps({k: v for k, v in plain(config).items() if v is not None})
-        try:
-            create_atomically(self.path / CONFIG, text.encode())
-        except FileExistsError as error:
-            self._refuse_another_run(error)
+    def read_json(self, file: str, missing: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return a JSON object of a file or section; ``missing`` if it is given and that is."""
+        name, _, section = file.partition(":")
+        if not section:
+            return super().read_json(name, missing)
+        content = super().read_json(name, {} if missing is not None else None)
+        if section not in content:
+            if missing is None:
+                raise DataError(f"there is no {section} in {self.path / name}")
+            return dict(missing)
+        with self.decoding(file):
+            return _json_object(content[section])
 
-    # Small files -------------------------------------------------------------------------------
+    def write_json(self, file: str, content: Mapping[str, Any]) -> None:
+        """Write a JSON object as a file or a section."""
+        name, _, section = file.partition(":")
+        kept = {**super().read_json(name, {}), section: content} if section else content
+        super().write_json(name, kept)
+
+    def append_warning(self, text: str) -> None:
+        """Add a warning, unless a resumed run has it already."""
+        if text not in (known := self.warnings()):
+            super().write_json(RUN, {**super().read_json(RUN, {}), _WARNINGS: [*known, text]})
+
+    def warnings(self) -> list[str]:
+        """Return the warnings, a line each."""
+        return list(map(str, super().read_json(RUN, {}).get(_WARNINGS, [])))
+
+    # Configuration and results -----------------------------------------------------------------
+
+    def config(self) -> dict[str, Any]:
+        """Return the configuration."""
+        with self.reading(CONFIG) as data:
+            return config_of(data)
 
     def reconfigure(self, config: Mapping[str, Any]) -> None:
         """Write a configuration with other rounds or another end; drop the final results."""
-        text = tomli_w.dumps(plain(config))
         # Results first: if the process is killed between, new rounds with old results would look
         # like a finished run.
         self._drop_final_results()
-        self.write(CONFIG, text.encode())
+        self.write(CONFIG, _as_toml(config))
 
     def final_results(self) -> list[str]:
         """Return the names of the existing final results."""
@@ -204,15 +425,20 @@ class RunFolder(RunFiles):
 
     def _drop_final_results(self) -> None:
         """Remove the final results, their figures and their warnings."""
+        sections = {name.partition(":")[2] for name in FINAL_RESULTS}
         with self.writing(METRICS):
             for name in FINAL_RESULTS:
-                (self.path / name).unlink(missing_ok=True)
-            for figure in (self.path / FIGURES).glob("*.*"):
-                figure.unlink()
-        told = self.warnings()
-        kept = [text for text in told if not text.startswith(FINAL_EVALUATION)]
-        if kept != told:
-            self.write_lines(WARNINGS, kept)
+                if ":" not in name:
+                    (self.path / name).unlink(missing_ok=True)
+            if not (figures := self.path / FIGURES).is_symlink():
+                for figure in figures.glob("*.*"):
+                    figure.unlink()
+        before = super().read_json(RUN, {})
+        kept = {name: content for name, content in before.items() if name not in sections}
+        if warnings := self.warnings():
+            kept[_WARNINGS] = [text for text in warnings if not text.startswith(FINAL_EVALUATION)]
+        if kept != before:
+            super().write_json(RUN, kept)
 
     def write_metrics(self, metrics: Mapping[str, float]) -> None:
         """Write the final metrics, which mark the run as finished; see ``results.summary``."""
@@ -253,7 +479,7 @@ class RunFolder(RunFiles):
         kept, _ = self._whole_rounds()
         with self.writing(ROUNDS) as path:
             created = not path.exists()
-            with path.open("ab") as stream:
+            with _open_to_append(path) as stream:
                 stream.truncate(len(kept))
                 if kept and not kept.endswith(b"\n"):
                     line = b"\n" + line
@@ -283,43 +509,132 @@ class RunFolder(RunFiles):
 
     def write_rounds(self, entries: Iterable[Mapping[str, Any]]) -> None:
         """Replace the lines of all rounds."""
-        self.write_lines(ROUNDS, [json.dumps(plain(entry)) for entry in entries])
+        lines = (json.dumps(plain(entry)) + "\n" for entry in entries)
+        self.write(ROUNDS, "".join(lines).encode())
 
     def _whole_rounds(self) -> tuple[bytes, list[dict[str, Any]]]:
         """Return the rounds' file up to its last complete line, and the lines' entries."""
         path = self.path / ROUNDS
-        try:
-            lines = path.read_bytes().splitlines(keepends=True)
-        except FileNotFoundError:
+        if not os.path.lexists(path):
             return b"", []
-        except OSError as error:
-            raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+        with self.reading(ROUNDS) as data:
+            lines = data.splitlines(keepends=True)
         entries: list[dict[str, Any]] = []
         for number, line in enumerate(lines, start=1):
             try:
-                entries.append(round_of(line))
+                entry = _json_object(from_json(line))
+                if not isinstance(entry["round"], int):
+                    raise ValueError(f"round is {entry['round']!r}; expected a whole number")
+                if not isinstance(entry.get("seconds", 0.0), int | float):
+                    raise ValueError(f"seconds is {entry['seconds']!r}; expected a number")
             except CORRUPT as error:
                 if number == len(lines):
                     lines.pop()
                     break
-                raise DataError(f"{path}, line {number}: not a round ({error})") from error
+                what = f"not a round ({_reason(error)})"
+                raise DataError(f"{path}, line {number}: {what}") from error
+            entries.append(entry)
         return b"".join(lines), entries
 
-    # Warnings ----------------------------------------------------------------------------------
+    # Posterior and predictions -----------------------------------------------------------------
 
-    def append_warning(self, text: str) -> None:
-        """Add a line to the warnings, unless a resumed run has it already."""
-        if text not in (told := self.warnings()):
-            self.write_lines(WARNINGS, [*told, text])
+    def write_posterior(self, posterior: Posterior, manifest: Manifest) -> None:
+        """Write the global posterior with the manifest of its vectors."""
+        self.write_arrays(POSTERIOR, _posterior_arrays(posterior, manifest))
 
-    def warnings(self) -> list[str]:
-        """Return the warnings, a line each; none without a file."""
-        return self.read_lines(WARNINGS) if self.holds(WARNINGS) else []
+    def write_best_posterior(
+        self, posterior: Posterior, manifest: Manifest, metric: str, server_round: int, value: float
+    ) -> None:
+        """Write the posterior of the best round so far, by the value of a metric."""
+        best = {"metric": metric, "round": server_round, "value": value}
+        arrays = {name: np.array(value) for name, value in best.items()}
+        self.write_arrays(BEST_POSTERIOR, {**_posterior_arrays(posterior, manifest), **arrays})
+
+    def best(self) -> dict[str, Any]:
+        """Return ``metric``, ``round`` and ``value`` of the best posterior."""
+        with self.reading_arrays(BEST_POSTERIOR) as arrays:
+            shapes: Shapes = dict.fromkeys(("metric", "round", "value"), ())
+            return {name: a.item() for name, a in arrays.checked(shapes, shapes=shapes).items()}
+
+    def posterior(self, file: str = POSTERIOR) -> tuple[Posterior, Manifest]:
+        """Return the global posterior, or the best one, and the manifest of its vectors.
+
+        Raises:
+            DataError: The file is missing or corrupt, or its vectors do not fit the manifest or are
+                not a posterior.
+        """
+        with self.reading_arrays(file) as arrays:
+            try:
+                text = str(arrays.checked(["manifest"], shapes={"manifest": ()})["manifest"])
+                manifest = Manifest.from_json(text)
+                gaussian, point = manifest.gaussian_size, manifest.point_size
+            except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+                what = f"{type(error).__name__}: {error}"
+                raise ValueError(f"its manifest is not valid: {what}") from error
+            shapes = {"mean": (gaussian,), "variance": (gaussian,), "point": (point,)}
+            posterior = Posterior(**arrays.checked(shapes, shapes=shapes))
+            posterior.check()
+            return posterior, manifest
+
+    def write_predictions(self, predictions: Predictions, labels: npt.ArrayLike) -> None:
+        """Write the predictions for the test examples in full precision, for later analyses.
+
+        The arrays are ``labels`` (N,), ``mean_probability`` and ``log_mean_probability`` (N, C),
+        ``predicted`` (N,), ``samples`` and each registered uncertainty (N,), by its name.
+        """
+        settings = self.config() if self.holds(CONFIG) else {}
+        arrays = {
+            "labels": np.asarray(labels, dtype=np.int64),
+            "mean_probability": predictions.mean_probability,
+            "log_mean_probability": predictions.log_mean_probability,
+            "predicted": predictions.predicted,
+            "samples": np.array(predictions.samples),
+            **measure_all(predictions, settings),
+            **predictions.sets,
+        }
+        self.write_arrays(PREDICTIONS, arrays)
+
+    def predictions(self) -> tuple[Predictions, IntArray]:
+        """Return the predictions for the test examples and their labels (N,)."""
+        with self.reading_arrays(PREDICTIONS) as arrays:
+            of_classes = ("mean_probability", "log_mean_probability")
+            shape = arrays.header(of_classes[0]).shape
+            scores = [name for name in SCORES if name in arrays]
+            of_examples = ("expected-entropy", "aleatoric", "epistemic", "labels", *scores)
+            sets = [name for name in SETS if name in arrays]
+            shapes = dict.fromkeys((*of_classes, *sets), shape)
+            shapes |= dict.fromkeys(of_examples, shape[:1])
+            found = arrays.checked([*shapes, "samples"], shapes={**shapes, "samples": ()})
+            predictions = Predictions(
+                mean_probability=found["mean_probability"],
+                log_mean_probability=found["log_mean_probability"],
+                expected_entropy=found["expected-entropy"],
+                aleatoric=found["aleatoric"],
+                epistemic=found["epistemic"],
+                samples=int(found["samples"]),
+                scores={name: found[name] for name in scores},
+                sets={name: found[name].astype(np.bool_) for name in sets},
+            )
+            return predictions, found["labels"].astype(np.int64)
+
+    def predicted_numbers(self) -> tuple[Mixtures, FloatArray]:
+        """Return the predictions of a regression for the test examples and their targets (N,)."""
+        with self.reading_arrays(PREDICTIONS) as arrays:
+            found = arrays.checked(("means", "variances", "targets"))
+            return Mixtures(found["means"], found["variances"]), found["targets"]
 
     # Figures -----------------------------------------------------------------------------------
 
     def write_figure(self, name: str, image: bytes) -> Path:
         """Write a file into ``figures/`` and return its path."""
         with self.writing(FIGURES) as path:
-            path.mkdir(exist_ok=True)
+            private_folder(path)
         return self.write(f"{FIGURES}/{name}", image)
+
+
+def _as_toml(config: Mapping[str, Any]) -> bytes:
+    return tomli_w.dumps({k: v for k, v in plain(config).items() if v is not None}).encode()
+
+
+def _posterior_arrays(posterior: Posterior, manifest: Manifest) -> dict[str, npt.NDArray[Any]]:
+    return {**posterior.vectors(), "manifest": np.array(manifest.to_json())}

@@ -24,7 +24,13 @@ from bfl.evaluation.uncertainty import (
     uncertainties,
 )
 from bfl.evaluation.uncertainty.retention import random_gain, retention_gain
-from bfl.experiments.results.run_folder import DEVIATIONS, ENSEMBLE, EXAMPLES, RETENTION, RunFolder
+from bfl.experiments.results.run_folder import (
+    DEVIATIONS,
+    ENSEMBLE,
+    PREDICTIONS,
+    RETENTION,
+    RunFolder,
+)
 from bfl.posteriors import Manifest, Posterior
 
 Numbers = npt.NDArray[np.float64]
@@ -33,7 +39,7 @@ Curves = Mapping[str, Mapping[str, RetentionCurve]]
 """Retention curves by metric and uncertainty."""
 
 RANDOM = "random"
-"""Name of the random order among the uncertainties of ``retention.json``."""
+"""Name of the random order among the uncertainties of ``run.json:retention``."""
 
 # Percents are precise enough for a figure and small enough for a text file. The exact curve has a
 # point for each example, and can be computed from predictions.npz.
@@ -193,9 +199,7 @@ def write_evaluation(
     if ensemble is not None:
         numbers.update(write_ensemble(folder, ensemble, settings))
     if isinstance(predictions, TaskPredictions):
-        folder.write_arrays(
-            predictions.file, {"targets": np.asarray(labels), **predictions.arrays()}
-        )
+        folder.write_arrays(PREDICTIONS, {"targets": np.asarray(labels), **predictions.arrays()})
         folder.write_json(RETENTION, _on_grid(curves))
         return numbers
     folder.write_predictions(predictions, labels)
@@ -207,7 +211,7 @@ def write_evaluation(
 def write_ensemble(
     folder: RunFolder, ensemble: EvaluatedEnsemble, settings: Mapping[str, Any] | None = None
 ) -> dict[str, float]:
-    """Write a run's ``ensemble.json``; return the ensemble's metrics, ``ensemble-NAME``.
+    """Write a run's ``run.json:ensemble``; return the ensemble's metrics, ``ensemble-NAME``.
 
     The file has its retention curves, its members' accuracies and confidences, and the models that
     are left out.
@@ -230,7 +234,7 @@ def write_ensemble(
 
 
 def retained(content: Mapping[str, Any], metric: str, by: str, where: Path) -> dict[float, float]:
-    """Return a metric by the share of the data retained, from the content of ``retention.json``.
+    """Return a metric by the share of the data retained, from the section ``retention``.
 
     Raises:
         DataError: The curve is missing.
@@ -243,7 +247,7 @@ def retained(content: Mapping[str, Any], metric: str, by: str, where: Path) -> d
 
 
 def _on_grid(curves: Curves) -> dict[str, Any]:
-    """Return the content of ``retention.json``: the grid and ``curves[metric][uncertainty]``."""
+    """Return the section ``retention``: the grid and ``curves[metric][uncertainty]``."""
     return {
         "fraction": GRID.tolist(),
         "curves": {
@@ -259,6 +263,9 @@ def _on_grid(curves: Curves) -> dict[str, Any]:
 BY = "predictive-entropy"
 """The uncertainty by which images are chosen: aleatoric and epistemic together."""
 
+
+EXAMPLE = "example-"
+"""Prefix of the arrays of these images in ``predictions.npz``."""
 
 MOST = 8
 """The most images of each kind."""
@@ -305,6 +312,8 @@ def write_examples(
     order = np.argsort(ranks, kind="stable")
     of_each = min(MOST, len(order) // 2)
     chosen = np.concatenate([order[:of_each], order[len(order) - of_each :]])
+    with folder.reading_arrays(PREDICTIONS) as held:
+        before = dict(held)
     arrays = {
         "positions": chosen,
         "images": images[chosen],
@@ -312,7 +321,8 @@ def write_examples(
         "predicted": predictions.predicted[chosen],
         "uncertainty": ranks[chosen],
     }
-    folder.write_arrays(EXAMPLES, arrays)
+    of_examples = {f"{EXAMPLE}{name}": array for name, array in arrays.items()}
+    folder.write_arrays(PREDICTIONS, before | of_examples)
 
 
 def read_examples(folder: RunFolder) -> tuple[Examples, Examples]:
@@ -322,8 +332,10 @@ def read_examples(folder: RunFolder) -> tuple[Examples, Examples]:
         DataError: The file is missing or corrupt.
     """
     names = tuple(Examples.__dataclass_fields__)
-    with folder.reading_arrays(EXAMPLES) as held:
-        arrays = held.checked(names, rows="positions")
+    with folder.reading_arrays(PREDICTIONS) as held:
+        of_examples = [f"{EXAMPLE}{name}" for name in names]
+        found = held.checked(of_examples, rows=of_examples[0])
+        arrays = {name.removeprefix(EXAMPLE): array for name, array in found.items()}
         count = len(arrays["positions"])
         if arrays["images"].ndim != 4:
             raise ValueError("the arrays do not go together")

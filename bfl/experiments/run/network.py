@@ -1,4 +1,4 @@
-"""Description of a run's network for predictions: ``network.json``, written at the start.
+"""Description of a run's network for predictions: ``run.json:network``, written at the start.
 
 With ``posterior.npz`` it is sufficient for predictions on another machine. It does not depend on
 the training data, nor on keys that do not affect predictions.
@@ -95,7 +95,7 @@ class NetworkDescription:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of ``network.json``."""
+        """Return the content of ``run.json:network``."""
         return {
             "format": FORMAT,
             "image-shape": list(self.image_shape),
@@ -112,7 +112,7 @@ class NetworkDescription:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> NetworkDescription:
-        """Return the description in the content of ``network.json``.
+        """Return the description in the content of ``run.json:network``.
 
         Raises:
             ValueError, KeyError, TypeError: The content is not valid, or of another format.

@@ -11,15 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
-import tomli_w
 
 from bfl.closing import closings
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.settings import in_sections
-from bfl.configuration.sources import GIVEN
 from bfl.errors import ConfigurationError, DataError, PosteriorError
 from bfl.experiments.results.evaluated_clients import drop_evaluations
-from bfl.experiments.results.files import plain
 from bfl.experiments.results.identity import RUN_KEY, locked
 from bfl.experiments.results.run_folder import (
     CONFIG,
@@ -28,6 +25,7 @@ from bfl.experiments.results.run_folder import (
     FILES_OF_A_BEGUN_RUN,
     PARTITION,
     ROUNDS,
+    RUN,
     RunFolder,
 )
 from bfl.federation.state import Snapshots
@@ -141,12 +139,11 @@ def open_run(
         described = {**environment, "plugins": [p for p in keys.plugins.split(", ") if p]}
         if keys.resume and _starts_anew(folder, configuration):
             # The configuration last: until it is gone, the folder is that of a run without a round.
-            for file in (RUN_KEY, *reversed(FILES_OF_A_BEGUN_RUN)):
+            for file in (RUN_KEY, RUN, *reversed(FILES_OF_A_BEGUN_RUN)):
                 (folder.path / file).unlink(missing_ok=True)
         if not keys.resume or not folder.holds(CONFIG):
-            given = tomli_w.dumps(plain(configuration.given)).encode()
             values = in_sections(configuration.values)
-            RunFolder.create(keys.output_dir, name, values, described, {GIVEN: given})
+            RunFolder.create(keys.output_dir, name, values, described, configuration.given)
             checkpoint = None
         else:
             checkpoint = _go_on(folder, configuration, data or {}, partition or {})

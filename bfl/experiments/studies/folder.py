@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bfl.errors import ConfigurationError, DataError
-from bfl.experiments.results.files import Files
-from bfl.experiments.results.run_folder import CONFIG, METRICS, RunFolder
+from bfl.experiments.results.run_folder import CONFIG, METRICS, Files, RunFolder
 from bfl.experiments.run.resume import CHECKPOINTS
 from bfl.experiments.studies.run_result import RunResult, parse_result
 from bfl.files import try_lock

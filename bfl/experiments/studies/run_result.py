@@ -8,7 +8,7 @@
 | ``digest`` | SHA-256 of ``configuration`` |
 | ``configuration`` | all keys that the result depends on; files of data sets without their folder |
 | ``made-as`` | the run that this result was copied from, as it has the same computation; or empty |
-| ``metrics`` | numbers of ``metrics.json``, ``foreign.json``; gains of ``retention.json`` |
+| ``metrics`` | numbers of ``metrics.json``, ``run.json:foreign``; gains of ``run.json:retention`` |
 | ``seconds`` | the duration of all rounds |
 | ``partition`` | SHA-256 of the partition |
 | ``data`` | digests of the training, test and server's images |

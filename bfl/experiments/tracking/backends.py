@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import tomli_w
 
+from bfl.experiments.results.run_folder import private_folder
 from bfl.experiments.tracking import TrackedRun, Tracker, Tracking, trackers
 from bfl.files import write_atomically
 
@@ -122,7 +123,7 @@ class _EventFiles(Tracking):
         from tensorboard.plugins.text.summary_v2 import text_pb
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        folder = run.path / FOLDER
+        folder = private_folder(run.path / FOLDER)
         # All earlier rounds are logged again from the run's record: an old file may have rounds
         # whose checkpoint was lost.
         for old in folder.glob("events.out.tfevents.*"):
@@ -190,7 +191,7 @@ class _WandbRun(Tracking):
         import wandb
 
         self._marker = run.path / LAST_ROUND
-        self._marker.parent.mkdir(exist_ok=True)
+        private_folder(self._marker.parent)
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT") or PROJECT,
             id=run.key,

@@ -15,7 +15,7 @@ from bfl.evaluation.prediction import PredictionStatistics
 from bfl.experiments.results import RunFolder, table, write_evaluation
 from bfl.experiments.results.figures import draw_all, figures, style
 from bfl.experiments.results.foreign import by_strength, predicted_by_strength, write_foreign
-from bfl.experiments.results.run_folder import CORRUPTIONS, REGRESSION
+from bfl.experiments.results.run_folder import CORRUPTIONS, PREDICTED_NUMBERS, PREDICTIONS
 from bfl.experiments.results.summary import write_examples
 from bfl.experiments.results.table import metrics_table, results_table
 from bfl.posteriors.manifest import Manifest, Parameter
@@ -44,7 +44,7 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
     predictions = PredictionStatistics.of(0.7 * probability + 0.3 * noise).result()
     labels = [random.choice(4, p=row) for row in probability]
     folder = RunFolder.create(path, name, config, {})
-    folder.write_json("partition.json", {"class_counts": COUNTS, "num_examples": [36, 152]})
+    folder.write_json("run.json:partition", {"class_counts": COUNTS, "num_examples": [36, 152]})
     for number in range(1, rounds + 1):
         entry = {"round": number, "seconds": 0.5, "clients": 10, "deviation-by-layer": [1 / number]}
         if number % 3 == 0:
@@ -54,8 +54,9 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
         entry["per-client"] = [{"client": k, "weight": 0.5, **measured} for k in range(2)]
         folder.append_round(entry)
     images = random.integers(0, 256, (300, 5, 4, 3), dtype=np.uint8)
+    numbers = write_evaluation(folder, predictions, labels, config)
     write_examples(folder, predictions, images, labels)
-    folder.write_metrics(write_evaluation(folder, predictions, labels, config))
+    folder.write_metrics(numbers)
     weight = Parameter("dense/kernel", (20, 30), True, "he-normal")
     spread = Posterior(np.zeros(600), random.gamma(1.0, 0.01, 600))
     folder.write_posterior(spread, Manifest((weight,)))
@@ -65,7 +66,7 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
     of_noise = predicted_by_strength(("noise", "blur"), grey, predictions, lambda _: predictions)
     folder.write_json(CORRUPTIONS, by_strength(of_noise, labels, config))
     counts = {"right": [20.0] * 10, "wrong": [10.0] * 10}
-    folder.write_json("ensemble.json", {"confidences": {"clients": counts, "samples": counts}})
+    folder.write_json("run.json:ensemble", {"confidences": {"clients": counts, "samples": counts}})
     return folder
 
 
@@ -113,7 +114,7 @@ def numbers_run(path, config=CONFIG):
     targets = random.normal(50.0, 20.0, 3000)
     means = targets + random.normal(0.0, 2.0, (1, 3000))
     held = {"means": means, "variances": np.ones((1, 3000)), "targets": targets}
-    folder.write_arrays(REGRESSION, held)
+    folder.write_arrays(PREDICTIONS, held)
     return folder
 
 
@@ -135,7 +136,9 @@ def test_coverage_of_intervals_of_numbers(numbers):
 
 @pytest.mark.parametrize("name", figures.names())
 def test_figures_name_the_run_and_their_axes_and_nothing_is_clipped(run, numbers, tmp_path, name):
-    figure = figures.create(name).draw(numbers if figures.get(name).needs == REGRESSION else run)
+    figure = figures.create(name).draw(
+        numbers if figures.get(name).needs == PREDICTED_NUMBERS else run
+    )
     assert clipped(figure) <= 0
     said = texts(figure).replace("\n", " ")
     assert "npz:images.npz · resnet20 · flipout · 10 clients · seed 3" in said
@@ -153,7 +156,7 @@ def test_figures_of_long_names_of_none_and_of_no_data(tmp_path):
     folder = make_run(tmp_path, "long", config=config)
     of_numbers = numbers_run(tmp_path, config)
     for name in figures.names():
-        shown = of_numbers if figures.get(name).needs == REGRESSION else folder
+        shown = of_numbers if figures.get(name).needs == PREDICTED_NUMBERS else folder
         assert clipped(figures.create(name).draw(shown)) <= 0, name
     assert len(draw_all(make_run(tmp_path, "short", samples=1, config={}, rounds=3))) >= 3
     empty = RunFolder.create(tmp_path, "empty", CONFIG, {})
@@ -167,13 +170,13 @@ def test_confidences_of_members_are_drawn_by_kind(tmp_path):
     folder = RunFolder.create(tmp_path, "run", CONFIG, {})
     assert figure.draw(folder) is None
     counts = {kind: {"right": [1.0] * 9 + [5.0], "wrong": [3.0] * 10} for kind in "ba"}
-    folder.write_json("ensemble.json", {"member-accuracy": {}, "confidences": counts})
+    folder.write_json("run.json:ensemble", {"member-accuracy": {}, "confidences": counts})
     drawn = figure.draw(folder)
     assert [axes.get_title() for axes in drawn.axes] == ["a", "b"]
     heights = [bar.get_height() for bar in drawn.axes[0].patches]
     assert heights == [*counts["a"]["right"], *counts["a"]["wrong"]]
-    folder.write_json("ensemble.json", {"confidences": {"samples": {"right": [1.0]}}})
-    with pytest.raises(DataError, match=r"ensemble.json is corrupt"):
+    folder.write_json("run.json:ensemble", {"confidences": {"samples": {"right": [1.0]}}})
+    with pytest.raises(DataError, match=r"run.json:ensemble is corrupt"):
         figure.draw(folder)
 
 
@@ -238,7 +241,7 @@ def test_retention_figure_shows_curves_baseline_and_oracle(run):
     left, _ = figure.axes
     lines = {line.get_label().split(" (")[0]: line for line in left.lines}
     assert {"aleatoric", "epistemic", "predictive entropy", "at random", "oracle"} <= set(lines)
-    curve = run.read_json("retention.json")["curves"]["accuracy"]["epistemic"]
+    curve = run.read_json("run.json:retention")["curves"]["accuracy"]["epistemic"]
     np.testing.assert_array_equal(lines["epistemic"].get_ydata(), curve["value"])
     assert f"{curve['area']:.4f}" in lines["epistemic"].get_label()
     accuracy = run.metrics()["accuracy"]
@@ -277,8 +280,8 @@ def test_partition_figure_has_clients_by_classes(run):
 def test_figures_of_clients_name_sites_and_classes(tmp_path):
     folder = RunFolder.create(tmp_path, "run", CONFIG, {})
     held = {"class_counts": COUNTS, "num_examples": [36, 152], "names": ["Genf", "Basel"]}
-    folder.write_json("partition.json", held)
-    folder.write_json("network.json", {"class-names": ["daisy", "rose", "tulip", "thistle"]})
+    folder.write_json("run.json:partition", held)
+    folder.write_json("run.json:network", {"class-names": ["daisy", "rose", "tulip", "thistle"]})
     clients = [{"client": k, "weight": 0.5} for k in range(3)]
     folder.append_round({"round": 1, "seconds": 1.0, "per-client": clients})
     figure = figures.create("partition").draw(folder)
@@ -294,21 +297,21 @@ def test_figures_of_clients_name_sites_and_classes(tmp_path):
 def test_partition_figure_of_many_clients_and_of_none(tmp_path):
     folder = RunFolder.create(tmp_path, "run", CONFIG, {})
     held = {"class_counts": np.full((100, 10), 7).tolist(), "num_examples": [70] * 100}
-    folder.write_json("partition.json", held)
+    folder.write_json("run.json:partition", held)
     figure = figures.create("partition").draw(folder)
     assert not figure.axes[0].texts, "too small to be read"
     assert max(figure.get_size_inches()) < 15
-    folder.write_json("partition.json", {"class_counts": [], "num_examples": []})
+    folder.write_json("run.json:partition", {"class_counts": [], "num_examples": []})
     assert figures.create("partition").draw(folder) is None
-    folder.write_json("partition.json", {"class_counts": [1, 2], "num_examples": [1, 2]})
-    with pytest.raises(DataError, match=r"partition.json is corrupt"):
+    folder.write_json("run.json:partition", {"class_counts": [1, 2], "num_examples": [1, 2]})
+    with pytest.raises(DataError, match=r"run.json:partition is corrupt"):
         figures.create("partition").draw(folder)
 
 
 def test_a_corrupt_retention_file_is_named(tmp_path):
     folder = RunFolder.create(tmp_path, "run", {}, {})
-    folder.write_json("retention.json", {"fraction": [0.5, 1.0], "curves": {}})
-    with pytest.raises(DataError, match=r"retention.json is corrupt"):
+    folder.write_json("run.json:retention", {"fraction": [0.5, 1.0], "curves": {}})
+    with pytest.raises(DataError, match=r"run.json:retention is corrupt"):
         draw_all(folder)
 
 

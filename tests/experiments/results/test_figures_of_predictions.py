@@ -28,7 +28,7 @@ def evaluated(folder: RunFolder, examples: int = EXAMPLES) -> tuple[Any, Any, An
     labels = random.integers(0, 3, examples)
     images = random.integers(0, 256, (examples, 6, 5, 1), dtype=np.uint8)
     write_evaluation(folder, predictions, labels)
-    folder.write_json("network.json", {"class-names": NAMES})
+    folder.write_json("run.json:network", {"class-names": NAMES})
     write_examples(folder, predictions, images, labels)
     return predictions, labels, images
 
@@ -72,7 +72,7 @@ def test_class_names_of_any_script_and_length_are_drawn_and_told_apart(
     folder: RunFolder, names: list[str]
 ) -> None:
     evaluated(folder)
-    folder.write_json("network.json", {"class-names": names})
+    folder.write_json("run.json:network", {"class-names": names})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(draw_all(folder)) >= 4
@@ -152,8 +152,8 @@ def test_few_test_images(examples: int, of_each: int, folder: RunFolder) -> None
 
 def test_corrupt_examples_are_named(folder: RunFolder) -> None:
     evaluated(folder)
-    folder.write_arrays("examples.npz", {"positions": np.arange(3)})
-    with pytest.raises(DataError, match=r"examples\.npz is corrupt"):
+    folder.write_arrays("predictions.npz", {"example-images": np.arange(3)})
+    with pytest.raises(DataError, match=r"predictions\.npz is corrupt"):
         figures.create("certain-images").draw(folder)
 
 

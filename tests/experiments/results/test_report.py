@@ -114,7 +114,7 @@ def test_a_report_says_how_far_numbers_are_known(tmp_path):
     random = np.random.default_rng(0)
     targets = random.normal(3.0, 2.0, 400)
     mixtures = Mixtures(random.normal(3.0, 1.0, (5, 400)), random.gamma(9.0, 0.5, (5, 400)))
-    folder.write_arrays("regression.npz", {"targets": targets, **mixtures.arrays()})
+    folder.write_arrays("predictions.npz", {"targets": targets, **mixtures.arrays()})
     numbers = mixtures.metrics(targets)
     folder.write_metrics(numbers)
     tiles = dict(re.findall(r"<b>([^<]+)</b><div[^>]*>([^<]+)", run_report(folder)))
@@ -136,10 +136,10 @@ def test_a_report_says_when_on_how_much_data_and_has_a_line_a_site(tmp_path, col
     times = {"started": "2026-05-01T12:00:00+00:00", "ended": "2026-05-02T13:00:05+00:00"}
     folder = RunFolder.create(tmp_path, "run", {**CONFIG, "site-column": column}, times)
     held = {"class_counts": [], "num_examples": [900, 152], "names": ["Basel", "Genf"]}
-    folder.write_json("partition.json", held)
-    folder.write_json("clients.json", {"1": {"test-examples": 7, "global-accuracy": 0.25}})
+    folder.write_json("run.json:partition", held)
+    folder.write_json("run.json:clients", {"1": {"test-examples": 7, "global-accuracy": 0.25}})
     answers = dict.fromkeys(("targets", "means", "variances"), np.ones((1, 20)))
-    folder.write_arrays("regression.npz", {**answers, "targets": np.zeros(20)})
+    folder.write_arrays("predictions.npz", {**answers, "targets": np.zeros(20)})
     folder.write_metrics({"accuracy": 1.0})
     page = run_report(folder)
     assert re.findall(r"([\d,]+) (training|test) examples", page) == [

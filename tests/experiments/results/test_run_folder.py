@@ -12,6 +12,7 @@ from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results import RunFolder
+from bfl.experiments.results.identity import locked, run_key
 from bfl.posteriors import Manifest, Parameter, Posterior
 
 CONFIG = {"strategy": "linear-pool", "seed": 3, "alpha": 0.1, "flags": [1, 2], "on": True}
@@ -45,8 +46,8 @@ def test_a_new_run_holds_its_configuration_and_environment(tmp_path):
     folder = RunFolder.create(tmp_path / "a" / "b", "run", config, {"git-commit": None})
     assert folder.path == tmp_path / "a" / "b" / "run"
     assert folder.config() == plain | {"path": str(Path("some") / "data")}
-    assert folder.read_json("environment.json") == {"git-commit": None}
-    assert {file.name for file in folder.path.iterdir()} == {"config.toml", "environment.json"}
+    assert folder.read_json("run.json:environment") == {"git-commit": None}
+    assert {file.name for file in folder.path.iterdir()} == {"config.toml", "run.json"}
 
 
 @pytest.mark.parametrize("file", ["metrics.json", "rounds.jsonl", "posterior.npz"])
@@ -200,14 +201,14 @@ def test_the_same_content_gives_the_same_bytes(tmp_path):
     for folder in folders:
         folder.write_predictions(predictions, labels)
         folder.write_posterior(MANIFEST.initial_posterior(0, 0.1), MANIFEST)
-    for file in ("config.toml", "environment.json", "predictions.npz", "posterior.npz"):
+    for file in ("config.toml", "run.json", "predictions.npz", "posterior.npz"):
         one, two = ((folder.path / file).read_bytes() for folder in folders)
         assert one == two
 
 
 READERS = {
     "config.toml": RunFolder.config,
-    "partition.json": lambda folder: folder.read_json("partition.json"),
+    "run.json": lambda folder: folder.read_json("run.json:partition"),
     "metrics.json": RunFolder.metrics,
     "posterior.npz": RunFolder.posterior,
     "predictions.npz": RunFolder.predictions,
@@ -265,24 +266,98 @@ def test_every_round_is_synced(folder, monkeypatch):
     assert 1 <= counts[0] < counts[1]
 
 
+# Files that somebody else has made ------------------------------------------------------------
+
+
+def test_only_its_owner_may_read_a_runs_files(folder):
+    folder.append_round({"round": 1})
+    folder.append_text("refusals.txt", "client 1")
+    folder.write_posterior(MANIFEST.initial_posterior(0, 0.1), MANIFEST)
+    folder.write_figure("a.png", b"image")
+    run_key(folder.path)
+    with locked(folder.path):
+        pass
+    modes = {path: path.stat().st_mode & 0o777 for path in folder.path.rglob("*")}
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    assert len(modes) == 9
+    assert {path.is_dir(): mode for path, mode in modes.items()} == {True: 0o700, False: 0o600}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "/dev/null", "/dev/zero"])
+@pytest.mark.parametrize("file", ["config.toml", "run.json", "rounds.jsonl", "predictions.npz"])
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path, file, kind):
+    make = {"pipe": os.mkfifo, "folder": Path.mkdir}.get(kind, lambda p: p.symlink_to(kind))
+    make(tmp_path / file)
+    read = {**READERS, "rounds.jsonl": RunFolder.rounds}[file]
+    with pytest.raises(DataError, match=file):
+        read(RunFolder(tmp_path))
+    with pytest.raises(DataError, match="not the folder of a run"):
+        RunFolder.at(tmp_path)
+
+
+def test_a_file_as_large_as_memory_is_not_read(folder):
+    with (folder.path / "rounds.jsonl").open("wb") as stream:
+        stream.truncate(2**42)
+    with pytest.raises(DataError, match=r"rounds\.jsonl"):
+        folder.rounds()
+
+
+def test_nothing_is_written_through_a_link(folder, tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "a.png").write_bytes(b"mine")
+    (mine / "notes").write_text("mine\n")
+    (folder.path / "figures").symlink_to(mine)
+    for name in ("rounds.jsonl", "refusals.txt", "run.lock", "metrics.json"):
+        (folder.path / name).symlink_to(mine / "notes")
+    for act in (
+        lambda: folder.write_figure("a.png", b"figure"),
+        lambda: folder.append_text("refusals.txt", "x"),
+    ):
+        with pytest.raises(RunError):
+            act()
+    with pytest.raises(ConfigurationError), locked(folder.path):
+        pass
+    folder.write_metrics({"accuracy": 0.5})
+    folder.reconfigure(CONFIG)
+    assert {path.name: path.read_bytes() for path in mine.iterdir()} == {
+        "a.png": b"mine",
+        "notes": b"mine\n",
+    }
+
+
+def test_texts_of_a_file_are_escaped_and_short_in_messages(folder):
+    (folder.path / "config.toml").write_text('rounds = "' + "\\u001b\\u0007" + "x" * 10**6 + '"')
+    with pytest.raises(DataError) as caught:
+        folder.config()
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_folder_of_an_earlier_version_is_named_as_such(folder):
+    (folder.path / "run.json").rename(folder.path / "environment.json")
+    with pytest.raises(DataError, match="earlier version"):
+        RunFolder.at(folder.path)
+
+
 # More rounds ---------------------------------------------------------------------------------
 
 
 def finished_run(tmp_path):
     folder = RunFolder.create(tmp_path, "finished", {"rounds": 2}, {})
     folder.write_metrics({"accuracy": 0.5})
-    folder.write_arrays("examples.npz", {"position": np.arange(3)})
+    folder.write_arrays("predictions.npz", {"position": np.arange(3)})
     return folder
 
 
 def test_results_of_fewer_rounds_and_their_warnings_go_when_there_are_to_be_more(tmp_path):
     folder = finished_run(tmp_path)
-    folder.write_json("clients.json", {"0": {"meme-accuracy": 0.5}})
+    folder.write_json("run.json:clients", {"0": {"meme-accuracy": 0.5}})
     folder.append_warning("round 1: the posterior is narrow")
     folder.append_warning("final evaluation: the posterior is narrow")
     folder.reconfigure({**folder.config(), "rounds": 3})
     assert folder.config() == {"rounds": 3}
-    assert not any(map(folder.holds, ("metrics.json", "examples.npz", "clients.json")))
+    assert not any(map(folder.holds, ("metrics.json", "predictions.npz", "run.json:clients")))
     assert folder.warnings() == ["round 1: the posterior is narrow"]
 
 

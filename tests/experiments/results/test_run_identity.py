@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -123,15 +122,15 @@ def kill_at(patch: pytest.MonkeyPatch, point: int) -> None:
 def content(folder: RunFolder) -> dict[str, Any]:
     """Return what a new run's folder holds; names and places aside."""
     own = ("name", "output-dir", "resume")
-    given = tomllib.loads((folder.path / "given.toml").read_text(encoding="utf-8"))
+    given = folder.read_json("run.json:given")
     assert folder.rounds() == []
     files = {path.name for path in folder.path.iterdir() if path.suffix != ".tmp"}
     return {
         "files": files - {"rounds.jsonl"},
         "config": {k: v for k, v in folder.config().items() if k not in own},
         "given": {k: v for k, v in given.items() if k not in own},
-        "environment": folder.read_json("environment.json"),
-        "data": folder.read_json("data.json"),
+        "environment": folder.read_json("run.json:environment"),
+        "data": folder.read_json("run.json:data"),
     }
 
 
@@ -166,8 +165,8 @@ def test_a_run_killed_while_its_folder_is_made_begins_again_by_the_same_command(
             with pytest.raises(ConfigurationError, match="resume=true"):
                 opened(name)
         assert content(opened(name, resume=resume or begun)) == whole
-    # Environment, what was given, configuration and digests, each before and behind its naming.
-    assert point == 9
+    # What is known, configuration and digests, each before and behind its naming.
+    assert point == 7
 
 
 def test_a_run_goes_on_with_the_data_that_it_was_begun_with(tmp_path: Path) -> None:
@@ -185,7 +184,7 @@ def test_a_run_goes_on_with_the_data_that_it_was_begun_with(tmp_path: Path) -> N
             opened({**DIGESTS, what: 64 * "d"})
     opened(DIGESTS)
     # One that was killed early says nothing of its data, and does from now on.
-    (tmp_path / "run" / "data.json").unlink()
+    RunFolder(tmp_path / "run").write_json("run.json", {"environment": {}})
     opened({**DIGESTS, "test": 64 * "e"})
     with pytest.raises(ConfigurationError, match="on other data: the test images"):
         opened(DIGESTS)
@@ -198,7 +197,7 @@ def test_the_servers_own_images_stay_its_own(tmp_path: Path) -> None:
     def opened(digest: str) -> RunFolder:
         partition = {"client_sha256": [], "sha256": "e" * 64, "server": {"sha256": digest}}
         with open_run(configuration, "run", {}, None, partition) as (folder, _):
-            folder.write_json("partition.json", partition)
+            folder.write_json("run.json:partition", partition)
             return folder
 
     opened(64 * "a")
@@ -207,7 +206,7 @@ def test_the_servers_own_images_stay_its_own(tmp_path: Path) -> None:
     Checkpoints(folder).save(Checkpoint(1, Posterior(np.zeros(1), np.ones(1)), {}))
     with pytest.raises(ConfigurationError, match="the server's images had the SHA-256 bbbb"):
         opened(64 * "a")
-    assert opened(64 * "b").read_json("partition.json")["server"] == {"sha256": 64 * "b"}
+    assert opened(64 * "b").read_json("run.json:partition")["server"] == {"sha256": 64 * "b"}
 
 
 def test_a_killed_server_lets_go(tmp_path: Path, other_server) -> None:

@@ -88,7 +88,7 @@ def test_an_evaluation_is_written_but_for_what_marks_a_run_finished(tmp_path, ca
     assert summary[error] != summarize(predictions, labels)[error]
     read, read_labels = folder.predictions()
     assert summarize(read, read_labels, {"calibration-bins": 5}) == summary
-    content = folder.read_json("retention.json")
+    content = folder.read_json("run.json:retention")
     assert content["fraction"] == [n / 100 for n in range(1, 101)]
     curves = retention_curves(predictions, labels)
     assert set(curves) == {"accuracy", "negative-log-likelihood"}

@@ -154,7 +154,7 @@ def test_a_run_without_a_round_starts_anew_under_another_configuration(tmp_path:
     with open_run(wanted, "run", {}, {"train": "b"}) as (folder, checkpoint):
         assert checkpoint is None
     assert folder.config()["seed"] == 1
-    assert folder.read_json("data.json") == {"train": "b"}
+    assert folder.read_json("run.json:data") == {"train": "b"}
     assert run_key(folder.path) != before
     folder.append_round({"round": 1})
     with pytest.raises(ConfigurationError, match="seed was 1 and is 0"):

@@ -126,7 +126,7 @@ metric = "client-0-global-accuracy"
     study = StudyFolder(tmp_path / "study")
     one, other = scaled.runs()[0], scaled.runs()[1]
     finish(study, other, [0.2], 0.0)
-    finish(study, one, [0.2], 0.0).write_json("clients.json", CLIENTS)
+    finish(study, one, [0.2], 0.0).write_json("run.json:clients", CLIENTS)
     result = result_of(study.run(one.name), one.name)
     study.keep([result])
     again = study.results()[one.name]

@@ -365,7 +365,7 @@ def test_a_real_study_in_this_process(
     assert "1 of 1 runs are done" in capsys.readouterr().out
     folder = tmp_path / "runs" / "small"
     run = StudyFolder(folder).run("nwa_seed-0")
-    assert sum(run.read_json("partition.json")["num_examples"]) == 40
+    assert sum(run.read_json("run.json:partition")["num_examples"]) == 40
     assert run.predictions()[1].shape == (16,)
     assert [entry["round"] for entry in run.rounds()] == [1, 2]
     assert (run.path / "figures" / "partition.png").is_file()

@@ -54,9 +54,9 @@ def made(folder: Path, text: str = STUDY, scale: str = "") -> Made:
                 "epistemic": {**curve, "value": [0.0, 0.7, 0.8, 0.9]},
             }
         }
-        run_folder.write_json("retention.json", {"fraction": GRID, "curves": curves})
+        run_folder.write_json("run.json:retention", {"fraction": GRID, "curves": curves})
         judged = {"global-accuracy": place / 10, "last-meme-negative-log-likelihood": 2.0 + place}
-        run_folder.write_json("clients.json", {"0": judged, "2": {"global-accuracy": 0.9}})
+        run_folder.write_json("run.json:clients", {"0": judged, "2": {"global-accuracy": 0.9}})
         run_folder.write_metrics({"accuracy": place / 10})
     return study, scaled
 
@@ -191,7 +191,7 @@ def test_clients_without_a_number_are_drawn_by_another_one(tmp_path: Path) -> No
     for run in scaled.runs():
         numbers = {"WS": {"best-better-accuracy": 0.75}, "NWA": {"best-meme-accuracy": 0.25}}
         own = numbers.get(run.labels["rule"], {"global-accuracy": 0.5})
-        study.run(run.name).write_json("clients.json", {"0": own, "1": own})
+        study.run(run.name).write_json("run.json:clients", {"0": own, "1": own})
     settings = {"metric": "best-better-accuracy", "otherwise": "best-meme-accuracy"}
     figure = figure_of("client-numbers", overlay(study, scaled), settings)
     labels = ["WS", "NWA (best meme accuracy)", "LP: no such number"]
@@ -340,6 +340,8 @@ def test_a_study_without_figures_gets_one_of_each_kind_and_none_without_runs(
 
 def test_a_corrupt_curve_is_named(tmp_path: Path) -> None:
     study, scaled = made(tmp_path)
-    study.run(scaled.runs()[0].name).write_json("retention.json", {"fraction": GRID, "curves": {}})
+    study.run(scaled.runs()[0].name).write_json(
+        "run.json:retention", {"fraction": GRID, "curves": {}}
+    )
     with pytest.raises(DataError, match=r"seed-0.*no retention curve"):
         draw_study(OpenedStudy(study, scaled))

@@ -36,7 +36,7 @@ from bfl.experiments.results.run_folder import (
     PARTITION,
     PER_CLIENT,
     POSTERIOR,
-    REGRESSION,
+    PREDICTED_NUMBERS,
     ROUNDS,
     RunFolder,
 )
@@ -273,7 +273,7 @@ class ClientCurves(Figure):
             known = table[table[name].notna()]
             curves = known.pivot(index="round", columns="client", values=name)
             _panel(axes, curves, names_of_classes(client_names(folder)))
-            standardised = name == TRAIN_LIKELIHOOD and folder.holds(REGRESSION)
+            standardised = name == TRAIN_LIKELIHOOD and folder.holds(PREDICTED_NUMBERS)
             axes.set_ylabel(STANDARDISED if standardised else PANELS[name])
             if name in PERCENTS:
                 percent_axis(axes.yaxis)
@@ -362,7 +362,7 @@ class PartitionFigure(Figure):
         axes.grid(visible=False)
         axes.set_xlabel("class")
         axes.set_ylabel("client")
-        if folder.holds(REGRESSION):
+        if folder.holds(PREDICTED_NUMBERS):
             axes.set_xlabel("target")
         for axis, names in ((axes.xaxis, class_names(folder)), (axes.yaxis, client_names(folder))):
             count = classes if axis is axes.xaxis else clients

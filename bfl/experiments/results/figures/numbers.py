@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bfl.evaluation.regression import LEVEL, Mixtures
+from bfl.evaluation.regression import LEVEL
 from bfl.experiments.results.figures import Figure, figures
 from bfl.experiments.results.figures.style import (
     COLORS,
@@ -17,7 +17,7 @@ from bfl.experiments.results.figures.style import (
     percent_axis,
     set_title,
 )
-from bfl.experiments.results.run_folder import REGRESSION, RunFolder
+from bfl.experiments.results.run_folder import PREDICTED_NUMBERS, RunFolder
 from bfl.texts import counted
 
 if TYPE_CHECKING:
@@ -41,13 +41,11 @@ class PredictedNumbers(Figure):
         regression", section 3.5.
     """
 
-    needs = REGRESSION
+    needs = PREDICTED_NUMBERS
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
-        with folder.reading_arrays(REGRESSION) as arrays:
-            held = arrays.checked(("means", "variances", "targets"))
-        predicted, targets = Mixtures(held["means"], held["variances"]), held["targets"]
+        predicted, targets = folder.predicted_numbers()
         figure = new_figure(7.6, 4.2)
         left, right = figure.subplots(1, 2)
         some = np.arange(0, targets.size, -(-targets.size // SHOWN))

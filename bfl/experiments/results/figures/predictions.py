@@ -33,8 +33,8 @@ from bfl.experiments.results.figures.style import (
 from bfl.experiments.results.run_folder import (
     CONFIG,
     ENSEMBLE,
-    PREDICTIONS,
-    REGRESSION,
+    PREDICTED_CLASSES,
+    PREDICTED_NUMBERS,
     RETENTION,
     RunFolder,
 )
@@ -56,7 +56,7 @@ class ConfusionMatrix(Figure):
         Kohavi and Provost (1998), "Glossary of terms", Machine Learning 30.
     """
 
-    needs = PREDICTIONS
+    needs = PREDICTED_CLASSES
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
@@ -98,7 +98,7 @@ class ReliabilityDiagram(Figure):
         Guo et al. (2017), "On calibration of modern neural networks", Fig. 1.
     """
 
-    needs = PREDICTIONS
+    needs = PREDICTED_CLASSES
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
@@ -202,7 +202,7 @@ class RetentionCurves(Figure):
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
         content = folder.read_json(RETENTION)
-        numbers = folder.holds(REGRESSION)
+        numbers = folder.holds(PREDICTED_NUMBERS)
         figure = new_figure(7.2, 4.6)
         left, right = figure.subplots(1, 2, sharex=True)
         with folder.decoding(RETENTION):
@@ -210,8 +210,8 @@ class RetentionCurves(Figure):
             whole = _draw(left, fraction, content["curves"][SQUARED if numbers else ACCURACY])
             _draw(right, fraction, content["curves"][LIKELIHOOD])
         if numbers:
-            with folder.reading_arrays(REGRESSION) as arrays:
-                errors = np.sort((arrays["means"].mean(axis=0) - arrays["targets"]) ** 2)
+            predicted, targets = folder.predicted_numbers()
+            errors = np.sort((predicted.mean - targets) ** 2)
             kept = np.maximum(1, np.rint(fraction * errors.size)).astype(int)
             oracle = np.cumsum(errors)[kept - 1] / kept
             left.set_ylabel("mean squared error")
@@ -260,7 +260,7 @@ class UncertaintyOfErrors(Figure):
         probability).
     """
 
-    needs = PREDICTIONS
+    needs = PREDICTED_CLASSES
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""

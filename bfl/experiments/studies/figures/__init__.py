@@ -226,7 +226,7 @@ class ClientNumbers(StudyFigure):
     panels_a_line: ClassVar[int] = 2  # ten clients with several rows need wide panels
 
     metric: str = Field(
-        "global-accuracy", description="the number to draw, by its name in clients.json"
+        "global-accuracy", description="the number to draw, by its name in run.json:clients"
     )
     otherwise: str = Field(
         "", description="the number to draw where clients do not have the former; empty: none"
