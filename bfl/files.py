@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from bfl.cpus import memory_bytes
 from bfl.errors import ConfigurationError, nearest
 
 STALE_AFTER = 3600.0
@@ -26,6 +25,9 @@ MOST_BYTES_OF_A_NAME, MOST_BYTES_OF_A_PATH = 255, 4095
 SHOWN = 80
 """Characters of a refused path that its message shows."""
 
+LARGEST = 2**30
+"""The most bytes of a file that are read as a whole."""
+
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]+\.tmp")
 
 
@@ -33,18 +35,29 @@ def read_regular(path: Path) -> bytes:
     """Return the content of a file that somebody else may have written.
 
     Raises:
-        OSError: It cannot be read, is a pipe, a device or a folder, or has more bytes than a
-            sixteenth of the machine's memory.
+        OSError: It cannot be read, is a pipe, a device or a folder, or has more than ``LARGEST``
+            bytes.
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(descriptor, "rb") as stream:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file")
-        most = (memory_bytes() or 2**34) // 16
-        if status.st_size > most:
-            raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes, more than {most:,}")
-        return stream.read(most)
+        if status.st_size > LARGEST:
+            raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes, more than {LARGEST:,}")
+        return stream.read(LARGEST)
+
+
+def private_folder(path: Path) -> Path:
+    """Return a folder inside another one, made if it is missing, that only its owner may enter.
+
+    Raises:
+        OSError: It cannot be made, or is a link, which may lead elsewhere.
+    """
+    if path.is_symlink():
+        raise NotADirectoryError(errno.ENOTDIR, "it is a link, which may lead elsewhere")
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
 
 
 def write_atomically(path: Path, *data: bytes | memoryview, mode: int = 0o666) -> None:

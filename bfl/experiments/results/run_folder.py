@@ -65,6 +65,7 @@ from bfl.files import (
     create_atomically,
     folder_name_problem,
     near_path,
+    private_folder,
     read_regular,
     sync_folder,
     write_atomically,
@@ -259,18 +260,6 @@ def config_of(data: bytes) -> dict[str, Any]:
     if not isinstance(rounds := config.get("rounds", 0), int):
         raise ValueError(f"rounds is {rounds!r}; expected a whole number")
     return config
-
-
-def private_folder(path: Path) -> Path:
-    """Return a folder inside a run's, made if it is missing, that only its owner may enter.
-
-    Raises:
-        OSError: It cannot be made, or is a link, which may lead out of the run's folder.
-    """
-    if path.is_symlink():
-        raise NotADirectoryError(None, "it is a link, which may lead elsewhere")
-    path.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
-    return path
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,8 @@ from typing import Any, ClassVar
 
 import tomli_w
 
-from bfl.experiments.results.run_folder import private_folder
 from bfl.experiments.tracking import TrackedRun, Tracker, Tracking, trackers
-from bfl.files import write_atomically
+from bfl.files import private_folder, write_atomically
 
 RUN_KEY = "bfl.run-key"
 """The tag that identifies a resumed run."""
