@@ -33,7 +33,6 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "c.toml": (TOML, read_toml),
     "table.csv": (CSV, published),
     "metrics.json": (JSON, lambda path: Files(path.parent).read_json(path.name)),
-    "warnings.txt": ("é\nb\n", lambda path: Files(path.parent).read_lines(path.name)),
     "study.json": (JSON, lambda path: StudyFolder(path.parent).described()),
 }
 SAVED: dict[str, Callable[[str], bytes]] = {

@@ -72,7 +72,7 @@ from bfl.files import (
 )
 from bfl.posteriors.manifest import Manifest
 from bfl.posteriors.posterior import Posterior
-from bfl.texts import decoded, from_json, from_toml, printable
+from bfl.texts import from_json, from_toml, printable
 
 CONFIG = "config.toml"
 RUN = "run.json"
@@ -203,11 +203,6 @@ class Files:
         """Append a text and a newline."""
         with self.writing(file) as path, _open_to_append(path) as stream:
             stream.write(f"{text}\n".encode())
-
-    def read_lines(self, file: str) -> list[str]:
-        """Return the lines of a text."""
-        with self.reading(file) as data:
-            return decoded(data).splitlines()
 
     def write_arrays(self, file: str, arrays: Arrays) -> None:
         """Write arrays, compressed."""
