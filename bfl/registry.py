@@ -20,7 +20,6 @@ import pkgutil
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -49,22 +48,6 @@ STRICT = pydantic.ConfigDict(
 """Rules of reading configuration: no unknown keys, no wrong types, nothing that is not finite."""
 
 
-@dataclass(frozen=True)
-class Property:
-    """Something that a component of a configuration may have, and another may need or exclude.
-
-    Attributes:
-        key: The configuration key whose component has it or not.
-        what: What it is, in words that follow "needs" and "goes with no".
-        how: How a configuration gets it, or gets rid of it if it is excluded; empty: by one of the
-            parts that have it as they are set by default.
-    """
-
-    key: str
-    what: str
-    how: str = ""
-
-
 class Component(pydantic.BaseModel):
     """Base of everything that a word in the configuration picks.
 
@@ -77,8 +60,6 @@ class Component(pydantic.BaseModel):
         name: The registered name, set by the registration.
         aliases: Other spellings accepted in a configuration, set by the registration.
         behind_colon: The setting that may stand behind the name and a colon; empty: none.
-        brings: Properties of its own, by name: once it is registered, any component may have,
-            require or exclude them, as those in ``bfl.configuration.requirements``.
     """
 
     model_config = STRICT
@@ -86,7 +67,6 @@ class Component(pydantic.BaseModel):
     name: ClassVar[str] = ""
     aliases: ClassVar[tuple[str, ...]] = ()
     behind_colon: ClassVar[str] = ""
-    brings: ClassVar[Mapping[str, Property]] = {}
 
     @classmethod
     def summary(cls) -> str:
@@ -100,11 +80,7 @@ class Component(pydantic.BaseModel):
         return tuple(kebab(field) for field in cls.model_fields)
 
     def has(self) -> frozenset[str]:
-        """Return which of the declared properties it has, as it is set.
-
-        They are in ``bfl.configuration.requirements``, with the key whose part may have them, or
-        are what components bring.
-        """
+        """Return which properties of ``bfl.configuration.requirements`` it has, as it is set."""
         return frozenset()
 
     def requires(self) -> frozenset[str]:

@@ -360,3 +360,42 @@ def test_parts_that_do_not_go_with_that_method_make_runs_as_well(
 @pytest.mark.long
 def test_rays_actors_have_the_same_parts(serial_run: Path, tmp_path: Path) -> None:
     assert digest_of(run(tmp_path)) == digest_of(serial_run)
+
+
+MISDECLARED = '''
+from bfl.aggregation.refinements import Refined, Refinement, refinements
+from bfl.federation.parts import TwoSidedPart
+
+
+@refinements.register("mine")
+class Mine(BASES):
+    """A refinement."""
+
+    SETTING: int = 1
+
+    def refine(self, context):
+        return Refined(context.pooled, {})
+'''
+
+
+@pytest.mark.parametrize(
+    ("bases", "setting", "said"),
+    [
+        ("Refinement", "local_epochs", "a setting 'local-epochs', a key of every run"),
+        ("Refinement", "weighting", "a setting 'weighting', a key of every run"),
+        (
+            "Refinement, TwoSidedPart",
+            "my_steps",
+            "clients are not sent the refinement; allowed for a TwoSidedPart",
+        ),
+    ],
+)
+def test_a_part_that_would_run_otherwise_than_the_record_says_is_refused(
+    bases: str, setting: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = MISDECLARED.replace("BASES", bases).replace("SETTING", setting)
+    Path("mine.py").write_text(code, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=re.escape(said)) as caught:
+        resolve({"plugins": "mine.py", "refinement": "mine"})
+    assert "Mine ('mine')" in str(caught.value)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bfl.configuration.component_slots import SLOTS, ComponentSlot, PickedParts, base_of
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
-from bfl.configuration.requirements import Choice, conflicts, properties
+from bfl.configuration.requirements import PROPERTIES, Choice, conflicts
 from bfl.configuration.settings import NamedStrategy
 from bfl.data.corruptions import corruption_names
 from bfl.federation.outgoing import is_private, length_problem, order_problem
@@ -233,13 +233,12 @@ def _choices(
                 of_strategy = f"strategy '{configuration.keys.strategy}'"
                 said = of_strategy if strategy.only_a_rule else f"{said} ({of_strategy})"
             declared = part.has(), part.requires(), part.excludes()
-            chosen.append(Choice(kind.key, said, *declared, part=part.name))
+            chosen.append(Choice(kind.key, said, *declared))
     keys = configuration.keys
     has, requires = keys.has(), keys.requires()
-    known = properties()
-    wanted = [known.get(name) for choice in chosen for name in sorted(choice.requires)]
-    needed = [wish.key for wish in wanted if wish]
-    ours = [key for key in needed if key not in {kind.key for kind in SLOTS}]
+    needed = [name for choice in chosen for name in sorted(choice.requires) if name in PROPERTIES]
+    slots = {kind.key for kind in SLOTS}
+    ours = [key for name in needed if (key := PROPERTIES[name].key) not in slots]
     for key in dict.fromkeys([*has.values(), *requires.values(), *ours]):
         chosen.append(
             Choice(

@@ -14,7 +14,7 @@ from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.server_optimizers import server_optimizers
 from bfl.configuration import default_values, expanded, resolve
 from bfl.configuration.component_slots import REGISTRIES, SLOTS
-from bfl.configuration.requirements import declaration_problems, properties
+from bfl.configuration.requirements import PROPERTIES, declaration_problems
 from bfl.configuration.settings import named_strategy, settings_of, unset_values
 from bfl.configuration.sources import read_run_config
 from bfl.engine.flower import FlowerApp
@@ -214,7 +214,7 @@ def test_another_strategy_replaces_that_of_a_finished_run(tmp_path: Path) -> Non
         ),
         (
             {"strategy": "pvi", "weighting": "distance"},
-            ["pooling 'factor-changes'", "weighting 'distance'", "allowed: weighting equal,"],
+            ["pooling 'factor-changes'", "weighting 'distance'", "allowed: weighting equal"],
         ),
         ({"strategy": "pvi", "defence": "winsorization"}, ["defence 'winsorization'", "none"]),
         (
@@ -317,11 +317,11 @@ def test_declared_properties_are_known_and_had_by_some_part() -> None:
     keys = {kind.key for kind in SLOTS} | default_values().keys()
     for component in components:
         named = component.has() | component.requires() | component.excludes()
-        assert named <= properties().keys(), component
+        assert named <= PROPERTIES.keys(), component
     assert not list(declaration_problems())
-    assert {known.key for known in properties().values()} <= keys
+    assert {known.key for known in PROPERTIES.values()} <= keys
     wanted = {name for c in components for name in c.requires() | c.excludes()}
-    assert wanted <= properties().keys()
+    assert wanted <= PROPERTIES.keys()
     assert {"gaussian", "plain-steps", "cavity"} <= wanted | {"gaussian"}
     assert all(("gaussian" in i().has()) == i.gaussian for i in inferences.classes())
 
