@@ -259,7 +259,8 @@ class Evaluation(Section):
     ood_dataset: str = server_field(
         "",
         description="foreign images that the final network is shown, joined by '+': data sets, or "
-        "'rotated' (near), 'inverted' and 'noised' (far) for changed test images; empty: none",
+        "'rotated' (near), 'inverted' and 'noised' (far) for changed test images; 'near:' or "
+        "'far:' before one says which it is; empty: none",
     )
     corruptions: str = server_field(
         "none",

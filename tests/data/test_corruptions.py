@@ -8,7 +8,7 @@ import pytest
 from bfl.configuration import resolve
 from bfl.data.corruptions import CORRUPTIONS, STRENGTHS, corrupted, corruption_names
 from bfl.data.datasets import load_dataset
-from bfl.data.datasets.foreign import foreign_images
+from bfl.data.datasets.foreign import foreign_images, is_near
 from bfl.data.images import resized, with_channels
 from bfl.errors import ConfigurationError
 
@@ -85,6 +85,10 @@ def test_foreign_archives_have_their_own_names(tmp_path: Path) -> None:
     assert [each.name for each in found] == ["rotated", "a", "b", "a-2", "rotated-2"]
     assert [int(each.images.max()) for each in found[1:]] == [1, 2, 3, 4]
     assert [each.near for each in found] == [True, False, False, False, False]
+    said = f"far:rotated+near:npz:{tmp_path / 'a'}.npz"
+    assert [each.near for each in foreign_images(said, "", load_dataset("digits"))] == [False, True]
+    pairs = {"tiny-imagenet": True, "cifar-100": True, "mnist": False, "far:cifar100": False}
+    assert {word: is_near(word, "cifar10") for word in pairs} == pairs
     # Those of an archive have the run's range, and no others.
     both = foreign_images(f"digits+npz:{tmp_path / 'a'}.npz", "", load_dataset("digits"), "0:2")
     assert [int(each.images.max()) for each in both] == [255, 127]

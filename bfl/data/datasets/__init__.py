@@ -133,8 +133,8 @@ def load_dataset(dataset: str, data_dir: str | Path = "", reading: Reading = AS_
             f"task is '{reading.task}' and dataset is '{dataset}', which has classes; allowed: "
             f'{able}, or task="classification"'
         )
-    if reading.pixel_range and PIXEL_RANGE not in source.reads_keys:
-        able = ", ".join(c.name for c in dataset_sources.classes() if PIXEL_RANGE in c.reads_keys)
+    if reading.pixel_range and not source.takes_pixel_range:
+        able = ", ".join(c.name for c in dataset_sources.classes() if c.takes_pixel_range)
         raise ConfigurationError(
             f"{PIXEL_RANGE} is '{reading.pixel_range}', which is for arrays, and dataset is "
             f"'{dataset}'; allowed: {able}, or {PIXEL_RANGE}=\"\""

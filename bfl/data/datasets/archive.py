@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.archives import ALONE, open_arrays
-from bfl.data.datasets.base import Dataset, ReadingSource, dataset_sources
+from bfl.data.datasets.base import Dataset, PathSource, dataset_sources
 from bfl.data.datasets.labels import numbered_classes
-from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.pixels import WHITE, as_pixels, channels_last
-from bfl.data.datasets.reading import PIXEL_RANGE, Reading
+from bfl.data.datasets.reading import Reading
 from bfl.data.images import Images
 from bfl.data.partitions.base import Columns
 from bfl.errors import DataError
@@ -32,7 +31,7 @@ DARK = 16
 
 
 @dataset_sources.register("npz")
-class Archive(PathSource, ReadingSource):
+class Archive(PathSource):
     """A NumPy archive of your own: ``npz:PATH``, with x_train, y_train, x_test and y_test.
 
     Images are [N, H, W] or [N, H, W, C]: uint8, floats of 0..1, or any numbers within
@@ -42,7 +41,7 @@ class Archive(PathSource, ReadingSource):
     such as ``site``. A relative path is looked up in the current folder, then in ``data-dir``.
     """
 
-    reads_keys: ClassVar[frozenset[str]] = frozenset({PIXEL_RANGE})
+    takes_pixel_range: ClassVar[bool] = True
 
     def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the archive."""

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from bfl.data.datasets.reading import AS_STORED, Reading, refuse_nested
 from bfl.data.images import Images
 from bfl.data.partitions.base import Columns
 from bfl.errors import ConfigurationError, DataError
+from bfl.files import given_path, near_path
 from bfl.registry import Component, Registry
 from bfl.texts import assigned, few
 
@@ -130,12 +131,14 @@ class Dataset:
     @cached_property
     def train_digest(self) -> str:
         """Digest of the training images and labels, computed once."""
-        return digest_of(self.train_images, self.train_labels, *_given(self.train_targets))
+        targets = [] if self.train_targets is None else [self.train_targets]
+        return digest_of(self.train_images, self.train_labels, *targets)
 
     @cached_property
     def test_digest(self) -> str:
         """Digest of the test images and labels, computed once."""
-        return digest_of(self.test_images, self.test_labels, *_given(self.test_targets))
+        targets = [] if self.test_targets is None else [self.test_targets]
+        return digest_of(self.test_images, self.test_labels, *targets)
 
     def task_of_each(self, clients: int) -> tuple[Task, ...]:
         """Return the task of each client, in the order of partition ids.
@@ -162,37 +165,54 @@ class Dataset:
         Raises:
             DataError: They do not; the message names the data set, the array and what is wrong.
         """
+        names = {
+            f"{split}_{what}": f"{split}_{what}"
+            for split in ("train", "test")
+            for what in ("images", "labels")
+        } | dict(called or {})
+
+        def refuse(array: str, problem: str) -> None:
+            raise DataError(f"{self.name}: {names[array]} {problem}")
+
         present = np.unique(self.train_labels)
         if present.size == 1 and self.train_targets is None:
-            labels = (called or {}).get("train_labels", "train_labels")
             name = dict(enumerate(self.class_names)).get(int(present[0]), present[0])
-            raise DataError(
-                f"{self.name}: {labels} holds the class '{name}' only; a classifier needs examples "
-                "of at least two classes"
+            refuse(
+                "train_labels",
+                f"holds the class '{name}' only; a classifier needs examples of at least two "
+                "classes",
             )
         for split in ("train", "test"):
-            images, labels = f"{split}_images", f"{split}_labels"
-            problems = {
-                images: _images_problem(getattr(self, images)),
-                labels: _labels_problem(
-                    getattr(self, labels), len(getattr(self, images)), self.num_classes
-                ),
-            }
-            for array, problem in problems.items():
-                if problem:
-                    raise DataError(f"{self.name}: {(called or {}).get(array, array)} {problem}")
-        if self.train_images.shape[1:] != self.test_images.shape[1:]:
-            train, test = (
-                (called or {}).get(array, array) for array in ("train_images", "test_images")
-            )
-            raise DataError(
-                f"{self.name}: the images of {test} are {self.test_images.shape[1:]} (height, "
-                f"width, channels), those of {train} are {self.train_images.shape[1:]}"
-            )
-
-
-def _given(targets: Targets | None) -> list[Targets]:
-    return [] if targets is None else [targets]
+            images, labels = getattr(self, f"{split}_images"), getattr(self, f"{split}_labels")
+            where, given = f"{split}_images", f"{split}_labels"
+            if images.dtype not in (np.uint8, np.float32):
+                refuse(where, f"has the type {images.dtype}; images are uint8 or float32")
+            if images.ndim != 4:
+                refuse(where, f"has the shape {images.shape}; images are [N, H, W, C]")
+            if images.size == 0:
+                refuse(where, f"is empty: its shape is {images.shape}")
+            if images.shape[1:] != self.train_images.shape[1:]:
+                refuse(
+                    where,
+                    f"are {images.shape[1:]} (height, width, channels), those of "
+                    f"{names['train_images']} {self.train_images.shape[1:]}",
+                )
+            if labels.dtype != np.int64 or labels.ndim != 1:
+                refuse(
+                    given,
+                    f"has the type {labels.dtype} and the shape {labels.shape}; labels "
+                    "are int64 [N]",
+                )
+            if len(labels) != len(images):
+                refuse(given, f"holds {len(labels)} labels for {len(images)} images")
+            if labels.min() < 0:
+                refuse(given, f"holds the label {labels.min()}; labels count from 0")
+            if labels.max() >= self.num_classes:
+                refuse(
+                    given,
+                    f"holds the label {labels.max()}; with {self.num_classes} classes "
+                    f"the last is {self.num_classes - 1}",
+                )
 
 
 def numbering_of(dataset: Dataset) -> str:
@@ -207,8 +227,7 @@ def said_of(dataset: Dataset) -> list[str]:
     lines = list(dataset.said)
     for split in ("train", "test"):
         counts = np.bincount(getattr(dataset, f"{split}_labels"), minlength=dataset.num_classes)
-        absent = [dataset.class_names[label] for label in np.flatnonzero(counts == 0)]
-        if absent:
+        if absent := [dataset.class_names[label] for label in np.flatnonzero(counts == 0)]:
             lines.append(
                 f"{dataset.name}: no {split} example of {len(absent)} of {dataset.num_classes} "
                 f"classes: {few(absent)}"
@@ -216,45 +235,18 @@ def said_of(dataset: Dataset) -> list[str]:
     return lines
 
 
-def _images_problem(images: npt.NDArray[np.generic]) -> str | None:
-    if images.dtype not in (np.uint8, np.float32):
-        return f"has the type {images.dtype}; images are uint8 or float32"
-    if images.ndim != 4:
-        return f"has the shape {images.shape}; images are [number, height, width, channels]"
-    if images.size == 0:
-        return f"is empty: its shape is {images.shape}"
-    return None
-
-
-def _labels_problem(
-    labels: npt.NDArray[np.generic], num_images: int, num_classes: int
-) -> str | None:
-    if labels.dtype != np.int64 or labels.ndim != 1:
-        return f"has the type {labels.dtype} and the shape {labels.shape}; labels are int64 [N]"
-    if len(labels) != num_images:
-        return f"holds {len(labels)} labels for {num_images} images"
-    lowest, highest = int(labels.min()), int(labels.max())
-    if lowest < 0:
-        return f"holds the label {lowest}; labels count from 0"
-    if highest >= num_classes:
-        return (
-            f"holds the label {highest}; with {num_classes} classes the last is {num_classes - 1}"
-        )
-    return None
-
-
 class DatasetSource(Component):
     """Source of data sets: the word before the colon in the key ``dataset``.
 
     Attributes:
         location_form: What has to stand behind the colon (``PATH``), or nothing.
-        reads_keys: The keys besides the images' shape that it goes by, such as ``test-share``.
+        takes_pixel_range: Whether the key ``pixel-range`` says the scale of its images.
         tasks: The values of the key ``task`` for which it has answers.
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("classification",)
     location_form: ClassVar[str] = ""
-    reads_keys: ClassVar[frozenset[str]] = frozenset()
+    takes_pixel_range: ClassVar[bool] = False
 
     def check_location(self, location: str, data_dir: Path | None) -> None:
         """Check cheaply, without reading images, that ``load`` has something to load.
@@ -317,7 +309,7 @@ class DatasetSource(Component):
 
 
 class ReadingSource(DatasetSource):
-    """Base of sources that go by a run's keys while they read; one overrides ``load_in``."""
+    """Base of sources that go by a run's keys while they read."""
 
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set, read by the defaults of the keys."""
@@ -325,24 +317,63 @@ class ReadingSource(DatasetSource):
 
     @abstractmethod
     def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
-        """Return the data set, checked, read as a run's keys say.
+        """Return the data set, checked, read as a run's keys say."""
+
+
+class PathSource(ReadingSource):
+    """Base of sources with a path; a relative one is looked up here, then in ``data-dir``.
+
+    Attributes:
+        is_folder: Whether the path is that of a folder, and not of a file; None: of either.
+    """
+
+    location_form: ClassVar[str] = "PATH"
+    is_folder: ClassVar[bool | None] = False
+
+    def check_location(self, location: str, data_dir: Path | None) -> None:
+        """Check that it is there."""
+        self.find(location, data_dir)
+
+    def absolute(self, location: str, data_dir: Path | None) -> str:
+        """Return the absolute path."""
+        return str(self.find(location, data_dir).resolve())
+
+    def portable(self, location: str) -> str:
+        """Return the name of the file or folder."""
+        return PurePath(location).name
+
+    def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
+        """Return the path."""
+        return (self.find(location, data_dir),)
+
+    def find(self, location: str, data_dir: Path | None) -> Path:
+        """Return the path of the file or folder.
 
         Raises:
-            DataError: As for ``load``.
+            ConfigurationError: It is not there; the message names the paths that were tried.
         """
+        super().check_location(location, data_dir)
+        path = given_path(location, "dataset")
+        # Joining an absolute path to a folder gives the absolute path again.
+        beside = [] if data_dir is None else [given_path(data_dir / path, "dataset in data-dir")]
+        tried = list(dict.fromkeys([path, *beside]))
+        for candidate in tried:
+            kinds = candidate.is_file(), candidate.is_dir()
+            if any(kinds) if self.is_folder is None else kinds[self.is_folder]:
+                return candidate
+        hint = next((meant(other, self.name) for other in tried if other.exists()), "")
+        near = [path for other in tried for path in other.parent.glob("[!.]*")]
+        near = [p for p in near if self.is_folder is None or p.is_dir() == self.is_folder]
+        kind = {True: "folder", False: "file", None: "file or folder"}[self.is_folder]
+        raise ConfigurationError(
+            f"dataset '{self.name}:{location}': there is no {kind} "
+            f"{' nor '.join(map(str, tried))}; give its path in the key 'dataset' "
+            f"({self.name}:{self.location_form}), relative to the current folder or to the folder "
+            f"of the key 'data-dir'{hint or near_path(path, near)}"
+        )
 
 
 dataset_sources: Registry[DatasetSource] = Registry("dataset", "bfl.data.datasets")
-
-
-_MARKS = {
-    "train.csv": "table",
-    "train.parquet": "table",
-    "dataset_dict.json": "disk",
-}
-"""Files that say which source a folder is for."""
-
-_SUFFIXES = {".npz": "npz", ".csv": "table", ".parquet": "table", ".pq": "table"}
 
 
 def meant(path: Path, source: str = "") -> str:
@@ -352,9 +383,11 @@ def meant(path: Path, source: str = "") -> str:
         path: What is there.
         source: The source that it was given to, which is not meant.
     """
-    usual = _SUFFIXES.get(path.suffix.lower(), "")
+    suffixes = {".npz": "npz", ".csv": "table", ".parquet": "table", ".pq": "table"}
+    marks = {"train.csv": "table", "train.parquet": "table", "dataset_dict.json": "disk"}
+    usual = suffixes.get(path.suffix.lower(), "")
     if path.is_dir():
-        usual = next((of for file, of in _MARKS.items() if (path / file).is_file()), "folder")
+        usual = next((of for file, of in marks.items() if (path / file).is_file()), "folder")
     return f"; did you mean '{usual}:{path}'?" if usual not in ("", source) else ""
 
 

@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.answers import Answers, answers_of, target_column
-from bfl.data.datasets.base import Dataset, Labels, ReadingSource, dataset_sources, meant
+from bfl.data.datasets.base import Dataset, Labels, PathSource, dataset_sources, meant
 from bfl.data.datasets.columns import columns_of, normalized
-from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.pictures import Unused, files_below, pictures_among, read_pictures
 from bfl.data.datasets.reading import TARGET, Reading
 from bfl.data.datasets.subset import train_and_test
@@ -47,7 +46,7 @@ class _Files:
 
 
 @dataset_sources.register("folder")
-class Folder(PathSource, ReadingSource):
+class Folder(PathSource):
     """A folder of images by class: ``folder:PATH`` with PATH/CLASS/IMAGE, or PATH/SITE/CLASS/IMAGE.
 
     With a file PATH/labels.csv, images lie anywhere below PATH: its first column has their files,

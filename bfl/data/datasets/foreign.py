@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import count
 from pathlib import PurePath
 
 import numpy as np
@@ -13,12 +12,16 @@ from bfl import randomness
 from bfl.data.datasets import absolute_dataset, source_and_location, validate_dataset
 from bfl.data.datasets.base import Dataset
 from bfl.data.datasets.cache import cached_dataset
-from bfl.data.datasets.reading import PIXEL_RANGE, Reading, like
+from bfl.data.datasets.named import NAMED
+from bfl.data.datasets.reading import Reading, like
 from bfl.data.images import Images, as_type
 from bfl.errors import ConfigurationError
 
 LINK = "+"
 """The separator of the words of ``ood-dataset``."""
+
+NEAR, FAR = "near", "far"
+"""Words that may stand before a source and a colon: whether its images are near the test images."""
 
 NOISE = 64.0
 """Standard deviation of the noise of ``noised`` images, in levels of 0 to 255."""
@@ -30,14 +33,12 @@ def noised(images: Images, deviation: float = NOISE) -> Images:
     return as_type(images + noise, images.dtype)
 
 
-CHANGES: dict[str, Callable[[Images], Images]] = {
-    "rotated": lambda images: np.ascontiguousarray(np.rot90(images, axes=(1, 2))),
-    "inverted": lambda images: 255 - images,
-    "noised": noised,
+CHANGES: dict[str, tuple[str, Callable[[Images], Images]]] = {
+    "rotated": (NEAR, lambda images: np.ascontiguousarray(np.rot90(images, axes=(1, 2)))),
+    "inverted": (FAR, lambda images: 255 - images),
+    "noised": (FAR, noised),
 }
-"""Changes of the test images: a quarter turn, near; inverse grey levels and noise, far."""
-
-NEAR = ("rotated",)
+"""Changes of the test images: a quarter turn, inverse grey levels and noise."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class ForeignImages:
     Attributes:
         name: Its word; of a word with a colon, the stem of what stands last: ``npz:a/b.npz`` is
             ``b``. One that would be the second of its name has a number.
-        near: Whether they are near the test images: of the same objects, seen otherwise.
+        near: Whether they are near the test images, such as the same objects seen otherwise.
         images: (M, H, W, C) in the size and channels of the test images.
         changed: Whether they are the test images, changed, in their order.
     """
@@ -63,6 +64,26 @@ def words(given: str) -> list[str]:
     return [word.strip() for word in given.split(LINK) if word.strip()]
 
 
+def _distance_and_word(given: str) -> tuple[str, str]:
+    """Return ``near``, ``far`` or nothing, as it stands before a source, and the source."""
+    before, _, rest = given.partition(":")
+    return (before, rest.strip()) if before in (NEAR, FAR) else ("", given)
+
+
+def is_near(given: str, dataset: str) -> bool:
+    """Return whether a source of ``ood-dataset`` is near a run's data set.
+
+    It says so itself (``near:npz:FILE``); else ``rotated`` images are near, and named data sets of
+    the same kind, such as photographs (``NAMED``).
+    """
+    said, word = _distance_and_word(given)
+    if said or word in CHANGES:
+        return (said or CHANGES[word][0]) == NEAR
+    kinds = {each.name: each.kind for each in NAMED}
+    own = kinds.get(dataset, "")
+    return bool(own) and kinds.get(source_and_location(word)[0].name) == own
+
+
 def absolute_foreign(given: str, data_dir: str) -> str:
     """Return ``ood-dataset`` such that no folder matters.
 
@@ -70,8 +91,9 @@ def absolute_foreign(given: str, data_dir: str) -> str:
         ConfigurationError: A source is neither a change nor a data set that is here, or it stands
             twice.
     """
-    found = []
-    for word in words(given):
+    found: dict[str, str] = {}
+    for each in words(given):
+        said, word = _distance_and_word(each)
         if word not in CHANGES:
             try:
                 validate_dataset(word, data_dir)
@@ -83,8 +105,8 @@ def absolute_foreign(given: str, data_dir: str) -> str:
             word = absolute_dataset(word, data_dir)[0]
         if word in found:
             raise ConfigurationError(f"ood-dataset is '{given}', which has '{word}' twice")
-        found.append(word)
-    return LINK.join(found)
+        found[word] = f"{said}:{word}" if said else word
+    return LINK.join(found.values())
 
 
 def foreign_images(
@@ -106,26 +128,25 @@ def foreign_images(
         DataError: A data set cannot be had.
     """
     height, width, _ = dataset.image_shape
-    for name, word in zip(_names(words(given)), words(given), strict=True):
+    names: list[str] = []
+    for each in words(given):
+        _, word = _distance_and_word(each)
+        near = is_near(each, dataset.name)
+        stem = PurePath(word.rpartition(":")[2]).stem
+        name, number = stem, 1
+        while name in names:
+            number += 1
+            name = f"{stem}-{number}"
+        names.append(name)
         if word in CHANGES:
-            if word in NEAR and height != width:
+            if word == "rotated" and height != width:
                 raise ConfigurationError(
                     f"ood-dataset has '{word}', and the images are {height} x {width}: a quarter "
                     "turn has another shape; allowed: square images"
                 )
-            yield ForeignImages(name, word in NEAR, CHANGES[word](dataset.test_images), True)
+            yield ForeignImages(name, near, CHANGES[word][1](dataset.test_images), True)
             continue
-        measured = PIXEL_RANGE in source_and_location(word)[0].reads_keys
+        measured = source_and_location(word)[0].takes_pixel_range
         reading = Reading(pixel_range=pixel_range if measured else "")
         images = cached_dataset(word, data_dir, reading).test_images[: len(dataset.test_images)]
-        yield ForeignImages(name, False, like(dataset, images, f"ood-dataset '{word}'"))
-
-
-def _names(given: list[str]) -> list[str]:
-    """Return a name for each word, no two of them the same."""
-    names: list[str] = []
-    for word in given:
-        stem = PurePath(word.rpartition(":")[2]).stem
-        numbered = (f"{stem}-{number}" if number > 1 else stem for number in count(1))
-        names.append(next(name for name in numbered if name not in names))
-    return names
+        yield ForeignImages(name, near, like(dataset, images, f"ood-dataset '{word}'"))

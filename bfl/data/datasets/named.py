@@ -1,13 +1,17 @@
-"""Base of data sets with a name: from an archive in ``data-dir``, else from the hub."""
+"""Data sets with a name: those of the hub or of an archive in ``data-dir``, and two made here."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
+
+import numpy as np
 
 from bfl.data.datasets.archive import read_archive
-from bfl.data.datasets.base import Dataset, DatasetSource
+from bfl.data.datasets.base import Dataset, DatasetSource, Labels, dataset_sources
 from bfl.data.datasets.hub import MISSING_LIBRARY, library_installed, load_from_hub
+from bfl.data.images import Images
 from bfl.errors import ConfigurationError, DataError
 
 NOT_ON_THE_HUB = "it is not on the Hugging Face hub"
@@ -20,18 +24,18 @@ class NamedSource(DatasetSource):
         repository: Its name on the hub; empty: it is not there.
         subset: Its subset on the hub, where it has several.
         class_names: Its classes, in the order of the labels.
+        kind: What its images show; those of other data sets of a kind are near.
     """
 
     repository: ClassVar[str]
     subset: ClassVar[str | None] = None
     class_names: ClassVar[tuple[str, ...]]
+    kind: ClassVar[str] = ""
 
     def archives(self, data_dir: Path | None) -> tuple[Path, ...]:
         """Return the paths at which an archive of the data set may lie."""
-        if data_dir is None:
-            return ()
         stems = dict.fromkeys((self.name, self.name.replace("-", "_")))
-        return tuple(data_dir / f"{stem}.npz" for stem in stems)
+        return tuple(data_dir / f"{stem}.npz" for stem in stems) if data_dir else ()
 
     def check_location(self, location: str, data_dir: Path | None) -> None:
         """Check that ``data-dir`` exists, and that there is an archive or a way to the hub."""
@@ -49,7 +53,7 @@ class NamedSource(DatasetSource):
 
     def on_this_machine(self, location: str, data_dir: Path | None) -> bool:
         """Return whether there is an archive; what the hub's cache holds is not known."""
-        return any(path.is_file() for path in self.archives(data_dir))
+        return bool(self.files(location, data_dir))
 
     def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
         """Return the archive's path; nothing where the data set is the hub's."""
@@ -74,3 +78,118 @@ class NamedSource(DatasetSource):
             f"{self.name}.npz (x_train, y_train, x_test, y_test; uint8 [N, H, W, C] and integer "
             "[N]) into a folder and name it in the key 'data-dir'"
         )
+
+
+class Named(NamedTuple):
+    """A data set with a name; ``classes`` are names, or how many classes have numbers.
+
+    What the hub calls the classes of those with numbers is taken from there.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    repository: str
+    subset: str | None
+    classes: str | int
+    kind: str
+    content: str
+
+
+NAMED = (
+    Named("mnist", (), "ylecun/mnist", None, 10, "digits",
+          "60,000 and 10,000 handwritten digits of 28 by 28 grey pixels (LeCun et al. 1998)."),
+    Named("fashion-mnist", (), "zalando-datasets/fashion_mnist", None,
+          "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot", "garments",
+          "60,000 and 10,000 garments of 28 by 28 grey pixels (Xiao et al. 2017)."),
+    Named("cifar10", ("cifar-10",), "uoft-cs/cifar10", None,
+          "airplane,automobile,bird,cat,deer,dog,frog,horse,ship,truck", "photographs",
+          "50,000 and 10,000 photographs of 32 by 32 pixels, 10 classes (Krizhevsky 2009)."),
+    Named("cifar100", ("cifar-100",), "uoft-cs/cifar100", None, 100, "photographs",
+          "50,000 and 10,000 photographs of 32 by 32 pixels, 100 fine classes (Krizhevsky 2009)."),
+    Named("svhn", (), "ufldl-stanford/svhn", "cropped_digits", 10, "digits",
+          "73,257 and 26,032 digits of house numbers, 32 by 32 pixels (Netzer 2011)."),
+    Named("tiny-imagenet", ("tiny-imagenet200",), "zh-plus/tiny-imagenet", None, 200, "photographs",
+          "100,000 and 10,000 photographs of 64 by 64 pixels, 200 classes (Le and Yang 2015)."),
+    Named("tiny-imagenet200-subset", ("tiny-imagenet-subset",), "", None, 200, "photographs",
+          "100 and 20 images a class of Tiny-ImageNet, in an archive alone."),
+)  # fmt: skip
+"""All named data sets of images, with their sizes; ``kind`` says which are near each other."""
+
+for _each in NAMED:
+    _classes = _each.classes
+    dataset_sources.register(_each.name, aliases=_each.aliases)(
+        type(
+            f"{_each.name.title().replace('-', '')}Source",
+            (NamedSource,),
+            {
+                "__doc__": f"{_each.name}: {_each.content}",
+                "__module__": __name__,
+                "__annotations__": {},
+                "repository": _each.repository,
+                "subset": _each.subset,
+                "kind": _each.kind,
+                "class_names": tuple(
+                    _classes.split(",") if isinstance(_classes, str) else map(str, range(_classes))
+                ),
+            },
+        )
+    )
+
+
+@dataset_sources.register("digits")
+class Digits(DatasetSource):
+    """Scikit-learn's handwritten digits: 1,437 and 360 images of 8 by 8 pixels, 10 classes.
+
+    The split is stratified and fixed: it does not depend on the run's seed, so that all runs are
+    tested on the same images. Source: Alpaydin & Kaynak (1998), the UCI test set.
+    """
+
+    def load(self, location: str, data_dir: Path | None) -> Dataset:
+        """Return the data set; pixels 0..16 become 0..255."""
+        from sklearn.datasets import load_digits
+        from sklearn.model_selection import train_test_split
+
+        self.check_location(location, data_dir)
+        digits = load_digits()
+        images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[..., np.newaxis]
+        labels = digits.target.astype(np.int64)
+        train_images, test_images, train_labels, test_labels = train_test_split(
+            images, labels, test_size=0.2, stratify=labels, random_state=0
+        )
+        names = tuple(str(name) for name in digits.target_names)
+        dataset = Dataset(self.name, train_images, train_labels, test_images, test_labels, names)
+        dataset.check()
+        return dataset
+
+
+@dataset_sources.register("swiss-roll")
+class SwissRoll(DatasetSource):
+    """Three interleaved arms of a roll in the plane: 600 and 1,500 "images" of 1 by 2 pixels.
+
+    The arm of class c is (r cos φ, r sin φ) with φ = 2π (r + c / 3) and r from 0.1 to 1, with noise
+    of 0.03 in each direction; the pixels are the two coordinates, −1.2 to 1.2 as 0 to 255. The same
+    for every seed.
+
+    The source shows such data in a figure and says neither how they are made nor how many there
+    are. Source: Chen and Chao (2021), FedBE, section 3.3, "Analysis", and Fig. 1 (a).
+    """
+
+    def load(self, location: str, data_dir: Path | None) -> Dataset:
+        """Return the data set."""
+        self.check_location(location, data_dir)
+        names = tuple(f"arm {c}" for c in range(3))
+        dataset = Dataset(self.name, *_arms(200, seed=0), *_arms(500, seed=1), names)
+        dataset.check()
+        return dataset
+
+
+def _arms(each: int, seed: int) -> tuple[Images, Labels]:
+    """Return images (N, 1, 2, 1) and labels (N,), so many of each class."""
+    generator = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(3, dtype=np.int64), each)
+    radius = generator.uniform(0.1, 1.0, labels.size)
+    angle = 2 * math.pi * (radius + labels / 3)
+    points = radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    points += generator.normal(0.0, 0.03, points.shape)
+    levels = np.clip(np.rint((points / 1.2 + 1) * 127.5), 0, 255)
+    return levels.astype(np.uint8)[:, None, :, None], labels

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.answers import answers_of, target_column
-from bfl.data.datasets.base import Dataset, ReadingSource, dataset_sources, meant
+from bfl.data.datasets.base import Dataset, PathSource, dataset_sources, meant
 from bfl.data.datasets.columns import (
     SHOWN,
     check_columns,
@@ -28,8 +28,7 @@ from bfl.data.datasets.columns import (
     typed_rows,
 )
 from bfl.data.datasets.encoding import FEW_ROWS, REFUSE, Column, Encoding, first_text
-from bfl.data.datasets.paths import PathSource
-from bfl.data.datasets.reading import LEFT_OUT, MISSING, TARGET, TASK, TEST_SHARE, Reading
+from bfl.data.datasets.reading import LEFT_OUT, Reading
 from bfl.data.datasets.subset import train_and_test
 from bfl.errors import DataError
 from bfl.texts import few, printable
@@ -57,7 +56,7 @@ class _Known(NamedTuple):
 
 
 @dataset_sources.register("table")
-class Table(PathSource, ReadingSource):
+class Table(PathSource):
     """A table of rows and named columns: ``table:FILE.csv`` or ``table:FILE.parquet``.
 
     The column ``target`` has the classes, as texts or numbers, or with ``task="regression"`` a
@@ -71,7 +70,6 @@ class Table(PathSource, ReadingSource):
 
     is_folder: ClassVar[bool | None] = None
     tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
-    reads_keys: ClassVar[frozenset[str]] = frozenset({TEST_SHARE, TARGET, LEFT_OUT, TASK, MISSING})
 
     def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
         """Return the paths of the table's files, and of what says its columns, if there is one."""
