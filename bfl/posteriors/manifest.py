@@ -141,12 +141,7 @@ class Manifest:
         Raises:
             PosteriorError: The message names the first parameter that is wrong.
         """
-        sizes = (posterior.size, posterior.point.size)
-        if sizes != (self.gaussian_size, self.point_size):
-            raise PosteriorError(
-                f"a posterior has {sizes[0]} Gaussian and {sizes[1]} point parameters; the network "
-                f"has {self.gaussian_size} and {self.point_size}"
-            )
+        posterior.check_form(self.gaussian_size, self.point_size)
         for parameter, part, minimum in self._bounded:
             values = posterior.point[part]
             bad = int(np.count_nonzero(values < minimum))

@@ -11,8 +11,7 @@ from bfl.learning.personalizations import PersonalModel
 
 if TYPE_CHECKING:
     from bfl.learning.networks.network import Network
-    from bfl.learning.training.companion import PersonalNetwork
-    from bfl.learning.training.trainer import LocalTrainer
+    from bfl.learning.training.trainer import LocalTrainer, PersonalNetwork
 
 
 def trainer_for(
@@ -60,7 +59,7 @@ def trainer_for(
 def _personal(configuration: Configuration, meme: Network, model: str) -> PersonalNetwork | None:
     """Return the network of a personal model with its training; None if clients have none."""
     from bfl.learning.networks.network import build_predictor
-    from bfl.learning.training.companion import PersonalNetwork
+    from bfl.learning.training.trainer import PersonalNetwork
 
     personalization = configuration.personalization
     if not isinstance(personalization, PersonalModel):

@@ -23,7 +23,7 @@ from bfl.learning.networks.layers import split
 from bfl.learning.networks.network import Network, normalized_images, of_images
 from bfl.learning.optimizers import Optimizer
 from bfl.learning.training.learner import OptimizedVariables
-from bfl.learning.training.task import batches, batches_in_order
+from bfl.learning.training.task import batches, filled_batches
 from bfl.posteriors import Posterior
 
 
@@ -167,7 +167,7 @@ class Distiller:
             self._measure(
                 tf.constant(images),
                 tf.constant(task.targets),
-                *(tf.constant(a) for a in batches_in_order(len(images), self.batch_size)),
+                *map(tf.constant, filled_batches(np.arange(len(images)), self.batch_size)),
                 tf.constant(key),
             )
         ) / len(images)

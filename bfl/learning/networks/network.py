@@ -114,13 +114,8 @@ class Network:
         Raises:
             PosteriorError: A vector has another size than the manifest says.
         """
-        posterior.check(
-            like=Posterior(
-                np.zeros(self.manifest.gaussian_size, np.float32),
-                np.ones(self.manifest.gaussian_size, np.float32),
-                np.zeros(self.manifest.point_size, np.float32),
-            )
-        )
+        posterior.check_form(self.manifest.gaussian_size, self.manifest.point_size)
+        posterior.check()
         untransformed = self.parametrization.untransformed(posterior.variance)
         self._assign([p.value for p in self._gaussian], posterior.mean, gaussian=True)
         self._assign([p.untransformed_scale for p in self._gaussian], untransformed, gaussian=True)

@@ -2,8 +2,7 @@
 
 - ``task``: what there is to do, in which order, and what came out.
 - ``learner``: one network's variables, loss and steps; ``private_steps``: noised ones.
-- ``companion``: a personal model beside it.
-- ``trainer``: the training itself, traced once for all tasks.
+- ``trainer``: the training itself, traced once for all tasks, with a personal model beside it.
 
 Importing this package does not import TensorFlow; ``trainer`` does.
 """

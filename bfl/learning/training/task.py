@@ -33,21 +33,14 @@ def batches(
         Positions (E·⌈N/B⌉, B) into the client's examples, and their weights (E·⌈N/B⌉, B), 1 or 0.
     """
     orders = [generator.permutation(count) for _ in range(epochs)]
-    filled = [_filled(order, batch_size) for order in orders]
+    filled = [filled_batches(order, batch_size) for order in orders]
     return np.concatenate([o for o, _ in filled]), np.concatenate([w for _, w in filled])
 
 
-def batches_in_order(
-    count: int, batch_size: int
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-    """Return one visit of all examples in their own order, filled up as ``batches`` does it."""
-    return _filled(np.arange(count), batch_size)
-
-
-def _filled(
+def filled_batches(
     order: npt.NDArray[np.integer], batch_size: int
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-    """Return an order as batches, and its weights."""
+    """Return one visit of examples in an order, as ``batches`` does."""
     steps = -(-order.size // batch_size)
     weights = np.zeros(steps * batch_size, np.float32)
     weights[: order.size] = 1.0

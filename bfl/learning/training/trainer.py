@@ -5,6 +5,7 @@ Source: Fischer et al. (2024), section 2.1, Algorithm 1, and section 3.3.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -22,12 +23,13 @@ from bfl.learning.networks.layers import split
 from bfl.learning.networks.network import Network, as_labels, normalized_images, of_images
 from bfl.learning.objectives import Term, objectives
 from bfl.learning.optimizers import Optimizer
-from bfl.learning.personalizations import BothModels, Model
-from bfl.learning.training.companion import Companion, PersonalNetwork
+from bfl.learning.personalizations import BothModels, Model, PersonalModel
 from bfl.learning.training.learner import Batch, learner_of, vectors
 from bfl.learning.training.private_steps import PrivateSteps
-from bfl.learning.training.task import LocalResult, LocalTask, batches, batches_in_order
+from bfl.learning.training.task import LocalResult, LocalTask, batches, filled_batches
+from bfl.named_arrays import add_prefix, strip_prefix
 from bfl.posteriors import Posterior
+from bfl.posteriors.posterior import VECTORS
 
 
 class LocalTrainer:
@@ -172,7 +174,7 @@ class LocalTrainer:
         self._begin(task, task.received)
         joined = self._run_gradient(
             *own,
-            *(tf.constant(array) for array in batches_in_order(count, self.batch_size)),
+            *map(tf.constant, filled_batches(np.arange(count), self.batch_size)),
             tf.constant(randomness.key(task.seed, "gradient", *task.key_labels)),
             tf.constant(count, tf.float32),
         )
@@ -285,3 +287,68 @@ class LocalTrainer:
 
 local_trainer = lru_cache(maxsize=16)(LocalTrainer)
 """The trainer of a network, as ``LocalTrainer`` makes it, built and traced once per process."""
+
+OPTIMIZER = "optimizer-"
+"""Prefix, in a personal model's state, of what its optimizer keeps."""
+
+
+@dataclass(frozen=True)
+class PersonalNetwork:
+    """Personal network of a trainer of two models, besides the meme.
+
+    Attributes:
+        network: The personal model's network; no other trainer loads it.
+        optimizer: What its steps do with the gradient.
+        mean: A network of the meme's parameters as points, which predicts for the meme at its mean.
+    """
+
+    personalization: PersonalModel
+    network: Network
+    optimizer: Optimizer
+    mean: Network
+
+
+class Companion:
+    """The personal model of a trainer, with the variables that a task sets.
+
+    Args:
+        temperature: T, see ``LocalTrainer``; the personal model's likelihood has it as well.
+    """
+
+    def __init__(self, personal: PersonalNetwork, temperature: float) -> None:
+        self.personalization = personal.personalization
+        self.network = personal.network
+        self.mean = personal.mean
+        terms = (objectives.create("elbo"),)
+        self.learner = learner_of(
+            personal.network, personal.optimizer, terms, temperature=temperature
+        )
+        self.key = tf.Variable(tf.zeros([2], tf.int32), trainable=False)
+        self.rate = tf.Variable(0.0, trainable=False)
+
+    def begin(self, task: LocalTask, run_steps: int) -> None:
+        """Set all variables to what a task begins with.
+
+        Raises:
+            ValueError: The task says nothing of a personal model.
+        """
+        personal = task.personal
+        if personal is None:
+            raise ValueError("the task says nothing of the personal model that the trainer has")
+        state = personal.state
+        start = (
+            Posterior(*(state[name] for name in VECTORS))
+            if "mean" in state
+            else self.network.initial_posterior(personal.seed)
+        )
+        optimizer_state = strip_prefix(OPTIMIZER, state)
+        self.learner.begin(start, start, personal.prior(start), optimizer_state, run_steps)
+        self.key.assign(randomness.key(task.seed, "personal-steps", *task.key_labels))
+        self.rate.assign(personal.learning_rate)
+
+    def state(self, task: LocalTask, steps: int) -> Arrays:
+        """Return what the client keeps of the personal model after a task."""
+        kept: dict[str, npt.NDArray[Any]] = {**self.network.posterior().vectors()}
+        if task.personal and task.personal.keeps_optimizer:
+            kept |= add_prefix(OPTIMIZER, self.learner.optimized.state(steps))
+        return kept

@@ -43,8 +43,7 @@ def trainer_of(
     **settings: Any,
 ) -> Any:
     """Return a trainer of both models, or with an empty name of the meme alone."""
-    from bfl.learning.training.companion import PersonalNetwork
-    from bfl.learning.training.trainer import LocalTrainer
+    from bfl.learning.training.trainer import LocalTrainer, PersonalNetwork
 
     created = optimizers.create(optimizer, PLAIN)
     both = None

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bfl.learning.training.task import batches, batches_in_order
+from bfl.learning.training.task import batches, filled_batches
 
 
 @settings(max_examples=150, deadline=None)
@@ -50,7 +50,7 @@ def test_epochs_and_generators_have_orders_of_their_own():
 
 
 def test_a_visit_in_order_is_an_epoch_in_order():
-    order, weights = batches_in_order(5, 3)
+    order, weights = filled_batches(np.arange(5), 3)
     assert order.tolist() == [[0, 1, 2], [3, 4, 0]]
     assert weights.tolist() == [[1, 1, 1], [1, 1, 0]]
     assert (order.dtype, weights.dtype) == (np.int32, np.float32)
