@@ -17,7 +17,9 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from bfl.engine.processes import Process, descendants, kill
+from psutil import Process
+
+from bfl.engine.processes import descendants, kill
 from bfl.engine.run import INTERRUPTED, runs_in_progress
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)

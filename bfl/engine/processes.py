@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+import psutil
+from psutil import Process
 
 WITH_PARENT = Path(__file__).with_name("with_parent.py")
 
@@ -41,55 +41,15 @@ class StoppedWhenLeft(ABC):
         self.stop()
 
 
-@dataclass(frozen=True)
-class Process:
-    """A process of this machine; its id alone may come to name another one.
-
-    Attributes:
-        started: When it has been started, in the system's ticks since its boot.
-    """
-
-    pid: int
-    started: int
-
-
 def descendants() -> list[Process]:
     """Return the processes started by this one, by those, and so on; none where that is unknown."""
-    children: dict[int, list[Process]] = defaultdict(list)
-    for pid in _pids():
-        known = _parent_and_start(pid)
-        if known is not None:
-            children[known[0]].append(Process(pid, known[1]))
-    found: list[Process] = []
-    left = [os.getpid()]
-    while left:
-        young = children.pop(left.pop(), [])
-        found += young
-        left += [process.pid for process in young]
-    return found
+    with suppress(psutil.Error, OSError):
+        return list(Process().children(recursive=True))
+    return []
 
 
 def kill(processes: Iterable[Process]) -> None:
     """End processes at once, those that are still there."""
     for process in processes:
-        known = _parent_and_start(process.pid)
-        if known is not None and known[1] == process.started:
-            with suppress(OSError):
-                os.kill(process.pid, signal.SIGKILL)
-
-
-def _pids() -> list[int]:
-    with suppress(OSError):
-        return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
-    return []  # not Linux
-
-
-def _parent_and_start(pid: int) -> tuple[int, int] | None:
-    """Return the id of a process's parent and when it was started; None when it is not there."""
-    with suppress(OSError, ValueError, IndexError):
-        # The name, in parentheses, may hold anything: what counts comes after it.
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        fields = text.rpartition(")")[2].split()
-        if fields[0] != "Z":
-            return int(fields[1]), int(fields[19])
-    return None
+        with suppress(psutil.Error, OSError):
+            process.kill()

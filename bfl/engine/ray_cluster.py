@@ -124,7 +124,7 @@ def end(actors: Iterable[Any]) -> None:
 
 
 def check_fit(asked: Mapping[str, Any]) -> None:
-    """Raise unless some node has room for an actor.
+    """Raise ConfigurationError unless some node has room for an actor.
 
     Args:
         asked: The actor's ``num_cpus`` and ``num_gpus``.
@@ -132,37 +132,35 @@ def check_fit(asked: Mapping[str, Any]) -> None:
     import ray
 
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if not any(_fits(asked, node) for node in nodes):
-        raise ConfigurationError(misfit(asked, nodes))
-
-
-def _fits(asked: Mapping[str, Any], node: Mapping[str, float]) -> bool:
-    return all(node.get(has, 0.0) >= asked.get(name, 0.0) for name, has in NUMBERS.items())
+    if problem := misfit(asked, nodes):
+        raise ConfigurationError(problem)
 
 
 def misfit(asked: Mapping[str, Any], nodes: Sequence[Mapping[str, float]]) -> str:
-    """Return what is said when an actor fits on no node.
+    """Return why an actor fits on no node, and what to lower; empty: it fits on one.
 
     Args:
         asked: The actor's ``num_cpus`` and ``num_gpus``.
     """
-    wanted = " and ".join(f"{name} {asked[name]:g}" for name in NUMBERS if asked.get(name))
-    offers = ", ".join(
-        f"{node.get('CPU', 0.0):g} CPUs and {node.get('GPU', 0.0):g} GPUs" for node in nodes
-    )
-    lacking = [
-        name
-        for name, has in NUMBERS.items()
-        if all(node.get(has, 0.0) < asked.get(name, 0.0) for node in nodes)
+    rooms = [
+        {name for name, has in NUMBERS.items() if node.get(has, 0.0) >= asked.get(name, 0.0)}
+        for node in nodes
     ]
+    if any(room == NUMBERS.keys() for room in rooms):
+        return ""
     advice = {
         "num_cpus": "lower num_cpus; the clients then run on fewer threads each",
         "num_gpus": "a fraction of a GPU (num_gpus 0.25 puts four clients on one) or 0",
     }
-    hints = [advice[name] for name in lacking] or ["lower one of them: no single node has both"]
+    hints = [hint for name, hint in advice.items() if not any(name in room for room in rooms)]
+    wanted = " and ".join(f"{name} {asked[name]:g}" for name in NUMBERS if asked.get(name))
+    offers = ", ".join(
+        f"{node.get('CPU', 0.0):g} CPUs and {node.get('GPU', 0.0):g} GPUs" for node in nodes
+    )
     return (
         f"--backend-config: client_resources asks for {wanted} for a client, and the nodes of Ray "
-        f"have {offers or 'nothing'}; {'; '.join(hints)}"
+        f"have {offers or 'nothing'}; "
+        f"{'; '.join(hints) or 'lower one of them: no single node has both'}"
     )
 
 

@@ -9,7 +9,7 @@ from flwr.supercore.inflatable.inflatable_object import get_object_id
 from flwr.supercore.object_store import object_store_factory
 from flwr.supercore.object_store.object_store import ObjectStore
 
-from bfl.engine.flower.superlink import believes_contents
+from bfl.engine.flower import superlink
 
 RUN = 1
 
@@ -36,9 +36,7 @@ INVENTED = tree(b"an invention")
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-    flowers = object_store_factory.SqlObjectStore
-    monkeypatch.setattr(object_store_factory, "SqlObjectStore", flowers)  # put back at the end
-    believes_contents()
+    monkeypatch.setattr(object_store_factory, "SqlObjectStore", superlink.ObjectStore)
     return object_store_factory.ObjectStoreFactory(str(tmp_path / "state.db")).store()
 
 

@@ -24,33 +24,25 @@ def busy_timeout(folder: Path) -> int:
         return int(session.execute(text("PRAGMA busy_timeout")).scalar_one())
 
 
-def test_a_call_waits_longer_while_others_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flowers = sql_mixin.SQLITE_PRAGMAS
-    monkeypatch.setattr(sql_mixin, "SQLITE_PRAGMAS", flowers)  # put back at the end
-    assert busy_timeout(tmp_path) == 5_000
-    superlink.waits_longer()
-    assert busy_timeout(tmp_path) == superlink.BUSY_TIMEOUT * 1_000
-    assert dict(flowers) | {"busy_timeout": ""} == dict(sql_mixin.SQLITE_PRAGMAS) | {
-        "busy_timeout": ""
-    }
-
-
-def test_flower_runs_with_the_patience_and_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Put back at the end.
+@pytest.fixture(autouse=True)
+def _flowers_own_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put back what the command exchanges."""
     monkeypatch.setattr(sql_mixin, "SQLITE_PRAGMAS", sql_mixin.SQLITE_PRAGMAS)
     monkeypatch.setattr(object_store_factory, "SqlObjectStore", SqlObjectStore)
-    seen = []
 
-    def run() -> None:
-        store = object_store_factory.SqlObjectStore
-        seen.append((dict(sql_mixin.SQLITE_PRAGMAS)["busy_timeout"], store))
 
+def test_calls_wait_longer_while_others_write_and_contents_are_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flowers, seen = dict(sql_mixin.SQLITE_PRAGMAS), []
+    assert busy_timeout(tmp_path) == 5_000
+    run = lambda: seen.append(object_store_factory.SqlObjectStore)  # noqa: E731
     monkeypatch.setattr(cli, "flower_superlink", run)
     monkeypatch.setattr(sys, "argv", ["superlink", "--insecure"])
     superlink.main()
-    assert seen == [(str(superlink.BUSY_TIMEOUT * 1_000), ObjectStore)]
+    assert seen == [ObjectStore]
+    assert busy_timeout(tmp_path) == superlink.BUSY_TIMEOUT * 1_000
+    assert flowers.keys() == dict(sql_mixin.SQLITE_PRAGMAS).keys()
 
 
 def test_it_is_flowers_command() -> None:
@@ -67,8 +59,6 @@ def test_its_simulations_start_ray_with_a_token(
     """Of a cluster that they join, the token is the user's."""
     seen: dict[str, str] = {}
     monkeypatch.setattr(cli, "flower_superlink", lambda: seen.update(os.environ))
-    for each in ("waits_longer", "believes_contents"):
-        monkeypatch.setattr(superlink, each, lambda: None)
     monkeypatch.setattr(sys, "argv", ["superlink", "--insecure", "--simulation"])
     monkeypatch.setattr(os, "environ", {"RAY_ADDRESS": address})
     superlink.main()

@@ -107,11 +107,11 @@ class FlowerApp:
         The library does not import the server's side. This project's own ServerApp has what there
         is to check before it is started: ``check_before_start`` and ``client_sizes``.
         """
-        return self._loaded(self.server)
+        return self._load(self.server)
 
     def load_client(self) -> Any:
         """Return the ClientApp."""
-        return self._loaded(self.client)
+        return self._load(self.client)
 
     def make_importable(self) -> None:
         """Put the app's folder first on the path, as Flower does."""
@@ -119,7 +119,7 @@ class FlowerApp:
         if folder not in sys.path:
             sys.path.insert(0, folder)
 
-    def _loaded(self, name: str) -> Any:
+    def _load(self, name: str) -> Any:
         self.make_importable()
         try:
             return pkgutil.resolve_name(name)

@@ -9,7 +9,7 @@ import importlib
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -72,7 +72,10 @@ def simulate(
         except RuntimeError as error:
             if "Ending simulation" not in str(error):
                 raise
-            raise RunError(f"Flower's simulation engine failed: {_root(error)}") from error
+            root: BaseException = error
+            while root.__cause__ is not None:
+                root = root.__cause__
+            raise RunError(f"Flower's simulation engine failed: {root}") from error
 
 
 @contextmanager
@@ -92,20 +95,10 @@ def _threads_ended() -> Iterator[None]:
         limit = FAILED_THREADS
         raise
     finally:
-        if limit:
-            _join([t for t in threading.enumerate() if t not in before and not t.daemon], limit)
-
-
-def _join(threads: Iterable[threading.Thread], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-
-
-def _root(error: BaseException) -> BaseException:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
+        deadline = time.monotonic() + limit
+        for thread in threading.enumerate() if limit else ():
+            if thread not in before and not thread.daemon:
+                thread.join(max(0.0, deadline - time.monotonic()))
 
 
 class RayEngine:
@@ -137,7 +130,11 @@ class RayEngine:
         self.app = app
         self.verbose = verbose
         self._most_clients = most_clients
-        self._config = _ray_config(backend_config, verbose)
+        resources = client_resources(backend_config)
+        # Flower puts a dead actor back into its pool and never replaces it: have Ray restart it.
+        resources = {"max_restarts": -1, "max_task_retries": 1, **resources}
+        init = {"log_to_driver": verbose, **backend_config.get("init_args", {})}
+        self._config = {**backend_config, "client_resources": resources, "init_args": init}
         self._pool: Any = None
         self._actors: list[Any] = []
         self._run: EngineRun | None = None
@@ -182,19 +179,12 @@ class RayEngine:
             overrides: Values that differ from the app's defaults.
             engine_run: The run, for who follows it; by default a new one.
         """
-        self._run = engine_run or EngineRun()
+        self._run = run = engine_run or EngineRun()
         if self._death:
-            self._run.end(self._death)
+            run.end(self._death)
+        pool, config = self._pool, self._config
         try:
-            simulate(
-                self.app,
-                overrides,
-                num_supernodes,
-                self._pool,
-                self._config,
-                self._run,
-                verbose=self.verbose,
-            )
+            simulate(self.app, overrides, num_supernodes, pool, config, run, verbose=self.verbose)
         finally:
             self._run = None
 
@@ -206,16 +196,6 @@ class RayEngine:
             # At once: Ray may end this process before anything else can be said.
             lines = [self._death, *filter(None, [self._run.advice])]
             print("\n  ".join(lines), file=sys.stderr, flush=True)
-
-
-def _ray_config(given: Mapping[str, Any], verbose: bool) -> dict[str, Any]:
-    """Return Flower's backend configuration: what is given, and our defaults."""
-    resources = client_resources(given)
-    # Flower puts a dead actor back into its pool and never replaces it: have Ray restart it.
-    resources.setdefault("max_restarts", -1)
-    resources.setdefault("max_task_retries", 1)
-    init = {"log_to_driver": verbose, **given.get("init_args", {})}
-    return {**given, "client_resources": resources, "init_args": init}
 
 
 LOOKING = 0.2

@@ -39,35 +39,6 @@ def superlink_command() -> list[str]:
     return [sys.executable, "-P", __file__]
 
 
-def waits_longer() -> None:
-    """Have the connections to the database that this process makes wait for ``BUSY_TIMEOUT``."""
-    connections: Any = importlib.import_module("flwr.supercore.sql_mixin")
-    pragmas = {**dict(connections.SQLITE_PRAGMAS), "busy_timeout": str(BUSY_TIMEOUT * 1000)}
-    connections.SQLITE_PRAGMAS = tuple(pragmas.items())
-
-
-def believes_contents() -> None:
-    """Have this process keep objects in a store of ours."""
-    from bfl.engine.flower.superlink import ObjectStore
-
-    factory: Any = importlib.import_module("flwr.supercore.object_store.object_store_factory")
-    factory.SqlObjectStore = ObjectStore
-
-
-def main() -> None:
-    """Run the SuperLink."""
-    waits_longer()
-    believes_contents()
-    if "--simulation" in sys.argv and not os.environ.get("RAY_ADDRESS"):
-        os.environ.update(own_environment())
-    command: Any = importlib.import_module("flwr.superlink.cli")
-    command.flower_superlink()
-
-
-if __name__ == "__main__":
-    main()
-
-
 class ObjectStore(SqlObjectStore):
     """A store that believes an object's content about its children, and before that who is last."""
 
@@ -81,7 +52,10 @@ class ObjectStore(SqlObjectStore):
                 )
                 if set(session.scalars(children)) != told:
                     content = self.get(part.object_id)  # empty before it is uploaded
-                    if content is not None and (not content or _children(content) == told):
+                    if content is not None and (
+                        not content
+                        or set(get_object_children_ids_from_object_content(content)) == told
+                    ):
                         self._forget(part.object_id)
             return super().preregister(run_id, object_tree)
 
@@ -98,5 +72,18 @@ class ObjectStore(SqlObjectStore):
             session.execute(delete(StoredObject).where(StoredObject.object_id == object_id))
 
 
-def _children(content: bytes) -> set[str]:
-    return set(get_object_children_ids_from_object_content(content))
+def main() -> None:
+    """Run the SuperLink."""
+    connections: Any = importlib.import_module("flwr.supercore.sql_mixin")
+    pragmas = {**dict(connections.SQLITE_PRAGMAS), "busy_timeout": str(BUSY_TIMEOUT * 1000)}
+    connections.SQLITE_PRAGMAS = tuple(pragmas.items())
+    factory: Any = importlib.import_module("flwr.supercore.object_store.object_store_factory")
+    factory.SqlObjectStore = ObjectStore
+    if "--simulation" in sys.argv and not os.environ.get("RAY_ADDRESS"):
+        os.environ.update(own_environment())
+    command: Any = importlib.import_module("flwr.superlink.cli")
+    command.flower_superlink()
+
+
+if __name__ == "__main__":
+    main()

@@ -170,14 +170,27 @@ class WarmWorker(StoppedWhenLeft):
         try:
             stdin.write(f"{task.token}\n")
             stdin.flush()
-            while not select.select([stdout], [], [], _left(deadline))[0]:
+            while not select.select(
+                [stdout], [], [], max(0.0, min(1.0, deadline - time.monotonic()))
+            )[0]:
                 meanwhile()
                 if tasks and after is None and (after := tasks.next()):
                     deadline = min(deadline, time.monotonic() + GIVEN_UP_PATIENCE)
                 if time.monotonic() >= deadline:
-                    self._end_late(given_up=after is not None)
+                    # Not asked to end: it would tell the SuperNode that its task is over, without
+                    # an answer, for which that would wait for ever.
+                    process.kill()
+                    self.stop()
                     if tasks and after:
                         tasks.close(task)
+                    self._say(
+                        "the SuperNode has given up a task, as the server was gone: its worker is "
+                        "ended, and the next task gets another"
+                        if after
+                        else f"a task has taken more than {self._timeout:g} s (task-timeout): its "
+                        "worker is ended, the server is told within a minute that it has failed, "
+                        "and the next task gets another"
+                    )
                     return after
             over = stdout.readline()
         except BrokenPipeError:
@@ -189,24 +202,6 @@ class WarmWorker(StoppedWhenLeft):
             self._say(f"the worker has died (status {process.wait()}); the next task gets another")
             self.stop()
         return after
-
-    def _end_late(self, given_up: bool) -> None:
-        if self._process is None:
-            return
-        # Not asked to end: it would tell the SuperNode that its task is over, without an answer,
-        # for which that would wait for ever.
-        self._process.kill()
-        self.stop()
-        if given_up:
-            self._say(
-                "the SuperNode has given up a task, as the server was gone: its worker is ended, "
-                "and the next task gets another"
-            )
-            return
-        self._say(
-            f"a task has taken more than {self._timeout:g} s (task-timeout): its worker is ended, "
-            "the server is told within a minute that it has failed, and the next task gets another"
-        )
 
     def stop(self) -> None:
         """End the worker, if there is one."""
@@ -244,8 +239,3 @@ def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("the worker was started without pipes")
     return process.stdin, process.stdout
-
-
-def _left(deadline: float) -> float:
-    """Return how many seconds to wait until the next look, at most 1."""
-    return max(0.0, min(1.0, deadline - time.monotonic()))
