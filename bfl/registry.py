@@ -80,7 +80,7 @@ class Component(pydantic.BaseModel):
         return tuple(kebab(field) for field in cls.model_fields)
 
     def has(self) -> frozenset[str]:
-        """Return which properties of ``bfl.configuration.requirements`` it has, as it is set."""
+        """Return which properties of ``bfl.configuration.compatibility`` it has, as it is set."""
         return frozenset()
 
     def requires(self) -> frozenset[str]:

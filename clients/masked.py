@@ -15,8 +15,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from bfl.aggregation.pooling import client_statistics
 from bfl.aggregation.weightings import Weighting
 from bfl.configuration import Configuration
-from bfl.configuration.configuration import without_paths
-from bfl.configuration.privacy import says_nothing_measured
+from bfl.configuration.configuration import says_nothing_measured, without_paths
 from bfl.errors import ConfigurationError, ProtocolError
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.secure_aggregation.client import (

@@ -11,7 +11,7 @@ from flwr.app import RecordDict
 
 from bfl import randomness
 from bfl.configuration import Configuration
-from bfl.configuration.privacy import says_nothing_measured
+from bfl.configuration.configuration import says_nothing_measured
 from bfl.errors import ConfigurationError, public
 from bfl.experiments.run.trainer import check_images
 from bfl.federation.node_description import PERSONAL_MODELS

@@ -11,7 +11,7 @@ import numpy as np
 
 from bfl import randomness
 from bfl.configuration import Configuration
-from bfl.configuration.privacy import mechanisms
+from bfl.configuration.configuration import mechanisms
 from bfl.errors import RunError
 from bfl.federation.outgoing import Outgoing, is_private, noised_pool
 from bfl.federation.parts import Counts

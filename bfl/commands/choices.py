@@ -13,7 +13,7 @@ from rich.table import Table
 
 from bfl.commands.terminal import as_markdown, console
 from bfl.configuration.component_slots import REGISTRIES, SLOTS
-from bfl.configuration.key_sections import SECTIONS
+from bfl.configuration.keys import SECTIONS
 from bfl.configuration.messages import ALSO_CALLED, unknown_key
 from bfl.configuration.settings import Setting, settings, settings_of, unset_values
 from bfl.data.datasets import dataset_sources

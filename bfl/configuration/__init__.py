@@ -4,7 +4,6 @@
 - ``component_slots``: the kinds of parts that keys pick, each declared once.
 - ``settings``: all keys with their defaults, what it is to give none, what ``strategy`` names.
 - ``configuration``: all keys together, with the components they pick.
-- ``requirements``: what these need and exclude of each other.
 - ``compatibility``: whether all that a configuration has picked goes together.
 - ``messages``: what is said about a value that is refused.
 - ``pairs``: key=value pairs in a text.

@@ -14,7 +14,7 @@ from bfl.aggregation.samplers import Sampler, samplers
 from bfl.aggregation.server_optimizers import ServerOptimizer, server_optimizers
 from bfl.aggregation.weightings import Weighting, weightings
 from bfl.closing import Closing, closings
-from bfl.configuration.key_sections import section_of_package
+from bfl.configuration.keys import section_of_package
 from bfl.data.partitions import Partition, partitions
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import metrics

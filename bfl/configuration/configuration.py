@@ -42,7 +42,9 @@ from bfl.data.datasets.foreign import absolute_foreign
 from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import best_metric
+from bfl.federation.outgoing import is_private
 from bfl.federation.parts import TwoSidedPart
+from bfl.federation.privacy.accountant import Mechanism
 from bfl.plugins import Plugin, load_plugins, named_plugins, used_plugins
 from bfl.presets import presets
 from bfl.registry import Component, kebab
@@ -164,15 +166,8 @@ class Configuration(PickedParts):
         return partition_id < self.keys.attackers and not self.attack.idle
 
     def replace(self, **changes: Value) -> Configuration:
-        """Return the configuration with other values for some keys (underscores for hyphens).
-
-        Another strategy brings its values with it, which come after what was given.
-        """
-        changed = {kebab(key): value for key, value in changes.items()}
-        same = changed.get("strategy", self.keys.strategy) == self.keys.strategy
-        other = resolve({**(self.values if same else self.given), **changed})
-        given = {**self.given, **changed}
-        return replace(other, given={**given, **_in_full(other, given)})
+        """Return the configuration with other values for some keys (underscores for hyphens)."""
+        return resolve({**self.given, **{kebab(key): value for key, value in changes.items()}})
 
     def with_clients(self, clients: int) -> Configuration:
         """Return the configuration with the number of clients that there are: checked already."""
@@ -198,6 +193,22 @@ class Configuration(PickedParts):
 
 MOST_PROBLEMS = 20
 """Refused values that one message names."""
+
+
+def says_nothing_measured(configuration: Configuration) -> bool:
+    """Return whether clients send no number that they have measured besides their updates."""
+    return is_private(configuration.outgoing) or configuration.example_privacy.private
+
+
+def mechanisms(configuration: Configuration, sums: int = 0) -> tuple[Mechanism, ...]:
+    """Return the noised releases of a configuration's clients, those of whole clients first.
+
+    Args:
+        sums: For how many rounds of closings' sums ε has room.
+    """
+    of_updates = [part.mechanism() for part in configuration.outgoing]
+    found = (*of_updates, configuration.example_privacy.mechanism(sums))
+    return tuple(mechanism for mechanism in found if mechanism)
 
 
 def without_paths(values: Mapping[str, Value]) -> dict[str, Value]:

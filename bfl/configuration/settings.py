@@ -11,8 +11,7 @@ from pydantic.fields import FieldInfo
 
 from bfl.aggregation.pooling import pooling_rules
 from bfl.configuration.component_slots import REGISTRIES, SLOTS
-from bfl.configuration.key_sections import SECTIONS, section_of_package
-from bfl.configuration.keys import Keys
+from bfl.configuration.keys import SECTIONS, Keys, section_of_package
 from bfl.configuration.pairs import Value
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.presets import presets

@@ -10,7 +10,7 @@ import numpy as np
 
 from bfl import randomness
 from bfl.configuration import Configuration
-from bfl.configuration.privacy import says_nothing_measured
+from bfl.configuration.configuration import says_nothing_measured
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.base import digest_of
 from bfl.data.datasets.server_data import ServerData, without

@@ -10,7 +10,7 @@ from bfl.aggregation.server import UsesServer
 from bfl.closing.base import held_back_count
 from bfl.closing.chain import most_rounds
 from bfl.configuration import Configuration
-from bfl.configuration.privacy import mechanisms, says_nothing_measured
+from bfl.configuration.configuration import mechanisms, says_nothing_measured
 from bfl.data.datasets import Dataset, said_of
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.server_data import HELD_BACK, ServerData, check_apart

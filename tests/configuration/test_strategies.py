@@ -13,8 +13,8 @@ import pytest
 from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.server_optimizers import server_optimizers
 from bfl.configuration import default_values, expanded, resolve
+from bfl.configuration.compatibility import PROPERTIES, declaration_problems
 from bfl.configuration.component_slots import REGISTRIES, SLOTS
-from bfl.configuration.requirements import PROPERTIES, declaration_problems
 from bfl.configuration.settings import named_strategy, settings_of, unset_values
 from bfl.configuration.sources import read_run_config
 from bfl.engine.flower import FlowerApp

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 import pydantic
 from pydantic import Field
 
-from bfl.configuration.key_sections import SECTIONS
+from bfl.configuration.keys import SECTIONS
 from bfl.configuration.messages import refused_values, unknown_key
 from bfl.configuration.settings import default_values, read_sections
 from bfl.configuration.sources import read_toml
