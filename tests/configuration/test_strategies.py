@@ -173,7 +173,7 @@ def test_a_preset_with_a_key_that_is_none_is_refused(monkeypatch: pytest.MonkeyP
 def test_another_strategy_replaces_that_of_a_finished_run(tmp_path: Path) -> None:
     """A run's config.toml has all keys: they would hide the other strategy's values."""
     finished = resolve({"strategy": "conflation", "seed": 3, "weighting": "equal"})
-    RunFolder.create(tmp_path, "first", finished.values, {})
+    RunFolder.create(tmp_path, "first", finished.values, {}, finished.given)
     file = str(tmp_path / "first" / "config.toml")
     again = resolve(read_run_config([file]))
     assert again == finished
