@@ -208,6 +208,14 @@ def check_complete(
     raise DataError(f"{where}: {first}; leave out such rows{leave_out}{fill}")
 
 
+def first_text(values: Series[Any]) -> tuple[int, str]:
+    """Return the first value that is no number, else the first one, with its position."""
+    import pandas
+
+    row = int(pandas.to_numeric(values, errors="coerce").isna().to_numpy().argmax())
+    return row, printable(str(values.iloc[row]))
+
+
 def columns_of(rows: DataFrame) -> Columns:
     """Return all columns as arrays, those of anything but numbers as texts; "" is no value."""
     return {

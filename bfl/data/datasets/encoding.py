@@ -6,16 +6,18 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pydantic
 
 from bfl.data.datasets.columns import (
     SHOWN,
     check_complete,
     check_has,
+    first_text,
     is_numeric,
     texts_of,
     typed_column,
@@ -39,13 +41,13 @@ FAR = 6.0
 REFUSE, MEAN, INDICATOR = "refuse", "mean", "indicator"
 """Values of the key ``missing``."""
 
-_NUMBER_WITH_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
-
 LEAST_NOISE = 1e-6
 """Least variance of the noise of a number that is predicted, where the number's own is 1."""
 
 GREY = 127.5
 """Place of a column's mean on the scale of pixels, and its standard deviation there."""
+
+_NUMBER_WITH_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,8 @@ class Column:
         categories: Its categories, in the order of their inputs; empty: it holds numbers.
         lowest: Least number of the training rows; None: not known, or it has categories.
         frequent: The category that a missing value counts as.
-        missing: What is done with missing values: they are refused; or they count as the mean or
-            the most frequent category; or the column has an input more as well, 1 where its value
-            is missing.
+        missing: ``refuse``; ``mean``, as which, or as the most frequent category, missing values
+            count; or ``indicator``, an input more besides, 1 where the value is missing.
     """
 
     name: str
@@ -84,21 +85,9 @@ class Column:
         """Return the column that JSON has.
 
         Raises:
-            TypeError, KeyError, ValueError: It is something else.
+            ValueError: It is something else.
         """
-        bounds = {
-            end: None if (value := column.get(end)) is None else float(value)
-            for end in ("lowest", "highest")
-        }
-        return cls(
-            str(column["name"]),
-            tuple(map(str, column["categories"])),
-            float(column["mean"]),
-            float(column["deviation"]),
-            frequent=str(column.get("frequent", "")),
-            missing=str(column.get("missing", REFUSE)),
-            **bounds,
-        )
+        return pydantic.TypeAdapter(cls).validate_python(dict(column))
 
     @property
     def width(self) -> int:
@@ -106,12 +95,10 @@ class Column:
         return (len(self.categories) or 1) + (self.missing == INDICATOR)
 
     def encoded(self, values: Series[Any], where: str) -> npt.NDArray[np.float64]:
-        """Return (N, width) standardised numbers, or zeros and ones.
-
-        Of a category that is none of its own all are 0.
+        """Return (N, width) standardised numbers, or zeros and ones; all 0 of another category.
 
         Raises:
-            DataError: It is no number where there have to be numbers, or is infinite or missing.
+            DataError: It is no number where there have to be numbers.
         """
         if self.categories:
             texts = texts_of(values)
@@ -119,23 +106,18 @@ class Column:
             texts = np.where(absent, self.frequent, texts)
             own = np.asarray(texts[:, np.newaxis] == np.array(self.categories, object), np.float64)
         else:
-            numbers = self._numbers(values, where).to_numpy(np.float64)
+            numbers = self._numbers(values, where)
             absent = np.isnan(numbers)
-            numbers = np.where(absent, self.mean, numbers)[:, np.newaxis]
-            own = (numbers - self.mean) / self.deviation
-        if self.missing == INDICATOR:
-            return np.column_stack([own, absent])
-        return own
+            own = (np.where(absent, self.mean, numbers)[:, np.newaxis] - self.mean) / self.deviation
+        return np.column_stack([own, absent]) if self.missing == INDICATOR else own
 
     def warnings(self, values: Series[Any], where: str) -> list[str]:
         """Return for each of N values how it is unlike the training rows; or ""."""
         if self.categories:
+            known: dict[str | None, str] = {None: f"{self.name} has no value"}
+            known |= dict.fromkeys(self.categories, "")
             return [
-                f"{self.name} has no value"
-                if text is None
-                else f"{self.name} '{printable(text)}' is unseen"
-                if text not in self.categories
-                else ""
+                known.get(text, f"{self.name} '{printable(str(text))}' is unseen")
                 for text in texts_of(values)
             ]
         if self.lowest is None or self.highest is None:
@@ -149,10 +131,10 @@ class Column:
             else f"{self.name} {number:g} is outside {what}, {low:g} to {high:g}"
             if not low <= number <= high
             else ""
-            for number in self._numbers(values, where).to_numpy(np.float64)
+            for number in self._numbers(values, where)
         ]
 
-    def _numbers(self, values: Series[Any], where: str) -> Series[Any]:
+    def _numbers(self, values: Series[Any], where: str) -> npt.NDArray[np.float64]:
         typed = typed_column(values, where).values
         if not is_numeric(typed):
             row, text = first_text(typed)
@@ -160,7 +142,7 @@ class Column:
                 f"{where}: row {row + 1} (from 1, without the header) of column '{self.name}' "
                 f"holds '{text}', and the run takes numbers"
             )
-        return typed
+        return np.asarray(typed, np.float64)
 
 
 @dataclass(frozen=True)
@@ -168,10 +150,9 @@ class ColumnSums:
     """Sums over the rows of a column, which add up over clients.
 
     Attributes:
-        rows: The number of rows N, with a value or without.
+        rows: The number of rows, with a value or without.
         known: The number of rows with a value.
-        around: The number c that the sums of numbers are taken around, the same in all that are
-            added.
+        around: The number c that the sums are taken around, the same in all that are added.
         total: Σ (x − c) over the numbers.
         squares: Σ (x − c)² over the numbers.
         counts: The number of rows of each category; None: the column holds numbers.
@@ -195,22 +176,20 @@ class ColumnSums:
         """Return the sums over numbers, NaN where a value is missing.
 
         Args:
-            around: The number c; None: their mean, which leaves no rounding, and their ends as
-                well.
+            around: The number c; None: their mean, and their ends are told as well.
         """
         known = numbers[~np.isnan(numbers)]
-        ends: tuple[float | None, float | None] = (None, None)
-        if around is None:
-            ends = (float(known.min()), float(known.max())) if known.size else ends
+        told = around is None and known.size > 0
         with np.errstate(over="ignore", invalid="ignore"):
-            if around is None:
-                around = float(known.mean()) if known.size else 0.0
-            apart = known - around
-            total, squares = float(apart.sum()), float((apart**2).sum())
-        return cls(name, numbers.size, known.size, around, total, squares, None, *ends)
+            centre = float(known.mean()) if told else around or 0.0
+            total, squares = float((known - centre).sum()), float(((known - centre) ** 2).sum())
+        sums = cls(name, numbers.size, known.size, centre, total, squares)
+        if not told:
+            return sums
+        return replace(sums, lowest=float(known.min()), highest=float(known.max()))
 
     def add(self, other: ColumnSums) -> ColumnSums:
-        """Return the sums over the rows of both.
+        """Return the sums over the rows of both, without their ends.
 
         Raises:
             DataError: One holds numbers and the other texts, or they are other columns'.
@@ -224,11 +203,7 @@ class ColumnSums:
                 f"'{other.name}' {'texts' if theirs else 'numbers'} there; allowed: one kind in "
                 "all tables"
             )
-        counts = (
-            dict(Counter(self.counts or {}) + Counter(other.counts or {}))
-            if mine or theirs
-            else None
-        )
+        both = Counter(self.counts or {}) + Counter(other.counts or {})
         return ColumnSums(
             self.name,
             self.rows + other.rows,
@@ -236,11 +211,7 @@ class ColumnSums:
             self.around,
             self.total + other.total,
             self.squares + other.squares,
-            counts,
-            None if self.lowest is None or other.lowest is None else min(self.lowest, other.lowest),
-            None
-            if self.highest is None or other.highest is None
-            else max(self.highest, other.highest),
+            dict(both) if mine or theirs else None,
         )
 
     def column(self, where: str, missing: str = REFUSE) -> Column:
@@ -250,18 +221,18 @@ class ColumnSums:
             missing: The key ``missing``.
 
         Raises:
-            DataError: It has no value at all; or numbers too large to be standardised, or
-                categories that rather are names.
+            DataError: It has no value at all, numbers too large to be standardised, numbers with a
+                decimal comma, or categories that rather are names.
         """
-        kept = MEAN if missing == INDICATOR and self.known == self.rows else missing
         if not self.known:
             raise DataError(
                 f"{where}: column '{self.name}' has no value in any row; leave it out "
                 "(columns-left-out)"
             )
+        kept = MEAN if missing == INDICATOR and self.known == self.rows else missing
         if self.counts is not None:
             ordered = tuple(sorted(self.counts))
-            check_categories(self.name, ordered, self.rows, where)
+            self._check_categories(ordered, where)
             frequent = max(ordered, key=self.counts.__getitem__)
             return Column(self.name, ordered, frequent=frequent, missing=kept)
         apart = self.total / self.known
@@ -272,24 +243,38 @@ class ColumnSums:
                 f"{where}: column '{self.name}' holds numbers too large to be standardised; give "
                 "it another unit"
             )
-        mean, deviation = self.around + apart, float(np.sqrt(variance))
         # Of one value, up to the rounding of sums that are taken far from it.
-        constant = (
-            self.lowest == self.highest
-            if self.lowest is not None
-            else (variance <= 16 * np.finfo(float).eps * apart**2)
-        )
+        one_value = self.lowest is not None and self.lowest == self.highest
+        constant = one_value or bool(variance <= 16 * np.finfo(float).eps * apart**2)
         return Column(
             self.name,
-            mean=mean,
-            deviation=1.0 if constant or not deviation else deviation,
+            mean=self.around + apart,
+            deviation=1.0 if constant else float(np.sqrt(variance)),
             lowest=self.lowest,
             highest=self.highest,
             missing=kept,
         )
 
+    def _check_categories(self, categories: Sequence[str], where: str) -> None:
+        import pandas
 
-def table_sums(rows: DataFrame, *, around: float | None = None) -> tuple[ColumnSums, ...]:
+        if all(map(_NUMBER_WITH_COMMA.fullmatch, categories)):
+            raise DataError(
+                f"{where}: column '{self.name}' holds '{categories[0]}', a number with a decimal "
+                "comma; allowed: a point"
+            )
+        if len(categories) > MOST_CATEGORIES or len(categories) == self.rows > FEW_ROWS:
+            strangest = first_text(pandas.Series(categories, dtype=object))[1]
+            raise DataError(
+                f"{where}: column '{self.name}' has {len(categories)} categories in {self.rows} "
+                f"rows, such as '{strangest}'; at most {MOST_CATEGORIES} are taken, and not one a "
+                "row; leave it out (columns-left-out), or store numbers"
+            )
+
+
+def table_sums(
+    rows: DataFrame, where: str, *, around: float | None = None
+) -> tuple[ColumnSums, ...]:
     """Return the sums over typed rows, one for each column.
 
     Args:
@@ -302,16 +287,15 @@ def table_sums(rows: DataFrame, *, around: float | None = None) -> tuple[ColumnS
     for name, values in rows.items():
         if values.dtype.kind in "mM":
             raise DataError(
-                f"column '{name}' holds dates, which are no inputs; make numbers of them, or leave "
-                "it out (columns-left-out)"
+                f"{where}: column '{name}' holds dates, which are no inputs; make numbers of them, "
+                "or leave it out (columns-left-out)"
             )
         if is_numeric(values):
-            numbers = values.to_numpy(np.float64)
-            found.append(ColumnSums.of_numbers(str(name), numbers, around))
+            found.append(ColumnSums.of_numbers(str(name), values.to_numpy(np.float64), around))
         else:
             counts = Counter(text for text in values if text is not None)
-            known = counts.total()
-            found.append(ColumnSums(str(name), len(values), known, around or 0.0, counts=counts))
+            sums = ColumnSums(str(name), len(values), counts.total(), around or 0.0, counts=counts)
+            found.append(sums)
     return tuple(found)
 
 
@@ -321,23 +305,21 @@ def add(one: Sequence[ColumnSums], other: Sequence[ColumnSums]) -> tuple[ColumnS
     Raises:
         DataError: They have other columns, or a column of another kind.
     """
-    if [sums.name for sums in one] != [sums.name for sums in other]:
+    names, others = ([sums.name for sums in each] for each in (one, other))
+    if names != others:
         raise DataError(
-            f"one table has the columns {', '.join(s.name for s in one)}, and another one "
-            f"{', '.join(s.name for s in other)}; allowed: the same ones in all tables"
+            f"one table has the columns {', '.join(names)}, and another one {', '.join(others)}; "
+            "allowed: the same ones in all tables"
         )
     return tuple(a.add(b) for a, b in zip(one, other, strict=True))
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """Encoding of a table's rows as what a network takes.
+    """Encoding of a table's rows as what a network takes, by its columns in their order.
 
     Rows are "images" of a height and a channel of 1, on the scale of pixels: numbers with the mean
     127.5 and that standard deviation, which a network takes as 0 and 1.
-
-    Attributes:
-        columns: The columns, in their order.
     """
 
     columns: tuple[Column, ...]
@@ -351,11 +333,7 @@ class Encoding:
         """
         if not len(rows.columns):
             raise DataError(f"{where} has no column besides those that are no inputs")
-        try:
-            return cls.finish(table_sums(rows), where, missing)
-        except DataError as error:
-            text = str(error)
-            raise DataError(text if text.startswith(where) else f"{where}: {text}") from error
+        return cls.finish(table_sums(rows, where), where, missing)
 
     @classmethod
     def finish(cls, sums: Sequence[ColumnSums], where: str, missing: str = REFUSE) -> Encoding:
@@ -366,15 +344,10 @@ class Encoding:
         """
         return cls(tuple(each.column(where, missing) for each in sums))
 
-    @property
-    def width(self) -> int:
-        """The number of inputs."""
-        return sum(column.width for column in self.columns)
-
     def encoded(
         self, rows: DataFrame | npt.ArrayLike, where: str = "the table", *, tell: bool = False
     ) -> Images:
-        """Return rows as a network takes them, float32 (N, 1, width, 1).
+        """Return rows as a network takes them, float32 (N, 1, inputs, 1).
 
         Args:
             rows: A data frame with the columns, or an array (N, columns) in their order.
@@ -418,33 +391,27 @@ class Encoding:
                     f"{', '.join(names)}, or an array (N, {len(names)}) in this order"
                 )
             rows = pandas.DataFrame(array, columns=names).infer_objects()
-        rows = rows.rename(columns=str)
+        rows = rows.rename(columns=str).reset_index(drop=True)
         check_has(names, list(rows.columns), where)
-        own = pandas.DataFrame(
-            {
-                column.name: pandas.Series(
-                    texts_of(rows[column.name]), rows.index, object, column.name
-                )
-                if column.categories
-                else typed_column(rows[column.name], where).values
-                for column in self.columns
-            }
-        )
+        own = {
+            column.name: pandas.Series(texts_of(rows[column.name]), dtype=object)
+            if column.categories
+            else typed_column(rows[column.name], where).values
+            for column in self.columns
+        }
         filled = all(column.missing != REFUSE for column in self.columns)
-        check_complete(own, where, fixed=True, filled=filled)
-        return own
+        check_complete(pandas.DataFrame(own), where, fixed=True, filled=filled)
+        return pandas.DataFrame(own)
 
     def unseen(self, rows: DataFrame) -> list[str]:
         """Return a line of each column with categories that it has not seen; all are 0."""
         lines = []
-        for column in self.columns:
-            if not column.categories:
-                continue
-            counts = Counter(text for text in texts_of(rows[column.name]) if text is not None)
+        for column in (column for column in self.columns if column.categories):
+            counts = Counter(texts_of(rows[column.name]))
             new = [
                 f"'{printable(kind)}' in {count} of {len(rows)} rows"
                 for kind, count in counts.most_common()
-                if kind not in column.categories
+                if kind is not None and kind not in column.categories
             ]
             if new:
                 lines.append(
@@ -462,39 +429,6 @@ class Encoding:
         """Return what ``to_list`` gives.
 
         Raises:
-            TypeError, KeyError, ValueError: It is something else.
+            ValueError: It is something else.
         """
         return cls(tuple(map(Column.from_dict, columns)))
-
-
-def check_categories(name: str, categories: Sequence[str], rows: int, where: str) -> None:
-    """Refuse categories that are numbers with a comma, or rather names than kinds.
-
-    Raises:
-        DataError: With the first category.
-    """
-    if all(map(_NUMBER_WITH_COMMA.fullmatch, categories)):
-        raise DataError(
-            f"{where}: column '{name}' holds '{categories[0]}', a number with a decimal comma; "
-            "allowed: a point"
-        )
-    if len(categories) > MOST_CATEGORIES or len(categories) == rows > FEW_ROWS:
-        raise DataError(
-            f"{where}: column '{name}' has {len(categories)} categories in {rows} rows, "
-            f"such as '{_strangest(categories)}'; at most {MOST_CATEGORIES} are taken, and not one "
-            "a row; leave it out (columns-left-out), or store numbers"
-        )
-
-
-def _strangest(categories: Sequence[str]) -> str:
-    import pandas
-
-    return first_text(pandas.Series(categories, dtype=object))[1]
-
-
-def first_text(values: Series[Any]) -> tuple[int, str]:
-    """Return the first value that is no number, else the first one, with its position."""
-    import pandas
-
-    row = int(pandas.to_numeric(values, errors="coerce").isna().to_numpy().argmax())
-    return row, printable(str(values.iloc[row]))

@@ -20,6 +20,7 @@ from bfl.data.datasets.columns import (
     check_complete,
     check_has,
     columns_of,
+    first_text,
     gaps_of,
     is_numeric,
     normalized,
@@ -27,7 +28,7 @@ from bfl.data.datasets.columns import (
     typed_column,
     typed_rows,
 )
-from bfl.data.datasets.encoding import FEW_ROWS, REFUSE, Column, Encoding, first_text
+from bfl.data.datasets.encoding import FEW_ROWS, REFUSE, Column, Encoding
 from bfl.data.datasets.reading import LEFT_OUT, Reading
 from bfl.data.datasets.subset import train_and_test
 from bfl.errors import DataError

@@ -81,7 +81,7 @@ def with_gaps() -> pd.DataFrame:
 def test_sums_over_clients_give_the_same_encoding(missing: str) -> None:
     frame = with_gaps()
     parts = [frame.iloc[:7], frame.iloc[7:30], frame.iloc[30:]]
-    sums = reduce(add, (table_sums(part, around=0.0) for part in parts))
+    sums = reduce(add, (table_sums(part, "", around=0.0) for part in parts))
     for ours, joint in zip(
         Encoding.finish(sums, "", missing).columns,
         Encoding.of(frame, "", missing).columns,
@@ -138,7 +138,7 @@ def test_rows_are_told_how_they_are_unlike_the_training_rows() -> None:
     assert found[2] == ("age has no value",)
     assert found[3] == ("stage has no value",)
     # Sums of clients say no ends.
-    sums = add(table_sums(frame[:7], around=0.0), table_sums(frame[7:], around=0.0))
+    sums = add(table_sums(frame[:7], "", around=0.0), table_sums(frame[7:], "", around=0.0))
     pooled = Encoding.finish(sums, "rows", "mean")
     column = pooled.columns[0]
     ends = [
