@@ -2,7 +2,8 @@
 
 The key ``dataset`` is the name of a source (``digits``, ``cifar10``, ...), with what the source
 needs behind a colon (``npz:PATH``, ``hf:NAME``, ``hf:NAME:SUBSET``). A source is one file here that
-registers one class; a named set on the Hugging Face hub takes three lines (see ``mnist``).
+registers one class; a named set on the Hugging Face hub is a row in ``named``. All functions raise
+a ConfigurationError where the name is unknown, with the nearest.
 """
 
 from __future__ import annotations
@@ -47,44 +48,27 @@ def _parse(dataset: str, data_dir: str | Path) -> tuple[DatasetSource, str, Path
 def validate_dataset(dataset: str, data_dir: str | Path = "") -> None:
     """Check, before anything starts and without reading images, that a data set can be loaded.
 
-    Args:
-        dataset: The key ``dataset``: a name, ``npz:PATH``, ``hf:NAME`` or ``hf:NAME:SUBSET``.
-        data_dir: The key ``data-dir``: a folder with archives, or empty.
-
     Raises:
-        ConfigurationError: The name is unknown (the message gives the nearest), or the file, the
-            folder or the library that it needs is missing.
+        ConfigurationError: The file, the folder or the library that it needs is missing.
     """
     source, location, folder = _parse(dataset, data_dir)
     source.check_location(location, folder)
 
 
 def dataset_on_this_machine(dataset: str, data_dir: str | Path = "") -> bool:
-    """Return whether a data set can be loaded without the network, as far as is known.
-
-    Raises:
-        ConfigurationError: The name is unknown.
-    """
+    """Return whether a data set can be loaded without the network, as far as is known."""
     source, location, folder = _parse(dataset, data_dir)
     return source.on_this_machine(location, folder)
 
 
 def dataset_files(dataset: str, data_dir: str | Path = "") -> tuple[Path, ...]:
-    """Return the files on this machine that a data set is read from; none for one of the hub.
-
-    Raises:
-        ConfigurationError: As for ``validate_dataset``.
-    """
+    """Return the files on this machine that a data set is read from; none for one of the hub."""
     source, location, folder = _parse(dataset, data_dir)
     return source.files(location, folder)
 
 
 def dataset_reads_path(dataset: str) -> bool:
-    """Return whether loading a data set reads from a path that its word names.
-
-    Raises:
-        ConfigurationError: The name is unknown, or what stands behind the colon is wrong.
-    """
+    """Return whether loading a data set reads from a path that its word names."""
     source, location = source_and_location(dataset)
     return source.reads_path(location)
 
@@ -93,9 +77,6 @@ def absolute_dataset(dataset: str, data_dir: str | Path = "") -> tuple[str, str]
     """Return the keys ``dataset`` and ``data-dir`` such that the current folder does not matter.
 
     Processes that an engine starts may have another one.
-
-    Raises:
-        ConfigurationError: As for ``validate_dataset``.
     """
     source, location, folder = _parse(dataset, data_dir)
     behind_colon = f":{source.absolute(location, folder)}" if location else ""
@@ -118,12 +99,12 @@ def load_dataset(dataset: str, data_dir: str | Path = "", reading: Reading = AS_
     """Return the data set that a word of the configuration picks.
 
     Args:
-        dataset: The key ``dataset``, as for ``validate_dataset``.
+        dataset: The key ``dataset``.
         data_dir: The key ``data-dir``: a folder with archives, or empty.
         reading: What the run says of how its data sets are read.
 
     Raises:
-        ConfigurationError: The name is unknown, or what stands behind the colon is missing.
+        ConfigurationError: What stands behind the colon is missing, or does not go with the keys.
         DataError: The data cannot be had, or are not what their format promises.
     """
     source, location, folder = _parse(dataset, data_dir)

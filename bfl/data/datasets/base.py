@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.encoding import Column, Encoding
-from bfl.data.datasets.reading import AS_STORED, Reading, refuse_nested
+from bfl.data.datasets.reading import AS_STORED, Reading
 from bfl.data.images import Images
 from bfl.data.partitions.base import Columns
 from bfl.errors import ConfigurationError, DataError
@@ -400,7 +400,6 @@ def source_and_location(word: str) -> tuple[DatasetSource, str]:
     Raises:
         ConfigurationError: There is no such source; the message names the nearest.
     """
-    refuse_nested(word)
     spelling, _, location = word.strip().partition(":")
     path = Path(word.strip())
     if spelling not in dataset_sources and path.exists() and (hint := meant(path)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,11 +15,9 @@ if TYPE_CHECKING:
     from bfl.data.datasets.base import Dataset
 
 SIZE, CHANNELS, FIT, TEST_SHARE = "image-size", "image-channels", "image-fit", "test-share"
-TARGET, LEFT_OUT, TASK = "target", "columns-left-out", "task"
-PIXEL_RANGE, UNREADABLE, MISSING = "pixel-range", "unreadable-images", "missing"
+TARGET, LEFT_OUT, TASK, MISSING = "target", "columns-left-out", "task", "missing"
+PIXEL_RANGE, UNREADABLE = "pixel-range", "unreadable-images"
 """The configuration keys."""
-
-_SHAPE = (SIZE, CHANNELS, FIT)
 
 _KEYS = {
     "size": SIZE,
@@ -35,8 +32,6 @@ _KEYS = {
     "missing": MISSING,
 }
 """The keys by the attributes that have their values."""
-
-_NESTED = re.compile(r"\s*(padded|resized)\s*:\s*([0-9]+)([0-9x]*)\s*:\s*(.*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -60,8 +55,7 @@ class Reading:
         encoding: What a table's columns become; None: by its own training rows.
         pixel_range: LOW:HIGH, the scale of measurements in arrays; empty: they are pixels.
         unreadable: What is done with damaged images of a folder: ``refuse``, or ``skip``.
-        missing: What is done with missing values of a table's inputs: ``refuse``, or they count as
-            the ``mean``, or with an ``indicator`` besides.
+        missing: What is done with missing values of a table's inputs, see ``Column``.
     """
 
     size: int = 0
@@ -88,7 +82,11 @@ class Reading:
         return {
             key: getattr(self, name)
             for name, key in _KEYS.items()
-            if (shaped if key in _SHAPE else getattr(self, name) != getattr(AS_STORED, name))
+            if (
+                shaped
+                if key in (SIZE, CHANNELS, FIT)
+                else getattr(self, name) != getattr(AS_STORED, name)
+            )
         }
 
     @property
@@ -113,14 +111,11 @@ class Reading:
         shape = (self.size or height, self.size or width, self.channels or channels)
         try:
             check_fits(len(dataset.train_labels) + len(dataset.test_labels), shape)
-            return dataclasses.replace(
-                dataset,
-                train_images=self.images(dataset.train_images),
-                test_images=self.images(dataset.test_images),
-            )
+            train, test = map(self.images, (dataset.train_images, dataset.test_images))
         except ValueError as error:
             given = ", ".join(f"{key} {value}" for key, value in self.values().items())
             raise DataError(f"dataset '{dataset.name}' with {given}: {error}") from error
+        return dataclasses.replace(dataset, train_images=train, test_images=test)
 
     def images(self, images: Images) -> Images:
         """Return images in the run's shape.
@@ -132,15 +127,17 @@ class Reading:
             images = with_channels(images, self.channels)
         if not self.size:
             return images
-        pad = self.fit == "pad"
-        return padded(images, self.size) if pad else resized(images, self.size, self.size)
+        if self.fit == "pad":
+            return padded(images, self.size)
+        return resized(images, self.size, self.size)
+
+
+AS_STORED = Reading()
+"""By defaults: images as their source has them."""
 
 
 def like(dataset: Dataset, images: Images, what: str) -> Images:
-    """Return images in the size and channels of a data set's.
-
-    Args:
-        images: [N, H, W, C].
+    """Return images [N, H, W, C] in the size and channels of a data set's.
 
     Raises:
         ConfigurationError: They have channels that cannot become so many.
@@ -153,26 +150,3 @@ def like(dataset: Dataset, images: Images, what: str) -> Images:
             f"{what} has images of {images.shape[3]} channels, and the run's have {channels}; "
             "allowed: as many, or grey for colour (1 and 3)"
         ) from None
-
-
-AS_STORED = Reading()
-"""By defaults: images as their source has them."""
-
-
-def refuse_nested(word: str) -> None:
-    """Refuse a word that says the size of images, which keys of their own do.
-
-    Raises:
-        ConfigurationError: With the keys that say the same.
-    """
-    if not (found := _NESTED.fullmatch(word)):
-        return
-    how, side, more, dataset = found.groups()
-    keys = [f'dataset="{dataset}"', f"{SIZE}={side}"]
-    keys += [f"{CHANNELS}={channels}" for channels in more.split("x")[2:]]
-    keys += [f'{FIT}="pad"'] if how.lower() == "padded" else []
-    raise ConfigurationError(
-        f"dataset '{word}' says the size of its images, which keys do for all data sets of a run; "
-        f"allowed: {' '.join(keys)}; images of server-data and ood-dataset get the size by "
-        "themselves"
-    )

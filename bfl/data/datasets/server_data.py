@@ -28,9 +28,8 @@ class ServerData:
     """The server's own images.
 
     Attributes:
-        images: uint8 [N, H, W, C].
-        labels: Classes, int64 [N], or another task's answers; None if the server does not have
-            them.
+        images: [N, H, W, C] as the run's.
+        labels: Classes, int64 [N], or numbers; None if the server does not have them.
         held_back: The images' positions among the training images of the run's data set, ascending;
             none where they are another data set's.
         unused: The positions there of the images that nobody has, ascending.
@@ -51,11 +50,6 @@ class ServerData:
 
 def absolute_server_data(server_data: str, dataset: str, data_dir: str) -> str:
     """Return the key ``server-data`` such that the current folder does not matter.
-
-    Args:
-        server_data: The key ``server-data``.
-        dataset: The key ``dataset``.
-        data_dir: The key ``data-dir``.
 
     Raises:
         ConfigurationError: It is neither empty nor ``held-back`` nor a data set that can be loaded;
@@ -95,16 +89,11 @@ def load_server_data(
 
     They have the mixture of classes of what they are taken from. Which they are depends on the seed
     and not on the partition or the nodes; on the number of clients only where the images that are
-    used do, see ``train_positions``.
+    used do, see ``train_positions``. Images of another data set get the run's size and channels.
 
     Args:
-        server_data: The key ``server-data``.
-        data_dir: The key ``data-dir``.
-        reading: How the run's data are read. Images of another data set are resized to the run's
-            after that, and get its channels.
         examples: The key ``server-examples``: of the training images that are used, or of those of
             the other data set.
-        train_examples: The key ``train-examples``.
         labelled: The key ``server-labels``; without labels, another data set's classes may be
             others than the run's.
         unused: The key ``unused-examples``: of the training images that are used, as many as nobody
@@ -125,9 +114,8 @@ def load_server_data(
     candidates = train_positions(dataset, train_examples, clients)
 
     def held_back(count: float, key: str) -> Labels:
-        chosen = stratified_positions(
-            dataset.train_labels[candidates], count, "server-examples", seed, given_by=key
-        )
+        labels = dataset.train_labels[candidates]
+        chosen = stratified_positions(labels, count, "server-examples", seed, given_by=key)
         if chosen.size == candidates.size:
             raise ConfigurationError(
                 f"{key} is {count:g}: all {candidates.size} training images would be held back "
@@ -153,11 +141,10 @@ def load_server_data(
         beside = f"{key} besides server-examples" if held.size else key
         nobodys = without(held_back(float(count), beside), held)
     answers = source.train_labels if source.train_targets is None else source.train_targets
-    labels = answers[own] if labelled else None
     images = like(dataset, source.train_images[own], f"server-data '{server_data}'")
     old, new = (" x ".join(map(str, of.image_shape)) for of in (source, dataset))
     said = "" if old == new else f"server-data: {len(images)} images of {old} are brought to {new}"
-    return ServerData(images, labels, held, nobodys, said)
+    return ServerData(images, answers[own] if labelled else None, held, nobodys, said)
 
 
 def check_apart(data: ServerData, others: Images, word: str, what: str) -> None:
@@ -172,8 +159,7 @@ def check_apart(data: ServerData, others: Images, word: str, what: str) -> None:
         ConfigurationError: Saying how many.
     """
     theirs = {image.tobytes() for image in others}
-    both = sum(image.tobytes() in theirs for image in data.images)
-    if both:
+    if both := sum(image.tobytes() in theirs for image in data.images):
         raise ConfigurationError(
             f"server-data is '{word}', and {both} of its {len(data.images)} images are {what}; "
             f"allowed: '{HELD_BACK}', or a data set without them"
@@ -183,17 +169,10 @@ def check_apart(data: ServerData, others: Images, word: str, what: str) -> None:
 def _check_goes_with(source: Dataset, dataset: Dataset, word: str) -> None:
     """Refuse labels that are not those of the run."""
     here = source.numbered_here or dataset.numbered_here
-    others = source.class_names != dataset.class_names
-    if here and others:
+    if here and source.class_names != dataset.class_names:
         raise ConfigurationError(
             f"server-data '{word}': {here}; dataset {dataset.name} has other "
             "classes. Store its labels as integers that count as that data set's do"
-        )
-    if dataset.train_targets is not None and others:
-        raise ConfigurationError(
-            f"server-data '{word}' has the labels {', '.join(source.class_names)}, and dataset "
-            f"{dataset.name} {', '.join(dataset.class_names)}; allowed: the same, or "
-            "server-labels=false"
         )
     highest = int(source.train_labels.max())
     if highest >= dataset.num_classes:

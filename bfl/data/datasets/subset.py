@@ -14,7 +14,7 @@ from bfl.errors import ConfigurationError
 def stratified_positions(
     labels: Labels, amount: float, key: str, seed: int = 0, *, given_by: str = ""
 ) -> Labels:
-    """Return the positions of a part of the examples that has the mixture of classes of them all.
+    """Return the ascending positions (n,) of a part that has the mixture of classes of them all.
 
     In each class the examples are put into a random order that is always the same, and example r of
     the N_c of class c, counted from 0, takes the place (r + ½)/N_c; the part is the n examples of
@@ -28,9 +28,6 @@ def stratified_positions(
         key: The configuration key that says so, for messages and for its own randomness.
         seed: The seed of the order.
         given_by: Another key that says how many, for messages; the order stays that of ``key``.
-
-    Returns:
-        (n,) positions in ascending order, int64.
 
     Raises:
         ConfigurationError: The number is not whole, or there are fewer examples.
@@ -60,7 +57,7 @@ def _count(amount: float, available: int, key: str) -> int:
 
 
 def train_and_test(labels: Labels, share: float) -> tuple[Labels, Labels]:
-    """Return the positions of the examples for training and of those for testing, ascending.
+    """Return the ascending positions of the examples for training and of those for testing.
 
     Args:
         labels: (N,) classes, integers from 0.
@@ -96,13 +93,13 @@ def train_positions(dataset: Dataset, amount: float, clients: int = 0) -> Labels
         # Rounded so that the parts sum to the number.
         wanted = count * after // clients - count * before // clients
         before = after
-        labels = dataset.train_labels[mine] - task.first_class
         if wanted > mine.size:
             raise ConfigurationError(
                 f"{key} is {amount:g}, of which {wanted} are for the {having.count(task)} clients "
                 f"of '{task.name}', which has {mine.size}; allowed: at most "
                 f"{mine.size * clients // having.count(task)}"
             )
+        labels = dataset.train_labels[mine] - task.first_class
         parts.append(mine[stratified_positions(labels, float(wanted), key)] if wanted else mine[:0])
     return np.sort(np.concatenate(parts))
 
@@ -116,10 +113,11 @@ def with_test_examples(dataset: Dataset, amount: float) -> Dataset:
     kept = stratified_positions(dataset.test_labels, amount, "test-examples")
     if kept.size == dataset.test_labels.size:
         return dataset
+    targets = dataset.test_targets
     return dataclasses.replace(
         dataset,
         test_images=dataset.test_images[kept],
         test_labels=dataset.test_labels[kept],
         test_columns={name: values[kept] for name, values in dataset.test_columns.items()},
-        test_targets=None if dataset.test_targets is None else dataset.test_targets[kept],
+        test_targets=None if targets is None else targets[kept],
     )

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from bfl.data.datasets.base import (
     Dataset,
     DatasetSource,
-    Labels,
     ReadingSource,
     Task,
     dataset_sources,
@@ -23,7 +22,17 @@ from bfl.data.images import Images, check_fits, padded, with_channels
 from bfl.errors import ConfigurationError, DataError
 
 _ENTRY = re.compile(r"(.+?)(?::([0-9]+))?")
-Entry = tuple[str, int | None]
+
+
+class _Entry(NamedTuple):
+    """A data set's source, what stands behind its colon, and its number of clients."""
+
+    source: DatasetSource
+    rest: str
+    clients: int | None
+
+    def word(self, rest: str) -> str:
+        return f"{self.source.name}:{rest}" if rest else self.source.name
 
 
 @dataset_sources.register("tasks")
@@ -43,117 +52,92 @@ class Tasks(ReadingSource):
 
     def check_location(self, location: str, data_dir: Path | None) -> None:
         """Check the numbers, and what the data sets check."""
-        for source, rest, _ in self._sources(location, data_dir):
+        for source, rest, _ in self._entries(location):
             source.check_location(rest, data_dir)
 
     def on_this_machine(self, location: str, data_dir: Path | None) -> bool:
         """Return whether all data sets lie here."""
-        sources = self._sources(location, data_dir)
-        return all(source.on_this_machine(rest, data_dir) for source, rest, _ in sources)
+        entries = self._entries(location)
+        return all(source.on_this_machine(rest, data_dir) for source, rest, _ in entries)
 
     def absolute(self, location: str, data_dir: Path | None) -> str:
         """Return the location with the data sets' words such that no folder matters."""
-        return _joined(
-            (_word(source, source.absolute(rest, data_dir) if rest else ""), count)
-            for source, rest, count in self._sources(location, data_dir)
-        )
+        return self._with_words(location, lambda source, rest: source.absolute(rest, data_dir))
 
     def portable(self, location: str) -> str:
         """Return the location with the data sets' words without where files lie."""
-        return _joined(
-            (_word(source, source.portable(rest) if rest else ""), count)
-            for source, rest, count in self._sources(location, None)
-        )
+        return self._with_words(location, lambda source, rest: source.portable(rest))
 
     def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
         """Return the files of all data sets."""
-        sources = self._sources(location, data_dir)
-        return tuple(path for source, rest, _ in sources for path in source.files(rest, data_dir))
+        entries = self._entries(location)
+        return tuple(path for source, rest, _ in entries for path in source.files(rest, data_dir))
 
     def reads_path(self, location: str) -> bool:
         """Return whether the word of any data set names one."""
-        return any(source.reads_path(rest) for source, rest, _ in self._sources(location, None))
+        return any(source.reads_path(rest) for source, rest, _ in self._entries(location))
 
     def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
         """Return the data sets as one, each with images of a shape."""
-        sources = self._sources(location, data_dir)
-        loaded = [source.load_in(reading, rest, data_dir) for source, rest, _ in sources]
+        entries = self._entries(location)
+        loaded = [source.load_in(reading, rest, data_dir) for source, rest, _ in entries]
         tasks: list[Task] = []
-        for (source, rest, count), dataset in zip(sources, loaded, strict=True):
-            first = tasks[-1].first_class + tasks[-1].num_classes if tasks else 0
-            tasks.append(Task(_word(source, rest), first, dataset.num_classes, count))
+        first = 0
+        for entry, dataset in zip(entries, loaded, strict=True):
+            tasks.append(Task(entry.word(entry.rest), first, dataset.num_classes, entry.clients))
+            first += dataset.num_classes
         side = max(max(dataset.image_shape[:2]) for dataset in loaded)
         channels = max(dataset.image_shape[2] for dataset in loaded)
 
-        def images(split: str) -> Images:
-            parts = [getattr(dataset, f"{split}_images") for dataset in loaded]
-            return np.concatenate([_of_one_shape(part, side, channels) for part in parts])
-
-        def labels(split: str) -> Labels:
-            parts = [getattr(dataset, f"{split}_labels") for dataset in loaded]
-            return np.concatenate(
-                [part + t.first_class for part, t in zip(parts, tasks, strict=True)]
-            )
+        def shaped(images: Images) -> Images:
+            return padded(with_channels(images, channels), side)
 
         try:
             every = sum(len(d.train_labels) + len(d.test_labels) for d in loaded)
             check_fits(every, (side, side, channels))
-            return Dataset(
-                name=f"{self.name}:{location}",
-                train_images=images("train"),
-                train_labels=labels("train"),
-                test_images=images("test"),
-                test_labels=labels("test"),
-                class_names=tuple(f"{d.name} {name}" for d in loaded for name in d.class_names),
-                tasks=tuple(tasks),
-                numbered_here="; ".join(d.numbered_here for d in loaded if d.numbered_here),
-            )
+            train_images = np.concatenate([shaped(d.train_images) for d in loaded])
+            test_images = np.concatenate([shaped(d.test_images) for d in loaded])
         except ValueError as error:
             raise DataError(f"dataset '{self.name}:{location}': {error}") from error
+        both = list(zip(loaded, tasks, strict=True))
+        return Dataset(
+            name=f"{self.name}:{location}",
+            train_images=train_images,
+            train_labels=np.concatenate([d.train_labels + task.first_class for d, task in both]),
+            test_images=test_images,
+            test_labels=np.concatenate([d.test_labels + task.first_class for d, task in both]),
+            class_names=tuple(f"{d.name} {name}" for d in loaded for name in d.class_names),
+            tasks=tuple(tasks),
+            numbered_here="; ".join(d.numbered_here for d in loaded if d.numbered_here),
+            said=tuple(line for d in loaded for line in d.said),
+        )
 
-    def _sources(
-        self, location: str, data_dir: Path | None
-    ) -> list[tuple[DatasetSource, str, int | None]]:
-        """Return each data set's source, what stands behind its colon, and its number of clients.
+    def _entries(self, location: str) -> list[_Entry]:
+        """Return what stands between the commas.
 
         Raises:
             ConfigurationError: There is no such source, or the numbers are none.
         """
-        super().check_location(location, data_dir)
-        found: list[tuple[DatasetSource, str, int | None]] = []
+        super().check_location(location, None)
+        found: list[_Entry] = []
         for entry in location.split(","):
             match = _ENTRY.fullmatch(entry.strip())
-            if not match or match[2] == "0":
-                self._refuse(location)
-            assert match
-            count = int(match[2]) if match[2] else None
-            found.append((*source_and_location(match[1]), count))
-        if len(found) < 2 or any(count is None for _, _, count in found[:-1]):
-            self._refuse(location)
+            if match and match[2] != "0":
+                count = int(match[2]) if match[2] else None
+                found.append(_Entry(*source_and_location(match[1]), count))
+        counted = [entry.clients is not None for entry in found[:-1]]
+        if len(found) < max(2, location.count(",") + 1) or not all(counted):
+            raise ConfigurationError(
+                f"dataset '{self.name}:{location}': write it as '{self.name}:{self.location_form}' "
+                "in the key 'dataset', with two data sets or more and how many clients have each; "
+                "the last one may have no number, for all that are left"
+            )
         return found
 
-    def _refuse(self, location: str) -> None:
-        raise ConfigurationError(
-            f"dataset '{self.name}:{location}': write it as '{self.name}:{self.location_form}' in "
-            "the key 'dataset', with two data sets or more and how many clients have each; the "
-            "last one may have no number, for all that are left"
-        )
-
-
-def _word(source: DatasetSource, rest: str) -> str:
-    return f"{source.name}:{rest}" if rest else source.name
-
-
-def _joined(entries: Iterable[Entry]) -> str:
-    return ",".join(f"{word}:{count}" if count else word for word, count in entries)
-
-
-def _of_one_shape(images: Images, side: int, channels: int) -> Images:
-    """Return images of a side and channels.
-
-    Raises:
-        ValueError: They have channels that cannot become so many.
-    """
-    if images.shape[3] != channels:
-        images = with_channels(images, channels)
-    return padded(images, side)
+    def _with_words(self, location: str, change: Callable[[DatasetSource, str], str]) -> str:
+        """Return the location with what stands behind each data set's colon changed."""
+        words = [
+            (entry.word(change(entry.source, entry.rest) if entry.rest else ""), entry.clients)
+            for entry in self._entries(location)
+        ]
+        return ",".join(f"{word}:{count}" if count else word for word, count in words)

@@ -52,20 +52,6 @@ def test_another_domain_serves_as_the_servers_own_images(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ("padded:32:mnist", 'allowed: dataset="mnist" image-size=32 image-fit="pad"'),
-        (" Resized: 8x8x1 : npz:x.npz", 'dataset="npz:x.npz" image-size=8 image-channels=1;'),
-        ("tasks:digits:1,padded:8:digits:2", 'dataset="digits" image-size=8 image-fit="pad"'),
-    ],
-)
-def test_a_word_that_says_the_size_is_refused_with_the_keys_for_it(word: str, said: str) -> None:
-    for key in ("dataset", "server-data", "ood-dataset"):
-        with pytest.raises(ConfigurationError, match=said):
-            resolve({key: word})
-
-
-@pytest.mark.parametrize(
     ("word", "reading", "said"),
     [
         ("digits", Reading(60_000, fit="pad"), "GiB"),
