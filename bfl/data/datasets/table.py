@@ -92,13 +92,10 @@ class Table(PathSource):
         check_has(taken, list(rows.columns), where)
         inputs, notes = typed_rows(rows[taken], where)
         whole = inputs.assign(**{target: typed_column(rows[target], where).values})
-        check_complete(
-            whole[[name for name in rows.columns if name in whole]],
-            where,
-            target,
-            fixed=encoding is not None,
-            filled=reading.missing != REFUSE,
-        )
+        whole = whole[[name for name in rows.columns if name in whole]]
+        rules = [column.missing for column in encoding.columns] if encoding else [reading.missing]
+        filled, fixed = REFUSE not in rules, encoding is not None
+        check_complete(whole, where, target, fixed=fixed, filled=filled)
         answers = answers_of(where, rows[target], reading.task, known.names)
         if own_test is None:
             train, test = train_and_test(answers.labels, reading.test_share)

@@ -35,20 +35,13 @@ class Partition(Component):
     def check(self, num_examples: int, num_classes: int, clients: int) -> None:
         """Check before anything starts that the data can be split as asked.
 
-        Args:
-            num_examples: The number of training examples N.
-            num_classes: The number of classes C.
-            clients: The number of clients K.
-
         Raises:
             ConfigurationError: They cannot; the message names the keys and what is allowed.
         """
-        if clients < 1:
-            raise ConfigurationError(f"clients is {clients}; allowed: at least 1")
-        if num_examples < clients:
+        if not 1 <= clients <= num_examples:
             raise ConfigurationError(
-                f"partition '{self.name}': clients is {clients}, but there are only "
-                f"{num_examples} training examples; allowed: clients from 1 to {num_examples}"
+                f"partition '{self.name}': clients is {clients}, and there are {num_examples} "
+                f"training examples; allowed: clients from 1 to {num_examples}"
             )
 
     def split(
@@ -58,11 +51,11 @@ class Partition(Component):
         generator: np.random.Generator,
         columns: Columns | None = None,
     ) -> list[Indices]:
-        """Return the indices of every client's examples.
+        """Return the indices of every client's examples, K arrays of which none is empty.
 
         The result depends on the labels, the columns, the number of clients, the settings and the
         generator alone. The order of a client's indices is random, also where the data are sorted
-        by class.
+        by class. Each of 0..N−1 is there: once, if the partition is ``disjoint``.
 
         Args:
             labels: The training labels (N,), integers from 0.
@@ -70,17 +63,28 @@ class Partition(Component):
             generator: The source of the randomness, keyed by the run's seed.
             columns: Arrays (N,) that are known of the examples, such as their sites, by name.
 
-        Returns:
-            K arrays, none of them empty, that hold each of 0..N−1: once, if it is ``disjoint``.
-
         Raises:
             ConfigurationError: The data cannot be split as asked.
             DataError: The labels are not labels.
         """
-        classes = _checked_labels(labels)
+        classes = np.asarray(labels)
+        whole = classes.ndim == 1 and classes.dtype.kind in "iu" and classes.size
+        if not whole or classes.min() < 0:
+            raise DataError(
+                f"labels of the type {classes.dtype} and the shape {classes.shape} cannot be "
+                "split; they are integers from 0, (N,)"
+            )
+        classes = classes.astype(np.int64)
         self.check(classes.size, np.unique(classes).size, clients)
         parts = self.assign_by(classes, columns or {}, clients, generator)
-        _check_parts(self, parts, classes.size, clients)
+        sizes = [len(part) for part in parts]
+        held = np.sort(np.concatenate(parts))
+        held = held if self.disjoint else np.unique(held)
+        if len(sizes) != clients or 0 in sizes or not np.array_equal(held, np.arange(classes.size)):
+            raise DataError(
+                f"partition '{self.name}' is unsound: {len(sizes)} parts for {clients} clients, "
+                f"{sizes.count(0)} of them empty, {sum(sizes)} indices for {classes.size} examples"
+            )
         return [generator.permutation(part).astype(np.int64) for part in parts]
 
     def assign_by(
@@ -128,30 +132,6 @@ def grouped_by_class(labels: Indices, generator: np.random.Generator) -> Indices
     """Return all indices (N,), class after class and in random order within each class."""
     order = generator.permutation(labels.size)
     return order[np.argsort(labels[order], kind="stable")]
-
-
-def _checked_labels(labels: npt.ArrayLike) -> Indices:
-    array = np.asarray(labels)
-    if array.ndim != 1 or array.dtype.kind not in "iu" or array.size == 0 or array.min() < 0:
-        raise DataError(
-            f"labels of the type {array.dtype} and the shape {array.shape} cannot be split; they "
-            "are integers from 0, (N,)"
-        )
-    return array.astype(np.int64)
-
-
-def _check_parts(
-    partition: Partition, parts: Sequence[Indices], num_examples: int, clients: int
-) -> None:
-    sizes = [len(part) for part in parts]
-    held = np.sort(np.concatenate(parts))
-    if not partition.disjoint:
-        held = np.unique(held)
-    if len(sizes) != clients or 0 in sizes or not np.array_equal(held, np.arange(num_examples)):
-        raise DataError(
-            f"partition '{partition.name}' is unsound: {len(sizes)} parts for {clients} clients, "
-            f"{sizes.count(0)} of them empty, {sum(sizes)} indices for {num_examples} examples"
-        )
 
 
 partitions: Registry[Partition] = Registry("partition", "bfl.data.partitions")

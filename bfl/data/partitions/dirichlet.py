@@ -55,14 +55,14 @@ class Dirichlet(Partition):
         """Check that every client can have its least number of examples."""
         super().check(num_examples, num_classes, clients)
         guaranteed = num_classes * self.guaranteed_examples
-        if num_examples < clients * (self.min_partition_size + guaranteed):
+        needed = clients * (self.min_partition_size + guaranteed)
+        if num_examples < needed:
             most = num_examples // clients - guaranteed
             given = f" and guaranteed-examples = {self.guaranteed_examples}" if guaranteed else ""
             raise ConfigurationError(
                 f"partition '{self.name}': clients = {clients} and min-partition-size = "
-                f"{self.min_partition_size}{given} need "
-                f"{clients * (self.min_partition_size + guaranteed)} training examples, and there "
-                f"are {num_examples}; allowed: "
+                f"{self.min_partition_size}{given} need {needed} training examples, and there are "
+                f"{num_examples}; allowed: "
                 + (f"min-partition-size from 1 to {most}" if most >= 1 else "fewer clients")
             )
         if importlib.util.find_spec("flwr_datasets") is None:

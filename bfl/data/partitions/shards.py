@@ -35,34 +35,33 @@ class Shards(Partition):
     def check(self, num_examples: int, num_classes: int, clients: int) -> None:
         """Check that there are classes enough for a client, and shards enough for the classes."""
         super().check(num_examples, num_classes, clients)
-        shards = clients * self.shards_per_client
-        asked = (
-            f"partition '{self.name}' with clients = {clients} and shards-per-client = "
-            f"{self.shards_per_client}"
-        )
+        shards, problem = clients * self.shards_per_client, ""
         if self.shards_per_client > num_classes:
-            raise ConfigurationError(
-                f"{asked}: a client's shards are of different classes, and there are only "
-                f"{num_classes}; allowed: shards-per-client from 1 to {num_classes}"
+            problem = (
+                f"a client's shards are of different classes, and there are only {num_classes}; "
+                f"allowed: shards-per-client from 1 to {num_classes}"
             )
-        if shards < num_classes:
-            raise ConfigurationError(
-                f"{asked}: {shards} shards are too few for {num_classes} classes, as a shard is of "
-                f"one class and no example may be lost; allowed: clients times shards-per-client "
-                f"of at least {num_classes}"
+        elif not num_classes <= shards <= num_examples:
+            problem = (
+                f"these make {shards} shards, each of one class and none empty; allowed: clients "
+                f"times shards-per-client from {num_classes} (classes) to {num_examples} (examples)"
             )
-        if shards > num_examples:
-            raise ConfigurationError(
-                f"{asked}: {shards} shards of {num_examples} training examples would leave some "
-                f"empty; allowed: clients times shards-per-client of at most {num_examples}"
-            )
+        if problem:
+            raise self._refused(clients, problem)
 
     def assign(
         self, labels: Indices, clients: int, generator: np.random.Generator
     ) -> list[Indices]:
         """Return the indices of every client's shards."""
         sizes = np.unique(labels, return_counts=True)[1]
-        self._check_sizes(sizes, clients)
+        available = int(np.minimum(sizes, clients).sum())
+        if available < clients * self.shards_per_client:
+            raise self._refused(
+                clients,
+                f"the smallest class has {sizes.min()} examples, and without an empty shard the "
+                f"classes give only {available} shards for different clients; lower "
+                "shards-per-client or clients",
+            )
         counts = allot_shards(sizes, clients * self.shards_per_client, clients, generator)
         owners = deal_classes(counts, clients, generator)
         members = np.split(grouped_by_class(labels, generator), np.cumsum(sizes)[:-1])
@@ -72,15 +71,11 @@ class Shards(Partition):
                 held[client].append(shard)
         return [np.concatenate(shards) for shards in held]
 
-    def _check_sizes(self, sizes: Indices, clients: int) -> None:
-        available = int(np.minimum(sizes, clients).sum())
-        if available < clients * self.shards_per_client:
-            raise ConfigurationError(
-                f"partition '{self.name}' with clients = {clients} and shards-per-client = "
-                f"{self.shards_per_client}: the smallest class has {sizes.min()} examples, and "
-                f"without an empty shard the classes give only {available} shards for different "
-                f"clients; lower shards-per-client or clients"
-            )
+    def _refused(self, clients: int, problem: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"partition '{self.name}' with clients = {clients} and shards-per-client = "
+            f"{self.shards_per_client}: {problem}"
+        )
 
 
 def allot_shards(
@@ -134,22 +129,15 @@ def deal_classes(
         held[client].add(of_class[shard])
     pairs = generator.integers(len(owner), size=(SWAPS_PER_SHARD * len(owner), 2)).tolist()
     for one, other in pairs:
-        _exchange(one, other, of_class, owner, held)
+        giver, taker = held[owner[one]], held[owner[other]]
+        if of_class[one] in taker or of_class[other] in giver:
+            continue
+        giver.remove(of_class[one])
+        taker.remove(of_class[other])
+        giver.add(of_class[other])
+        taker.add(of_class[one])
+        owner[one], owner[other] = owner[other], owner[one]
     owners: list[list[int]] = [[] for _ in counts]
     for shard in generator.permutation(len(owner)):
         owners[of_class[shard]].append(owner[shard])
     return owners
-
-
-def _exchange(
-    one: int, other: int, of_class: list[int], owner: list[int], held: list[set[int]]
-) -> None:
-    """Let two shards change hands, unless a client would then hold a class twice."""
-    giver, taker = held[owner[one]], held[owner[other]]
-    if of_class[one] in taker or of_class[other] in giver:
-        return
-    giver.remove(of_class[one])
-    taker.remove(of_class[other])
-    giver.add(of_class[other])
-    taker.add(of_class[one])
-    owner[one], owner[other] = owner[other], owner[one]

@@ -45,17 +45,12 @@ class Step(Partition):
     def check(self, num_examples: int, num_classes: int, clients: int) -> None:
         """Check that there are classes enough for a client, and clients enough for the classes."""
         super().check(num_examples, num_classes, clients)
-        asked = f"partition '{self.name}' with clients = {clients}"
-        if self.major_classes > num_classes:
+        least = math.ceil(num_classes / clients)
+        if not least <= self.major_classes <= num_classes:
             raise ConfigurationError(
-                f"{asked}: major-classes is {self.major_classes}, and there are {num_classes} "
-                f"classes; allowed: 1 to {num_classes}"
-            )
-        if clients * self.major_classes < num_classes:
-            raise ConfigurationError(
-                f"{asked} and major-classes = {self.major_classes}: each of the {num_classes} "
-                "classes is a major one of at least one client; allowed: major-classes from "
-                f"{math.ceil(num_classes / clients)} to {num_classes}"
+                f"partition '{self.name}' with clients = {clients}: major-classes is "
+                f"{self.major_classes}, and each of the {num_classes} classes is a major one of at "
+                f"least one client; allowed: major-classes from {least} to {num_classes}"
             )
 
     def assign(
@@ -92,8 +87,8 @@ class Step(Partition):
     def _too_few(self, label: int, size: int, clients: int) -> ConfigurationError:
         return ConfigurationError(
             f"partition '{self.name}' with clients = {clients} and minor-examples = "
-            f"{self.minor_examples:g}: class {label} has only {size} examples, and those of whom "
-            "it is a major class would get no more than the others; lower minor-examples or clients"
+            f"{self.minor_examples:g}: class {label} has only {size} examples, too few for all of "
+            "its clients; lower minor-examples or clients"
         )
 
 
@@ -142,10 +137,3 @@ class StepOverlapping(Step):
             for parts, part in zip(held, chosen.reshape(clients, few), strict=True):
                 parts.append(part)
         return [np.concatenate(parts) for parts in held]
-
-    def _too_few(self, label: int, size: int, clients: int) -> ConfigurationError:
-        return ConfigurationError(
-            f"partition '{self.name}' with clients = {clients} and minor-examples = "
-            f"{self.minor_examples:g}: class {label} has only {size} examples, and every client "
-            "gets others of them; lower minor-examples or clients"
-        )

@@ -94,18 +94,15 @@ def test_which_examples_and_in_which_order_is_random(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_numbers_of_clients_that_cannot_be_are_refused(name: str) -> None:
-    for clients in (0, -2):
-        with pytest.raises(ConfigurationError, match=f"clients is {clients}; allowed: at least 1"):
-            partitions.create(name).check(100, 10, clients)
-    said = f"partition '{name}'.*clients is 12.*11 training.*from 1 to 11"
-    with pytest.raises(ConfigurationError, match=said):
-        partitions.create(name).check(11, 10, 12)
+    for clients in (0, -2, 12):
+        with pytest.raises(ConfigurationError, match=f"clients is {clients},.* from 1 to 11"):
+            partitions.create(name).check(11, 10, clients)
 
 
 REFUSED = [
     ("shards", {"shards-per-client": 11}, [50] * 10, 10, "= 11: .*only 10; .*from 1 to 10"),
-    ("shards", {}, [50] * 10, 4, "clients = 4 and shards-per-client = 2.*too few.*at least 10"),
-    ("shards", {"shards-per-client": 5}, [3] * 10, 7, "clients = 7.*35 shards of 30.*at most 30"),
+    ("shards", {}, [50] * 10, 4, "clients = 4 and shards-per-client = 2"),
+    ("shards", {"shards-per-client": 5}, [3] * 10, 7, "clients = 7 and shards-per-client = 5"),
     ("shards", {}, [100, 1], 3, "the smallest class has 1 examples"),
     ("dirichlet", {"alpha": 0.001}, [50, 50], 10, "alpha = 0.001.* = 10 .*size = 1.*raise alpha"),
     ("dirichlet", {"min-partition-size": 20}, [49, 50], 10, "size = 20 need 200 .*from 1 to 9"),
