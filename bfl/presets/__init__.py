@@ -7,6 +7,8 @@ from typing import ClassVar
 
 from bfl.registry import Component, Registry
 
+Values = Mapping[str, str | int | float | bool]
+
 
 class Preset(Component):
     """A method of the literature as values for configuration keys.
@@ -18,7 +20,7 @@ class Preset(Component):
         values: The values, by key (kebab-case); components are named in full.
     """
 
-    values: ClassVar[Mapping[str, str | int | float | bool]] = {}
+    values: ClassVar[Values] = {}
 
 
 presets: Registry[Preset] = Registry("strategy", "bfl.presets")
@@ -28,13 +30,11 @@ presets: Registry[Preset] = Registry("strategy", "bfl.presets")
 class AccuracyBasedAveraging(Preset):
     """Averages weighted by each client model's accuracy on images of the server's own.
 
-    These are held back from the clients, unless ``server-data`` names others.
-
     Source: Xiao et al. (2021), "A novel server-side aggregation strategy for federated learning in
-    non-IID situations"; compared with in Yang et al. (2023), section 5, Fig. 3.
+    non-IID situations".
     """
 
-    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+    values: ClassVar[Values] = {
         "pooling": "naive-weighted-averaging",
         "weighting": "accuracy",
         "server-data": "held-back",
@@ -45,14 +45,11 @@ class AccuracyBasedAveraging(Preset):
 class FederatedAveraging(Preset):
     """Averages of the clients' weights, which are points, with their shares of the examples.
 
-    With ``inference`` = "flipout" it averages means and variances; the other methods that build on
-    averages leave the inference as it is.
-
     Source: McMahan et al. (2017), "Communication-efficient learning of deep networks from
     decentralized data", Algorithm 1.
     """
 
-    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+    values: ClassVar[Values] = {
         "pooling": "naive-weighted-averaging",
         "weighting": "train-size",
         "inference": "deterministic",
@@ -63,16 +60,14 @@ class FederatedAveraging(Preset):
 class FederatedBayesianEnsemble(Preset):
     """Federated averaging whose average learns from samples, itself and the clients' models.
 
-    Ten models of a Gaussian over the clients' models, the average and the clients predict the
-    server's unlabelled images; the average is distilled from their sharpened mean predictions with
-    stochastic weight averaging, on augmented images. The images are held back from the clients
-    unless ``server-data`` names others.
+    Ten models of a Gaussian over the clients' models, the average and the clients predict images of
+    the server's, held back from the clients; the average is distilled from these predictions.
 
     Source: Chen and Chao (2021), "FedBE: Making Bayesian model ensemble applicable to federated
     learning", Algorithm 1 and section 5.1.
     """
 
-    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+    values: ClassVar[Values] = {
         "pooling": "naive-weighted-averaging",
         "weighting": "train-size",
         "refinement": "distillation",
@@ -95,7 +90,7 @@ class FederatedMutualLearning(Preset):
     section 5 for the optimizer.
     """
 
-    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+    values: ClassVar[Values] = {
         "pooling": "naive-weighted-averaging",
         "weighting": "train-size",
         "personalization": "mutual-distillation",
@@ -117,7 +112,7 @@ class FederatedPersonalization(Preset):
     1 and 2, with one personalization layer.
     """
 
-    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+    values: ClassVar[Values] = {
         "pooling": "naive-weighted-averaging",
         "weighting": "train-size",
         "shared": "body",
@@ -132,7 +127,7 @@ class FederatedProximal(Preset):
     Source: Li et al. (2020), "Federated optimization in heterogeneous networks", Algorithm 2.
     """
 
-    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+    values: ClassVar[Values] = {
         "pooling": "naive-weighted-averaging",
         "objective": "elbo+proximal",
     }
@@ -142,18 +137,16 @@ class FederatedProximal(Preset):
 class HeterogeneousBayesian(Preset):
     """A log-linear pool of cold posteriors whose mean alone is sent to the clients.
 
-    A client's copy of the global model, the meme, is a Bayesian network: it begins at the received
-    mean with fresh variances and is fitted to the likelihood to the power 1/T, with no prior
-    (``prior`` = "flat"). Besides it a client trains a personal model of any architecture, which
-    learns from the meme and which the meme does not see: ``personalization`` = "none" leaves it out
-    and changes nothing of the global model.
+    A client's copy of the global model, the meme, begins at the received mean with fresh variances
+    and is fitted to the likelihood to the power 1/T, with no prior. A personal model learns from
+    it, which ``personalization`` = "none" leaves out without changing the global one.
 
     Source: Yang et al. (2023), "A novel Bayesian federated learning framework to address
     multi-dimensional heterogeneity problem", Algorithm 1, Eqs. 3.12, 4.1 and 4.2, section
     5.
     """
 
-    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+    values: ClassVar[Values] = {
         "pooling": "log-linear-pool",
         "weighting": "train-size",
         "broadcast": "mean",
@@ -177,15 +170,13 @@ class ImprovedVariationalOnlineNewton(Preset):
     """A log-linear pool of posteriors whose precisions are estimates of the Hessian.
 
     Each client's likelihood counts as many examples as all clients have, so the pool by shares of
-    the examples is the posterior of all data: its precision is the average of the clients'.
-
-    The rate is one for ResNets and the MLP: LeNet, which normalises nothing, takes 0.1.
+    the examples is the posterior of all data. The rate is for ResNets and the MLP: LeNet takes 0.1.
 
     Source: Pal et al. (2025), "FedIvon"; Shen et al. (2024), "Variational learning is effective for
     large deep networks".
     """
 
-    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+    values: ClassVar[Values] = {
         "pooling": "log-linear-pool",
         "weighting": "train-size",
         "inference": "ivon",
@@ -204,7 +195,7 @@ class LocalTraining(Preset):
     multi-dimensional heterogeneity problem", Table 4, "Independent"; section 5 for the optimizer.
     """
 
-    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+    values: ClassVar[Values] = {
         "pooling": "naive-weighted-averaging",
         "personalization": "alone",
         "personal-optimizer": "stochastic-gradient-descent",
@@ -219,13 +210,12 @@ class OneRoundEnsemble(Preset):
     """Clients train once, for long, and their models predict together.
 
     The ensemble's numbers are ``ensemble-accuracy`` and so on; those without the prefix are the
-    average's. The paper has 200 local epochs in section 5.1 and tunes them from 10 to 200 in
-    section B.1: ``local-epochs``.
+    average's. The paper tunes ``local-epochs`` from 10 to 200 in section B.1.
 
     Source: Chen and Chao (2021), FedBE, section 5.1, "Baselines" (1-Ensemble), and Table 8.
     """
 
-    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+    values: ClassVar[Values] = {
         "pooling": "naive-weighted-averaging",
         "weighting": "train-size",
         "predictive": "ensemble",
@@ -241,17 +231,16 @@ class OneRoundEnsemble(Preset):
 class PartitionedVariationalInference(Preset):
     """Clients keep factors of the posterior; cavities are their priors, and changes are added.
 
-    Chosen for networks, where factors of clients that are far from converged all claim the same
-    precision: the changes are damped by 1 over the number of clients in the round. A floor under
-    the variances would break the product of factors, so there is none. The posterior begins as the
-    prior N(0, I), and a client's optimizer, until it has been pooled, as the network does: at the
-    means of the prior all units of a layer would be the same.
+    Chosen for networks, where clients that are far from converged all claim the same precision: the
+    changes are damped by 1 over the number of clients. A floor under the variances would break the
+    product of factors. The posterior begins as the prior N(0, I), and a client's optimizer as the
+    network does: at the prior's means all units of a layer would be the same.
 
     Source: Bui et al. (2018), "Partitioned variational inference", Algorithm 1; Ashman et al.
     (2022), "Partitioned variational inference: a framework for probabilistic federated learning".
     """
 
-    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+    values: ClassVar[Values] = {
         "pooling": "factor-changes",
         "prior": "cavity",
         "prior-scale": 1.0,
@@ -265,13 +254,14 @@ class PartitionedVariationalInference(Preset):
 class PrivateFederatedAveraging(Preset):
     """Averages of clipped updates, all of equal weight, to which the server adds Gaussian noise.
 
+    Means and logarithms of deviations are averaged; groups normalise, since the moving statistics
+    of batches would tell of a client's data.
+
     Source: McMahan et al. (2018), "Learning differentially private recurrent language models",
-    Algorithm 1, with a fixed denominator. Of Gaussian posteriors, means and logarithms of standard
-    deviations are averaged; networks with normalisation have groups in place of batches, whose
-    moving statistics would tell of a client's data.
+    Algorithm 1, with a fixed denominator.
     """
 
-    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+    values: ClassVar[Values] = {
         "pooling": "log-variance-averaging",
         "weighting": "equal",
         "outgoing": "clip+noise",
@@ -289,7 +279,7 @@ class Scaffold(Preset):
     learning", Algorithm 1; option II, plain steps.
     """
 
-    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+    values: ClassVar[Values] = {
         "pooling": "naive-weighted-averaging",
         "weighting": "equal",
         "correction": "scaffold",
@@ -306,7 +296,7 @@ class ServerAdagrad(Preset):
     Source: Reddi et al. (2021), "Adaptive federated optimization", Algorithm 2.
     """
 
-    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+    values: ClassVar[Values] = {
         "pooling": "naive-weighted-averaging",
         "server-optimizer": "adagrad",
     }
@@ -319,7 +309,7 @@ class ServerAdam(Preset):
     Source: Reddi et al. (2021), "Adaptive federated optimization", Algorithm 2.
     """
 
-    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+    values: ClassVar[Values] = {
         "pooling": "naive-weighted-averaging",
         "server-optimizer": "adam",
     }
@@ -333,7 +323,7 @@ class ServerMomentum(Preset):
     federated visual classification", section 4.3.
     """
 
-    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+    values: ClassVar[Values] = {
         "pooling": "naive-weighted-averaging",
         "server-optimizer": "momentum",
         "server-momentum": 0.9,
@@ -347,7 +337,7 @@ class ServerYogi(Preset):
     Source: Reddi et al. (2021), "Adaptive federated optimization", Algorithm 2.
     """
 
-    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+    values: ClassVar[Values] = {
         "pooling": "naive-weighted-averaging",
         "server-optimizer": "yogi",
     }
@@ -357,13 +347,11 @@ class ServerYogi(Preset):
 class VanillaDistillation(Preset):
     """Federated averaging whose average learns from the clients' models alone, without SWA.
 
-    FedBE without samples, without the average among the teachers, without averaged weights.
-
     Source: Chen and Chao (2021), FedBE, section 5.1, "Baselines"; highly similar to Lin et al.
     (2020), "Ensemble distillation for robust model fusion in federated learning".
     """
 
-    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+    values: ClassVar[Values] = {
         "pooling": "naive-weighted-averaging",
         "weighting": "train-size",
         "refinement": "distillation",

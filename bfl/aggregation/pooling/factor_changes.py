@@ -69,9 +69,8 @@ class FactorChangesRule(PoolingRule):
 
     def excludes(self) -> frozenset[str]:
         """Return what would break q = p Π t_k on the server."""
-        moved = {"moved-pool", "refined-pool"}
-        begun = {"pre-training", "given-start"}
-        return frozenset({"changed-updates", "raised-variances"} | begun | moved)
+        moved = {"changed-updates", "raised-variances", "moved-pool", "refined-pool"}
+        return frozenset({"pre-training", "given-start", *moved})
 
     def encode(
         self, mean: Array, variance: Array, weight: float, block: Block
@@ -87,8 +86,12 @@ class FactorChangesRule(PoolingRule):
         """Return ρ as it is set, or the greatest that leaves every parameter enough precision."""
         wanted = self.damping or 1.0 / totals.count
         least = self.least_precision_share
-        borne = [greatest_step(_previous(block)[1], sums[1], least) for sums, block in blocks]
-        share = min([wanted, *borne])
+        share = min(
+            [
+                wanted,
+                *(greatest_step(_previous(block)[1], sums[1], least) for sums, block in blocks),
+            ]
+        )
         return share, share < wanted
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:

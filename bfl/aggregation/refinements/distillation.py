@@ -5,17 +5,17 @@ A plan has the learning rate of each step, and the steps after which models are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, ValidationInfo, field_validator
 
-from bfl.aggregation.ensemble import LEFT_OUT, EnsembleMembers, Member
+from bfl.aggregation.ensemble import LEFT_OUT, EnsembleMembers
 from bfl.aggregation.refinements import AFTER, BEFORE, Refined, Refinement, refinements
-from bfl.aggregation.server import DistillationTask, RoundContext, Server, labelled_images
+from bfl.aggregation.server import DistillationTask, RoundContext, labelled_images
 from bfl.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -238,7 +238,17 @@ class Distillation(EnsembleMembers, Refinement):
             NotFiniteError: The logits of no teacher are finite.
         """
         server, number = context.own_server, context.server_round
-        targets, left_out = self._targets(context, server)
+        left_out = 0
+        if self.distillation_targets == "labels":
+            _, labels = labelled_images(server.data)
+            targets = np.eye(server.classes)[labels]
+        else:
+            members = self.members(context.models, context.sampler, context.seed, number)
+            numbers = count()  # of the members, one of which is in memory at a time
+            taken = (member for member, _ in zip(members, numbers, strict=False))
+            predictions = server.predict_ensemble(taken, labels=("ensemble", number))
+            targets = sharpened(predictions.mean_probability, self.sharpening)
+            left_out = next(numbers) - predictions.samples
         distilled = server.distil(
             DistillationTask(
                 start=context.pooled,
@@ -256,28 +266,6 @@ class Distillation(EnsembleMembers, Refinement):
         if left_out:
             metrics[f"distillation-{LEFT_OUT}"] = float(left_out)
         return Refined(distilled.posterior, metrics)
-
-    def _targets(self, context: RoundContext, server: Server) -> tuple[Array, int]:
-        """Return the soft labels (N, C) of the server's images, and how many teachers are left out.
-
-        Raises:
-            NotFiniteError: The logits of no teacher are finite.
-        """
-        if self.distillation_targets == "labels":
-            _, labels = labelled_images(server.data)
-            return np.eye(server.classes)[labels], 0
-        number = context.server_round
-        members = self.members(context.models, context.sampler, context.seed, number)
-        asked: list[str] = []
-
-        def counted() -> Iterator[Member]:
-            for member in members:
-                asked.append(member.name)
-                yield member
-
-        predictions = server.predict_ensemble(counted(), labels=("ensemble", number))
-        targets = sharpened(predictions.mean_probability, self.sharpening)
-        return targets, len(asked) - predictions.samples
 
 
 def sharpened(probability: Array, power: float) -> Array:

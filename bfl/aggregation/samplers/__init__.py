@@ -162,21 +162,14 @@ class NormalizedDifferences(WeightedSampler):
         centre, deviation = previous.copy(), np.zeros_like(previous)
         weights = self.weights(models)
         for part in models.tensors:
-            mean, variance, length = self._directions(models, previous, part, weights)
-            centre[part] += length * mean
-            deviation[part] = length * self.sample_scale * np.sqrt(variance)
+            differences = np.stack([joined(p)[part] - previous[part] for p in models.posteriors])
+            lengths = np.linalg.norm(differences, axis=1)
+            units = differences / np.where(lengths > 0, lengths, 1.0)[:, None]
+            mean = weights @ units
+            variance = np.maximum(weights @ units**2 - mean**2, self.sample_variance_floor)
+            centre[part] += lengths.mean() * mean
+            deviation[part] = lengths.mean() * self.sample_scale * np.sqrt(variance)
         return lambda generator: centre + deviation * generator.standard_normal(centre.size)
-
-    def _directions(
-        self, models: ClientModels, previous: Array, part: slice, weights: Array
-    ) -> tuple[Array, Array, float]:
-        """Return ū and v of one tensor, and the mean length of its differences."""
-        differences = np.stack([joined(p)[part] - previous[part] for p in models.posteriors])
-        lengths = np.linalg.norm(differences, axis=1)
-        units = differences / np.where(lengths > 0, lengths, 1.0)[:, None]
-        mean = weights @ units
-        variance = np.maximum(weights @ units**2 - mean**2, self.sample_variance_floor)
-        return mean, variance, float(lengths.mean())
 
 
 @samplers.register("pooled-posterior")

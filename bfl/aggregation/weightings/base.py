@@ -201,19 +201,6 @@ class ReportWeighting(Weighting):
         return super().excludes() | {"secret-measurements"}
 
 
-def inverse(divergences: Array) -> Array:
-    """Return 1/KL up to a common factor, (K,), finite whatever the divergences.
-
-    The common factor is the least divergence: the greatest value is 1.
-
-    Args:
-        divergences: (K,) Kullback-Leibler divergences, raised to their resolutions: a client that
-            coincides with another one, or with the fixed point, then gets a great weight and not
-            an infinite one, and all clients at one place the same.
-    """
-    return np.asarray(divergences.min() / divergences)
-
-
 def describe_weights(weights: Sequence[float] | npt.NDArray[np.floating]) -> dict[str, float]:
     """Return what each round's record says of its weights ω_k.
 
