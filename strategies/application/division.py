@@ -118,7 +118,6 @@ def check_partition(
     Raises:
         ConfigurationError: Naming the keys.
     """
-    configuration.partition.check_gaps(dataset.gaps)
     used = clients_positions(configuration, dataset, own, clients)
     if not dataset.tasks:
         configuration.partition.check(len(used), dataset.num_classes, clients)

@@ -69,10 +69,10 @@ def test_what_does_not_go_with_a_table_is_refused(
     assert "\n" not in str(error.value)
 
 
-def test_rows_without_a_site_are_counted_in_the_file(values: dict[str, Any]) -> None:
+def test_rows_without_a_site_are_refused(values: dict[str, Any]) -> None:
     path = values["dataset"].removeprefix("table:")
     frame = pd.read_csv(path)
     frame.loc[[6, 20, 21], "site"] = None
     frame.to_csv(path, index=False)
-    with pytest.raises(BflError, match=r"'column:site'.* row 7 .*3 of 60"):
+    with pytest.raises(BflError, match=r"column:site.* examples have no value there"):
         check_before_start(resolve(values), 3)

@@ -81,7 +81,6 @@ class Dataset:
         train_targets: The numbers of the training examples, (N,), in their unit.
         test_targets: Those of the test examples, (M,).
         said: What is to be said of how it was read, such as what was left out.
-        gaps: Where columns that partitions may go by have no value, in words, by name.
         unused: How many files, or pages of them, its folder has that are not used, by reason.
     """
 
@@ -101,7 +100,6 @@ class Dataset:
     train_targets: Targets | None = None
     test_targets: Targets | None = None
     said: tuple[str, ...] = ()
-    gaps: Mapping[str, str] = field(default_factory=dict)
     unused: Mapping[str, int] = field(default_factory=dict)
 
     @property

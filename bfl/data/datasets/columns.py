@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.partitions.base import Columns
-from bfl.errors import DataError, nearest, unknown_name
+from bfl.errors import DataError, unknown_name
 from bfl.texts import few, printable
 
 if TYPE_CHECKING:
@@ -147,22 +147,6 @@ def check_columns(names: Sequence[str], rows: DataFrame, where: str) -> None:
             raise DataError(f"{where}: {unknown_name('column', name, known)}")
 
 
-def check_has(names: Sequence[str], known: Sequence[str], where: str) -> None:
-    """Refuse rows that lack columns of a run.
-
-    Raises:
-        DataError: With the first ones, and the nearest of the others.
-    """
-    if lacking := [name for name in names if name not in known]:
-        others = [name for name in known if name not in names]
-        near = {name: nearest(name, others) for name in lacking[:SHOWN]}
-        hints = [f"{n!r}" + (f" (did you mean {g!r}?)" if g else "") for n, g in near.items()]
-        raise DataError(
-            f"{where} has no column {', '.join(hints)}, which the run takes; it has "
-            f"{', '.join(known)}"
-        )
-
-
 def check_complete(
     rows: DataFrame, where: str, target: str = "", *, fixed: bool = False, filled: bool = False
 ) -> None:
@@ -223,14 +207,4 @@ def columns_of(rows: DataFrame) -> Columns:
         if values.to_numpy().dtype.kind in "biuf"
         else normalized_texts(values).values.fillna("").to_numpy(str)
         for name, values in rows.items()
-    }
-
-
-def gaps_of(rows: DataFrame) -> dict[str, str]:
-    """Return where columns have no value, in words, by name; see ``Dataset.gaps``."""
-    return {
-        str(name): f"row {gaps.argmax() + 1} (from 1, without the header) is the first of "
-        f"{gaps.sum()} of {len(rows)}"
-        for name, values in rows.items()
-        if (gaps := values.isna().to_numpy()).any()
     }

@@ -15,8 +15,8 @@ import pydantic
 
 from bfl.data.datasets.columns import (
     SHOWN,
+    check_columns,
     check_complete,
-    check_has,
     first_text,
     is_numeric,
     texts_of,
@@ -392,7 +392,7 @@ class Encoding:
                 )
             rows = pandas.DataFrame(array, columns=names).infer_objects()
         rows = rows.rename(columns=str).reset_index(drop=True)
-        check_has(names, list(rows.columns), where)
+        check_columns(names, rows, where)
         own = {
             column.name: pandas.Series(texts_of(rows[column.name]), dtype=object)
             if column.categories

@@ -18,10 +18,8 @@ from bfl.data.datasets.columns import (
     SHOWN,
     check_columns,
     check_complete,
-    check_has,
     columns_of,
     first_text,
-    gaps_of,
     is_numeric,
     normalized,
     normalized_texts,
@@ -89,7 +87,7 @@ class Table(PathSource):
         check_columns(left_out, rows, f"{where} ({LEFT_OUT})")
         others = [name for name in rows.columns if name not in (target, *left_out)]
         taken = [column.name for column in encoding.columns] if encoding else others
-        check_has(taken, list(rows.columns), where)
+        check_columns(taken, rows, where)
         inputs, notes = typed_rows(rows[taken], where)
         whole = inputs.assign(**{target: typed_column(rows[target], where).values})
         whole = whole[[name for name in rows.columns if name in whole]]
@@ -141,7 +139,6 @@ class Table(PathSource):
             train_targets=None if true is None else true[train],
             test_targets=None if true is None else true[test],
             said=tuple(said),
-            gaps=gaps_of(rows[left_out]),
         )
         dataset.check()
         return dataset

@@ -40,7 +40,7 @@ class Partition(Component):
         """
         if not 1 <= clients <= num_examples:
             raise ConfigurationError(
-                f"partition '{self.name}': clients is {clients}, and there are {num_examples} "
+                f"partition '{self.name}': clients is {clients}, and there are only {num_examples} "
                 f"training examples; allowed: clients from 1 to {num_examples}"
             )
 
@@ -105,14 +105,6 @@ class Partition(Component):
     def names(self, columns: Columns) -> tuple[str, ...]:
         """Return the clients' names; none: they have their numbers."""
         return ()
-
-    def check_gaps(self, gaps: Mapping[str, str]) -> None:
-        """Refuse columns that it goes by and that lack values; see ``Dataset.gaps``.
-
-        Raises:
-            ConfigurationError: With the first row.
-        """
-        return
 
     def said(self, columns: Columns, tests: Columns) -> list[str]:
         """Return what is to be said of the columns of training and test examples; see ``names``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -55,14 +55,6 @@ class Column(Partition):
             return None
         names, values = np.unique(self._values(columns)), self._values(tests)
         return [np.flatnonzero(values == name) for name in names]
-
-    def check_gaps(self, gaps: Mapping[str, str]) -> None:
-        """Refuse rows without a site."""
-        if where := gaps.get(self.site_column):
-            raise ConfigurationError(
-                f"partition 'column:{self.site_column}': {where} rows that have no value there; "
-                "allowed: one for each row"
-            )
 
     def said(self, columns: Columns, tests: Columns) -> list[str]:
         """Return which values stand in test examples alone, so that no client has them."""

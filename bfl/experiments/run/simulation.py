@@ -119,7 +119,6 @@ def named_clients(configuration: Configuration) -> int:
         return 0
     keys = configuration.keys
     dataset = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
-    configuration.partition.check_gaps(dataset.gaps)
     return len(configuration.partition.names(dataset.train_columns))
 
 

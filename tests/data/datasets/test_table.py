@@ -184,9 +184,7 @@ def test_rows_that_an_encoding_does_not_fit_are_said_as_they_are() -> None:
     with pytest.raises(DataError, match=r"row 11 .*'age', as 29 others") as error:
         encoding.encoded(named)
     assert "left-out" not in str(error.value)
-    with pytest.raises(DataError, match=r"no column 'stage', 'visits'.*it has age"):
-        encoding.encoded(frame.drop(columns=["stage", "visits"]))
-    with pytest.raises(DataError, match=r"'stage' \(did you mean 'Stages'\?\), .*; it has age"):
+    with pytest.raises(DataError, match=r"'stage'.*did you mean 'Stages'"):
         encoding.encoded(frame.rename(columns={"stage": "Stages", "visits": "z"}))
     with pytest.raises(DataError, match=r"row 8 .*'age' holds 'n\\x1ba'"):
         encoding.encoded(named.assign(age=["7", *range(6), "n\x1ba", *["x"] * 32]))
