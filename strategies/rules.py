@@ -26,6 +26,7 @@ from bfl.aggregation.pooling.log_linear_pool import LogLinearPoolRule
 from bfl.aggregation.pooling.log_variance_averaging import LogVarianceAveragingRule
 from bfl.aggregation.pooling.naive_weighted_averaging import NaiveWeightedAveragingRule
 from bfl.aggregation.pooling.population_pooling import PopulationPoolingRule
+from bfl.aggregation.pooling.wasserstein_barycentre import WassersteinBarycentreRule
 from bfl.aggregation.pooling.weighted_conflation import WeightedConflationRule
 from bfl.aggregation.pooling.weighted_sum_of_normals import WeightedSumOfNormalsRule
 from strategies.posterior_pooling import PosteriorPooling
@@ -174,6 +175,17 @@ class PopulationPooling(PosteriorPooling):
     rule_class = PopulationPoolingRule
 
     population_size: int = 1000
+
+
+class WassersteinBarycentre(PosteriorPooling):
+    """Average the means and the standard deviations.
+
+    μ = Σ ω_k μ_k and σ = Σ ω_k σ_k.
+
+    Kernel: ``bfl/aggregation/pooling/wasserstein_barycentre.py``.
+    """
+
+    rule_class = WassersteinBarycentreRule
 
 
 class WeightedConflation(PosteriorPooling):

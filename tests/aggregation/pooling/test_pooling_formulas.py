@@ -137,6 +137,26 @@ def test_log_variance_averaging_is_the_geometric_mean_of_the_variances(seed: int
     assert np.all(got.variance <= naive.variance * (1 + 1e-12))
 
 
+@given(SEEDS)
+@settings(max_examples=20)
+def test_the_barycentre_has_the_least_sum_of_squared_distances(seed: int) -> None:
+    """Of two Gaussians with diagonal covariances, W₂² = ‖μ − μ'‖² + ‖σ − σ'‖²."""
+    everyone = clients(seed)
+    mean, deviation = stacked(everyone)[0], np.sqrt(stacked(everyone)[1])
+    got = run("wasserstein-barycentre", everyone, WEIGHTS).posterior
+    assert_close(got, Posterior(WEIGHTS @ mean, (WEIGHTS @ deviation) ** 2))
+
+    def distance(centre: np.ndarray, width: np.ndarray) -> float:
+        each = np.square(mean - centre).sum(axis=1) + np.square(deviation - width).sum(axis=1)
+        return float(WEIGHTS @ each)
+
+    width = np.sqrt(got.variance)
+    least = distance(got.mean, width)
+    for step in (0.9, 1.1):
+        assert distance(got.mean, step * width) > least
+        assert distance(step * got.mean, width) > least
+
+
 def test_weighted_sum_of_normals_is_the_distribution_of_the_weighted_sum() -> None:
     everyone = clients(0)
     mean, variance = stacked(everyone)
