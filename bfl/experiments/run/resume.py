@@ -135,18 +135,23 @@ def open_run(
     keys = configuration.keys
     folder = RunFolder.named(keys.output_dir, name)
     with locked(folder.path):
-        # The key has each plugin with its SHA-256.
-        described = {**environment, "plugins": [p for p in keys.plugins.split(", ") if p]}
         if keys.resume and _starts_anew(folder, configuration):
             # The configuration last: until it is gone, the folder is that of a run without a round.
             for file in (RUN_KEY, RUN, *reversed(FILES_OF_A_BEGUN_RUN)):
                 (folder.path / file).unlink(missing_ok=True)
         if not keys.resume or not folder.holds(CONFIG):
             values = in_sections(configuration.values)
+            plugins = [plugin for plugin in keys.plugins.split(", ") if plugin]
+            described = {**environment, "plugins": plugins}
             RunFolder.create(keys.output_dir, name, values, described, configuration.given)
             checkpoint = None
         else:
-            checkpoint = _go_on(folder, configuration, data or {}, partition or {})
+            # All checks come before the first write.
+            _refuse_changes(folder, configuration)
+            _refuse_other_data(folder, configuration, data or {}, partition or {})
+            checkpoint = Checkpoints(folder).latest()
+            _refuse_loss(folder, checkpoint)
+            _reset(folder, configuration, checkpoint)
         if data and not folder.holds(DATA):
             folder.write_json(DATA, data)
         yield folder, checkpoint
@@ -171,31 +176,14 @@ def _starts_anew(folder: RunFolder, configuration: Configuration) -> bool:
     )
 
 
-def _go_on(
-    folder: RunFolder,
-    configuration: Configuration,
-    data: Mapping[str, str],
-    partition: Mapping[str, Any],
-) -> Checkpoint | None:
-    """Return the checkpoint to resume from, and reset the folder to it; None: start at round 1.
-
-    All checks come before the first write.
-    """
-    _refuse_changes(folder, configuration)
-    _refuse_other_data(folder, configuration, data)
-    _refuse_other_partition(folder, partition)
-    checkpoint = Checkpoints(folder).latest()
-    if checkpoint is None:
-        _refuse_loss_of_results(folder)
+def _reset(folder: RunFolder, configuration: Configuration, checkpoint: Checkpoint | None) -> None:
+    """Reset a folder to a checkpoint, and its configuration to the one resumed with."""
+    if checkpoint is None and (lost := len(folder.rounds())) > 1:
         # A server may have been killed between a round's record and its checkpoint.
-        if (lost := len(folder.rounds())) > 1:
-            warnings.warn(
-                f"{folder.path / CHECKPOINTS} has no valid checkpoint; all {lost} rounds are "
-                "repeated",
-                stacklevel=2,
-            )
-    else:
-        _refuse_lost_record(folder, checkpoint.server_round)
+        warnings.warn(
+            f"{folder.path / CHECKPOINTS} has no valid checkpoint; all {lost} rounds are repeated",
+            stacklevel=3,
+        )
     saved, now = folder.config(), configuration.values
     if changed_keys(saved, now):  # rounds or keys of the end: all others have been refused
         end = keys_of_the_end()
@@ -205,31 +193,24 @@ def _go_on(
     folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
     if configuration.keys.evaluated_by == "clients":
         drop_evaluations(folder, configuration.keys.clients_evaluate)
-    return checkpoint
 
 
-def _refuse_loss_of_results(folder: RunFolder) -> None:
-    """Raise if a run without a valid checkpoint has final results, which a restart would lose."""
-    if found := folder.final_results():
+def _refuse_loss(folder: RunFolder, checkpoint: Checkpoint | None) -> None:
+    """Raise if a resume would lose results, or lacks rounds that it would not repeat."""
+    where = folder.path / CHECKPOINTS
+    found, recorded = folder.final_results(), {entry["round"] for entry in folder.rounds()}
+    if checkpoint is None and found:
         raise ConfigurationError(
             f"cannot resume {folder.path}: it holds the results of a finished run "
-            f"({', '.join(found)}), and no valid checkpoint in {folder.path / CHECKPOINTS}; all "
-            "rounds would be repeated, and the results lost. Restore the checkpoints, make the run "
-            "again under another name, or remove the folder"
+            f"({', '.join(found)}), and no valid checkpoint in {where}, so that all rounds would "
+            "be repeated; restore the checkpoints, or make the run again under another name"
         )
-
-
-def _refuse_lost_record(folder: RunFolder, last: int) -> None:
-    """Raise if the record lacks rounds up to the checkpoint, which would not be repeated.
-
-    A round is recorded before its checkpoint is written.
-    """
-    recorded = {entry["round"] for entry in folder.rounds()}
+    last = checkpoint.server_round if checkpoint else 0
     if lost := [number for number in range(1, last + 1) if number not in recorded]:
         raise ConfigurationError(
             f"cannot resume {folder.path}: its checkpoint is of round {last}, and "
-            f"{folder.path / ROUNDS} lacks {len(lost)} rounds up to it, from round {lost[0]}. "
-            "Restore the file, or make the run again under another name"
+            f"{folder.path / ROUNDS} lacks {len(lost)} rounds up to it, from round {lost[0]}; "
+            "restore the file, or make the run again under another name"
         )
 
 
@@ -268,7 +249,7 @@ def check_output(configuration: Configuration) -> None:
             f"{folder.path} holds another run; choose another name, overwrite it (--overwrite), or "
             "go on with it (--resume, or resume=true)"
         )
-    if not _starts_anew(folder, configuration):
+    if not _starts_anew(RunFolder.at(folder.path), configuration):
         _refuse_changes(folder, configuration)
 
 
@@ -284,84 +265,72 @@ def _saved(folder: RunFolder) -> dict[str, Any]:
 
 
 def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
-    saved = _saved(folder)
+    """Raise if keys differ that the rounds made so far depend on."""
     end = keys_of_the_end()
-    changed = changed_keys(saved, configuration.values)
-    changed = {key: both for key, both in changed.items() if key not in end}
+    changed = {
+        key: both
+        for key, both in changed_keys(_saved(folder), configuration.values).items()
+        if key not in end
+    }
     was, now = changed.get("rounds", (0, 0))
     # Read only if needed: damaged rounds fail their run, and must not refuse a whole study.
     rounds = folder.rounds() if now != was else []
     made = max((entry["round"] for entry in rounds), default=1)
+    allowed = f"rounds of at least {made}"
     if now != was and now >= made:
-        for part in (configuration.schedule, configuration.optimizer):
-            if part.depends_on_rounds():
-                raise ConfigurationError(
-                    f"rounds is {now}, and the run in {folder.path} was begun with {was}: with its "
-                    f"settings, '{part.name}' depends on the number of rounds; allowed: {was}"
-                )
-        # Nothing else in a round depends on the number of rounds.
-        del changed["rounds"]
-    elif changed.keys() == {"rounds"}:
-        raise ConfigurationError(
-            f"rounds is {now}, and the run in {folder.path} has made {made}; allowed: at "
-            f"least {made}"
-        )
+        if not configuration.schedule.depends_on_rounds():
+            del changed["rounds"]  # nothing else in a round depends on it
+        allowed = f"rounds {was}, on which schedule '{configuration.schedule.name}' depends"
     if changed:
+        differences = (f"{key} was {was!r} and is {now!r}" for key, (was, now) in changed.items())
+        hint = f"; allowed: {allowed}" if "rounds" in changed else ""
         raise ConfigurationError(
-            f"cannot resume {folder.path} under another configuration: "
-            + "; ".join(f"{key} was {was!r} and is {now!r}" for key, (was, now) in changed.items())
-            + "; remove that folder, or give the run, or its study, another name"
+            f"cannot resume {folder.path} under another configuration: {'; '.join(differences)}"
+            f"{hint}; resume with the same values, or give the run, or its study, another name"
         )
 
 
 def _refuse_other_data(
-    folder: RunFolder, configuration: Configuration, data: Mapping[str, str]
+    folder: RunFolder,
+    configuration: Configuration,
+    data: Mapping[str, str],
+    partition: Mapping[str, Any],
 ) -> None:
-    """Raise if images or labels are not those that the run was begun with.
+    """Raise if data, or the positions that clients or the server have, are not the run's.
 
-    A run that was killed before it had recorded their digests passes.
+    A run that was killed before it had recorded their digests passes. Digests of partitions leave
+    out nodes with their own data; for another number of other clients they are not compared.
     """
-    begun = folder.read_json(DATA, missing=data)
     keys = configuration.keys
     named = {"server": f"server-data {keys.server_data!r}"}
+    before = folder.read_json(DATA, missing=data)
+    digests = {
+        f"the {what} images or labels of {named.get(what, f'dataset {keys.dataset!r}')}": (
+            before.get(what),
+            data.get(what),
+        )
+        for what in sorted({*before, *data})
+    }
+    was = folder.read_json(PARTITION, missing=partition)
+    same_clients = len(was.get("client_sha256", ())) == len(partition.get("client_sha256", ()))
+    if same_clients and Checkpoints(folder).latest() is not None:
+        for who, one, two in (
+            ("clients'", was, partition),
+            ("server's", was.get("server", {}), partition.get("server", {})),
+        ):
+            both = one.get("sha256"), two.get("sha256")
+            digests[f"the positions of the {who} images"] = both if all(both) else ("", "")
     other = [
-        f"the {what} images or labels of {named.get(what, f'dataset {keys.dataset!r}')} had the "
-        f"SHA-256 {str(begun.get(what))[:12]} and have {str(data.get(what))[:12]}"
-        for what in sorted({*begun, *data})
-        if begun.get(what) != data.get(what)
+        f"{what} had the SHA-256 {str(one)[:12]} and have {str(two)[:12]}"
+        for what, (one, two) in digests.items()
+        if one != two
     ]
     if other:
         raise ConfigurationError(
-            f"cannot resume {folder.path} on other data: {'; '.join(other)}; restore them, or make "
-            "the run again under another name"
+            f"cannot resume {folder.path} on other data: {'; '.join(other)}; restore them, resume "
+            f"with the versions in {folder.path / ENVIRONMENT} and the same nodes, or make the run "
+            "again under another name"
         )
-
-
-def _refuse_other_partition(folder: RunFolder, partition: Mapping[str, Any]) -> None:
-    """Raise if the clients' or the server's images are not those that the run was begun with.
-
-    The digests leave out nodes with their own data. If the number of other clients has changed,
-    they are not compared.
-    """
-    if not folder.holds(PARTITION) or Checkpoints(folder).latest() is None:
-        return
-    begun = folder.read_json(PARTITION)
-    if len(begun.get("client_sha256", ())) != len(partition.get("client_sha256", ())):
-        return
-    of_whom = {
-        "clients'": (begun, partition),
-        "server's": (begun.get("server", {}), partition.get("server", {})),
-    }
-    for who, (was, now) in of_whom.items():
-        digests = was.get("sha256"), now.get("sha256")
-        if all(digests) and digests[0] != digests[1]:
-            raise ConfigurationError(
-                f"cannot resume {folder.path} on another partition: the positions of the {who} "
-                f"images had the SHA-256 {digests[0][:12]} ({folder.path / PARTITION}) and have "
-                f"{digests[1][:12]}. Another version of bfl has divided them, or other nodes have "
-                f"their own data: resume with the versions of {folder.path / ENVIRONMENT} and the "
-                "same nodes, or make the run again under another name"
-            )
 
 
 def changed_keys(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
