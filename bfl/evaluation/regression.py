@@ -121,7 +121,6 @@ class Mixtures(TaskPredictions):
         variances: (M, N) their variances, above 0.
     """
 
-    file: ClassVar[str] = "regression.npz"
     ranked_by: ClassVar[tuple[str, ...]] = (RANKED_BY,)
 
     means: FloatArray

@@ -137,7 +137,6 @@ class TaskPredictions(ABC):
         samples: The number M of Monte Carlo samples.
     """
 
-    file: ClassVar[str]
     ranked_by: ClassVar[tuple[str, ...]]
     samples: int
 
