@@ -28,11 +28,9 @@ class FactorChangesRule(PoolingRule):
     was taken, and ``damped-further``, 1 in a round in which that was less than what is set.
 
     Between rounds q is kept in float64, whatever the type in which it is sent, since it is what the
-    changes are added to: the prior, which is what q says beyond its factors, then stays what it was
-    to float64's rounding (tested to 1e-6 after 50 rounds in float32 with q 2e7 times as certain as
-    the prior). Clients are sent q rounded, and measure their changes from there, as the server
-    does; so a cavity is off by one rounding of q, 6e-8 of its precision in float32, which does not
-    add up over the rounds.
+    changes are added to: so the prior, which is what q says beyond its factors, stays what it was.
+    Clients are sent q rounded, and measure their changes from there, as the server does; so a
+    cavity is off by one rounding of q, which does not add up over the rounds.
 
     Undamped and from factors that say nothing yet, as in the first round, it is distributed weight
     consolidation. Without a previous posterior there is nothing that changes: η ← ρ Σ η(q_k).

@@ -40,10 +40,9 @@ class Scaffold(Correction):
     number N of all clients, to c. All begin at 0. Controlled are means and those point parameters
     that training moves; standard deviations are not.
 
-    Both options hold for plain steps along the gradient alone, and for uniform weights: with
-    momentum, another optimizer or other weights the sum of all c_k would not be N c. And they hold
-    for the average of the clients' means alone: their drifts from x to y_k, of which c_k tells,
-    cancel in it, and not in means weighted by precisions or with noise.
+    Both options hold for plain steps, uniform weights and averages of means alone: with other
+    optimizers or weights the sum of all c_k is not N c, and drifts from x to y_k do not cancel in
+    means weighted by precisions or with noise.
 
     Source: Karimireddy et al. (2020), "SCAFFOLD: Stochastic controlled averaging for federated
     learning", Algorithm 1; its x ← x + η_g Σ (y_k − x) / |S| is a weighting ``equal``, naive
@@ -101,7 +100,7 @@ class Scaffold(Correction):
         )
 
     def offsets(self, state: Arrays, broadcast: Arrays, received: Posterior) -> Arrays:
-        """Return c − c_k."""
+        """Return c − c_k, which Algorithm 1 adds to the gradient of each local step."""
         return {
             v: (broadcast[_control(v)] - state[_control(v)]).astype(np.float32) for v in VECTORS
         }
@@ -112,23 +111,22 @@ class Scaffold(Correction):
         moved = {"mean": np.ones(trained.received.size, bool), "point": trained.trainable}
         for vector in VECTORS:
             before = state[_control(vector)].astype(np.float64)
-            following = np.where(moved[vector], self._following(vector, before, trained), 0.0)
+            # c_k⁺ of Algorithm 1, by option I or II.
+            if self.scaffold_option == "I":
+                following = trained.gradient[vector].astype(np.float64)
+            else:
+                received = getattr(trained.received, vector).astype(np.float64)
+                path = received - getattr(trained.sent, vector)
+                control = trained.broadcast[_control(vector)]
+                following = before - control + path / (trained.steps * trained.learning_rate)
+            following = np.where(moved[vector], following, 0.0)
             # What is kept is what was sent: the server's c stays the mean of all c_k.
             sent[_change(vector)] = (following - before).astype(np.float32)
             kept[_control(vector)] = before + sent[_change(vector)]
         return sent, kept
 
-    def _following(self, vector: str, before: np.ndarray, trained: Trained) -> np.ndarray:
-        """Return c_k⁺."""
-        if self.scaffold_option == "I":
-            return trained.gradient[vector].astype(np.float64)
-        received = getattr(trained.received, vector).astype(np.float64)
-        path = received - getattr(trained.sent, vector)
-        control = trained.broadcast[_control(vector)]
-        return np.asarray(before - control + path / (trained.steps * trained.learning_rate))
-
     def fold(self, state: Arrays, combined: Arrays, counts: Counts) -> Arrays:
-        """Return c with the sum of all changes, divided by the number of all clients, added."""
+        """Return c with the sum of all changes over N added, as Algorithm 1 ends a round."""
         return {
             _control(v): state[_control(v)] + combined[_change(v)] / counts.clients for v in VECTORS
         }

@@ -277,9 +277,8 @@ class Flipout(GradientVariationalInference):
 
     The layers are TensorFlow Probability's, with random numbers that are keyed instead of stateful.
 
-    Source: Wen et al. (2018); Fischer et al. (2024), section 3.2, Fig. 1 (c). The papers are silent
-    on the initial standard deviation; the default is about that of TensorFlow Probability's layers
-    (σ = softplus(−3) = 0.049).
+    Source: Wen et al. (2018); Fischer et al. (2024), section 3.2, Fig. 1 (c). The default initial
+    scale is about that of TensorFlow Probability's layers, softplus(−3) = 0.049.
     """
 
     def layers(self) -> Layers:
@@ -293,10 +292,8 @@ class Flipout(GradientVariationalInference):
 class MonteCarloDropout(Deterministic):
     """Point weights under dropout that stays on when predicting.
 
-    Source: Gal and Ghahramani (2016); Fischer et al. (2024), section 3.2, Fig. 1 (b): a dropout
-    layer after each convolutional and linear layer, enabled at inference. The only linear layer
-    of a ResNet gives the logits; taken literally they are dropped out too. ``dropout-output`` =
-    false leaves them alone.
+    Source: Gal and Ghahramani (2016); Fischer et al. (2024), section 3.2, Fig. 1 (b): after each
+    convolutional and linear layer, so also of logits, unless ``dropout-output`` = false.
     """
 
     predictor: ClassVar[str] = "mc-dropout"
@@ -336,22 +333,17 @@ class Reparameterization(GradientVariationalInference):
     """Variational inference: a Gaussian over every weight and bias, its activations drawn.
 
     A layer's output is Gaussian given its input x, with mean x μ + μ_b and variance x² σ² + σ_b²;
-    each output of each example is drawn from that by itself, the local reparameterization trick. It
-    is exact for dense layers. The outputs of a convolution share weights, so they are correlated
-    over the places of an image, which the trick leaves out; ``variational-layers`` = "dense" has
-    variational dense layers alone, as Ozer et al. have.
+    each output of each example is drawn by itself. That is exact for dense layers; outputs of a
+    convolution share weights, and their correlation over the places of an image is left out.
 
-    Ozer et al. train a mean and a log-variance α, σ² = exp(α): ``scale-parametrization`` =
-    "log-variance". By default the parameters are a mean and TensorFlow Probability's ρ,
-    σ = ε + softplus(ρ), as for all variational inferences. Pooling does not see the difference,
-    since it works on means and variances. Training does: for small σ, dσ/dρ is σ and dσ/dα is σ/2,
-    so a step of gradient descent at the same rate moves log σ² four times as far by ρ as by α.
+    Ozer et al. have variational dense layers alone (``variational-layers`` = "dense") and train
+    α = log σ² (``scale-parametrization`` = "log-variance"). For small σ a step of gradient descent
+    moves log σ² four times as far by TensorFlow Probability's ρ, the default, as by α.
 
     Source: Kingma et al. (2015), "Variational dropout and the local reparameterization trick",
-    section 2.3, Eq. 6; Ozer et al. (2022), appendix 6.1, with the prior N(0, 1): ``prior-scale`` =
-    1. The papers are silent on the initial standard deviation; the code of Ozer et al. begins at
-    α = −9, σ = 0.011, clamps α to [−8, 8] in the forward pass (``log-variance-clamp``), and has
-    biases without a variance (``biases``) and means from N(0, 1/fan-in) (``initial-means``).
+    section 2.3, Eq. 6; Ozer et al. (2022), appendix 6.1, with ``prior-scale`` = 1. Their code
+    begins at α = −9, σ = 0.011, clamps α to [−8, 8] in the forward pass (``log-variance-clamp``),
+    and has biases without a variance (``biases``) and means from N(0, 1/fan-in).
     """
 
     def layers(self) -> Layers:

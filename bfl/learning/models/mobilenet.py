@@ -26,10 +26,8 @@ class MobileNetV2(NormalizedNetwork):
     """Inverted residuals with linear bottlenecks: 53 layers, for images of 32 x 32 or 64 x 64.
 
     With the weights of Keras' own (``tf_keras.applications.MobileNetV2``, width 1) and biases of 0
-    it is the same function. It differs in that all convolutions have a bias, as all networks here,
-    which normalisation takes up; in the default momentum of moving statistics; and in that its
-    layers are the inference's: the kernels of depthwise convolutions, 3 % of the weights, are
-    points in every inference, since TensorFlow Probability has no variational layer for them.
+    it is the same function. The kernels of depthwise convolutions, 3 % of the weights, are points
+    in every inference, since TensorFlow Probability has no variational layer for them.
 
     Source: Sandler et al. (2018), Table 2; FedBE (2021), section 5.3. FedBE does not say what the
     strides are on small images: ``first-strides`` = 1 leaves out the first two of five halvings, as

@@ -91,14 +91,11 @@ class Convolutional(PlainNetwork):
     max-pooling; the dense layers but the last are followed by ReLU. Images of 32 x 32 pixels give
     400 features to the first dense layer, those of 28 x 28 pixels 256.
 
-    Source: Ozer et al. (2022), appendix 6.1, after Li et al. (2022), "Federated learning on
-    non-IID data silos", whose code has the numbers of filters and no padding (``SimpleCNN``). Ozer
-    et al. write "three linear layers with 400, 120, and 84 hidden dimensions": these are the widths
-    of their inputs. In their Bayesian network only the dense layers are variational
-    (``variational-layers`` = "dense"). The same network, with 28 x 28 images padded to 32 x 32, is
-    the LeNet5 of federated mutual learning (Shen et al. 2020), whose networks HBFL (2023, section
-    5) uses: max-pooling and ReLU instead of LeCun et al.'s (1998) subsampling and tanh. Ozer et
-    al.'s code takes images in [0, 1] (``input-range`` = "unit").
+    Source: Ozer et al. (2022), appendix 6.1, whose "400, 120, and 84 hidden dimensions" are the
+    widths of the dense layers' inputs, after Li et al. (2022), "Federated learning on non-IID data
+    silos" (``SimpleCNN``). Their Bayesian network has ``variational-layers`` = "dense", their code
+    ``input-range`` = "unit". With images padded to 32 x 32 it is the LeNet5 of federated mutual
+    learning (Shen et al. 2020) and of HBFL (2023, section 5).
     """
 
     minimum_side: ClassVar[int] = 16
@@ -114,9 +111,8 @@ class Cnn1(PlainNetwork):
     tasks do in HBFL's Table 4. Images of 32 x 32 pixels with 3 channels and 10 classes: 52,202
     parameters.
 
-    Source: HBFL (2023), section 5: "two 5x5 convolution layers (the first with 6 channels, the
-    second with 16 channels, each followed with 2x2 max pooling and ReLu activation) and two FC
-    layers". It does not say how wide the first of these is: 120, as LeNet5's, is ours.
+    Source: HBFL (2023), section 5, which does not say how wide the first dense layer is: 120, as
+    LeNet5's, is ours.
     """
 
     minimum_side: ClassVar[int] = 16

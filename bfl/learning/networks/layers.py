@@ -4,9 +4,8 @@ A stateful random operation inside a cached ``tf.function`` keeps a counter of i
 client draws would depend on which clients the same process has served. These layers draw from
 stateless operations instead, keyed by the innermost ``keyed(key)`` around the call.
 
-A key is an int32 tensor (2,). It is used once: either for one draw, or to make other keys, and the
-others are its hash (Philox, both words in full), never its sum with a number. Sums of keys meet
-again: draw 2 of a step and draw 1 of the next one would be the same numbers.
+A key is an int32 tensor (2,). It is used once: for one draw, or to make other keys by its hash
+(Philox), never by its sum with a number: sums of keys meet again.
 
 Activations may be in bfloat16. Parameters, the divergence, the loss and the optimiser stay in
 float32, so what is sent and pooled has the same precision either way.

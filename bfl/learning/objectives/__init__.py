@@ -182,16 +182,12 @@ class Proximal(Term):
 
     - Point values that training moves by their gradient: µ/2 ‖w − w_received‖² besides the mean
       loss per example, as in the paper. Moving statistics are not held.
-    - Gaussians: µ KL[q ‖ q_received] besides the sum of the losses, so µ KL / N per example, the
-      scale on which the prior stands: KL[q ‖ p] + µ KL[q ‖ q_received] is, up to a constant, 1 + µ
-      times the divergence from the geometric mean of p and of q_received to the power µ. So µ says
+    - Gaussians: µ KL[q ‖ q_received] besides the sum of the losses, so µ KL / N per example: µ says
       how often the received posterior counts where the prior counts once. For a mean it is the
       paper's term with µ / (N σ_received²) in place of µ: certain weights are held more firmly.
 
-    With µ = 0 nothing is computed. With ``proximal-distance`` = "norms" points have µ/2 Σ_t
-    ‖w_t − w_t,received‖ instead, norms that are not squared, over the kernels and normalisation's
-    scales w_t one by one; biases and offsets are not held. It pulls as strongly from near as from
-    far; where a tensor has not moved, its gradient is 0.
+    With ``proximal-distance`` = "norms" points have µ/2 Σ_t ‖w_t − w_t,received‖ instead, over the
+    kernels and normalisation's scales w_t one by one; biases and offsets are not held.
 
     Source: Li et al. (2020), "Federated optimization in heterogeneous networks", Eq. 2, for points;
     FedBE's published code, ``SWAGLocalUpdate.reg_loss``, for norms.

@@ -95,11 +95,9 @@ class CoupledWeightDecay(Optimizer):
     """Adds λ θ to the gradient, g ← g + λ θ, before anything else is done with it.
 
     PyTorch lets all parameters decay. Of a mean-field Gaussian, that would pull ρ to 0 and σ to
-    softplus(0) = 0.69, and a log-variance to σ = 1: it depends on the parametrisation, and the
-    divergence from the prior is there for it already. So by default only means and point values
-    decay (kernels, biases, normalisation's scales and offsets); ``weight-decay-of`` = "everything"
-    lets ρ or log-variances decay as well, and "kernels" spares biases and normalisation, as FedBE's
-    code does.
+    softplus(0) = 0.69. So by default only means and point values decay; ``weight-decay-of`` =
+    "everything" lets ρ or log-variances decay as well, and "kernels" spares biases and
+    normalisation, as FedBE's code does.
 
     Source: ``weight_decay`` of PyTorch's ``torch.optim.SGD`` and ``torch.optim.Adam``.
     """

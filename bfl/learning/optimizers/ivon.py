@@ -98,7 +98,7 @@ class ImprovedVariationalOnlineNewton(Optimizer):
         for trained, gradient in taken:
             if trained.scale:
                 held = tf.convert_to_tensor(trained.variable)
-                # λ (ĥ − h) in units of λ (h₀ + δ); likewise in nats, not per example.
+                # h: λ (ĥ − h) in units of λ (h₀ + δ); likewise in nats, not per example.
                 change = -2.0 * held * (held * (trained.examples * (gradient + trained.rest)))
                 second = 0.5 * share * share * change * (change / held)
                 priors[id(trained.variable)] = held - 2.0 * held * held * (
@@ -109,10 +109,10 @@ class ImprovedVariationalOnlineNewton(Optimizer):
         for trained, gradient in taken:
             if not trained.scale:
                 (momentum,) = trained.slots
-                momentum.assign(self.BETA1 * momentum + (1.0 - self.BETA1) * gradient)
-                along = momentum / debias + trained.rest
+                momentum.assign(self.BETA1 * momentum + (1.0 - self.BETA1) * gradient)  # g
+                along = momentum / debias + trained.rest  # g / (1 − β₁ᵗ) + δ (m − c)
                 if trained.untransformed_scale is not None:
                     newton = rate / (trained.examples * trained.initial_scale**2)  # α
                     prior = priors[id(trained.untransformed_scale)]
                     along /= tf.maximum(trained.untransformed_scale, newton * prior)
-                trained.variable.assign_sub(rate * along)
+                trained.variable.assign_sub(rate * along)  # m

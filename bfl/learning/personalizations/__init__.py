@@ -239,9 +239,8 @@ class Distillation(Distilling):
     """The personal model learns from the labels and from the meme at its mean, after its step.
 
     L = α L_CE + (1 − α) KL[q_meme ‖ q_personal], on each mini-batch after the meme's own step, with
-    q_meme the predictions of the meme's mean (of other networks, of its values) in the mode in
-    which it predicts. With a distillation temperature τ both logits are divided by τ and the
-    divergence is multiplied by τ². The meme does not see the personal model.
+    q_meme the predictions of the meme's mean. With a distillation temperature τ both logits are
+    divided by τ and the divergence is multiplied by τ². The meme does not see the personal model.
 
     Source: Yang et al. (2023), "A novel Bayesian federated learning framework to address
     multi-dimensional heterogeneity problem" (HBFL), Eq. 4.2 and Algorithm 1, lines 5 to 8. The
@@ -262,9 +261,8 @@ class MutualDistillation(Distilling):
 
     L_personal = α L_CE + (1 − α) KL[q_meme ‖ q_personal] and
     L_meme = β L_CE + (1 − β) KL[q_personal ‖ q_meme], on each mini-batch with the predictions that
-    both have before they take their steps, each as it is trained. So the meme, and through it the
-    global model, learns from personal models. With a distillation temperature τ both logits are
-    divided by τ and the divergences are multiplied by τ².
+    both have before they take their steps; with temperatures as in ``distillation``. So the meme,
+    and through it the global model, learns from personal models.
 
     Source: Shen et al. (2020), "Federated mutual learning"; Yang et al. (2023), Eq. 2.5. α = β =
     0.5 and τ = 1 are those of FML's code.

@@ -135,10 +135,7 @@ class CavityPrior(Prior):
 
     A cavity need not be a density: where other clients' factors take certainty away its precision
     may be 0 or less. Its logarithm is a quadratic all the same, and the objective with it as good.
-
-    Before the first round there are no factors, and the global posterior is the prior itself,
-    N(0, prior-scale² I): whoever starts a Strategy with this part begins with
-    ``first_posterior``. Where clients' optimizers begin is the business of the key ``start``.
+    Before the first round the global posterior is the prior itself, N(0, prior-scale² I).
 
     Source: Bui et al. (2018), "Partitioned variational inference", Algorithm 1; Ashman et al.
     (2022), Algorithm 1.
@@ -217,17 +214,13 @@ class FlatPrior(Prior):
 
         mean_n E_q[−log p(y_n | x_n, θ)] − (T / N) H[q],
 
-    which is that divergence times T / N, up to a constant. Near a mode where the mean loss has
-    second derivatives h, σ² is about T / (N h). Entropies are given up to a constant, ½ log 2π
-    nats a parameter. Nothing but the data holds a parameter: one that the loss does not see is
-    given ever more variance, as slowly as the optimizer moves ρ.
-
-    Weight decay, of an optimizer that has it, pulls means and point values to 0 and does not touch
-    the untransformed scales ρ, unless ``weight-decay-of`` says so.
+    which is that divergence times T / N, up to a constant: with the factor, the project's, learning
+    rates mean what they mean without a temperature. Near a mode where the mean loss has second
+    derivatives h, σ² is about T / (N h). A parameter that the loss does not see is given ever more
+    variance, as slowly as the optimizer moves ρ.
 
     Source: Yang et al. (2023), "A novel Bayesian federated learning framework to address
-    multi-dimensional heterogeneity problem" (HBFL), Eq. 4.1. The factor T / N is the project's:
-    with it learning rates mean what they mean without a temperature.
+    multi-dimensional heterogeneity problem" (HBFL), Eq. 4.1.
     """
 
     def density(self, received: Posterior, state: Arrays) -> QuadraticPrior:

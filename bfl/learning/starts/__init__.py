@@ -52,11 +52,9 @@ class InitialNetworkStart(Start):
     with the network's initial means and standard deviations, the same for all clients, and with the
     received point values, which have no prior.
 
-    Once the client has been pooled it begins with the received posterior, which holds its own
-    factor and those of all others. With ``start-afterwards`` = "own" it begins with the posterior
-    that it sent last: where changes are damped, the received one has only a part of the
-    certainty that the client has trained, which it would train again; but it is far from the
-    received one where clients differ. Both have the same optimum.
+    Once the client has been pooled it begins with the received posterior, or with
+    ``start-afterwards`` = "own" with the one that it sent last, which has all of the certainty that
+    it has trained where changes are damped. Both have the same optimum.
     """
 
     state_name: ClassVar[str] = "start"

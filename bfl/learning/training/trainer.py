@@ -37,14 +37,12 @@ class LocalTrainer:
 
     The objective is a sum of terms; the default is the ELBO, per example −E_q[log p(y | x, θ)] +
     KL[q ‖ p] / N with the client's own N (Eq. 6 over N), so that the divergence counts exactly once
-    per epoch. The papers are silent on whether what the optimizer keeps outlives a round: a task
-    says what it begins with.
+    per epoch. A task says what the optimizer begins with, on which the papers are silent.
 
-    With a temperature T the likelihood is raised to 1/T, in whatever objective: what the terms sum
-    over examples counts 1/T times. The whole is multiplied by T, so that it is the rest, such as
-    KL[q ‖ p] / N, that has a factor T in the graph, and learning rates mean what they mean at T = 1
-    (Wenzel et al. 2020, "How good is the Bayes posterior in deep neural networks really?", section
-    2.3, for the Langevin dynamics of the same density).
+    With a temperature T the likelihood is raised to 1/T, in whatever objective. The whole is
+    multiplied by T, so that it is the rest, such as KL[q ‖ p] / N, that has the factor in the graph
+    and learning rates mean what they mean at T = 1 (Wenzel et al. 2020, "How good is the Bayes
+    posterior in deep neural networks really?", section 2.3).
 
     Args:
         batch_size: B.
