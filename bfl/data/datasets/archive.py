@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,11 +11,10 @@ import numpy.typing as npt
 
 from bfl.archives import ALONE, open_arrays
 from bfl.data.datasets.base import Dataset, PathSource, dataset_sources
+from bfl.data.datasets.columns import normalized
 from bfl.data.datasets.labels import numbered_classes
 from bfl.data.datasets.pixels import WHITE, as_pixels, channels_last
 from bfl.data.datasets.reading import Reading
-from bfl.data.images import Images
-from bfl.data.partitions.base import Columns
 from bfl.errors import DataError
 
 CALLED = {
@@ -51,11 +50,7 @@ class Archive(PathSource):
 
 
 def read_archive(
-    path: Path,
-    name: str,
-    class_names: tuple[str, ...] = (),
-    *,
-    pixel_range: str = "",
+    path: Path, name: str, class_names: tuple[str, ...] = (), *, pixel_range: str = ""
 ) -> Dataset:
     """Return the data set in an archive.
 
@@ -67,86 +62,77 @@ def read_archive(
     Raises:
         DataError: The message names the file, the array and what is wrong.
     """
-    arrays = _read(path)
-    given = class_names or _names(path, arrays.get("class_names"))
-    train, test = arrays["x_train"], arrays["x_test"]
+    with open_arrays(path) as archive:
+        if ALONE in archive:
+            raise DataError(f"{path}: not a NumPy archive (.npz): it is a single array")
+        if missing := [array for array in CALLED.values() if array not in archive]:
+            found = ", ".join(sorted(archive)) or "nothing"
+            raise DataError(f"{path}: {', '.join(missing)} missing; the archive holds {found}")
+        known = [*CALLED.values(), "class_names"]
+        wanted = [a for a in archive if a in known or a.endswith(("_train", "_test"))]
+        arrays = archive.checked(wanted)
     try:
-        for array in ("x_train", "x_test"):
-            _check_images(array, arrays[array].shape)
-        labels = {array: arrays[array] for array in ("y_train", "y_test")}
-        classes = numbered_classes(labels, given, fixed=bool(class_names))
-        pixels = as_pixels({"x_train": train, "x_test": test}, pixel_range)
+        return _dataset(path, name, arrays, class_names, pixel_range)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
-    train_labels, test_labels = classes.labels
-    notes = list(classes.notes)
-    greatest = max(float(array.max()) for array in pixels.values())
+
+
+def _dataset(
+    path: Path,
+    name: str,
+    arrays: dict[str, npt.NDArray[Any]],
+    class_names: tuple[str, ...],
+    pixel_range: str,
+) -> Dataset:
+    names = arrays.get("class_names", np.array([], str))
+    if names.ndim != 1 or names.dtype.kind != "U" or ("class_names" in arrays and not names.size):
+        raise DataError(
+            f"class_names has the type {names.dtype} and the shape {names.shape}; it is a list of "
+            "strings"
+        )
+    given = class_names or tuple(map(normalized, names))
+    if len(set(given)) < len(given):
+        raise DataError("class_names has a name twice")
+    images = {array: arrays[array] for array in ("x_train", "x_test")}
+    for array, shape in ((array, values.shape) for array, values in images.items()):
+        if len(shape) not in (3, 4):
+            raise DataError(f"{array} has the shape {shape}; images are [N, H, W] or [N, H, W, C]")
+        if 0 in shape:
+            raise DataError(f"{array} is empty: its shape is {shape}")
+        channels_last(array, shape)
+    labels = {array: arrays[array] for array in ("y_train", "y_test")}
+    classes = numbered_classes(labels, given, fixed=bool(class_names))
+    pixels = as_pixels(images, pixel_range)
+    train, test = (a[..., np.newaxis] if a.ndim == 3 else a for a in pixels.values())
+    notes = [f"{path}: {note}" for note in classes.notes]
+    greatest = max(float(train.max()), float(test.max()))
     if 0 < greatest <= DARK and not pixel_range:
         notes.append(
             f"{path}: its pixels are up to {greatest:g} of {WHITE}; if {greatest:g} is white, say "
             f'pixel-range="0:{greatest:g}"'
         )
+    columns: dict[str, dict[str, npt.NDArray[Any]]] = {"train": {}, "test": {}}
+    for array in arrays.keys() - {*CALLED.values(), "class_names"}:
+        column, _, split = array.rpartition("_")
+        values, rows = arrays[array], len(images[f"x_{split}"])
+        if values.shape != (rows,):
+            raise DataError(
+                f"{array} has the shape {values.shape}; expected ({rows},), a value for each "
+                "image, such as its site"
+            )
+        texts = values.dtype.kind == "U"
+        columns[split][column] = np.array(list(map(normalized, values))) if texts else values
     dataset = Dataset(
-        name=str(path),  # what the messages of the check name
-        train_images=_with_channels(pixels["x_train"]),
-        train_labels=train_labels,
-        test_images=_with_channels(pixels["x_test"]),
-        test_labels=test_labels,
+        name="its arrays",
+        train_images=train,
+        train_labels=classes.labels[0],
+        test_images=test,
+        test_labels=classes.labels[1],
         class_names=classes.names,
         numbered_here=classes.here,
         said=tuple(notes),
-        train_columns=_columns(path, arrays, "_train", len(train)),
-        test_columns=_columns(path, arrays, "_test", len(test)),
+        train_columns=columns["train"],
+        test_columns=columns["test"],
     )
     dataset.check(CALLED)
-    return Dataset(**{**vars(dataset), "name": name})
-
-
-def _read(path: Path) -> dict[str, npt.NDArray[Any]]:
-    with open_arrays(path) as archive:
-        if ALONE in archive:
-            raise DataError(f"{path}: not a NumPy archive (.npz): it is a single array")
-        missing = [array for array in CALLED.values() if array not in archive]
-        if missing:
-            found = ", ".join(sorted(archive)) or "nothing"
-            raise DataError(f"{path}: {', '.join(missing)} missing; the archive holds {found}")
-        known = [array for array in (*CALLED.values(), "class_names") if array in archive]
-        others = [a for a in archive if a.endswith(("_train", "_test")) and a not in known]
-        return archive.checked([*known, *others])
-
-
-def _check_images(array: str, shape: tuple[int, ...]) -> None:
-    if len(shape) not in (3, 4):
-        raise DataError(f"{array} has the shape {shape}; images are [N, H, W] or [N, H, W, C]")
-    if 0 in shape:
-        raise DataError(f"{array} is empty: its shape is {shape}")
-    channels_last(array, shape)
-
-
-def _with_channels(images: Images) -> Images:
-    return images[..., np.newaxis] if images.ndim == 3 else images
-
-
-def _columns(path: Path, arrays: Mapping[str, npt.NDArray[Any]], end: str, rows: int) -> Columns:
-    """Return the arrays NAME_train or NAME_test, by NAME: what partitions may go by."""
-    others = [name for name in arrays if name.endswith(end) and name not in CALLED.values()]
-    for name in others:
-        if arrays[name].shape != (rows,):
-            raise DataError(
-                f"{path}: {name} has the shape {arrays[name].shape}; expected ({rows},), a value "
-                "for each image, such as its site"
-            )
-    return {name.removesuffix(end): arrays[name] for name in others}
-
-
-def _names(path: Path, names: npt.NDArray[Any] | None) -> tuple[str, ...]:
-    if names is None:
-        return ()
-    if names.ndim != 1 or names.dtype.kind != "U" or not names.size:
-        raise DataError(
-            f"{path}: class_names has the type {names.dtype} and the shape {names.shape}; it is a "
-            "list of strings"
-        )
-    if np.unique(names).size < names.size:
-        raise DataError(f"{path}: class_names has a name twice")
-    return tuple(str(name) for name in names)
+    return replace(dataset, name=name)
