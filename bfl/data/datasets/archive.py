@@ -72,9 +72,11 @@ def read_archive(
         wanted = [a for a in archive if a in known or a.endswith(("_train", "_test"))]
         arrays = archive.checked(wanted)
     try:
-        return _dataset(path, name, arrays, class_names, pixel_range)
+        dataset = _dataset(path, name, arrays, class_names, pixel_range)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
+    replace(dataset, name=str(path)).check(CALLED)
+    return dataset
 
 
 def _dataset(
@@ -122,8 +124,8 @@ def _dataset(
             )
         texts = values.dtype.kind == "U"
         columns[split][column] = np.array(list(map(normalized, values))) if texts else values
-    dataset = Dataset(
-        name="its arrays",
+    return Dataset(
+        name=name,
         train_images=train,
         train_labels=classes.labels[0],
         test_images=test,
@@ -134,5 +136,3 @@ def _dataset(
         train_columns=columns["train"],
         test_columns=columns["test"],
     )
-    dataset.check(CALLED)
-    return replace(dataset, name=name)

@@ -33,25 +33,6 @@ def no_hub_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ("cifar11", "did you mean 'cifar10'"),
-        ("fashon-mnist", "did you mean 'fashion-mnist'"),
-        ("npz", "'npz:PATH' in the key 'dataset'"),
-        ("npz:", "'npz:PATH' in the key 'dataset'"),
-        ("hf", "'hf:NAME[:SUBSET]'"),
-        ("digits:8", "write it as 'digits'"),
-        ("mnist:x", "write it as 'mnist'"),
-    ],
-)
-@pytest.mark.parametrize("call", [validate_dataset, load_dataset])
-def test_a_wrong_word_is_refused(call, word, said) -> None:
-    with pytest.raises(ConfigurationError) as error:
-        call(word)
-    assert said in str(error.value)
-
-
-@pytest.mark.parametrize(
     ("word", "meant"),
     [
         ("table:images", "folder:images"),

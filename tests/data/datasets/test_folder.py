@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from bfl.commands.image_files import read_pictures
-from bfl.data.datasets import Reading, load_dataset, said_of, validate_dataset
+from bfl.data.datasets import Reading, load_dataset, said_of
 from bfl.data.datasets.pictures import DAMAGED, FURTHER_PAGES, LOST_LINKS, OTHER_ENDINGS
 from bfl.errors import BflError, ConfigurationError
 
@@ -176,47 +176,6 @@ def test_a_file_says_the_answers_of_images_and_their_sites(tmp_path: Path) -> No
         assert answers.tolist() == [known[pixel] for pixel in images[:, 0, 0, 0].tolist()]
 
 
-@pytest.mark.parametrize(
-    ("text", "reading", "said"),
-    [
-        (LINES, Reading(target="spezies"), "did you mean 'species'"),
-        (LINES, Reading(), "target or label"),
-        (LINES.replace("bee/1", "be/1"), Reading(target="species"), "'be/1.png'.*'bee/1.png'"),
-        (LINES.replace("ant/1", "ant/0"), Reading(target="species"), "'ant/0.png' .*two lines"),
-        (LINES[: LINES.index("bee/1")], Reading(target="species"), "1 of 4 images.*'bee/1.png'"),
-    ],
-)
-def test_lines_that_do_not_go_with_the_images_are_refused(
-    tmp_path: Path, text: str, reading: Reading, said: str
-) -> None:
-    fill(tmp_path, 2)
-    (tmp_path / "labels.csv").write_text(text)
-    with pytest.raises(BflError, match=said) as error:
-        load_dataset(f"folder:{tmp_path}", "", reading)
-    assert "\n" not in str(error.value)
-
-
-def bad(root: Path, name: str) -> None:
-    fill(root)
-    if name == "no classes":
-        for path in (*root.rglob("*.png"), root / "ant", root / "bee"):
-            path.rmdir() if path.is_dir() else path.unlink()
-        write(root / "1.png", grey(1))
-    elif name == "one class":
-        for path in (*(root / "bee").iterdir(), root / "bee"):
-            path.rmdir() if path.is_dir() else path.unlink()
-    elif name == "damaged":
-        path = root / "bee" / "3.png"
-        path.write_bytes(path.read_bytes()[:40])
-    elif name == "no image":
-        (root / "wasp").mkdir()
-        (root / "wasp" / "1.dcm").write_bytes(b"dicom")
-    elif name == "deeper":
-        write(root / "wasp" / "site" / "1.png", grey(1))
-    elif name == "class of a file":
-        (root / "classes.txt").write_text("ant\nbees\n")
-
-
 def test_floats_of_a_folder_have_no_range(tmp_path: Path) -> None:
     fill(tmp_path, 2)
     write(tmp_path / "ant" / "0.tif", grey(0, dtype=np.float32) - 1000)
@@ -289,26 +248,3 @@ def test_a_palette_may_be_transparent(tmp_path: Path) -> None:
         image.save(tmp_path / "ant" / f"{number}.png", **{"transparency": 0} if number == 2 else {})
     (said,) = load_dataset(f"folder:{tmp_path}").said
     assert said.endswith("ant/2.png")
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("no classes", "no folders"),
-        ("one class", "two classes"),
-        ("damaged", r"bee.3\.png"),
-        ("no image", r"wasp.*1\.dcm"),
-        ("deeper", "SITE"),
-        ("class of a file", "'bee'.*did you mean 'bees'"),
-    ],
-)
-def test_bad_folders_are_refused_in_one_line(tmp_path: Path, name: str, said: str) -> None:
-    bad(tmp_path, name)
-    with pytest.raises(BflError, match=said) as error:
-        load_dataset(f"folder:{tmp_path}")
-    assert "\n" not in str(error.value)
-
-
-def test_a_folder_that_is_not_there_is_refused_before_it_is_read(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no folder"):
-        validate_dataset(f"folder:{tmp_path / 'none'}")
