@@ -6,11 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from bfl.api.alone import running_alone
 from bfl.errors import ConfigurationError
-from bfl.experiments.run.simulation import read_backend_config
-from bfl.experiments.studies.gathering import OUTPUT, open_study
-from bfl.experiments.studies.making import make_study
+from bfl.experiments.studies.results import OUTPUT, open_study
+from bfl.experiments.studies.runner import make_study
 from bfl.experiments.studies.table import StudyTable, study_table
 from bfl.plugins import load_plugins
 
@@ -37,13 +35,14 @@ def study(
         output: The folder that has the study's folder, for a file.
         results: Folders of further results; by default that of the study's checkout.
         run: Whether the runs that are left are made, for a file.
-        backend: "ray", Flower's engine; or "serial", in this process.
+        backend: Of each run: "ray", Flower's engine, or "serial".
         data_dir: The folder of the data sets' archives on this machine.
         plugins: The plugins that the study is from, which may run their code here, as in the key
             ``plugins``; with ``run`` a file names its own.
 
     Returns:
-        The table: ``frame`` has a row a line, ``by_run`` a row a run.
+        The table: ``lines`` has a row a line; ``results`` has ``frame``, a row a run, and
+        ``curves``.
 
     Raises:
         ConfigurationError: There is no such study, or a result is not of it.
@@ -59,7 +58,6 @@ def study(
         if Path(path).is_dir():
             raise ConfigurationError(f"{path} is a folder; allowed with run: a study's TOML file")
         machine = {"data-dir": data_dir} if data_dir else {}
-        with running_alone():
-            config = read_backend_config("{}")
-            make_study(opened, machine, backend=backend, backend_config=config)
+        make_study(opened, machine, backend=("--backend", backend))
+        opened = open_study(Path(path), output=Path(output), scale=scale, only=only, results=places)
     return study_table(opened)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from importlib import import_module
 
 from bfl import __version__
 from bfl.commands.terminal import add_plugins_to, exits_with_status
 from bfl.errors import ConfigurationError, unknown_name
-
-MERGE = "study merge"
-"""The one command of two words."""
 
 COMMANDS = {
     "run": ("flower_simulation.add_to", "simulate a federation, as flower-simulation does"),
@@ -29,10 +25,6 @@ COMMANDS = {
     ),
     "study": ("study.add_to", "make the missing runs of a study"),
     "table": ("study.add_table_to", "print a study's table next to the published one"),
-    MERGE: (
-        "study.add_merge_to",
-        "merge results of several machines or shards into one folder",
-    ),
     "verdicts": (
         "study.add_verdicts_to",
         "rewrite the tables and claims in pages of results",
@@ -77,7 +69,7 @@ def _complete(command: argparse.ArgumentParser, name: str) -> None:
 @exits_with_status
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
-    words = _joined(sys.argv[1:] if arguments is None else arguments)
+    words = sys.argv[1:] if arguments is None else arguments
     if words and not words[0].startswith("-") and words[0] not in COMMANDS:
         raise ConfigurationError(unknown_name("command", words[0], COMMANDS))
     given = parser(words[0] if words else "").parse_args(words)
@@ -85,13 +77,6 @@ def main(arguments: list[str] | None = None) -> None:
 
     load_plugins(getattr(given, "plugins", ""))
     given.run(given)
-
-
-def _joined(arguments: Sequence[str]) -> list[str]:
-    """Return a command's arguments with the two words ``study merge`` as the one command."""
-    words = MERGE.split()
-    joined = list(arguments[: len(words)]) == words
-    return [MERGE, *arguments[len(words) :]] if joined else list(arguments)
 
 
 if __name__ == "__main__":

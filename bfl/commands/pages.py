@@ -11,7 +11,7 @@ from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.report import REPORT, run_report
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.studies.gathering import OUTPUT
+from bfl.experiments.studies.results import OUTPUT
 
 
 def add_plot_to(plot: argparse.ArgumentParser) -> None:

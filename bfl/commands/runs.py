@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,10 @@ from bfl.experiments.comparison import (
     differing_keys,
     labels,
     overlay,
-    row,
     runs_in,
 )
 from bfl.experiments.results.table import print_rows
-from bfl.experiments.studies.gathering import open_study
+from bfl.experiments.studies.results import open_study
 
 METRICS = ("accuracy", ERROR, "negative-log-likelihood", "expected-calibration-error")
 """The metrics of ``bfl runs``; ``bfl compare`` shows all metrics of the runs."""
@@ -73,7 +72,12 @@ def list_runs(given: argparse.Namespace) -> None:
     is_file = given.folder.suffix == ".toml"
     folder = open_study(given.folder).folder.path if is_file else given.folder
     found = sorted(runs_in(folder, left_out), key=ListedRun.began)
-    rows = [row(run, _differing(found), METRICS) for run in found]
+    configs: list[Mapping[str, Any]] = []
+    for run in found:
+        with suppress(BflError):  # the run's row has the error
+            configs += [run.keys] if run.has_begun else []
+    keys = differing_keys(configs)
+    rows = [run.row(keys, METRICS) for run in found]
     absent = {m for m in METRICS if all(each.get(m) is None for each in rows)}
     rows = [{k: v for k, v in each.items() if k not in absent} for each in rows]
     print_rows(rows, f"{len(found)} runs in {folder}")
@@ -87,42 +91,32 @@ def compare_runs(given: argparse.Namespace) -> None:
     runs = chosen_runs(given.runs)
     if len(runs) < 2:
         raise ConfigurationError(f"there is one run in {given.runs[0]}; a comparison takes two")
-    results = [run.result for run in runs]
-    configs = [result.configuration for result in results]
-    names = list(dict.fromkeys(name for result in results for name in result.metrics))
+    names = [run.name for run in runs]
+    if len(set(names)) < len(names):
+        names = [str(run.folder.path) for run in runs]
+    configs = [run.keys for run in runs]
     keys = differing_keys(configs)
+    numbers = [
+        name
+        for name in dict.fromkeys(name for run in runs for name in run.result[0])
+        if any(isinstance(run.result[0].get(name), float) for run in runs)
+    ]
     # A column for each run, as there are more metrics than runs.
-    columns = _unambiguous(runs)
-    shown = [row(run, keys, names) for run in runs]
+    shown = [run.row(keys, numbers) for run in runs]
     lines = [
-        {"": name, **{column: shown[i].get(name) for i, column in enumerate(columns)}}
-        for name in ("state", *keys, *names)
+        {"": name, **{column: row.get(name) for column, row in zip(names, shown, strict=True)}}
+        for name in ("state", *keys, *numbers)
     ]
     print_rows(lines, f"{len(runs)} runs; what differs, and the metrics of their ends")
-    for column, result in zip(columns, results, strict=True):
-        if not any(curves_of(result)):
-            there = "its metrics are in the table" if result.metrics else "it has no metrics either"
-            print(f"{column}: no curve, as the server has not evaluated a round; {there}")
-    legend = labels(columns, configs)
-    figure = overlay(dict(zip(legend, results, strict=True)))
+    points = [run.result[1] for run in runs]
+    for name, own in zip(names, points, strict=True):
+        if not any(curves_of(own)):
+            there = "its metrics are in the table" if numbers else "it has no metrics either"
+            print(f"{name}: no curve, as the server has not evaluated a round; {there}")
+    figure = overlay(dict(zip(labels(names, configs), points, strict=True)))
     if figure is None:
-        if not names:
+        if not numbers:
             raise DataError("no round of these runs was evaluated: there is no curve to draw")
         print(f"no figure: {given.output} is not written")
         return
     write_output(given.output, figure)
-
-
-def _differing(runs: Sequence[ListedRun]) -> list[str]:
-    """Return the keys that differ between the runs that can be read."""
-    configs: list[Mapping[str, Any]] = []
-    for run in runs:
-        with suppress(BflError):  # the run's row has the error
-            configs += [run.result.configuration] if run.has_begun else []
-    return differing_keys(configs)
-
-
-def _unambiguous(runs: Sequence[ListedRun]) -> list[str]:
-    """Return the runs' names; their paths if two have the same name."""
-    names = [run.name for run in runs]
-    return names if len(set(names)) == len(names) else [str(run.folder.path) for run in runs]

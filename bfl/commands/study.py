@@ -1,31 +1,22 @@
-"""The commands of studies: runs, merged results, tables, figures and pages."""
+"""The commands of studies: runs, tables, figures and pages."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from bfl.commands.terminal import add_run_config_to, path_argument
 from bfl.configuration.sources import read_run_config
 from bfl.errors import ConfigurationError, DataError, unknown_name
-from bfl.experiments.run.simulation import read_backend_config
+from bfl.experiments.run.simulation import BACKENDS, read_backend_config
 from bfl.experiments.studies.figures import draw_study
-from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.gathering import (
-    OUTPUT,
-    OpenedStudy,
-    merge,
-    open_study,
-)
-from bfl.experiments.studies.making import MACHINE_KEYS, make_study
-from bfl.experiments.studies.pages import FORMATS, rewrite, study_report
-from bfl.experiments.studies.scale import REDUCIBLE
-from bfl.experiments.studies.table import study_table
-from bfl.plugins import named_plugins
+from bfl.experiments.studies.pages import rewrite, study_report, with_claims
+from bfl.experiments.studies.results import OUTPUT, OpenedStudy, StudyFolder, open_study
+from bfl.experiments.studies.runner import MACHINE_KEYS, make_study
+from bfl.experiments.studies.study import REDUCIBLE
+from bfl.experiments.studies.table import FORMATS, study_table
 
 
 def add_to(study: argparse.ArgumentParser) -> None:
@@ -40,19 +31,13 @@ def add_to(study: argparse.ArgumentParser) -> None:
         "--backend",
         default="ray",
         metavar="{ray,serial}",
-        help="ray: Flower's engine, started once; serial: in this process, without Ray",
+        help="ray: Flower's engine; serial: without Ray; of each run",
     )
     study.add_argument(
         "--backend-config",
         default="{}",
         metavar="JSON",
         help="""for instance '{"client_resources": {"num_cpus": 1, "num_gpus": 0.1}}'""",
-    )
-    study.add_argument(
-        "--shard",
-        default="",
-        metavar="I/N",
-        help="the I-th of N parts of the runs, for N parallel jobs: 1/4 to 4/4",
     )
     study.add_argument(
         "--dry-run", action="store_true", help="check all runs and list them; make none"
@@ -92,20 +77,15 @@ def add_place_to(options: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="DIR",
-        help="a folder with runs.jsonl, whose runs are not repeated; repeatable "
+        help="a folder with runs.csv, whose runs are not repeated; repeatable "
         "(default: docs/results/STUDY of the checkout of the study's file; 'none': no folder)",
     )
 
 
-def opened(path: Path, given: argparse.Namespace, *, trusted: bool = False) -> OpenedStudy:
+def opened(path: Path, given: argparse.Namespace) -> OpenedStudy:
     """Return the study of a path and the options of ``add_place_to``."""
     return open_study(
-        path,
-        output=given.output,
-        scale=given.scale,
-        only=given.only,
-        results=given.results,
-        trusted=trusted,
+        path, output=given.output, scale=given.scale, only=given.only, results=given.results
     )
 
 
@@ -113,27 +93,25 @@ def run_study(given: argparse.Namespace) -> None:
     """Make the missing runs of a study."""
     if given.file.is_dir():
         raise ConfigurationError(f"{given.file} is a folder; allowed: a study's TOML file")
-    study = opened(given.file, given, trusted=not given.dry_run)
+    if given.backend not in BACKENDS:
+        raise ConfigurationError(unknown_name("--backend", given.backend, BACKENDS))
+    read_backend_config(given.backend_config)
     make_study(
-        study,
+        opened(given.file, given),
         read_run_config(given.run_config),
-        backend=given.backend,
-        backend_config=read_backend_config(given.backend_config),
-        shard=given.shard,
+        backend=("--backend", given.backend, "--backend-config", given.backend_config),
         dry_run=given.dry_run,
         verbose=given.verbose,
-        table=_table_command(given, study.study.base),
+        table=_table_command(given),
     )
 
 
-def _table_command(given: argparse.Namespace, base: Mapping[str, Any]) -> str:
-    """Return the command that prints a study's table, by its file."""
-    named = given.plugins or named_plugins(base)
-    plugins = ["--plugins", named] if named else []
+def _table_command(given: argparse.Namespace) -> str:
+    """Return the command that prints a study's table."""
     output = [] if given.output == Path(OUTPUT) else ["--output", given.output]
     scale = ["--scale", given.scale] if given.scale else []
     results = chain.from_iterable(("--results", place) for place in given.results)
-    return shlex.join(map(str, ("bfl", "table", given.file, *output, *scale, *results, *plugins)))
+    return shlex.join(map(str, ("bfl", "table", given.file, *output, *scale, *results)))
 
 
 def add_table_to(table: argparse.ArgumentParser) -> None:
@@ -147,21 +125,6 @@ def add_table_to(table: argparse.ArgumentParser) -> None:
         "--write", action="store_true", help="also write all formats into the study's folder"
     )
     table.set_defaults(run=print_table)
-
-
-def add_merge_to(merged: argparse.ArgumentParser) -> None:
-    """Add the options of ``bfl study merge``."""
-    merged.add_argument(
-        "into", type=path_argument, metavar="INTO", help="the folder, new or with results"
-    )
-    merged.add_argument(
-        "sources",
-        type=path_argument,
-        nargs="+",
-        metavar="FROM",
-        help="a study's folder, or a folder of results",
-    )
-    merged.set_defaults(run=merge_results)
 
 
 def add_verdicts_to(pages: argparse.ArgumentParser) -> None:
@@ -181,11 +144,11 @@ def print_table(given: argparse.Namespace) -> None:
         raise ConfigurationError(unknown_name("--format", given.format, FORMATS))
     asked = opened(given.study, given)
     table = study_table(asked)
-    print(FORMATS[given.format][1](table), end="")
+    write = with_claims if given.format == "markdown" else FORMATS[given.format][1]
+    print(write(table), end="")
     if given.write:
         for name, write in FORMATS.values():
-            if text := write(table):
-                asked.folder.write(name, text.encode())
+            asked.folder.write(name, write(table).encode())
 
 
 def plot_study(path: Path, given: argparse.Namespace) -> None:
@@ -207,15 +170,6 @@ def report_of(path: Path, given: argparse.Namespace) -> tuple[Path, str]:
 def is_study_place(path: Path) -> bool:
     """Return whether a path is a study's TOML file or folder."""
     return path.suffix == ".toml" or StudyFolder(path).holds_study()
-
-
-def merge_results(given: argparse.Namespace) -> None:
-    """Merge results, and print the new ones."""
-    into = StudyFolder(given.into)
-    new = merge(into, [StudyFolder(source) for source in given.sources])
-    for name, source in new.items():
-        print(f"{name}: from {source}")
-    print(f"{len(new)} results are new in {given.into}")
 
 
 def write_pages(given: argparse.Namespace) -> None:

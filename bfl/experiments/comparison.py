@@ -17,7 +17,6 @@ from bfl.evaluation.regression import ERROR
 from bfl.experiments.results.environment import STARTED
 from bfl.experiments.results.figures.style import (
     drawable,
-    finite_points,
     label_panels,
     look_of,
     new_figure,
@@ -27,13 +26,18 @@ from bfl.experiments.results.figures.style import (
     whole_numbers,
 )
 from bfl.experiments.results.identity import LOCK
-from bfl.experiments.results.run_folder import CONFIG, ENVIRONMENT, RunFolder
-from bfl.experiments.results.summary import retained
+from bfl.experiments.results.run_folder import CONFIG, METRICS, RunFolder
 from bfl.experiments.results.table import ABSENT
 from bfl.experiments.run.resume import FREE_TO_CHANGE
-from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.gathering import study_in
-from bfl.experiments.studies.run_result import RunResult, result_of
+from bfl.experiments.studies.columns import Points, retained_at
+from bfl.experiments.studies.results import (
+    FAILED,
+    NO_RESULTS,
+    PERCENTS,
+    StudyFolder,
+    open_study,
+    read_run,
+)
 
 
 def differing_keys(configs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -45,11 +49,11 @@ def differing_keys(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     return [key for key in keys if len({repr(config.get(key)) for config in configs}) > 1]
 
 
-def said(value: Any) -> str:
+def value_as_text(value: Any) -> str:
     """Return a configuration's value as text for a table or a legend.
 
     Example:
-        >>> [said(value) for value in (0.001, True, "iid", None)]
+        >>> [value_as_text(value) for value in (0.001, True, "iid", None)]
         ['0.001', 'true', 'iid', '–']
     """
     if value is None:
@@ -65,8 +69,10 @@ def labels(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> list[s
         ['seed 0', 'seed 1']
     """
     keys = differing_keys(configs)
-    told = [" · ".join(f"{key} {said(config.get(key))}" for key in keys) for config in configs]
-    return list(names) if len(set(told)) < len(told) else told
+    texts = [
+        " · ".join(f"{key} {value_as_text(config.get(key))}" for key in keys) for config in configs
+    ]
+    return list(names) if len(set(texts)) < len(texts) else texts
 
 
 @dataclass(frozen=True)
@@ -75,49 +81,73 @@ class ListedRun:
 
     Attributes:
         name: Its name, or its path relative to a folder of several runs.
-        folder: Its folder, which a study's run may lack: it is missing or was made elsewhere.
-        failed: Whether a study's run has failed.
-        kept: The result of a study's run that was made elsewhere; None: there is none.
+        folder: Its folder, which a study's run may lack.
+        labels: A study's labels of the run; None: it is of no study.
+        kept: A study's state of the run, its row and its curves; None: the folder has them.
     """
 
     name: str
     folder: RunFolder
-    failed: bool = False
-    kept: RunResult | None = None
+    labels: Mapping[str, str] | None = None
+    kept: tuple[str, Mapping[str, Any], Points] | None = None
 
     @property
     def has_begun(self) -> bool:
         """True if the run has a folder or a result."""
-        return self.kept is not None or self.folder.holds(CONFIG)
+        return self.folder.holds(CONFIG) or bool(self.kept and self.kept[1])
 
     @cached_property
-    def result(self) -> RunResult:
-        """The result so far."""
-        return self.kept or result_of(self.folder, self.name)
+    def keys(self) -> Mapping[str, Any]:
+        """What tells runs apart: a study's labels, or the configuration."""
+        if self.labels is not None:
+            return self.labels
+        return self.folder.config() if self.has_begun else {}
+
+    @cached_property
+    def result(self) -> tuple[Mapping[str, Any], Points]:
+        """The row of numbers so far, and the curves."""
+        return self.kept[1:] if self.kept else read_run(self.folder)
 
     def began(self) -> tuple[bool, str]:
         """Return what sorts runs by when they began: those that have not, after all others."""
-        if self.kept is not None:
-            return False, str(self.kept.environment.get(STARTED, ""))
         if not self.has_begun:
             return True, ""
-        with suppress(DataError):  # its own line says so
-            if started := self.folder.read_json(ENVIRONMENT, {}).get(STARTED):
+        with suppress(BflError):  # its own line says so
+            if started := self.result[0].get(STARTED):
                 return False, str(started)
-        written = (self.folder.path / CONFIG).stat().st_mtime  # of an older version
-        return False, datetime.fromtimestamp(written, UTC).isoformat(timespec="seconds")
+            written = (self.folder.path / CONFIG).stat().st_mtime
+            return False, datetime.fromtimestamp(written, UTC).isoformat(timespec="seconds")
+        return False, ""
 
     def state(self) -> str:
         """Return the run's state in words: finished, running, stopped, failed or missing."""
+        if self.kept and self.kept[1]:
+            return "finished"
         if not self.has_begun:
-            return "failed" if self.failed else "missing"
-        if self.result.over:
+            return self.kept[0] if self.kept else "missing"
+        if self.folder.holds(METRICS):
             return "finished"
         rounds = self.folder.rounds()
-        where = f"round {rounds[-1]['round'] if rounds else 0} of {self.result.number_of_rounds}"
+        planned = self.folder.config().get("rounds")
+        where = f"round {rounds[-1]['round'] if rounds else 0} of {planned}"
         if is_written_to(self.folder.path):
             return f"running, {where}"
-        return f"{'failed' if self.failed else 'stopped'} at {where}"
+        failed = self.kept and self.kept[0] == FAILED
+        return f"{'failed' if failed else 'stopped'} at {where}"
+
+    def row(self, keys: Sequence[str], metrics: Sequence[str]) -> dict[str, Any]:
+        """Return the run as a row of a table: name, state, some keys, some metrics.
+
+        The state of a run with corrupt files is the error.
+        """
+        try:
+            found = self.result[0] if self.has_begun else {}
+            shown = {key: value_as_text(self.keys.get(key)) for key in keys}
+            values = {name: found.get(name) for name in metrics}
+            values = {n: v for n, v in values.items() if v == v}  # a study's frame has NaN for none
+            return {"run": self.name, "state": self.state(), **shown, **values}
+        except BflError as error:
+            return {"run": self.name, "state": f"unreadable: {error}"}
 
 
 def runs_in(path: Path, left_out: dict[str, BflError] | None = None) -> list[ListedRun]:
@@ -129,7 +159,6 @@ def runs_in(path: Path, left_out: dict[str, BflError] | None = None) -> list[Lis
 
     Raises:
         DataError: The folder does not exist or has no run.
-        ConfigurationError: A study names a plugin that the user has not named.
     """
     if not path.is_dir():
         raise DataError(f"there is no folder {path}")
@@ -154,12 +183,10 @@ def _runs(top: Path, unread: dict[str, BflError]) -> Iterator[ListedRun]:
         folder = Path(parent)
         relative = folder.relative_to(top).as_posix()
         names[:] = sorted(name for name in names if not name.startswith("."))
-        study = StudyFolder(folder)
-        results = study.results()
-        if study.holds_study() or results:
+        if StudyFolder(folder).holds_study():
             names.clear()
             try:
-                yield from _study_runs(study, results, "" if relative == "." else f"{relative}/")
+                yield from _study_runs(folder, "" if relative == "." else f"{relative}/")
             except BflError as error:
                 unread[relative] = error
         elif RunFolder(folder).holds(CONFIG):
@@ -167,15 +194,24 @@ def _runs(top: Path, unread: dict[str, BflError]) -> Iterator[ListedRun]:
             yield ListedRun(relative, RunFolder(folder))
 
 
-def _study_runs(
-    study: StudyFolder, results: dict[str, RunResult], prefix: str
-) -> Iterator[ListedRun]:
-    """Yield all runs of a study, begun or not; without a study, those that have a result."""
-    names = [run.name for run in study_in(study).runs()] if study.holds_study() else list(results)
-    for name in names:
-        folder = study.run(name)
-        elsewhere = None if folder.holds(CONFIG) else results.get(name)
-        yield ListedRun(prefix + name, folder, study.failure_file(name).is_file(), elsewhere)
+def _study_runs(path: Path, prefix: str) -> Iterator[ListedRun]:
+    """Yield all runs of a study, begun or not."""
+    opened = open_study(path, results=[Path(NO_RESULTS)])
+    frame = opened.folder.read_frame(tuple(opened.study.runs[0].labels)).set_index("run")
+    points = opened.folder.read_curves().groupby("run") if len(frame) else None
+    for run in opened.study.runs:
+        folder = opened.folder.run(run.name)
+        kept: tuple[str, Mapping[str, Any], Points] | None = None
+        if not folder.holds(CONFIG):
+            row = frame.loc[run.name].to_dict() if run.name in frame.index else {}
+            curves: dict[str, dict[int, float]] = {}
+            if points is not None and run.name in points.groups:
+                for _, number, metric, value in points.get_group(run.name).itertuples(index=False):
+                    curves.setdefault(metric, {})[int(number)] = float(value)
+            kept = ("finished" if row else opened.folder.state(run.name), row, curves)
+        elif not folder.holds(METRICS) and opened.folder.failure_file(run.name).is_file():
+            kept = (FAILED, {}, {})
+        yield ListedRun(prefix + run.name, folder, run.labels, kept)
 
 
 def chosen_runs(paths: Sequence[Path]) -> list[ListedRun]:
@@ -197,20 +233,6 @@ def chosen_runs(paths: Sequence[Path]) -> list[ListedRun]:
     return chosen
 
 
-def row(run: ListedRun, keys: Sequence[str], metrics: Sequence[str]) -> dict[str, Any]:
-    """Return a run as a row of a table: name, state, some keys, some metrics.
-
-    The state of a run with corrupt files is the error.
-    """
-    try:
-        found = run.result if run.has_begun else None
-        shown = {key: said(found and found.configuration.get(key)) for key in keys}
-        values = {name: found.metrics.get(name) if found else None for name in metrics}
-        return {"run": run.name, "state": run.state(), **shown, **values}
-    except BflError as error:
-        return {"run": run.name, "state": f"unreadable: {error}"}
-
-
 def is_written_to(folder: Path) -> bool:
     """Return whether a process holds the lock of a run's folder; False if that is unknown."""
     try:
@@ -225,22 +247,26 @@ def is_written_to(folder: Path) -> bool:
     return False
 
 
-ACCURACY = "accuracy"
 LIKELIHOOD = "negative-log-likelihood"
 BY = "predictive-entropy"
 FEW_ROUNDS = 30
 CHARACTERS = 90
 """The most characters in a line of the legend."""
 
-Points = Sequence[tuple[float, float]]
 
+def curves_of(points: Points) -> list[Mapping[Any, float]]:
+    """Return the curves of a run: accuracy or error, likelihood, final accuracy by retention.
 
-def overlay(runs: Mapping[str, RunResult]) -> bytes | None:
-    """Return a PNG of learning curves and retention curves of runs; None without any curve.
-
-    Raises:
-        DataError: A file of a run is corrupt.
+    All are empty if the server has not evaluated.
     """
+    kept = {percent / 100: points.get(retained_at("accuracy", BY, percent)) for percent in PERCENTS}
+    retention = {share: max(curve.items())[1] for share, curve in kept.items() if curve}
+    first = points.get("accuracy") or points.get(ERROR) or {}
+    return [first, points.get(LIKELIHOOD, {}), retention]
+
+
+def overlay(runs: Mapping[str, Points]) -> bytes | None:
+    """Return a PNG of learning curves and retention curves of runs; None without any curve."""
     curves = list(map(curves_of, runs.values()))
     if not any(map(any, curves)):
         return None
@@ -252,7 +278,7 @@ def overlay(runs: Mapping[str, RunResult]) -> bytes | None:
         for axes, of_runs in zip(panels, zip(*curves, strict=True), strict=True):
             marker = "o" if max(map(len, of_runs)) <= FEW_ROUNDS else ""
             for index, (name, points) in enumerate(zip(runs, of_runs, strict=True)):
-                x, y = zip(*points, strict=True) if points else ((), ())
+                x, y = zip(*sorted(points.items()), strict=True) if points else ((), ())
                 axes.plot(x, y, **look_of(index), marker=marker, markersize=3.0, label=name)
         for axes in (accuracy, likelihood):
             axes.set_xlabel("round")
@@ -260,7 +286,7 @@ def overlay(runs: Mapping[str, RunResult]) -> bytes | None:
         for axis in (accuracy.yaxis, retention.xaxis, retention.yaxis):
             percent_axis(axis)
         accuracy.set_ylabel("accuracy (%)")
-        if all(finite_points(run.rounds, ERROR) for run in runs.values()):
+        if all(ERROR in points for points in runs.values()):
             accuracy.yaxis.set_major_formatter("{x:g}")
             accuracy.set_ylabel("root-mean-squared error")
         likelihood.set_ylabel("negative log-likelihood (nats)")
@@ -271,17 +297,3 @@ def overlay(runs: Mapping[str, RunResult]) -> bytes | None:
         figure.legend(accuracy.get_lines(), names, loc="outside lower left", ncols=1)
         figure.suptitle(f"{len(runs)} runs on their test data")
         return png(figure)
-
-
-def curves_of(run: RunResult) -> tuple[Points, Points, Points]:
-    """Return the points of a run's curves: accuracy or error, likelihood, final retention.
-
-    All are empty if the server has not evaluated. A regression has no retention curve of accuracy.
-
-    Raises:
-        DataError: A file of the run is corrupt.
-    """
-    of_classes = run.retention and ERROR not in run.metrics
-    kept = retained(run.retention, ACCURACY, BY, run.source) if of_classes else {}
-    first = finite_points(run.rounds, ACCURACY) or finite_points(run.rounds, ERROR)
-    return first, finite_points(run.rounds, LIKELIHOOD), list(kept.items())

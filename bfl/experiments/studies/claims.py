@@ -1,51 +1,47 @@
-"""Claims of papers: rankings of two lines that a study's file declares, tested on its runs.
+"""Claims: rankings of two lines that a study's file declares, tested on its runs.
 
-A claim is *found* or *contradicted* by tests of six seeds or more, after Holm's correction over all
-claims of a page. With fewer seeds, or declared after the runs, it is *suggestive* if all seeds
-agree with it, and *suggestive reverse* if all seeds disagree. Everything else is *open*.
+There is one test: the exact paired sign-flip test over the seeds, two-sided, with Holm's correction
+over the claims of the study's file. They are declared before the runs, so neither the page nor the
+results change the test. With n seeds its least p-value is 2 / 2^n; a study whose seeds cannot carry
+its claims is refused before its runs, and where there are runs already, its claims are open.
 
 Sources:
-    Holm (1979), "A simple sequentially rejective multiple test procedure"; Wilcoxon (1945),
-    "Individual comparisons by ranking methods"; Mann and Whitney (1947), "On a test of whether one
-    of two random variables is stochastically larger than the other".
+    Fisher (1935), "The design of experiments", Section 21; Holm (1979), "A simple sequentially
+    rejective multiple test procedure".
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from bfl.errors import ConfigurationError
 from bfl.experiments.results.figures.style import COLORS, new_figure, styled
 from bfl.experiments.results.table import ABSENT, markdown_table
 from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.run_result import RunResult, short
-from bfl.experiments.studies.study import Choice, Order, Study
-from bfl.experiments.studies.table import StudyTable, deviation_by_images
+from bfl.experiments.studies.results import rounded
+from bfl.experiments.studies.study import SEED, Choice, Claim, Study
+from bfl.experiments.studies.table import StudyTable
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure as MatplotlibFigure
 
 LEVEL = 0.05
-"""The family-wise error rate of a page's claims."""
+"""The family-wise error rate of a study's claims."""
 
-LEAST_SEEDS = 6
-"""The fewest seeds of a test."""
-
-IMAGE_ERRORS = 2.0
-"""The least difference for a verdict, in standard errors by the test images."""
-
-RESAMPLES = 99_999
-"""The most permutations of a test; if there are more, so many are drawn with a fixed seed."""
+MOST_FLIPS = 2**17
+"""The most sign flips of a test; with more seeds, so many are drawn with a fixed seed."""
 
 CONFIDENCE = 0.95
 """The confidence level of a difference's interval."""
 
-VERDICTS = {"found": 0, "contradicted": 1, "suggestive": 2, "suggestive reverse": 4, "open": 6}
+VERDICTS = {"found": 0, "contradicted": 1, "open": 6}
 """The verdicts, with the index of their colour in a forest plot."""
 
 FOLDED = 20
@@ -54,132 +50,194 @@ FOLDED = 20
 Sides = npt.NDArray[np.float64]
 
 
+def seeds_that_carry(claims: int) -> int:
+    """Return the least number of seeds with which one of so many claims can be found.
+
+    Example:
+        >>> seeds_that_carry(1), seeds_that_carry(6), seeds_that_carry(25)
+        (6, 8, 10)
+    """
+    return next(n for n in count(1) if 2 * claims <= LEVEL * 2**n)
+
+
+def check_seeds(study: Study) -> None:
+    """Refuse a study whose seeds cannot carry its claims.
+
+    Raises:
+        ConfigurationError: They cannot; the message says how many can.
+    """
+    if told := _too_few(study, len(study.axes.get(SEED, ("",)))):
+        raise ConfigurationError(
+            f"claims of {study.source}: {told}; give the axis 'seed' as many, declare fewer "
+            "claims, or mark those that need no test with beforehand = false"
+        )
+
+
+def _too_few(study: Study, seeds: int) -> str:
+    claims = study.tested_claims()
+    if not claims or seeds >= (needed := seeds_that_carry(claims)):
+        return ""
+    return (
+        f"{seeds} seed{'s' * (seeds != 1)} cannot carry {claims} claim{'s' * (claims != 1)}; "
+        f"{needed} can"
+    )
+
+
 def claims(studies: Mapping[str, StudyTable]) -> pd.DataFrame:
-    """Return the claims of a page, a row each, tested together.
+    """Return the claims of some studies, a row each; those of a study are tested together.
 
     Returns:
         Columns ``study``, ``metric`` and ``claim``; ``published``, ``ours``, ``low`` and ``high``:
-        the difference "better − worse" in the column's unit with its interval over the seeds;
-        ``images``: its standard error by the test images; ``p``, after Holm's correction; ``seeds``
-        and ``verdict``.
+        the difference "better − worse" in the column's unit with its t interval over the seeds;
+        ``p``, after Holm's correction; ``seeds``, ``verdict``, and ``reason`` where a claim is open
+        whatever its runs say.
     """
     import pandas as pd
 
-    rows = [{"study": name, **row} for name, study in studies.items() for row in _rows(study)]
-    table = pd.DataFrame(rows, columns=[*_COLUMNS, "sides", "beforehand"])
-    family = table.beforehand & (table.seeds >= 2)
-    for name, flip in (("p", 1), ("p_reverse", -1)):
-        raw = [p_value(sides[::flip], int(family.sum())) for sides in table.sides[family]]
-        table.loc[family, name] = holm(raw)
-    table["verdict"] = [_verdict(row) for row in table.itertuples()]
-    return table[list(_COLUMNS)]
+    frames = [
+        pd.DataFrame(_tested(list(_rows(table)), table.study)).assign(study=name)
+        for name, table in studies.items()
+        if table.study.claims
+    ]
+    found = pd.concat([f for f in frames if len(f)]) if any(map(len, frames)) else pd.DataFrame()
+    return found.reindex(columns=_COLUMNS).reset_index(drop=True)
 
 
 _COLUMNS = (
-    *("study", "metric", "claim", "published", "ours", "low", "high", "images"),
-    *("p", "p_reverse", "seeds", "verdict"),
+    *("study", "metric", "claim", "published", "ours", "low", "high"),
+    *("p", "seeds", "verdict", "reason"),
 )
 
 
-def holm(p_values: Iterable[float]) -> Sides:
-    """Return p-values, corrected by Holm's procedure.
+def _tested(rows: list[dict[str, Any]], study: Study) -> list[dict[str, Any]]:
+    """Return the rows with p-values and verdicts; the family is what was declared."""
+    family = [row for row in rows if row["beforehand"]]
+    raw = [p_value(row["differences"]) for row in family]
+    for row, p in zip(family, holm(raw, study.tested_claims()), strict=True):
+        row["p"] = p
+    for row in rows:
+        row["verdict"], row["reason"] = "open", ""
+        if not row["beforehand"]:
+            row["reason"] = "declared after the runs"
+        elif told := _too_few(study, row["seeds"]):
+            row["reason"] = told
+        elif row["p"] <= LEVEL:
+            row["verdict"] = "found" if row["differences"].mean() > 0 else "contradicted"
+    return rows
+
+
+def holm(p_values: Iterable[float], claims: int) -> Sides:
+    """Return p-values, corrected by Holm's procedure for a family of so many claims.
+
+    Args:
+        claims: At least the number of p-values; claims without one count as 1.
 
     Example:
-        >>> holm([0.01, 0.04, 0.03]).round(2).tolist()
+        >>> holm([0.01, 0.04, 0.03], 3).round(2).tolist()
         [0.03, 0.06, 0.06]
     """
     raw = np.array(list(p_values), np.float64)
     rising = np.argsort(raw, kind="stable")
-    corrected = np.maximum.accumulate((raw.size - np.arange(raw.size)) * raw[rising])
+    corrected = np.maximum.accumulate((claims - np.arange(raw.size)) * raw[rising])
     raw[rising] = np.minimum(corrected, 1.0)
     return raw
 
 
-def p_value(sides: Sides, claims: int = 1) -> float:
-    """Return the one-sided p-value that the first side is larger; 1 with too few seeds.
-
-    It is that of Wilcoxon's signed-rank test if its least p-value, 2^-n with n seeds, can remain
-    significant after the correction. Otherwise it is the greater p-value of two tests: Mann and
-    Whitney's, exact if both lines have one distribution, and Student's paired test, which allows
-    unequal spreads.
-
-    Args:
-        sides: (2, n) numbers, a column for each seed; -inf is worse than any number.
-        claims: The number of claims that are tested together.
+def p_value(differences: Sides) -> float:
+    """Return the two-sided p-value of the exact sign-flip test that the mean difference is 0.
 
     Example:
-        >>> better = np.array([[7.0, 8, 9, 10, 11, 12], [1, 2, 3, 4, 6, 5]])
-        >>> p_value(better) == 1 / 2**6, p_value(better, 28) == 1 / 924
-        (True, True)
+        >>> p_value(np.array([1.0, 2, 3, 4, 5, 6])) == 2 / 2**6
+        True
     """
     from scipy import stats
 
-    seeds = sides.shape[1]
-    if seeds < LEAST_SEEDS:
+    if not len(differences) or not differences.any():
         return 1.0
-    exact = stats.PermutationMethod(n_resamples=RESAMPLES, rng=0)
-    with np.errstate(all="ignore"):
-        if claims / 2**seeds <= LEVEL:
-            differences = np.nan_to_num(sides[0] - sides[1], posinf=np.inf, neginf=-np.inf)
-            paired = stats.wilcoxon(differences, alternative="greater", method=exact)
-            return float(paired.pvalue)
-        between = stats.mannwhitneyu(*sides, alternative="greater", method=exact)
-        finite = np.maximum(sides, sides[np.isfinite(sides)].min(initial=0.0))
-        paired = stats.ttest_rel(*finite, alternative="greater")
-    return float(np.fmax(between.pvalue, paired.pvalue))
+    exact = 2 ** len(differences) <= MOST_FLIPS
+    test = stats.permutation_test(
+        (differences,),
+        lambda flipped, axis: flipped.sum(axis=axis),
+        permutation_type="samples",
+        n_resamples=np.inf if exact else MOST_FLIPS,
+        vectorized=True,
+        rng=None if exact else 0,
+    )
+    return float(test.pvalue)
 
 
 def _rows(table: StudyTable) -> Iterable[dict[str, Any]]:
     study = table.study
     by_metric = {column.metric: column for column in study.columns}
     places = list(by_metric)
-    for order in sorted(study.orders, key=lambda each: places.index(each.metric)):
-        column = by_metric[order.metric]
-        last = by_metric.get(order.than, column)
-        for better, worse in order.pairs(study.cells()):
-            one, other = table.line(better), table.line(worse)
-            pairs = [
-                (one[s], other[s]) for s in one if s in other and _comparable(one[s], other[s])
-            ]
-            same = all((a.made_as or a.name) == (b.made_as or b.name) for a, b in pairs)
+    for claim in sorted(study.claims, key=lambda each: places.index(each.metric)):
+        column = by_metric[claim.metric]
+        last = by_metric.get(claim.than, column)
+        for better, worse in claim.pairs(study.cells()):
+            one, other = table.seeds(better), table.seeds(worse)
+            pairs = [(one[seed], other[seed]) for seed in one if seed in other]
+            pairs = [pair for pair in pairs if _comparable(table, *pair)]
+            same = all(_computation(table, a) == _computation(table, b) for a, b in pairs)
             if not (one and other) or (pairs and same and last is column):
                 continue  # nothing to compare, or one computation
-            both = _numbers(pairs, column, last)
+            both = _numbers(table, pairs, column, last)
             low, ours, high = _interval(both)
-            sides = both if column.higher_is_better else -both
+            sign = 1.0 if column.higher_is_better else -1.0
             yield {
                 "metric": column.heading,
-                "claim": _named(study, order, better, worse, last.heading),
-                "published": _published(study, order, better, worse, column),
+                "claim": _in_words(study, claim, better, worse, last.heading),
+                "published": _published(study, claim, better, worse, column),
                 "ours": ours,
                 "low": low,
                 "high": high,
-                "images": _by_images(table, (one.values(), column), (other.values(), last)),
                 "p": math.nan,
-                "p_reverse": math.nan,
                 "seeds": both.shape[1],
-                # A value that is not finite is worse than any number.
-                "sides": np.where(np.isfinite(sides), sides, -math.inf),
-                "beforehand": order.beforehand,
+                "differences": _differences(sign * both),
+                "beforehand": claim.beforehand,
             }
 
 
-def _comparable(one: RunResult, other: RunResult) -> bool:
+def _comparable(table: StudyTable, one: str, other: str) -> bool:
     """Return whether two runs have the same partition and test images, as far as both are known."""
-    known = ((one.partition, other.partition), (one.data.get("test"), other.data.get("test")))
+    frame = table.results.frame
+    known = [frame.loc[[one, other], name] for name in ("partition", "test-data") if name in frame]
     return all(mine == theirs for mine, theirs in known if mine and theirs)
 
 
-def _numbers(pairs: Iterable[tuple[RunResult, RunResult]], column: Column, last: Column) -> Sides:
+def _computation(table: StudyTable, name: str) -> str:
+    frame = table.results.frame
+    return str(frame.loc[name].get("made-as") or name)
+
+
+def _numbers(
+    table: StudyTable, pairs: Iterable[tuple[str, str]], column: Column, last: Column
+) -> Sides:
     """Return the numbers (2, n) of the pairs in which both runs have one.
 
     They are rounded, so that ties stay ties: curves have fewer digits than final metrics, and
     shares differ in their last bits.
     """
-    found = [(a.number(column.metric), b.number(last.metric)) for a, b in pairs]
-    kept = [(short(a), short(b)) for a, b in found if a is not None and b is not None]
-    scaled = [(short(column.scale * a), short(last.scale * b)) for a, b in kept]
-    return np.array(scaled, np.float64).reshape(-1, 2).T
+    one, other = table.results.numbers(column.metric), table.results.numbers(last.metric)
+    found = [
+        (rounded(column.scale * rounded(one[a])), rounded(last.scale * rounded(other[b])))
+        for a, b in pairs
+        if a in one and b in other
+    ]
+    return np.array(found, np.float64).reshape(-1, 2).T
+
+
+def _differences(sides: Sides) -> Sides:
+    """Return the pairs' differences (n,); one that is not finite is as far as the furthest other.
+
+    A value that is not finite is worse than any number, and equal to another such.
+    """
+    sides = np.where(np.isfinite(sides), sides, -math.inf)
+    with np.errstate(invalid="ignore"):
+        differences = np.nan_to_num(sides[0] - sides[1], posinf=math.inf, neginf=-math.inf)
+    finite = np.abs(differences[np.isfinite(differences)])
+    furthest = float(finite.max(initial=0.0)) or 1.0
+    clipped: Sides = np.clip(differences, -furthest, furthest)
+    return clipped
 
 
 def _interval(both: Sides) -> tuple[float, float, float]:
@@ -197,51 +255,30 @@ def _interval(both: Sides) -> tuple[float, float, float]:
     return float(low), mean, float(high)
 
 
-def _verdict(row: Any) -> str:
-    one, other = row.sides
-    clear = math.isnan(row.images) or abs(row.ours) >= IMAGE_ERRORS * row.images
-    if row.seeds < 2 or not clear:
-        return "open"
-    if row.beforehand and row.seeds >= LEAST_SEEDS:
-        if row.p <= LEVEL:
-            return "found"
-        return "contradicted" if row.p_reverse <= LEVEL else "open"
-    if (one > other).all():
-        return "suggestive"
-    return "suggestive reverse" if (one < other).all() else "open"
-
-
-def _named(study: Study, order: Order, better: Choice, worse: Choice, than: str) -> str:
+def _in_words(study: Study, claim: Claim, better: Choice, worse: Choice, than: str) -> str:
     """Return a claim as ``where: A > B``, without labels that all lines of the table share."""
-    differing = [name for name in order.worse if better.labels[name] != worse.labels[name]]
-    one, other = (" ".join(map(cell.named, differing)) for cell in (better, worse))
+    differing = [name for name in claim.worse if better.labels[name] != worse.labels[name]]
+    one, other = (" ".join(map(c.label_with_column, differing)) for c in (better, worse))
     shared = [
-        better.named(name)
+        better.label_with_column(name)
         for name in better.labels
         if name not in differing and len({cell.labels[name] for cell in study.cells()}) > 1
     ]
-    what = f"> {than}" if order.than else f"{one} > {other}"
+    what = f"> {than}" if claim.than else f"{one} > {other}"
     return f"{', '.join(shared)}: {what}" if shared else what
 
 
-def _published(study: Study, order: Order, better: Choice, worse: Choice, column: Column) -> float:
-    if order.published is not None:
-        return order.published
+def _published(study: Study, claim: Claim, better: Choice, worse: Choice, column: Column) -> float:
+    if claim.published is not None:
+        return claim.published
     if study.published is None:
         return math.nan
     one, other = (study.published.entry(cell.key, column.metric)[0] for cell in (better, worse))
     return math.nan if one is None or other is None else one - other
 
 
-def _by_images(table: StudyTable, *sides: tuple[Collection[RunResult], Column]) -> float:
-    """Return a difference's standard error by the test images, for independent errors."""
-    every = [result for _, result in table.runs]
-    errors = [deviation_by_images(column, results, every) for results, column in sides]
-    return math.nan if None in errors else math.hypot(*(error or 0.0 for error in errors))
-
-
-def claims_markdown(table: pd.DataFrame, decimals: Mapping[str, int]) -> str:
-    """Return a page's claims as Markdown: counts of verdicts, then a row for each claim.
+def claims_as_text(table: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataFrame:
+    """Return the claims as text, a row each.
 
     Args:
         table: See ``claims``.
@@ -249,48 +286,60 @@ def claims_markdown(table: pd.DataFrame, decimals: Mapping[str, int]) -> str:
     """
     import pandas as pd
 
-    shown = claims_shown(table, decimals)
-    counts = pd.crosstab(table.study, table.verdict).reindex(columns=VERDICTS, fill_value=0)
-    if len(counts) == 1:
-        shown = shown.drop(columns="study")
-    every = markdown_table(shown)
-    if len(shown) > FOLDED:
-        every = f"<details><summary>All {len(shown)} claims</summary>\n\n{every}\n</details>\n"
-    return f"{markdown_table(counts.reset_index())}\n{every}"
-
-
-def claims_shown(table: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataFrame:
-    """Return the claims as text, a row each; for the arguments see ``claims_markdown``."""
-    import pandas as pd
-
     def number(value: float, metric: str) -> str:
         return ABSENT if math.isnan(value) else f"{value:+.{decimals[metric]}f}"
 
+    rows = list(table.itertuples())
     return pd.DataFrame(
         {
             "study": table.study,
             "claim": table.claim,
             "metric": table.metric,
-            "published": list(map(number, table.published, table.metric)),
+            "published": [number(row.published, row.metric) for row in rows],
             "ours (95 %)": [
                 ABSENT
                 if math.isnan(row.ours)
                 else f"{number(row.ours, row.metric)} ({number(row.low, row.metric)} to "
                 f"{number(row.high, row.metric)})"
-                for row in table.itertuples()
+                for row in rows
             ],
             "seeds": table.seeds,
-            "p": [
-                f"{row.p:.2g}" if row.seeds >= LEAST_SEEDS and row.p == row.p else ABSENT
-                for row in table.itertuples()
-            ],
+            "p": [ABSENT if row.reason else f"{row.p:.2g}" for row in rows],
             "verdict": table.verdict,
         }
     )
 
 
+def claims_markdown(table: pd.DataFrame, decimals: Mapping[str, int]) -> str:
+    """Return claims as Markdown: counts of verdicts, a row for each claim, and why some are open.
+
+    For the arguments see ``claims_as_text``.
+    """
+    import pandas as pd
+
+    text = claims_as_text(table, decimals)
+    counts = pd.crosstab(table.study, table.verdict).reindex(columns=VERDICTS, fill_value=0)
+    if len(counts) == 1:
+        text = text.drop(columns="study")
+    every = markdown_table(text)
+    if len(text) > FOLDED:
+        every = f"<details><summary>All {len(text)} claims</summary>\n\n{every}\n</details>\n"
+    reasons = "".join(f"- {reason}\n" for reason in reasons_of_open(table))
+    return "\n".join(filter(None, (markdown_table(counts.reset_index()), every, reasons)))
+
+
+def reasons_of_open(table: pd.DataFrame) -> list[str]:
+    """Return why claims are open whatever their runs say, a sentence for each study and reason."""
+    several = table.study.nunique() > 1
+    known = table[table.reason != ""]
+    return [
+        f"{f'{study}: ' if several else ''}open ({number}): {reason}"
+        for (study, reason), number in known.groupby(["study", "reason"], sort=False).size().items()
+    ]
+
+
 def forest_plot(table: pd.DataFrame) -> MatplotlibFigure:
-    """Draw a page's claims: a panel for each metric, with our and published differences.
+    """Draw claims: a panel for each metric, with our and published differences.
 
     A difference that agrees with its claim lies right of 0, or left of 0 if lower is better.
     """
@@ -310,11 +359,11 @@ def forest_plot(table: pd.DataFrame) -> MatplotlibFigure:
                 axes.plot(row.ours, at, "s", color=color, markersize=4)
                 axes.plot(row.published, at, "|", color=COLORS[3], markersize=9)
             axes.axvline(0.0, color=COLORS[6], linewidth=0.8)
-            named = group.study + " · " + group.claim if table.study.nunique() > 1 else group.claim
-            axes.set_yticks(range(len(group)), named)
+            names = group.study + " · " + group.claim if table.study.nunique() > 1 else group.claim
+            axes.set_yticks(range(len(group)), names)
             axes.set_ylim(len(group) - 0.5, -0.5)
             axes.set_title(f"{metric}: difference, with its {CONFIDENCE:.0%} interval")
         handles = [Line2D([], [], color=COLORS[i], marker="s") for i in VERDICTS.values()]
         handles.append(Line2D([], [], color=COLORS[3], marker="|", linestyle="none"))
-        figure.legend(handles, [*VERDICTS, "published"], loc="outside lower center", ncols=6)
+        figure.legend(handles, [*VERDICTS, "published"], loc="outside lower center", ncols=4)
         return figure

@@ -1,17 +1,17 @@
-"""Columns of a study's tables: numbers of runs, in the units of the published table."""
+"""Columns and figures that a study's file asks for: numbers of runs, by their names."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from bfl.aggregation.precision_spread import DISTANCE, SPREAD
-from bfl.errors import nearest
+from bfl.errors import nearest, unknown_name
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE, names_of_members, of_a_posterior
 from bfl.evaluation.metrics import ExampleMetric, higher_is_better, metric_names, metrics
 from bfl.evaluation.regression import CURVES, ERROR, RANKED_BY
@@ -31,21 +31,17 @@ from bfl.registry import STRICT
 BEST, MEAN, GAIN = "best-", "mean-", "retention-gain-"
 """Prefixes: a metric's best value over rounds, its mean over rounds, a gain by retention."""
 
-
 OF_POOLING = (SPREAD, DISTANCE)
 """Numbers of pooling that results keep for each round, besides the metrics."""
 
+CHECKED = "names are checked"
+"""The key of a validation's context: whether names that are not bfl's are refused."""
 
 _ROUNDS_TO = re.compile(r"rounds-to-([a-z-]+)-([0-9]+(?:\.[0-9]+)?)")
-
-
 _AT_ROUND = re.compile(r"([a-z-]+)-at-round-([1-9][0-9]*)")
-
-
 _OF_FOREIGN = re.compile(
     rf"(?:{CLIENTS}global-|client-\d+-global-)?{OF_FOREIGN}.+-(auroc|aupr|fpr95)"
 )
-
 
 FORMS = (
     "rounds-to-METRIC-VALUE, such as rounds-to-accuracy-0.5; or METRIC-at-round-N, such as "
@@ -54,11 +50,11 @@ FORMS = (
 )
 """Forms of names that contain a value, for messages."""
 
+Points = Mapping[str, Mapping[int, float]]
+"""A run's curves: values by round, by metric."""
 
-Rounds = Sequence[Mapping[str, float]]
 
-
-class Column(pydantic.BaseModel):
+class Column(BaseModel):
     """A number of the runs, and its column in the published table.
 
     Attributes:
@@ -80,19 +76,17 @@ class Column(pydantic.BaseModel):
     published_spread: str = ""
     published_spread_scale: float = Field(1.0, gt=0.0)
 
-    @field_validator("metric")
+    @pydantic.field_validator("metric")
     @classmethod
-    def _is_known(cls, metric: str) -> str:
+    def _is_known(cls, metric: str, info: ValidationInfo) -> str:
         known = numbers_of_a_run()
         forms = (rounds_to, at_round, number_of_a_client, _OF_FOREIGN.fullmatch)
-        if metric not in known and not any(form(metric) for form in forms):
-            initials = {
-                "".join(word[0] for word in name.split("-") if word): name for name in known
-            }
-            guess = initials.get(metric.lower()) or nearest(metric, known)
-            hint = f"'{guess}' (did you mean that?), or " if guess else ""
-            raise ValueError(f"{hint}a number of metrics.json, as `bfl glossary` has; or {FORMS}")
-        return metric
+        if metric in known or any(form(metric) for form in forms) or not _checked(info):
+            return metric
+        initials = {"".join(word[0] for word in name.split("-") if word): name for name in known}
+        guess = initials.get(metric.lower()) or nearest(metric, known)
+        hint = f"'{guess}' (did you mean that?), or " if guess else ""
+        raise ValueError(f"{hint}a number of metrics.json, as `bfl glossary` has; or {FORMS}")
 
     @property
     def higher_is_better(self) -> bool | None:
@@ -110,6 +104,12 @@ class Column(pydantic.BaseModel):
         return higher_is_better(curve_of(number))
 
     @property
+    def share_of_examples(self) -> bool:
+        """True if the number is a share of the test examples, such as the accuracy."""
+        name = curve_of(of_a_posterior(self.metric))
+        return name in metrics.names() and metrics.get(name).share_of_examples
+
+    @property
     def heading(self) -> str:
         """The column's heading."""
         return self.title or self.metric
@@ -117,13 +117,17 @@ class Column(pydantic.BaseModel):
 
 def default_columns(base: Mapping[str, Any]) -> list[Column]:
     """Return the default columns: accuracy in percent or, for regression, the error; the NLL."""
-    numbers = base.get("task") == "regression"
-    first = (
-        Column(metric=ERROR, title="RMSE")
-        if numbers
-        else Column(metric="accuracy", title="accuracy (%)", scale=100.0, decimals=2)
-    )
-    return [first, Column(metric="negative-log-likelihood", title="NLL", decimals=3)]
+    first = Column(metric="accuracy", title="accuracy (%)", scale=100.0, decimals=2)
+    if base.get("task") == "regression":
+        first = Column(metric=ERROR, title="RMSE")
+    return [first, Column(metric="negative-log-likelihood", title="NLL")]
+
+
+def _checked(info: ValidationInfo) -> bool:
+    return bool((info.context or {}).get(CHECKED, True))
+
+
+# Names of numbers --------------------------------------------------------------------------------
 
 
 def numbers_of_a_run() -> tuple[str, ...]:
@@ -152,13 +156,10 @@ def numbers_of_a_run() -> tuple[str, ...]:
     )
 
 
-# Numbers of a run's rounds -----------------------------------------------------------------------
-
-
-def kept_of_rounds() -> tuple[str, ...]:
+def numbers_of_rounds() -> tuple[str, ...]:
     """Return the names of the numbers that results keep for each evaluated round."""
     of_ensembles = (f"{ENSEMBLE}{name}" for name in metrics.names())
-    return ("round", *metric_names(), *of_ensembles, *OF_POOLING, FRACTION_AT_FLOOR)
+    return (*metric_names(), *of_ensembles, *OF_POOLING, FRACTION_AT_FLOOR)
 
 
 def _directed() -> list[str]:
@@ -174,8 +175,7 @@ def rounds_to(name: str) -> tuple[str, float] | None:
         (('accuracy', 0.5), None)
     """
     match = _ROUNDS_TO.fullmatch(name)
-    known = match and match[1] in _directed()
-    return (match[1], float(match[2])) if match and known else None
+    return (match[1], float(match[2])) if match and match[1] in _directed() else None
 
 
 def at_round(name: str) -> tuple[str, int] | None:
@@ -186,8 +186,7 @@ def at_round(name: str) -> tuple[str, int] | None:
         (('ensemble-accuracy', 10), None)
     """
     match = _AT_ROUND.fullmatch(name)
-    known = match and match[1] in kept_of_rounds() and match[1] != "round"
-    return (match[1], int(match[2])) if match and known else None
+    return (match[1], int(match[2])) if match and match[1] in numbers_of_rounds() else None
 
 
 def curve_of(name: str) -> str:
@@ -201,18 +200,17 @@ def curve_of(name: str) -> str:
     return found[0] if found else name.removeprefix(BEST)
 
 
-def metric_of(name: str) -> str:
-    """Return the metric that a column's number is computed from; other names unchanged.
+def retained_at(metric: str, by: str, percent: int) -> str:
+    """Return the name of a metric of the examples that are least uncertain, in percent of all.
 
     Example:
-        >>> metric_of("rounds-to-accuracy-0.5"), metric_of("ensemble-accuracy-at-round-10")
-        ('accuracy', 'accuracy')
+        >>> retained_at("accuracy", "epistemic", 95)
+        'accuracy-retaining-95-by-epistemic'
     """
-    reached = rounds_to(name)
-    return reached[0] if reached else curve_of(of_a_posterior(name).removeprefix(BEFORE_CLOSING))
+    return f"{metric}-retaining-{percent}-by-{by}"
 
 
-def number_of_curves(name: str, rounds: Rounds) -> float | None:
+def number_of_curves(name: str, points: Points) -> float | None:
     """Return a number of a run's evaluated rounds; None if they do not have it.
 
     Args:
@@ -220,8 +218,7 @@ def number_of_curves(name: str, rounds: Rounds) -> float | None:
             ``rounds-to-METRIC-VALUE``, the first evaluated round that reaches the value, infinite
             if none does; ``mean-log-precision-spread`` or ``mean-distance-from-average``, the mean
             over the evaluated rounds; ``fraction-at-scale-floor``, the last evaluated round's;
-            ``METRIC-at-round-N``, the metric of the evaluated round N.
-        rounds: The evaluated rounds' numbers.
+            ``METRIC-at-round-N``, the metric of the evaluated round N; or a client's number.
 
     Source:
         Yang et al. (2023), HBFL, Table 1, has the best round's accuracy.
@@ -229,22 +226,171 @@ def number_of_curves(name: str, rounds: Rounds) -> float | None:
     if reached := rounds_to(name):
         metric, value = reached
         sign = 1.0 if higher_is_better(metric) else -1.0
-        evaluated = [row for row in rounds if metric in row]
-        found = [row["round"] for row in evaluated if sign * row[metric] >= sign * value]
-        return found[0] if found else math.inf if evaluated else None
+        of_rounds = points.get(metric, {})
+        found = [number for number, v in of_rounds.items() if sign * v >= sign * value]
+        return min(found) if found else math.inf if of_rounds else None
     if at := at_round(name):
-        return next((row.get(at[0]) for row in rounds if row.get("round") == at[1]), None)
-    if name == FRACTION_AT_FLOOR:
-        return next((row[name] for row in reversed(rounds) if name in row), None)
-    if (best := name.removeprefix(BEST)) != name and best in _directed():
-        return _of_finite(rounds, best, max if higher_is_better(best) else min)
-    if (mean := name.removeprefix(MEAN)) != name and mean in OF_POOLING:
-        return _of_finite(rounds, mean, lambda values: math.fsum(values) / len(values))
-    return None
+        return points.get(at[0], {}).get(at[1])
+    best, mean = name.removeprefix(BEST), name.removeprefix(MEAN)
+    best_side = higher_is_better(best) if best != name else None
+    averaged = mean != name and mean in OF_POOLING
+    curve = points.get(best if best_side is not None else mean if averaged else name, {})
+    if not curve:
+        return None
+    if best_side is None and not averaged:
+        return curve[max(curve)]
+    finite = [value for value in curve.values() if math.isfinite(value)]
+    if not finite:
+        return math.nan
+    if averaged:
+        return math.fsum(finite) / len(finite)
+    return max(finite) if best_side else min(finite)
 
 
-def _of_finite(rounds: Rounds, name: str, of: Callable[[Sequence[float]], float]) -> float | None:
-    """Return a statistic of the finite values; NaN if none is finite, None without values."""
-    values = [entry[name] for entry in rounds if name in entry]
-    finite = [value for value in values if math.isfinite(value)]
-    return of(finite) if finite else math.nan if values else None
+# Figures -----------------------------------------------------------------------------------------
+
+
+def _each(given: Any) -> Any:
+    """Return a list; a single label or table becomes a list of one."""
+    return [given] if isinstance(given, str | Mapping) else given
+
+
+Labels = Annotated[list[str], BeforeValidator(_each), Field(min_length=1)]
+"""Labels of a column; a file may give a single one without a list."""
+
+
+def _known(what: str, name: str, known: Sequence[str], info: ValidationInfo) -> str:
+    if _checked(info) and name not in known:
+        raise ValueError(unknown_name(what, name, known))
+    return name
+
+
+def _metric(name: str, info: ValidationInfo) -> str:
+    return _known("metric", name, metric_names(), info)
+
+
+def _number(name: str, info: ValidationInfo) -> str:
+    return _known("number", name, numbers_of_a_run(), info)
+
+
+def _uncertainty(name: str, info: ValidationInfo) -> str:
+    known = [u.name for u in uncertainties.classes() if u.retention]
+    return _known("uncertainty", name, known, info)
+
+
+def _client_number(name: str, info: ValidationInfo) -> str:
+    known = [each.removeprefix(CLIENTS) for each in names_of_means()]
+    return _known("number of a client", name, known, info) if name else name
+
+
+class FigureSpec(BaseModel):
+    """A study's figure, a table ``[[figures]]``; further keys are the kind's.
+
+    Attributes:
+        rows: The rows to show, as allowed labels by column; a row matches one of these if it has
+            an allowed label in each of its columns. Empty: all rows.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: Annotated[
+        str, AfterValidator(lambda name: re.sub(r"[^a-z0-9.+]+", "-", name.lower()).strip("-."))
+    ]
+    title: str = ""
+    rows: Annotated[list[dict[str, Labels]], BeforeValidator(_each)] = Field(default_factory=list)
+
+    def shows(self, labels: Mapping[str, str]) -> bool:
+        """Return whether the figure shows a row with these labels."""
+        return not self.rows or any(
+            all(labels.get(column) in allowed for column, allowed in choice.items())
+            for choice in self.rows
+        )
+
+
+class LearningCurves(FigureSpec):
+    """A metric on the test data after each evaluated round, by row, in a panel for each partition.
+
+    With ``ensemble`` a thin line shows the metric of the ensemble that is evaluated besides the
+    posterior.
+
+    Reference:
+        Fischer et al. (2024), Figs. 3, 5, 8 and 9; Chen and Chao (2021), Fig. 3, with ``ensemble``.
+    """
+
+    kind: Literal["learning-curves"] = "learning-curves"
+    metric: Annotated[str, AfterValidator(_metric)] = "accuracy"
+    ensemble: bool = False
+
+
+class RetentionCurves(FigureSpec):
+    """Accuracy against the share of the test data that is retained, by row.
+
+    There is a line of panels for each uncertainty, and a column for each partition. A curve that
+    rises from right to left shows that the uncertainty identifies errors.
+
+    Reference:
+        Fischer et al. (2024), Figs. 2, 4, 6 and 7; Filos et al. (2019).
+    """
+
+    kind: Literal["retention-curves"] = "retention-curves"
+    by: list[Annotated[str, AfterValidator(_uncertainty)]] = Field(
+        default_factory=lambda: ["predictive-entropy", "aleatoric", "epistemic"], min_length=1
+    )
+
+
+class Numbers(FigureSpec):
+    """Means of one or several numbers, with their spread and each seed's value.
+
+    There is a line for each row, in a panel for each partition.
+
+    Reference:
+        Cleveland (1984), "Graphical methods for data presentation", on dot charts.
+    """
+
+    kind: Literal["numbers"] = "numbers"
+    metrics: list[Annotated[str, AfterValidator(_number)]] = Field(
+        default_factory=lambda: ["accuracy"], min_length=1, max_length=6
+    )
+
+
+class ClientNumbers(FigureSpec):
+    """A number of each client, as mean and spread over the seeds, and a line at the clients' mean.
+
+    If a row's clients do not have the number, ``otherwise`` is drawn, and the legend names it. If
+    they have neither, the legend says so: without a personal model there is no "better" of two.
+
+    Reference:
+        Yang et al. (2023), Tables 2 and 3: each client's best accuracy.
+    """
+
+    kind: Literal["client-numbers"] = "client-numbers"
+    metric: Annotated[str, AfterValidator(_client_number)] = "global-accuracy"
+    otherwise: Annotated[str, AfterValidator(_client_number)] = ""
+
+    @pydantic.model_validator(mode="after")
+    def _has_one_axis(self) -> Self:
+        # A client's number without its prefixes: the accuracy of last-meme-accuracy.
+        ours, other = (name.split("-", 2)[-1] for name in (self.metric, self.otherwise))
+        if other and other != ours:
+            raise ValueError(
+                f"otherwise is {self.otherwise!r} besides metric = {self.metric!r}, which share an "
+                f"axis; allowed: a number whose name ends in '{ours}'"
+            )
+        return self
+
+
+Figure = Annotated[
+    LearningCurves | RetentionCurves | Numbers | ClientNumbers, Field(discriminator="kind")
+]
+
+
+def default_figures(base: Mapping[str, Any]) -> list[Figure]:
+    """Return a figure of each kind; for regression, of its error."""
+    if base.get("task") == "regression":
+        return [
+            LearningCurves(name="learning-curves", metric=ERROR),
+            Numbers(name="numbers", metrics=[ERROR]),
+            ClientNumbers(name="client-numbers", metric=f"global-{ERROR}"),
+        ]
+    kinds = (ClientNumbers, LearningCurves, Numbers, RetentionCurves)
+    return [kind(name=kind.model_fields["kind"].default) for kind in kinds]

@@ -1,35 +1,62 @@
-"""Studies: a base configuration, axes and rows that expand to runs with stable names."""
+"""A study: a TOML file whose base, axes and rows expand to runs with stable names."""
 
 from __future__ import annotations
 
+import csv
+import hashlib
+import io
+import json
+import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count, islice, product
+from itertools import count, cycle, islice, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+import pydantic
+from pydantic import BaseModel, BeforeValidator, Field
 
-from bfl.configuration import Configuration, resolve
+from bfl.configuration import expanded
 from bfl.configuration.configuration import Value
-from bfl.errors import ConfigurationError
-from bfl.experiments.run.simulation import DEFAULT_SUPERNODES, names_clients
-from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.published import Key, PublishedTable
-from bfl.experiments.studies.scale import EXAMPLES, SEEDS, Scale, number_of, reduced, shown
-from bfl.plugins import named_plugins, refuse_unnamed
-from bfl.registry import Registry
-
-if TYPE_CHECKING:
-    from bfl.experiments.studies.figures import StudyFigure
+from bfl.configuration.key_sections import SECTIONS
+from bfl.configuration.messages import refused_values, unknown_key
+from bfl.configuration.settings import default_values, read_sections
+from bfl.configuration.sources import read_toml
+from bfl.data.datasets import portable_dataset
+from bfl.errors import ConfigurationError, unknown_name
+from bfl.experiments.run.resume import FREE_TO_CHANGE
+from bfl.experiments.studies.columns import CHECKED, Column, Figure, Labels, default_columns
+from bfl.files import given_path
+from bfl.plugins import named_plugins
+from bfl.registry import STRICT
+from bfl.texts import decoded
 
 SEED = "seed"
 """The axis over which tables and figures take means and spreads."""
 
-IN_FILE = "at the scale of the study's file"
-MORE_SEEDS = "more seeds than the study's file has"
+ROW = "row"
+"""The label column of rows whose label is a string."""
+
+MOST_RUNS = 100_000
+"""The most runs of a study, and values of an axis."""
+
+GIVEN_BY_THE_RUNNER = ("name", "output-dir", "resume", "data-dir")
+"""Keys of a run's place, which the study's folder and the machine decide."""
+
+EXAMPLES = ("train-examples", "test-examples")
+COUNTS = ("rounds", "local-epochs", "mc-samples", "evaluate-mc-samples")
+SEEDS = "seeds"
+REDUCIBLE = (*COUNTS, *EXAMPLES, SEEDS)
+"""Names that a scale has: configuration keys, and the number of seeds."""
+
+LISTED = 6
+"""The most lines that a message names."""
+
+Key = tuple[tuple[str, str], ...]
+"""The labels of a line by column, sorted by column."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +84,12 @@ class Choice:
         """The labels, sorted by column."""
         return tuple(sorted(self.labels.items()))
 
-    def named(self, column: str) -> str:
+    def label_with_column(self, column: str) -> str:
         """Return the label in a column, preceded by the column's name if it is a number or yes/no.
 
         Example:
             >>> line = Choice({"method": "FedBE", "epochs": "20"})
-            >>> line.named("method"), line.named("epochs")
+            >>> line.label_with_column("method"), line.label_with_column("epochs")
             ('FedBE', 'epochs 20')
         """
         text = self.labels[column]
@@ -87,31 +114,19 @@ class Run:
     values: Mapping[str, Value]
 
     @cached_property
-    def configuration(self) -> Configuration:
-        """The run's configuration, without a check of its data.
-
-        The number of clients, if the study sets none, is 10, as in ``flower-simulation``. Where the
-        partition finds the clients in the data, it is 0: it is not known here.
-        """
-        clients = self.values.get("clients")
-        values = {**self.values, "clients": clients or DEFAULT_SUPERNODES}
-        found = resolve(values, check_data=False)
-        in_the_data = not clients and names_clients(found)
-        return resolve({**values, "clients": 0}, check_data=False) if in_the_data else found
-
-    @property
-    def rounds(self) -> int:
-        """The number of rounds."""
-        return self.configuration.keys.rounds
+    def configuration(self) -> str:
+        """The hash of the keys that the study sets, without what differs between machines."""
+        return configuration_hash(self.values)
 
 
-def _each(given: Any) -> Any:
-    """Return a list; a single label or table becomes a list of one."""
-    return [given] if isinstance(given, str | Mapping) else given
-
-
-Labels = Annotated[list[str], BeforeValidator(_each), Field(min_length=1)]
-"""Labels of a column; a file may give a single one without a list."""
+def configuration_hash(values: Mapping[str, Any]) -> str:
+    """Return the first 16 digits of the SHA-256 of the keys that a result depends on."""
+    kept = {
+        key: portable_dataset(str(value)) if key in ("dataset", "server-data") else value
+        for key, value in values.items()
+        if key not in FREE_TO_CHANGE
+    }
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def slug(label: str) -> str:
@@ -124,49 +139,18 @@ def slug(label: str) -> str:
     return re.sub(r"[^a-z0-9.+]+", "-", label.lower()).strip("-.")
 
 
-study_figures: Registry[StudyFigure] = Registry("study figure", "bfl.experiments.studies.figures")
-"""The kinds of study figures, registered here because reading a study checks them."""
-
-
-class FigureSpec(BaseModel):
-    """A study's figure, a table ``[[figures]]``; further keys are the kind's settings.
-
-    Attributes:
-        kind: A registered study figure.
-        rows: The rows to show, as allowed labels by column; a row matches one of these if it has
-            an allowed label in each of its columns. Empty: all rows.
-    """
-
-    model_config = ConfigDict(extra="allow", strict=True)
-
-    name: Annotated[str, AfterValidator(slug)]
-    kind: str
-    title: str = ""
-    rows: Annotated[list[dict[str, Labels]], BeforeValidator(_each)] = Field(default_factory=list)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings of the figure's kind."""
-        return self.model_extra or {}
-
-    def shows(self, labels: Mapping[str, str]) -> bool:
-        """Return whether the figure shows a row with these labels."""
-        return not self.rows or any(
-            all(labels.get(column) in allowed for column, allowed in choice.items())
-            for choice in self.rows
-        )
+# Claims ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Order:
-    """A claimed or expected ranking of two lines by a metric.
+class Claim:
+    """A claimed ranking of two lines by a metric.
 
     Attributes:
         worse: Labels of the worse line, in the columns where it differs from the better one.
         than: A metric in which the better lines themselves are worse, in place of other lines;
             empty: two lines are compared by one metric.
-        beforehand: Whether it was declared before there were runs; otherwise its verdict cannot be
-            "found".
+        beforehand: Whether it was declared before there were runs; only such claims are tested.
         published: The paper's difference, in the column's unit, where there is no published table.
     """
 
@@ -187,6 +171,197 @@ class Order:
         return [(a, b) for a, b in zip(ours, others, strict=True) if b and a != b]
 
 
+class _Claim(BaseModel):
+    """A table ``[[claims]]``; a list of names stands for one claim of each name."""
+
+    model_config = STRICT
+
+    metric: Labels
+    better: dict[str, Labels] = Field(min_length=1)
+    worse: dict[str, Labels] = Field(default_factory=dict)
+    than: str = ""
+    beforehand: bool = True
+    published: Annotated[
+        list[float], BeforeValidator(lambda n: n if isinstance(n, list) else [n])
+    ] = Field(default_factory=list)
+
+    @pydantic.model_validator(mode="after")
+    def _compares_lines_or_metrics(self) -> Self:
+        if bool(self.worse) == bool(self.than):
+            raise ValueError("allowed: either worse, other lines, or than, another metric of these")
+        if (given := len(self.published)) not in (0, 1, number := len(self.claims())):
+            raise ValueError(f"published has {given} numbers; allowed: one, or {number}")
+        return self
+
+    def claims(self) -> list[Claim]:
+        """Return a claim for each combination of a metric, a better and a worse line."""
+        expanded_names = product(self.metric, _lines(self.better), _lines(self.worse))
+        numbers = cycle(self.published or [None])
+        return [
+            Claim(metric, better, worse, self.than, self.beforehand, number)
+            for (metric, better, worse), number in zip(expanded_names, numbers, strict=False)
+        ]
+
+
+def _lines(labels: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
+    return [dict(zip(labels, chosen, strict=True)) for chosen in product(*labels.values())]
+
+
+# Published tables --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """The numbers of a published table.
+
+    Attributes:
+        text: The CSV file.
+        lines: A number and its spread by line and metric, in the column's unit; None: not
+            published.
+        notes: What has to be known of the numbers.
+    """
+
+    text: str
+    lines: Mapping[Key, Mapping[str, tuple[float | None, float | None]]]
+    notes: tuple[str, ...] = ()
+
+    def entry(self, key: Key, metric: str) -> tuple[float | None, float | None]:
+        """Return a line's number for a metric with its spread; None where there is none."""
+        return self.lines.get(key, {}).get(metric, (None, None))
+
+
+class _Published(BaseModel):
+    """The table ``[published]``.
+
+    Attributes:
+        file: A CSV file with a header, in the study's folder. Cells of numbers may be empty.
+        leave_out: Labels by column; lines that match all labels of one of these are left out.
+        spread_as_fraction: Labels in the same form; matching lines print the spread in the unit of
+            the runs' numbers, such as a fraction, and the value in the column's, such as percent.
+    """
+
+    model_config = STRICT
+
+    file: str = Field(min_length=1)
+    leave_out: list[dict[str, str]] = Field(default_factory=list)
+    spread_as_fraction: list[dict[str, str]] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)
+
+    def read(self, folder: Path, study: Study) -> PublishedTable:
+        """Return the table, whose lines must be those of the study.
+
+        Raises:
+            ConfigurationError: The file cannot be read, or has other lines or columns.
+        """
+        path = folder / self.file
+        where = f"published table {path}"
+        try:
+            text = decoded(path.read_bytes())
+            header, *rows = csv.reader(io.StringIO(text), strict=True)
+        except (OSError, ValueError, csv.Error) as error:
+            raise ConfigurationError(f"{where}: cannot be read: {error}") from error
+        columns = [column for column in study.columns if column.published]
+        named = [n for c in columns for n in (c.published, c.published_spread) if n]
+        matched = [n for labels in (*self.leave_out, *self.spread_as_fraction) for n in labels]
+        for name in (*study.label_columns, *named, *matched):
+            if name not in header:
+                raise ConfigurationError(f"{where}: no column {name}; it has {', '.join(header)}")
+        lines: dict[Key, dict[str, tuple[float | None, float | None]]] = {}
+        for number, row in enumerate(rows, start=2):
+            if len(row) != len(header):
+                raise ConfigurationError(f"{where}: line {number}: not {len(header)} cells")
+            line = dict(zip(header, map(str.strip, row), strict=True))
+            if any(labels.items() <= line.items() for labels in self.leave_out):
+                continue
+            key = tuple(sorted((name, line[name]) for name in study.label_columns))
+            if key in lines:
+                raise ConfigurationError(f"{where}: line {number} stands there twice: {key}")
+            fraction = any(labels.items() <= line.items() for labels in self.spread_as_fraction)
+            lines[key] = {}
+            for column in columns:
+                try:
+                    value, spread = (
+                        float(line[name]) if name and line[name] else None
+                        for name in (column.published, column.published_spread)
+                    )
+                except ValueError as error:
+                    raise ConfigurationError(f"{where}: line {number}: {error}") from error
+                unit = column.scale if fraction else column.published_spread_scale
+                lines[key][column.metric] = value, None if spread is None else spread * unit
+        ours = {cell.key for cell in study.cells() if cell.published}
+        if absent := [key for key in ours if key not in lines]:
+            raise ConfigurationError(
+                f"{where}: it has no line for {_listed(absent)}; correct the labels, or mark the "
+                "row or the axis's value with published = false"
+            )
+        if extra := [key for key in lines if key not in ours]:
+            raise ConfigurationError(
+                f"{where}: the study has nothing for its line {_listed(extra)}; add the rows, or "
+                "name these lines in leave-out"
+            )
+        return PublishedTable(text, lines, tuple(self.notes))
+
+
+def _listed(keys: Sequence[Key]) -> str:
+    texts = [", ".join(f"{column} {label}" for column, label in key) for key in keys[:LISTED]]
+    more = f" and {len(keys) - LISTED} more" if len(keys) > LISTED else ""
+    return "; ".join(f"({text})" for text in texts) + more
+
+
+# Scales ------------------------------------------------------------------------------------------
+
+
+def read_scale(text: str) -> dict[str, float]:
+    """Return the amounts of a scale such as ``rounds=0.05,train-examples=0.2,seeds=1``.
+
+    Below 1 an amount is a share of the study's, from 1 an upper limit, or the number of seeds.
+
+    Raises:
+        ConfigurationError: The text does not have that form, or a name cannot be reduced.
+    """
+    amounts: dict[str, float] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, _, number = (part.strip() for part in pair.partition("="))
+        if name not in REDUCIBLE:
+            raise ConfigurationError(f"--scale: {unknown_name('name', name, REDUCIBLE)}")
+        try:
+            amount = float(number)
+        except ValueError:
+            amount = math.nan
+        if not (0 < amount < 1 or (1 <= amount <= MOST_RUNS and amount.is_integer())):
+            raise ConfigurationError(
+                f"--scale: {name} is {number!r}; allowed: a share between 0 and 1, or a whole "
+                f"number up to {MOST_RUNS}"
+            )
+        amounts[name] = amount
+    return dict(sorted(amounts.items()))
+
+
+def reduced(number: float, amount: float, key: str) -> float:
+    """Return a reduced number: a share of it, or at most the amount from 1.
+
+    A number of examples is 0 for all, a share below 1, and a number from 1.
+
+    Example:
+        >>> reduced(400, 0.05, "rounds"), reduced(1, 0.05, "rounds"), reduced(5, 20, "rounds")
+        (20, 1, 5)
+        >>> reduced(0, 0.2, "train-examples"), reduced(0.5, 0.2, "train-examples")
+        (0.2, 0.1)
+    """
+    if key in EXAMPLES and number < 1:
+        if number and amount >= 1:
+            raise ConfigurationError(
+                f"--scale: {key} is a share in the study, {number:g}, and {amount:g} may be more; "
+                "give a share"
+            )
+        return number * amount if number else amount
+    least = max(1, round(number * amount)) if amount < 1 else min(number, int(amount))
+    return float(least) if key in EXAMPLES else least
+
+
+# Studies -----------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Study:
     """A set of runs that are made and evaluated together.
@@ -197,13 +372,11 @@ class Study:
         columns: The columns of its tables.
         spread: "standard-deviation" or "standard-error", over the seeds.
         figures: The figures to draw; empty: one of each kind.
-        reuse: Names of other studies, whose results are reused where the configurations are equal.
-        orders: The orders to test.
+        claims: The claims to test, a family.
+        source: The file.
         tables: The file's content, merged with the files that it extends.
         published: The published table, if there is one.
-        scale: The reduction, see ``scaled``.
-        trusted: Whether the plugins that it names are loaded; else the user has to name them.
-        note: The reduction and added seeds, in words; empty: none.
+        scale: The reduction, see ``read_scale``.
     """
 
     name: str
@@ -213,57 +386,61 @@ class Study:
     rows: tuple[Choice, ...]
     columns: tuple[Column, ...]
     spread: str
-    figures: tuple[FigureSpec, ...]
-    reuse: tuple[str, ...]
-    orders: tuple[Order, ...]
+    figures: tuple[Figure, ...]
+    claims: tuple[Claim, ...]
     source: Path
     tables: Mapping[str, Any]
     published: PublishedTable | None = None
-    scale: Scale = field(default_factory=Scale)
-    trusted: bool = True
-    note: str = ""
+    scale: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def folder_name(self) -> str:
-        """The name of the study's folder."""
-        return f"{self.name}{self.scale.suffix}"
+        """The name of the study's folder; with more seeds a study continues in its folder."""
+        amounts = (f"_{name}-{n:g}" for name, n in self.scale.items() if name != SEEDS)
+        return f"{self.name}{''.join(amounts)}"
 
     @property
-    def said(self) -> str:
-        """The reduction in words; without one, the numbers of examples that the file sets.
-
-        The file itself may be a reduction, so an unscaled study is not called full.
-        """
-        if self.note and not self.note.startswith(MORE_SEEDS):
-            return self.note
+    def scale_in_words(self) -> str:
+        """The reduction, or the numbers of examples that the file sets."""
+        if self.scale:
+            told = [
+                f"{name} {n:g}" if n >= 1 else f"{name} × {n:g}" for name, n in self.scale.items()
+            ]
+            return f"scaled: {', '.join(told)}"
         left = []
         for name in EXAMPLES:
-            given = dict.fromkeys(run.values.get(name, 0) for run in self.runs())
+            given = dict.fromkeys(run.values.get(name, 0) for run in self.runs)
             numbers = [number for number in given if isinstance(number, int | float)]
             if any(numbers):
-                left.append(f"{name} {' and '.join(shown(name, n) for n in numbers)}")
-        return ", ".join(filter(None, [IN_FILE, *left, self.note]))
+                left.append(f"{name} {' and '.join(f'{n:g}' if n else 'all' for n in numbers)}")
+        return ", ".join(["at the scale of the study's file", *left])
 
     @property
-    def others(self) -> dict[str, tuple[Choice, ...]]:
+    def other_axes(self) -> dict[str, tuple[Choice, ...]]:
         """The axes except the seeds."""
         return {name: choices for name, choices in self.axes.items() if name != SEED}
 
     @property
     def label_columns(self) -> tuple[str, ...]:
         """The columns that identify a line of a table."""
-        return (*self.rows[0].labels, *self.others)
+        return (*self.rows[0].labels, *self.other_axes)
 
     def cells(self) -> tuple[Choice, ...]:
         """Return the lines of the tables: row after row, the axes varying within a row."""
-        return tuple(map(Choice.of, product(self.rows, *self.others.values())))
+        return tuple(map(Choice.of, product(self.rows, *self.other_axes.values())))
 
     def panels(self) -> tuple[Choice, ...]:
         """Return the panels of a figure: combinations of all axes except the seeds."""
-        return tuple(map(Choice.of, product(*self.others.values())))
+        return tuple(map(Choice.of, product(*self.other_axes.values())))
 
+    def tested_claims(self) -> int:
+        """Return the number of pairs of lines that the claims compare, of those that are tested."""
+        cells = self.cells()
+        return sum(len(claim.pairs(cells)) for claim in self.claims if claim.beforehand)
+
+    @cached_property
     def runs(self) -> tuple[Run, ...]:
-        """Return all runs, in the order in which they are made.
+        """All runs, in the order in which they are made.
 
         The first axis varies slowest and the rows fastest.
         """
@@ -274,67 +451,308 @@ class Study:
             by_name = [chosen[axis] for axis in sorted(chosen, key=lambda n: (n == SEED, n))]
             whole = Choice.of((row, *choices))
             values = {**self.base, **whole.values}
-            if not self.trusted:
-                refuse_unnamed(named_plugins(values), str(self.source))
-                values.pop("plugins", None)
+            for key, amount in self.scale.items():
+                now = None if key == SEEDS else expanded(values)[key]
+                if isinstance(now, int | float):  # anything else is refused later
+                    values[key] = reduced(now, amount, key)
             found.append(
                 Run(
                     name=Choice.of((row, *by_name)).name or "run",
                     cell=Choice.of((row, *(c for name, c in chosen.items() if name != SEED))),
                     labels=whole.labels,
-                    values=self.scale.reduced(values),
+                    values=values,
                 )
             )
         return tuple(found)
 
-    def scaled(self, scale: Scale) -> Study:
+    def scaled(self, text: str) -> Study:
         """Return the study at another scale, with fewer or more seeds if the scale says so.
 
         Raises:
-            ConfigurationError: The study has no axis of seeds; seeds cannot be added, as their
-                values are not numbers or set other keys; or a share of examples becomes a number.
+            ConfigurationError: The scale is not valid; the study has no axis of seeds, or seeds
+                cannot be added, as their values are not numbers or set other keys; or a share of
+                examples becomes a number.
         """
-        axes = dict(self.axes)
-        if SEEDS in scale.amounts:
-            if SEED not in axes:
-                raise ConfigurationError(f"--scale: {self.source} has no axis 'seed'")
-            seeds, amount = axes[SEED], scale.amounts[SEEDS]
-            number = int(amount) if amount >= 1 else reduced(len(seeds), amount)
-            axes[SEED] = (*seeds[:number], *self._further_seeds(number - len(seeds)))
-        before = replace(self, axes=axes)
-        after = replace(before, scale=scale)
-        return replace(after, note=self._changes(before.runs(), after))
-
-    def _further_seeds(self, number: int) -> list[Choice]:
-        """Return additional seeds: the smallest whole numbers that the study does not have."""
-        there = [choice.values.get(SEED) for choice in self.axes[SEED]]
-        alone = all(choice.values.keys() == {SEED} for choice in self.axes[SEED])
-        if number > 0 and not (alone and all(type(seed) is int for seed in there)):
+        scale = read_scale(text)
+        if SEEDS not in scale:
+            return replace(self, scale=scale)
+        if SEED not in self.axes:
+            raise ConfigurationError(f"--scale: {self.source} has no axis 'seed'")
+        seeds, amount = self.axes[SEED], scale[SEEDS]
+        there = [choice.values.get(SEED) for choice in seeds]
+        number = int(reduced(len(seeds), amount, SEED) if amount < 1 else amount)
+        alone = all(choice.values.keys() == {SEED} for choice in seeds)
+        if number > len(seeds) and not (alone and all(type(seed) is int for seed in there)):
             raise ConfigurationError(
-                f"--scale: seeds can be at most {len(there)}, as the axis 'seed' of {self.source} "
+                f"--scale: seeds can be at most {len(seeds)}, as the axis 'seed' of {self.source} "
                 "has values that are not numbers, or set other keys; write more seeds into the file"
             )
-        free = islice((seed for seed in count() if seed not in there), max(0, number))
-        return [Choice({SEED: str(seed)}, {SEED: seed}, f"{SEED}-{seed}") for seed in free]
+        free = islice((s for s in count() if s not in there), max(0, number - len(seeds)))
+        more = (Choice({SEED: str(seed)}, {SEED: seed}, f"{SEED}-{seed}") for seed in free)
+        return replace(self, axes={**self.axes, SEED: (*seeds[:number], *more)}, scale=scale)
 
-    def _changes(self, before: Sequence[Run], after: Study) -> str:
-        """Return the changes from this study to a scaled one, in words."""
-        said, more = [], ""
-        for name in after.scale.amounts:
-            if name == SEEDS:
-                was, now = (len(study.axes[SEED]) for study in (self, after))
-                changes = f"{was} → {now}"
-                if now > was:
-                    more = f"{MORE_SEEDS}: {changes}"
-                    continue
-            else:
-                pairs = zip(before, after.runs(), strict=True)
-                changes = " and ".join(
-                    dict.fromkeys(
-                        " → ".join(shown(name, number_of(run.values, name)) for run in pair)
-                        for pair in pairs
-                    )
-                )
-            said.append(f"{name} {changes}")
-        down = f"scaled down: {', '.join(said)}" if said else ""
-        return ", ".join(filter(None, (down, more)))
+
+# Files -------------------------------------------------------------------------------------------
+
+
+class _File(BaseModel):
+    """A study's file."""
+
+    model_config = STRICT
+
+    title: str = Field(min_length=1)
+    name: str = ""
+    spread: Literal["standard-deviation", "standard-error"] = "standard-deviation"
+    base: dict[str, Any] = Field(default_factory=dict)
+    axes: dict[str, list[Any]] = Field(default_factory=dict)
+    rows: list[dict[str, Any]] | None = None
+    columns: list[Column] = Field(
+        default_factory=lambda given: default_columns(given.get("base", {})), min_length=1
+    )
+    published: _Published | None = None
+    figures: list[Figure] = Field(default_factory=list)
+    claims: list[_Claim] = Field(default_factory=list)
+    scale: str = ""
+
+
+def read_study(path: Path) -> Study:
+    """Return the study that a TOML file describes, see ``docs/studies.md``; no plugin is loaded.
+
+    Raises:
+        ConfigurationError: The file, or one that it extends, cannot be read or has an unknown key,
+            or its study is contradictory or too large. The message has one line for each problem.
+    """
+    tables, published_folder = read_extended(path)
+
+    def refuse(problems: Iterable[str], cause: Exception | None = None) -> None:
+        if lines := [f"study {path}: {text}" for text in dict.fromkeys(problems)]:
+            raise ConfigurationError("\n".join(lines)) from cause
+
+    # The names that a plugin brings are unknown here.
+    base = tables.get("base", {})
+    known = not (isinstance(base, Mapping) and named_plugins(base))
+    try:
+        file = _File.model_validate(tables, context={CHECKED: known})
+    except pydantic.ValidationError as error:
+        refuse(_refused(error), error)
+        raise
+    sizes = {f"axis '{axis}'": len(values) for axis, values in file.axes.items()}
+    sizes["the rows"] = 1 if file.rows is None else len(file.rows)
+    if (runs := math.prod(sizes.values())) > MOST_RUNS or max(sizes.values()) > MOST_RUNS:
+        told = ", ".join(f"{place} has {size} values" for place, size in sizes.items() if size > 1)
+        refuse([f"{told}, which makes {runs} runs; allowed: at most {MOST_RUNS}"])
+    problems: list[str] = []
+    rows = tuple(_choice(row, f"row {n}", problems) for n, row in enumerate(file.rows or (), 1))
+    name = file.name or slug(path.stem)
+    study = Study(
+        name=name,
+        title=file.title,
+        base=file.base,
+        axes={axis: _axis(axis, values, problems, known) for axis, values in file.axes.items()},
+        rows=(Choice({}, {}, ""),) if file.rows is None else rows,
+        columns=tuple(file.columns),
+        spread=file.spread,
+        figures=tuple(file.figures),
+        claims=tuple(claim for table in file.claims for claim in table.claims()),
+        source=path,
+        tables=tables,
+    )
+    if name != slug(name):
+        problems.append(f"name is {name!r}; allowed: small letters, digits, '.' and '-'")
+    refuse([*problems, *_collisions(study)])
+    refuse([*_same_names(study), *_problems_of_figures(study), *_problems_of_claims(study)])
+    if file.published is not None:
+        study = replace(study, published=file.published.read(published_folder, study))
+    return study.scaled(file.scale)
+
+
+_TABLES: dict[str, type[BaseModel]] = {
+    "columns": Column,
+    "published": _Published,
+    "claims": _Claim,
+}
+
+
+def _refused(error: pydantic.ValidationError) -> Iterable[str]:
+    """Yield the problems of the file's own keys, unknown ones with the nearest spelling."""
+    for row, refused_value in zip(error.errors(), refused_values(error), strict=True):
+        *where, key = row["loc"]
+        within = f" (in {'.'.join(map(str, where))})" if where else ""
+        if row["type"] == "missing":
+            yield f"the key '{key}' is missing{within}"
+        elif row["type"] != "extra_forbidden":
+            yield refused_value
+        elif not where and (key in SECTIONS or key in default_values()):
+            yield f"'{key}' belongs to a run; give it in [base]"
+        else:
+            model = _TABLES.get(str(where[0])) if where else _File
+            fields = model.model_fields.items() if model else ()
+            yield unknown_key(str(key), [info.alias or name for name, info in fields]) + within
+
+
+def _axis(name: str, values: Sequence[Any], problems: list[str], known: bool) -> tuple[Choice, ...]:
+    if not values:
+        problems.append(f"axis '{name}' is empty; give it values, or leave it out")
+    of_tables = all(isinstance(each, Mapping) for each in values)
+    if known and name not in default_values() and not of_tables:
+        problems.append(
+            f"axis '{name}': {unknown_key(name, default_values())} (an axis of another name has "
+            "tables with a label for values)"
+        )
+    return tuple(_choice(each, f"axis '{name}'", problems, name) for each in values)
+
+
+def _choice(given: Any, where: str, problems: list[str], axis: str = "") -> Choice:
+    """Return the choice that an axis's value or a row describes: a table, or a plain value."""
+    if axis and not isinstance(given, Mapping):
+        text = given if isinstance(given, str) else str(given).lower()
+        return Choice({axis: text}, {axis: given}, _part(axis, text, isinstance(given, str)))
+    label = given.get("label")
+    labels = {axis or ROW: label} if axis or isinstance(label, str) else label
+    sound = isinstance(labels, Mapping) and all(
+        isinstance(text, str) and slug(text) for text in labels.values()
+    )
+    if not sound or not labels:
+        kinds = "a string" if axis else "a string or a table of strings by column"
+        problems.append(f"{where}: needs a label, {kinds}; given: {given}")
+        labels = {axis or ROW: "unlabelled"}
+    published = given.get("published", True)
+    if not isinstance(published, bool):
+        problems.append(f"{where}: published is {published!r}; allowed: true or false")
+    parts = [_part(axis, text, named=True) if axis else slug(text) for text in labels.values()]
+    values = {key: value for key, value in given.items() if key not in ("label", "published")}
+    return Choice(dict(labels), values, "-".join(parts), bool(published))
+
+
+def _part(axis: str, label: str, named: bool) -> str:
+    """Return a label as a part of a run's name; a number is preceded by its axis's name."""
+    part = slug(label)
+    return part if named and not part[:1].isdigit() else f"{slug(axis)}-{part}"
+
+
+def _collisions(study: Study) -> Iterable[str]:
+    """Yield the keys that two places set, and the label columns that two places use."""
+    if not study.rows:
+        yield "rows is empty; give it rows, or leave it out"
+        return
+    if len(kinds := dict.fromkeys(", ".join(row.labels) for row in study.rows)) > 1:
+        yield f"rows: all labels have the same columns; given: {'; '.join(kinds)}"
+    for column, number in Counter([*study.rows[0].labels, *study.axes]).items():
+        if number > 1:
+            yield f"two places give the label column '{column}': an axis and the rows"
+    places = {f"axis '{name}'": choices for name, choices in study.axes.items()}
+    places["the rows"] = study.rows
+    setting: dict[str, str] = {}
+    for place, choices in places.items():
+        for key in sorted({key for choice in choices for key in choice.values}):
+            if key in GIVEN_BY_THE_RUNNER:
+                yield f"{place}: {key} cannot be set by a study"
+            elif key in setting:
+                yield f"{setting[key]} and {place} both set '{key}'; one of them may"
+            setting[key] = place
+    for key in set(GIVEN_BY_THE_RUNNER) & set(study.base):
+        yield f"base sets {key}, which depends on the machine; give --output, or data-dir by "
+        "--run-config"
+
+
+def _same_names(study: Study) -> Iterable[str]:
+    for name, number in Counter(run.name for run in study.runs).items():
+        if number > 1:
+            yield (
+                f"{number} runs have the name '{name}'; give their rows or values labels that "
+                "differ in letters or digits"
+            )
+    figures = Counter(figure.name for figure in study.figures)
+    yield from (f"{n} figures have the name '{name}'" for name, n in figures.items() if n > 1)
+
+
+def _problems_of_figures(study: Study) -> Iterable[str]:
+    for figure in study.figures:
+        for column, labels in (pair for choice in figure.rows for pair in choice.items()):
+            for label in set(labels) - {row.labels.get(column) for row in study.rows}:
+                yield f"figure '{figure.name}': no row has the {column} '{label}'"
+
+
+def _problems_of_claims(study: Study) -> Iterable[str]:
+    """Yield the problems of the claims with the study's columns and lines."""
+    shown = {column.metric: (column.higher_is_better, column.scale) for column in study.columns}
+    ranked = ", ".join(m for m, (side, _) in shown.items() if side is not None)
+    for claim in study.claims:
+        if claim.metric not in shown:
+            yield f"claims: {unknown_name('column', claim.metric, list(shown))}"
+        elif shown[claim.metric][0] is None:
+            yield f"claims: metric is {claim.metric!r}, without a better side; allowed: {ranked}"
+        elif claim.than and (
+            claim.than == claim.metric or shown.get(claim.than) != shown[claim.metric]
+        ):
+            yield (
+                f"claims: than is {claim.than!r}; allowed: another column with the better side "
+                f"and the scale that {claim.metric!r} has"
+            )
+        if not claim.pairs(study.cells()):
+            yield f"claims: no two lines of the table are {claim.better} and {claim.worse}"
+
+
+BY_KEY = ("base", "axes", "published")
+"""Tables that extending files override key by key; any other value replaces the whole."""
+
+
+def read_extended(path: Path) -> tuple[dict[str, Any], Path]:
+    """Return a study's tables, merged with the files that it extends, and the published folder.
+
+    A file overrides those that it extends, and of these a later one overrides an earlier one.
+    ``base``, ``axes`` and ``published`` are overridden key by key, anything else as a whole. A
+    ``published`` with a ``file`` replaces the whole table, and ``false`` removes it. An axis that
+    ends up as an empty list is left out. Name and title are not taken from other files.
+
+    Raises:
+        ConfigurationError: A file cannot be read or is not TOML, ``extends`` is not a path, or a
+            file extends itself.
+    """
+    lineage = _lineage(path, ())
+    tables: dict[str, Any] = {}
+    published_folder = path.parent
+    for each, content in lineage:
+        for key, value in content.items():
+            table = isinstance(value, Mapping)
+            if key in BY_KEY and not table and (key, value) != ("published", False):
+                raise ConfigurationError(f"study {each}: {key} is {value!r}; allowed: a table")
+            # The notes and lines of one published table do not fit another one.
+            whole = key == "published" and table and "file" in value
+            by_key = key in BY_KEY and table and isinstance(tables.get(key), Mapping)
+            tables[key] = {**tables[key], **value} if by_key and not whole else value
+            published_folder = each.parent if whole else published_folder
+    own = lineage[-1][1]
+    tables = {k: v for k, v in tables.items() if k not in ("name", "title") or k in own}
+    if tables.get("published") is False:
+        del tables["published"]
+    if "axes" in tables and len(lineage) > 1:
+        tables["axes"] = {name: values for name, values in tables["axes"].items() if values != []}
+    return tables, published_folder
+
+
+def _lineage(path: Path, below: tuple[Path, ...]) -> list[tuple[Path, dict[str, Any]]]:
+    """Return a file and all that it extends, each once, extended files first."""
+    if path.resolve() in {each.resolve() for each in below}:
+        chain = " extends ".join(map(str, (*below, path)))
+        raise ConfigurationError(f"study {path} extends itself: {chain}")
+    own = read_toml(path)
+    if isinstance(base := own.get("base"), Mapping):
+        own["base"] = read_sections(base, f"study {path}: base")
+    given = own.pop("extends", [])
+    names = [given] if isinstance(given, str) else given
+    if not (isinstance(names, list) and all(isinstance(name, str) and name for name in names)):
+        raise ConfigurationError(
+            f"study {path}: extends is {given!r}; allowed: the path of a study's file from this "
+            "file's folder, or a list of paths"
+        )
+    found: dict[Path, tuple[Path, dict[str, Any]]] = {}
+    for name in names:
+        named = path.parent / given_path(name, f"study {path}: extends")
+        # For a symbolic link, paths are relative to the link's target as well.
+        other = named if named.exists() else path.resolve().parent / name
+        if not other.is_file():
+            raise ConfigurationError(f"study {path} extends '{name}', and there is no file {named}")
+        for each, tables in _lineage(other, (*below, path)):
+            found.setdefault(each.resolve(), (each, tables))
+    return [*found.values(), (path, own)]

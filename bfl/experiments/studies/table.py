@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bfl.evaluation.evaluated_ensemble import of_a_posterior
-from bfl.evaluation.metrics import metrics
 from bfl.experiments.results.collapse import MOST_AT_FLOOR
-from bfl.experiments.results.environment import PACKAGES
-from bfl.experiments.studies.columns import Column, curve_of
-from bfl.experiments.studies.folder import FAILED
-from bfl.experiments.studies.gathering import OpenedStudy, StudyResults
-from bfl.experiments.studies.run_result import CHANGED, COMMIT, NOT_FOUND, RunResult
-from bfl.experiments.studies.study import SEED, Choice, Run, Study
+from bfl.experiments.results.table import ABSENT, markdown_table
+from bfl.experiments.studies.columns import Column
+from bfl.experiments.studies.results import (
+    CHANGED,
+    FAILED,
+    LOST,
+    NOT_FOUND,
+    VERSIONS,
+    OpenedStudy,
+    StudyResults,
+)
+from bfl.experiments.studies.study import SEED, Choice, Study
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 
 if TYPE_CHECKING:
@@ -28,20 +31,11 @@ if TYPE_CHECKING:
 LISTED = 3
 """The most runs that a note names."""
 
-ENVIRONMENT = ("bfl", *PACKAGES, "processor", "vector-instructions", COMMIT)
-"""Keys of the runs' environments whose differences a note reports."""
-
 SPREADS = {
     "standard-deviation": "sample standard deviation (n − 1) over the seeds",
     "standard-error": "standard error over the seeds, the sample standard deviation (n − 1) / √n",
 }
 """Descriptions of the spreads that a study may have."""
-
-MOST_IMAGES = 100_000
-"""The largest test set for which an accuracy's step is found."""
-
-ROUNDING = 5e-7
-"""The greatest relative distance from a multiple of a step, as curves have seven digits."""
 
 
 @dataclass(frozen=True)
@@ -49,45 +43,24 @@ class StudyTable:
     """A study's table.
 
     Attributes:
-        scale: The scale in words, see ``Study.said``.
+        results: The runs: ``frame`` has a row a run.
         notes: Notes on the table, one sentence each, the scale first.
-        frame: A row for each line, with its labels, ``runs_done``, ``runs`` and ``state``; for each
-            column of the study, in its unit, the mean ``METRIC`` and ``METRIC_spread``,
+        lines: A row a line of the table, with its labels, ``runs_done``, ``runs`` and ``state``;
+            for each column of the study, in its unit, the mean ``METRIC`` and ``METRIC_spread``,
             ``_by_images``, ``_published``, ``_published_spread`` and ``_difference``. A missing
             number is None, and a diverged run's number is NaN.
     """
 
     study: Study
-    scale: str
+    results: StudyResults
     notes: tuple[str, ...]
-    frame: pd.DataFrame
-    runs: tuple[tuple[Run, RunResult], ...]
+    lines: pd.DataFrame
 
-    def line(self, cell: Choice) -> dict[str, RunResult]:
-        """Return a line's finished runs by seed."""
-        return {r.labels.get(SEED, ""): result for r, result in self.runs if r.cell.key == cell.key}
-
-    @property
-    def by_run(self) -> pd.DataFrame:
-        """The finished runs, a row each: labels, metrics, columns' numbers, and origin."""
-        import pandas as pd
-
-        names = {name for _, result in self.runs for name in result.metrics}
-        names |= {column.metric for column in self.study.columns}
-        rows = [
-            {
-                **run.labels,
-                **{name: result.number(name) for name in sorted(names)},
-                "rounds": result.number_of_rounds,
-                "seconds": result.seconds,
-                "made_as": result.made_as,
-                "commit": result.environment.get(COMMIT, ""),
-                "processor": result.environment.get("processor", ""),
-                "scale": self.scale,
-            }
-            for run, result in self.runs
-        ]
-        return pd.DataFrame(rows, dtype=object)
+    def seeds(self, cell: Choice) -> dict[str, str]:
+        """Return the names of a line's finished runs, by seed."""
+        done = self.results.frame.index
+        runs = [run for run in self.study.runs if run.cell.key == cell.key and run.name in done]
+        return {run.labels.get(SEED, ""): run.name for run in runs}
 
 
 def mean_and_spread(values: Sequence[float], spread: str) -> tuple[float | None, float | None]:
@@ -112,178 +85,213 @@ def study_table(opened: OpenedStudy) -> StudyTable:
     """Return the table of a study's finished runs; lines without a selected run are left out.
 
     Raises:
-        ConfigurationError: A result's configuration differs from the study's, or two results
-            contradict each other.
+        ConfigurationError: A result's configuration differs from the study's, or results of one
+            data set are of different data.
         DataError: A result is corrupt.
     """
     import pandas as pd
 
-    study = opened.study
-    results = opened.results
-    by_cell: dict[Any, list[Run]] = {}
+    study, results = opened.study, opened.results
+    numbers = {column.metric: results.numbers(column.metric) for column in study.columns}
+    by_cell: dict[Any, list[str]] = {}
     for run in opened.runs:
-        by_cell.setdefault(run.cell.key, []).append(run)
-    lines = [
-        _line(study, cell, by_cell[cell.key], results)
-        for cell in study.cells()
-        if cell.key in by_cell
-    ]
-    frame = pd.DataFrame(lines, dtype=object)
-    done = [run for run in opened.runs if run.name in results.finished]
-    finished = tuple((run, results.finished[run.name]) for run in done)
-    table = StudyTable(study, study.said, (), frame, finished)
-    notes = (*_notes(table, results), *_notes_of_floors(table), *_notes_of_runs(finished))
-    return replace(table, notes=notes)
+        by_cell.setdefault(run.cell.key, []).append(run.name)
+    lines = []
+    for cell in (cell for cell in study.cells() if cell.key in by_cell):
+        names = by_cell[cell.key]
+        done = [name for name in names if name in results.frame.index]
+        states = dict.fromkeys(results.states[name] for name in names if name in results.states)
+        line: dict[str, Any] = {name: cell.labels[name] for name in study.label_columns}
+        line |= {"runs_done": len(done), "runs": len(names), "state": ", ".join(states)}
+        for column in study.columns:
+            values = [found[n] for n in done if n in (found := numbers[column.metric])]
+            ours, spread = mean_and_spread([column.scale * n for n in values], study.spread)
+            published, of_published = None, None
+            if study.published is not None and cell.published:
+                published, of_published = study.published.entry(cell.key, column.metric)
+            difference = None if ours is None or published is None else ours - published
+            line |= {
+                column.metric: ours,
+                f"{column.metric}_spread": spread,
+                f"{column.metric}_by_images": _by_images(column, values, results, done),
+                f"{column.metric}_published": published,
+                f"{column.metric}_published_spread": of_published,
+                f"{column.metric}_difference": difference,
+            }
+        lines.append(line)
+    table = StudyTable(study, results, (), pd.DataFrame(lines, dtype=object))
+    return replace(table, notes=(*_notes(table), *notes_of_runs(results)))
 
 
-def _line(study: Study, cell: Choice, runs: Sequence[Run], results: StudyResults) -> dict[str, Any]:
-    done = [results.finished[run.name] for run in runs if run.name in results.finished]
-    states = [results.states[run.name] for run in runs if run.name not in results.finished]
-    line: dict[str, Any] = {name: cell.labels[name] for name in study.label_columns}
-    line |= {"runs_done": len(done), "runs": len(runs), "state": ", ".join(dict.fromkeys(states))}
-    for column in study.columns:
-        numbers = [n for result in done if (n := result.number(column.metric)) is not None]
-        ours, spread = mean_and_spread([column.scale * n for n in numbers], study.spread)
-        published, of_published = None, None
-        if study.published is not None and cell.published:
-            published, of_published = study.published.entry(cell.key, column.metric)
-        line |= {
-            column.metric: ours,
-            f"{column.metric}_spread": spread,
-            f"{column.metric}_by_images": deviation_by_images(
-                column, done, results.finished.values()
-            ),
-            f"{column.metric}_published": published,
-            f"{column.metric}_published_spread": of_published,
-            f"{column.metric}_difference": None
-            if ours is None or published is None
-            else ours - published,
-        }
-    return line
-
-
-# Standard errors by the test images ---------------------------------------------------------------
-
-
-def deviation_by_images(
-    column: Column, results: Collection[RunResult], others: Iterable[RunResult] = ()
+def _by_images(
+    column: Column, values: Sequence[float], results: StudyResults, runs: Sequence[str]
 ) -> float | None:
     """Return the binomial standard error of a share of the test images, in the column's unit.
 
-    Averaging over seeds does not reduce it, as all are evaluated on the same images. Results do not
-    keep the number of images. It is taken to be the smallest number whose shares include the
-    numbers of all rounds of all runs that are evaluated on these images.
-
-    Args:
-        column: A column; the result is None if its numbers are not shares.
-        results: Finished runs evaluated on the same images.
-        others: Further runs; those evaluated on the same images are used.
+    Averaging over seeds does not reduce it, as all are evaluated on the same images.
     """
-    name = curve_of(of_a_posterior(column.metric))
-    if name not in metrics.names() or not metrics.get(name).share_of_examples:
+    if not (column.share_of_examples and values and all(map(math.isfinite, values))):
         return None
-    curve = curve_of(column.metric)
-    finals = [n for r in results if (n := r.number(column.metric)) is not None]
-    images = {_images(r) for r in results}
-    alike = [*results, *(r for r in others if images == {_images(r)})]
-    rounds = [row[curve] for r in alike for row in r.rounds if row.get(curve) is not None]
-    rounds += [n for r in alike if (n := r.number(curve)) is not None]
-    if not finals or not all(map(math.isfinite, finals)):
-        return None
-    share = math.fsum(finals) / len(finals)
-    step = share_step(frozenset((*finals, *rounds)))
-    return column.scale * math.sqrt(share * (1.0 - share) * step) if step else None
-
-
-def _images(result: RunResult) -> tuple[str, ...]:
-    """Return the settings that determine a run's test images."""
-    return tuple(str(result.configuration.get(key)) for key in ("dataset", "test-examples"))
-
-
-@lru_cache(maxsize=64)  # all lines of a table ask for the same numbers
-def share_step(numbers: frozenset[float]) -> float:
-    """Return 1/m for the smallest m such that all numbers are multiples of 1/m; 0 if there is none.
-
-    Example:
-        >>> share_step(frozenset({0.25, 0.5})), share_step(frozenset({347 / 360, 0.9722222}))
-        (0.25, 0.002777777777777778)
-    """
-    images = np.arange(1, MOST_IMAGES + 1, dtype=np.float64)
-    for number in filter(math.isfinite, numbers):
-        right = number * images
-        images = images[np.abs(right - np.rint(right)) <= ROUNDING * np.abs(right)]
-    return 1.0 / float(images[0]) if images.size else 0.0
+    images = results.frame["test-images"][list(runs)].min()
+    share = math.fsum(values) / len(values)
+    error = column.scale * math.sqrt(share * (1.0 - share) / images)
+    return None if math.isnan(error) else error
 
 
 # Notes -------------------------------------------------------------------------------------------
 
 
-def _notes(table: StudyTable, results: StudyResults) -> Iterator[str]:
-    study, frame = table.study, table.frame
-    yield f"{table.scale[:1].upper()}{table.scale[1:]}."
+def _notes(table: StudyTable) -> Iterator[str]:
+    study, results, lines = table.study, table.results, table.lines
+    scale = study.scale_in_words
+    yield f"{scale[:1].upper()}{scale[1:]}."
     failed = [name for name, state in results.states.items() if state == FAILED]
     without = f"; failed, and so in no mean or claim: {_listed(failed)}" if failed else ""
-    yield f"{frame.runs_done.sum()} of {frame.runs.sum()} runs are done{without}."
+    yield f"{lines.runs_done.sum()} of {lines.runs.sum()} runs are done{without}."
     if SEED in study.axes:
         yield f"Ours ± {SPREADS[study.spread]}."
     if study.published is not None:
         yield "Published ± the spread that the paper gives; difference: ours − published."
         yield from study.published.notes
-    ours = [n for n in frame[[c.metric for c in study.columns]].to_numpy().ravel() if n is not None]
+    ours = [n for n in lines[[c.metric for c in study.columns]].to_numpy().ravel() if n is not None]
     if math.inf in ours:
         yield "inf: a run has not reached the value, or its number is infinite."
     if any(map(math.isnan, ours)):
         yield "nan: a run has diverged."
-    if frame[[f"{c.metric}_by_images" for c in study.columns]].any(axis=None):
+    if lines[[f"{c.metric}_by_images" for c in study.columns]].any(axis=None):
         yield "In parentheses: the standard error by the test images (binomial), of one run."
-
-
-def _notes_of_floors(table: StudyTable) -> Iterator[str]:
-    """Yield a note on lines with most of their standard deviations at the floor."""
+    shares = results.numbers(FRACTION_AT_FLOOR)
     told = []
-    for cell in table.study.cells():
-        line = table.line(cell).values()
-        shares = [n for r in line if (n := r.number(FRACTION_AT_FLOOR)) is not None]
-        if shares and (mean := math.fsum(shares) / len(shares)) > MOST_AT_FLOOR:
-            labels = " ".join(cell.labels[name] for name in table.study.label_columns)
+    for cell in study.cells():
+        of_line = [shares[name] for name in table.seeds(cell).values() if name in shares]
+        if of_line and (mean := math.fsum(of_line) / len(of_line)) > MOST_AT_FLOOR:
+            labels = " ".join(cell.labels[name] for name in study.label_columns)
             told.append(f"{labels} {mean:.0%} of the standard deviations at scale-floor")
     if told:
         yield f"In the last evaluated round, of seeds on average: {'; '.join(told)}."
 
 
-def _notes_of_runs(runs: Iterable[tuple[Run, RunResult]]) -> Iterator[str]:
-    """Yield notes on copied runs, on lost clients, and on different environments."""
-    finished = [result for _, result in runs]
-    if same := [f"{r.name} = {r.made_as}" for r in finished if r.made_as]:
+def notes_of_runs(results: StudyResults) -> Iterator[str]:
+    """Yield notes on copied runs, lost clients, what cannot be made again, and environments."""
+    frame = results.frame.fillna("")
+    if not len(frame):
+        return
+    copied = frame[frame["made-as"] != ""] if "made-as" in frame else frame[:0]
+    if same := [f"{name} = {other}" for name, other in copied.get("made-as", {}).items()]:
         yield f"Runs that are one computation are made once: {_listed(same)}."
-    short_of = [
-        f"{r.name} ({', '.join(f'{count} {name}' for name, count in r.lost.items())})"
-        for r in finished
-        if r.lost
-    ]
-    if short_of:
+    lost = []
+    for name, counts in frame[[kind for kind in LOST if kind in frame]].iterrows():
+        if told := [f"{count:.0f} {kind}" for kind, count in counts.items() if count]:
+            lost.append(f"{name} ({', '.join(told)})")
+    if lost:
         yield (
             "Rounds have gone on without clients that failed or were refused, counted over all "
-            f"rounds: {_listed(short_of)}."
+            f"rounds: {_listed(lost)}."
         )
-    yield from notes_of_origin(finished)
-    for name in ENVIRONMENT:
-        found = Counter(str(r.environment.get(name)) for r in finished)
+    yield from notes_of_origin([results])
+    for name in VERSIONS:
+        found = Counter(frame[name] if name in frame else [""] * len(frame))
         if len(found) > 1:
-            told = ", ".join(f"{value} ({count} runs)" for value, count in found.items())
-            yield f"Runs differ in {name}: {told}."
+            told = [f"{value or 'None'} ({count} runs)" for value, count in found.items()]
+            yield f"Runs differ in {name}: {', '.join(told)}."
 
 
-def notes_of_origin(finished: Sequence[RunResult]) -> Iterator[str]:
-    """Yield notes on the runs that cannot be reproduced, with the reason."""
+def notes_of_origin(every: Iterable[StudyResults]) -> Iterator[str]:
+    """Yield notes on the runs of studies that cannot be reproduced, with the reason."""
+    frames = [results.frame for results in every]
     for key, what in (
         (NOT_FOUND, "no history has their commit"),
         (CHANGED, "their code had changes that were not committed"),
     ):
-        if count := sum(bool(r.environment.get(key)) for r in finished):
-            yield f"{count} of {len(finished)} runs cannot be made again as they were: {what}."
+        if count := sum((f[key] == "True").sum() for f in frames if key in f):
+            total = sum(map(len, frames))
+            yield f"{count} of {total} runs cannot be made again as they were: {what}."
 
 
 def _listed(texts: Sequence[str]) -> str:
     more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED else ""
     return f"{', '.join(texts[:LISTED])}{more}"
+
+
+# Texts -------------------------------------------------------------------------------------------
+
+
+def as_text(table: StudyTable) -> pd.DataFrame:
+    """Return the table as text: each number with its spread, next to the published one."""
+    import pandas as pd
+
+    lines = table.lines.to_dict("records")
+    columns: dict[str, Any] = {n: table.lines[n] for n in table.study.label_columns}
+    columns["runs"] = [f"{line['runs_done']} of {line['runs']}" for line in lines]
+    for column in table.study.columns:
+        metric, digits = column.metric, column.decimals
+        columns[column.heading] = [_ours(line, column) for line in lines]
+        if column.published:
+            columns[f"{column.heading}, published"] = [
+                _number(line[f"{metric}_published"], line[f"{metric}_published_spread"], digits)
+                for line in lines
+            ]
+            columns[f"{column.heading}, difference"] = [
+                ABSENT if (d := line[f"{metric}_difference"]) is None else f"{d:+.{digits}f}"
+                for line in lines
+            ]
+    return pd.DataFrame(columns)
+
+
+def _ours(line: Mapping[str, Any], column: Column) -> str:
+    ours, images = line[column.metric], line[f"{column.metric}_by_images"]
+    if ours is None:  # a finished run need not have every number
+        return ABSENT if line["runs_done"] else str(line["state"])
+    text = _number(ours, line[f"{column.metric}_spread"], column.decimals)
+    return f"{text} ({images:.{column.decimals}f})" if images else text
+
+
+def _number(value: float | None, spread: float | None, decimals: int) -> str:
+    if value is None:
+        return ABSENT
+    # With the column's decimals, a small value and its spread would be all zeros.
+    small = bool(value) and not float(f"{value:.{decimals}f}")
+    text, behind = (
+        "" if n is None else f"{n:.1e}" if small and n else f"{n:.{decimals}f}"
+        for n in (value, spread)
+    )
+    return f"{text} ± {behind}" if behind else text
+
+
+def markdown(table: StudyTable) -> str:
+    """Return the table as Markdown, with its title and notes."""
+    frame = as_text(table)
+    text = markdown_table(frame, len(frame.columns) - len(table.study.label_columns))
+    return f"# {table.study.title}\n\n{' '.join(table.notes)}\n\n{text}"
+
+
+def comma_separated(table: StudyTable) -> str:
+    """Return the table as CSV: full precision, one column for each number, and the scale."""
+    lines = table.lines.drop(columns="state").assign(scale=table.study.scale_in_words)
+    return str(lines.to_csv(index=False))
+
+
+def latex(table: StudyTable) -> str:
+    """Return the table as LaTeX for the package booktabs, with its notes in the caption."""
+    labels, frame = len(table.study.label_columns), as_text(table)
+    styler = (
+        frame.style.hide(axis="index")
+        .format(escape="latex")
+        .format_index(axis="columns", escape="latex")
+    )
+    return str(
+        styler.to_latex(
+            hrules=True,
+            position_float="centering",
+            column_format="l" * labels + "r" * (len(frame.columns) - labels),
+            caption=f"{table.study.title}. {' '.join(table.notes)}",
+        )
+    )
+
+
+FORMATS: dict[str, tuple[str, Callable[[StudyTable], str]]] = {
+    "markdown": ("table.md", markdown),
+    "csv": ("table.csv", comma_separated),
+    "latex": ("table.tex", latex),
+}
+"""File name and writer by format."""

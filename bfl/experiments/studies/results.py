@@ -1,0 +1,458 @@
+"""Results of a study: two data frames, read from its folder.
+
+| file | content |
+| --- | --- |
+| ``study.toml``, ``published.csv`` | the study's complete file, and its published table |
+| ``runs.csv`` | ``frame``: a row a run, with labels, metrics and origin |
+| ``curves.csv`` | ``curves``: run, round, metric, value; to seven digits |
+| ``runs/NAME/`` | the runs, see ``results.run_folder``; ``given.toml``: what the study has set |
+| ``failures/NAME.txt`` | the output of a failed run; removed when the run succeeds |
+| ``table.*``, ``figures/`` | the output of ``bfl table --write`` and ``bfl plot`` |
+
+The columns of ``runs.csv`` that are neither labels nor metrics:
+
+| column | content |
+| --- | --- |
+| ``run`` | the run's name |
+| ``configuration`` | the hash of what the study has set |
+| ``diverged`` | the metrics that were not a number; their own cells are empty |
+| ``test-images`` | their number |
+| ``partition``, ``train-data``, ``test-data`` | digests |
+| ``posterior-sha256`` | that of the final posterior |
+| ``seconds`` | the duration of all rounds |
+| ``failures``, ``refused`` | clients that were asked and not pooled, over all rounds |
+| ``made-as`` | the run whose result this is, as both are one computation (of older versions) |
+| the others | versions, machine, commit, start and end |
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bfl.engine.flower.app import own_folder
+from bfl.errors import ConfigurationError, nearest
+from bfl.evaluation.evaluated_ensemble import ENSEMBLE
+from bfl.evaluation.metrics import metrics as registered_metrics
+from bfl.experiments.results.environment import ENDED, PACKAGES, STARTED
+from bfl.experiments.results.files import Files
+from bfl.experiments.results.foreign import numbers_of_foreign
+from bfl.experiments.results.identity import partition_digest
+from bfl.experiments.results.run_folder import (
+    CLIENTS,
+    CONFIG,
+    DATA,
+    ENVIRONMENT,
+    FOREIGN,
+    METRICS,
+    PARTITION,
+    PREDICTIONS,
+    RETENTION,
+    ROUNDS,
+    RunFolder,
+)
+from bfl.experiments.studies.columns import (
+    GAIN,
+    Points,
+    number_of_curves,
+    numbers_of_rounds,
+    retained_at,
+)
+from bfl.experiments.studies.study import Run, Study, configuration_hash, read_study
+from bfl.texts import from_toml
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OUTPUT = "runs"
+"""The default parent of studies' folders."""
+
+RESULTS = Path("docs") / "results"
+"""The folder in which a checkout keeps the results of its studies."""
+
+NO_RESULTS = "none"
+"""The value in place of a folder that excludes results from outside the study's folder."""
+
+STUDY_TOML, PUBLISHED, RUNS, CURVES = "study.toml", "published.csv", "runs.csv", "curves.csv"
+GIVEN = "given-by-study.toml"
+"""The file of a run's folder with the keys that the study has set."""
+
+COMMIT, CHANGED, NOT_FOUND = "git-commit", "git-changed", "git-not-found"
+"""Of a run's origin: its commit, uncommitted changes, a commit that no history contains."""
+
+LOST = ("failures", "refused")
+"""Counts in a round's record of sampled clients that were not pooled."""
+
+VERSIONS = ("bfl", *PACKAGES, "processor", "vector-instructions", COMMIT)
+ORIGIN = (*VERSIONS, CHANGED, NOT_FOUND, STARTED, ENDED)
+TEXTS = (
+    *("run", "configuration", "diverged", "partition", "train-data", "test-data"),
+    *("posterior-sha256", "made-as", *ORIGIN),
+)
+"""The columns of ``runs.csv`` that are texts, besides the labels."""
+
+PERCENTS = range(5, 101, 5)
+"""The shares of the examples at which curves keep the accuracy of the least uncertain."""
+
+FAILED = "failed"
+
+
+def rounded(value: float) -> float:
+    """Return a number with seven significant digits, as curves have."""
+    return float(f"{value:.7g}")
+
+
+def read_run(folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[int, float]]]:
+    """Return a finished or begun run's row, without labels, and its curves.
+
+    Raises:
+        DataError: A file of the run is missing or corrupt.
+    """
+    rounds = folder.rounds()
+    environment, data = folder.read_json(ENVIRONMENT, {}), folder.read_json(DATA, {})
+    points: dict[str, dict[int, float]] = {}
+    numbers: dict[str, float] = {}
+    retention = folder.read_json(RETENTION, {})
+    last = int(rounds[-1]["round"]) if rounds else 0
+    kept = numbers_of_rounds()
+    with folder.decoding(ROUNDS):
+        for entry in rounds:
+            # A posterior with infinite logits has no metrics, but its ensemble may have some.
+            names = [name.removeprefix(ENSEMBLE) for name in entry]
+            if any(name in registered_metrics.names() for name in names):
+                for name in (name for name in kept if name in entry):
+                    points.setdefault(name, {})[int(entry["round"])] = rounded(entry[name])
+        lost = {name: sum(int(entry.get(name) or 0) for entry in rounds) for name in LOST}
+    if folder.holds(METRICS):
+        with folder.decoding(METRICS):
+            numbers = {name: float(value) for name, value in folder.metrics().items()}
+    if folder.holds(FOREIGN):
+        with folder.decoding(FOREIGN):
+            numbers |= numbers_of_foreign(folder.read_json(FOREIGN))
+    with folder.decoding(RETENTION):
+        for metric, by_uncertainty in retention.get("gains", {}).items():
+            for by, gain in by_uncertainty.items():
+                numbers[f"{GAIN}{metric}-{by}"] = float(gain)
+        grid = {round(100 * share): at for at, share in enumerate(retention.get("fraction", ()))}
+        for by, curve in retention.get("curves", {}).get("accuracy", {}).items():
+            for percent in (percent for percent in PERCENTS if percent in grid):
+                value = rounded(curve["value"][grid[percent]])
+                points[retained_at("accuracy", by, percent)] = {last: value}
+    for client, own in folder.read_json(CLIENTS, {}).items():
+        for name, value in own.items():
+            points[f"client-{client}-{name}"] = {last: rounded(value)}
+    images = 0
+    if folder.holds(PREDICTIONS):
+        with folder.reading_arrays(PREDICTIONS) as arrays:
+            images = arrays.header("labels").shape[0]
+    partition = partition_digest(folder.read_json(PARTITION)) if folder.holds(PARTITION) else ""
+    row = {
+        "diverged": " ".join(name for name, value in numbers.items() if math.isnan(value)),
+        "test-images": images or math.nan,
+        "seconds": round(math.fsum(float(entry.get("seconds", 0.0)) for entry in rounds), 3),
+        **lost,
+        "partition": partition[:16],
+        "train-data": str(data.get("train", ""))[:16],
+        "test-data": str(data.get("test", ""))[:16],
+        "posterior-sha256": str(rounds[-1].get("posterior-sha256", "")) if rounds else "",
+        "made-as": "",
+        **{name: str(environment.get(name, "")) for name in ORIGIN},
+    }
+    return {**numbers, **row}, points
+
+
+@dataclass(frozen=True)
+class StudyFolder(Files):
+    """The folder of a study at one scale; see ``Files`` for the errors of reading and writing."""
+
+    @property
+    def runs(self) -> Path:
+        """The folder of the runs."""
+        return self.path / "runs"
+
+    def holds_study(self) -> bool:
+        """Return whether the folder describes a study."""
+        return self.holds(STUDY_TOML)
+
+    def write(self, file: str, data: bytes) -> Path:
+        """Replace a file atomically; make its folder if needed."""
+        with self.writing(file) as path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return super().write(file, data)
+
+    def run(self, name: str) -> RunFolder:
+        """Return the folder of a run."""
+        return RunFolder(self.runs / name)
+
+    def failure_file(self, name: str) -> Path:
+        """Return the path of a run's failure message."""
+        return self.path / "failures" / f"{name}.txt"
+
+    def study(self) -> Study:
+        """Return the study that the folder describes, at its scale.
+
+        Raises:
+            ConfigurationError: The folder holds none, or not a valid one.
+        """
+        if not self.holds_study():
+            raise ConfigurationError(f"{self.path} is not the folder of a study: no {STUDY_TOML}")
+        return read_study(self.path / STUDY_TOML)
+
+    def read_frame(self, labels: Sequence[str] = ()) -> pd.DataFrame:
+        """Return ``runs.csv``, the labels as texts; empty if there is none."""
+        import pandas as pd
+
+        if not self.holds(RUNS):
+            return pd.DataFrame(columns=["run", "configuration"])
+        with self.reading(RUNS) as data:
+            frame = pd.read_csv(
+                io.BytesIO(data),
+                dtype=dict.fromkeys((*TEXTS, *labels), str),
+                keep_default_na=False,
+                na_values={name: [] if name in labels else [""] for name in _header(data)},
+                float_precision="round_trip",
+            )
+        texts = [name for name in TEXTS if name in frame]
+        return frame.fillna(dict.fromkeys(texts, ""))
+
+    def read_curves(self) -> pd.DataFrame:
+        """Return ``curves.csv``; empty if there is none."""
+        import pandas as pd
+
+        if not self.holds(CURVES):
+            return pd.DataFrame(columns=["run", "round", "metric", "value"])
+        with self.reading(CURVES) as data:
+            return pd.read_csv(io.BytesIO(data), dtype={"run": str, "metric": str})
+
+    def state(self, name: str) -> str:
+        """Return the state in words of a run without a result."""
+        own = self.run(name)
+        if self.failure_file(name).is_file():
+            return FAILED
+        if not own.holds(CONFIG):
+            return "missing"
+        rounds = own.rounds()
+        return f"begun, round {rounds[-1]['round'] if rounds else 0} of {own.config()['rounds']}"
+
+
+def _header(data: bytes) -> list[str]:
+    return data.partition(b"\n")[0].decode().strip().split(",")
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """Results of a study's selected runs.
+
+    Attributes:
+        frame: A row a finished run, by name: labels, metrics and origin.
+        curves: Run, round, metric, value.
+        states: The states of the other runs in words, by name.
+    """
+
+    frame: pd.DataFrame
+    curves: pd.DataFrame
+    states: Mapping[str, str] = field(default_factory=dict)
+    _numbers: dict[str, dict[str, float]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def points(self) -> Mapping[str, Points]:
+        """The curves of each run."""
+        found: dict[str, dict[str, dict[int, float]]] = {name: {} for name in self.frame.index}
+        for name, number, metric, value in self.curves.itertuples(index=False):
+            found[name].setdefault(metric, {})[int(number)] = float(value)
+        return found
+
+    def numbers(self, name: str) -> dict[str, float]:
+        """Return a number of all runs that have it, by run; NaN where the run has diverged."""
+        if name in self._numbers:
+            return self._numbers[name]
+        found: dict[str, float] = {}
+        if name in self.frame:
+            columns = (self.frame.index, self.frame[name], self.frame["diverged"])
+            for run, value, diverged in zip(*columns, strict=True):
+                if not math.isnan(value) or name in diverged.split():
+                    found[run] = float(value)
+        for run, points in self.points.items() if not found else ():
+            if (value := number_of_curves(name, points)) is not None:
+                found[run] = value
+        return self._numbers.setdefault(name, found)
+
+
+@dataclass(frozen=True)
+class OpenedStudy:
+    """A study in its folder.
+
+    Attributes:
+        patterns: What ``--only`` selects; empty: all runs.
+        places: Folders of further results.
+    """
+
+    folder: StudyFolder
+    study: Study
+    patterns: tuple[str, ...] = ()
+    places: tuple[Path, ...] = ()
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """The selected runs."""
+        patterns = self.patterns or ("",)
+        return [r for r in self.study.runs if any(_matches(r.name, p) for p in patterns)]
+
+    @cached_property
+    def results(self) -> StudyResults:
+        """The results of the selected runs, read once; for the errors see ``gather``."""
+        return gather(self)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return fnmatchcase(name, pattern) if set(pattern) & set("*?[") else pattern in name
+
+
+def open_study(
+    path: Path,
+    *,
+    output: Path = Path(OUTPUT),
+    scale: str = "",
+    only: Sequence[str] = (),
+    results: Sequence[Path] = (),
+) -> OpenedStudy:
+    """Return a study from its folder or its TOML file; its plugins are not loaded.
+
+    Args:
+        path: The study's folder, its TOML file, or the name of a study of bfl.
+        output: The parent of the study's folder, for a file.
+        only: Selects the runs whose name contains or matches one of these; empty: all runs.
+        results: Folders with further results; empty: the one of the file's checkout.
+
+    Raises:
+        ConfigurationError: The study, a named run or a folder does not exist.
+    """
+    if path.suffix == ".toml" or not path.is_dir():
+        study = read_study(study_file(path))
+        study = study.scaled(scale) if scale else study
+        folder = StudyFolder(output.absolute() / study.folder_name)
+    elif scale:
+        raise ConfigurationError(f"--scale: the folder {path} has a scale; allowed: a TOML file")
+    else:
+        folder = StudyFolder(path)
+        study = folder.study()
+    names = [run.name for run in study.runs]
+    for pattern in only:
+        if not any(_matches(name, pattern) for name in names):
+            raise ConfigurationError(
+                f"--only: no run's name contains or matches {pattern!r}; a name is for instance "
+                f"'{nearest(pattern, names) or names[0]}'"
+            )
+    places = tuple(place for place in results if str(place) != NO_RESULTS)
+    for place in places:
+        if not place.is_dir():
+            raise ConfigurationError(f"--results: there is no folder {place}")
+    if not results:  # that of the nearest folder above the file that has docs/results
+        parents = (each for each in study.source.resolve().parents if (each / RESULTS).is_dir())
+        places = tuple(each / RESULTS / study.folder_name for each in list(parents)[:1])
+    return OpenedStudy(folder, study, tuple(only), places)
+
+
+def study_file(path: Path) -> Path:
+    """Return the file of a study, or of a study of bfl by its name, such as ``fischer2024/table2``.
+
+    Names are found from any working directory, in an installed bfl and in a checkout.
+    """
+    if path.exists() or path.is_absolute():
+        return path
+    for place in (own_folder(), own_folder() / "configs"):
+        for found in (place / path, place / f"{path}.toml"):
+            if found.is_file():
+                return found
+    return path
+
+
+def gather(study: OpenedStudy) -> StudyResults:
+    """Return the results of a study's selected runs: of their folders, then of files.
+
+    Raises:
+        ConfigurationError: A result was made under another configuration than the study has now,
+            or results differ in the data that they are of; the message names the files.
+        DataError: A file is corrupt.
+    """
+    import pandas as pd
+
+    wanted = {run.name: run for run in study.runs}
+    labels = {run.name: run.labels for run in study.runs}
+    names = tuple(study.study.runs[0].labels)
+    rows: dict[str, dict[str, Any]] = {}
+    curves: list[pd.DataFrame] = []
+    unfit: dict[Path, list[str]] = {}
+    for name, run in wanted.items():
+        own = study.folder.run(name)
+        if not own.holds(METRICS):
+            continue
+        with own.reading(GIVEN) as data:
+            made_of = configuration_hash(from_toml(data))
+        if made_of != run.configuration:
+            unfit.setdefault(study.folder.runs, []).append(name)
+        row, points = read_run(own)
+        rows[name] = {"configuration": made_of, **row}
+        flat = [(name, n, m, v) for m, values in points.items() for n, v in values.items()]
+        curves.append(pd.DataFrame(flat, columns=["run", "round", "metric", "value"]))
+    others = [place for place in study.places if place.resolve() != study.folder.path.resolve()]
+    for place in (study.folder, *map(StudyFolder, others)):
+        frame = place.read_frame(names)
+        frame = frame[frame.run.isin(wanted.keys() - rows.keys())]
+        for row in frame.to_dict("records"):
+            name = str(row.pop("run"))
+            if row["configuration"] != wanted[name].configuration:
+                unfit.setdefault(place.path / RUNS, []).append(name)
+            rows[name] = row
+        of_runs = place.read_curves()
+        curves.append(of_runs[of_runs.run.isin(frame.run)])
+    if unfit:
+        raise ConfigurationError(
+            "\n".join(
+                f"{place}: {found[0]}{f' and {len(found) - 1} more runs' if found[1:] else ''}, "
+                "made under another configuration than the study has now; remove these results, "
+                "or give the study another name"
+                for place, found in unfit.items()
+            )
+        )
+    found = pd.DataFrame(
+        {name: {**labels[name], **rows[name]} for name in wanted if name in rows}.values(),
+        index=[name for name in wanted if name in rows],
+    )
+    whole = pd.concat([each for each in curves if len(each)] or curves[:1], ignore_index=True)
+    _check_data(found, wanted)
+    states = {name: study.folder.state(name) for name in wanted if name not in rows}
+    return StudyResults(found, whole, states)
+
+
+def _check_data(frame: pd.DataFrame, runs: Mapping[str, Run]) -> None:
+    """Refuse results of one data set whose images or labels differ."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for kind in ("train-data", "test-data") if len(frame) else ():
+        for name, digest in frame[kind].items():
+            if digest:
+                key = (kind, str(runs[str(name)].values.get("dataset")))
+                found.setdefault(key, {}).setdefault(digest, str(name))
+    for (kind, dataset), by_digest in found.items():
+        if len(by_digest) > 1:
+            told = "; ".join(f"{digest} in {name}" for digest, name in by_digest.items())
+            raise ConfigurationError(
+                f"the {kind} of {dataset} are not the same in all results: {told}"
+            )
+
+
+def write_results(folder: StudyFolder, results: StudyResults) -> None:
+    """Write ``runs.csv`` and ``curves.csv``.
+
+    Raises:
+        RunError: A file cannot be written.
+    """
+    frame = results.frame.rename_axis("run").dropna(axis="columns", how="all")
+    folder.write(RUNS, frame.to_csv(lineterminator="\n").encode())
+    folder.write(CURVES, results.curves.to_csv(index=False, lineterminator="\n").encode())
