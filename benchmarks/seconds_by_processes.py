@@ -20,8 +20,7 @@ from measuring import ROOT, Report, Row, Timing, options, publish, row, write_im
 
 from bfl.engine.flower import FlowerApp, RayEngine
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.studies.reading import read_study
-from bfl.experiments.studies.study import Choice, Study
+from bfl.experiments.studies.study import Choice, Study, read_study
 
 STUDY = ROOT / "configs" / "ozer2022" / "table3.toml"
 PUBLISHED = STUDY.parent / "published" / "table5.csv"

@@ -58,6 +58,7 @@ FAR = {"digits": ("inverted", "noised"), "fashion-mnist": ("mnist",)}
 NEAR = "rotated"
 BEFORE, MADE = "before-closing-", "closing-rounds-made"
 ENTROPY, DENSITY = f"{BEFORE}predictive-entropy", "feature-density"
+SEED = "seed"
 METRICS = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
 
 Key = tuple[str, str, int, str]
@@ -69,17 +70,22 @@ Lines = Mapping[Key, pd.DataFrame]
 
 def lines(study: str) -> dict[Key, pd.DataFrame]:
     """Return the lines of a study's committed results, in the order of the page."""
-    from bfl.experiments.studies.folder import StudyFolder
+    import bfl
+    from bfl.configuration import expanded
 
     partitions = list(PARTITIONS.values())
     methods = [*METHODS.values(), *OTHERS, *DENSITIES, *CURVATURES]
     rows = []
-    for result in StudyFolder(PAGE.parent / study).results().values():
-        keys = result.configuration
+    table = bfl.study(PAGE.parent / study, results=["none"])
+    for run in table.study.runs:
+        if run.name not in table.results.frame.index:
+            continue
+        keys = expanded(run.values)
         method = methods.index(_method(study, keys))
         line = (keys["dataset"], list(PARTITIONS).index(keys["partition"]), keys["rounds"], method)
-        rows.append({"line": line, "seed": keys["seed"], **result.metrics})
-    frame = pd.DataFrame(rows).set_index("seed")
+        numbers = table.results.frame.loc[run.name].drop(SEED)
+        rows.append({"line": line, SEED: keys[SEED], **numbers})
+    frame = pd.DataFrame(rows).set_index(SEED)
     return {
         (data, partitions[partition], rounds, methods[method]): runs
         for (data, partition, rounds, method), runs in frame.groupby("line")

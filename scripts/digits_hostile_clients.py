@@ -22,7 +22,7 @@ ATTACKS = ["honest", "sign-flip", "noise", "small-variance", "echo"]
 
 def table() -> list[str]:
     """Return the lines of the page's table: the accuracy under each attack."""
-    frame = bfl.study(PAGE.with_suffix("")).frame
+    frame = bfl.study(PAGE.with_suffix("")).lines
     frame["strategy"] = [pooling_rules.get(name).name for name in frame["strategy"]]
     line = ["defence", "strategy", "weighting"]
     by_attack = frame.pivot(index=line, columns="attack", values="accuracy")

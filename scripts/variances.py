@@ -70,14 +70,14 @@ def made(name: str, row: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Make a run, and return its standard deviations by round and what its posterior is worth."""
     import bfl
     from bfl.experiments.results.run_folder import RunFolder
-    from bfl.experiments.studies.run_result import result_of
+    from bfl.experiments.studies.results import read_run
 
     run = bfl.run({**KEYS, **row}, backend="serial", output_dir=folder, name=row["strategy"])
     path = RunFolder(run.folder)
     deviations = [
         round_["degree-of-spread"] / math.sqrt(run.posterior.size) for round_ in path.rounds()
     ]
-    found = result_of(path, name).metrics
+    found, _ = read_run(path)
     numbers = {key: found[key] for key, _ in COLUMNS.values() if key in found}
     return {
         "name": name,

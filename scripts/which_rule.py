@@ -4,7 +4,7 @@
     python scripts/which_rule.py --price digits [PAIRS]    # measures CPU seconds, in minutes
     python scripts/which_rule.py                           # draws the committed runs
 
-The runs are those of ``configs/which-rule/``, put under docs/results by ``bfl study merge``. A
+The runs are those of ``configs/which-rule/``. A
 price is the training's CPU seconds over those of 20 rounds of FedAvg. One that ``price.json`` has
 is not measured again.
 """
@@ -51,7 +51,7 @@ def measure(name: str, given: Mapping[str, Any]) -> None:
     path = folder(name) / PRICE
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     price: dict[str, float] = {FIRST: 1.0, **known}
-    runs = bfl.study(STUDIES / f"{name}.toml").study.runs()
+    runs = bfl.study(STUDIES / f"{name}.toml").study.runs
     cells = {run.labels["method"]: {**run.values, **ALONE, **given} for run in reversed(runs)}
     unit = cache(lambda: _seconds(name, cells[FIRST]))
     for method, keys in cells.items():
@@ -77,7 +77,7 @@ def draw(name: str) -> None:
 
     price = json.loads((folder(name) / PRICE).read_text(encoding="utf-8"))
     area = (f"ood-{NEAR[name]}-before-closing-predictive-entropy-auroc", f"ood-{NEAR[name]}-auroc")
-    frame = bfl.study(folder(name)).frame
+    frame = bfl.study(folder(name)).lines
     frame = frame[frame["runs_done"] > 0]
     panels = list(dict.fromkeys(frame["partition"]))
     with styled():

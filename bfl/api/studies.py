@@ -51,9 +51,7 @@ def study(
     """
     load_plugins(plugins)
     places = [Path(place) for place in results]
-    opened = open_study(
-        Path(path), output=Path(output), scale=scale, only=only, results=places, trusted=run
-    )
+    opened = open_study(Path(path), output=Path(output), scale=scale, only=only, results=places)
     if run:
         if Path(path).is_dir():
             raise ConfigurationError(f"{path} is a folder; allowed with run: a study's TOML file")

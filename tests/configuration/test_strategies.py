@@ -20,7 +20,7 @@ from bfl.configuration.sources import read_run_config
 from bfl.engine.flower import FlowerApp
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.studies.reading import read_study
+from bfl.experiments.studies import read_study
 from bfl.federation.attacks import attacks
 from bfl.federation.parts import Trained
 from bfl.learning.inferences import inferences
@@ -48,7 +48,7 @@ def as_study(given: Values) -> Values:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "study.toml"
         path.write_text("\n".join(['title = "one run"', "[base]", *lines]), encoding="utf-8")
-        [run] = read_study(path).runs()
+        [run] = read_study(path).runs
     assert given.items() <= run.values.items()
     return dict(run.values)
 
@@ -116,7 +116,7 @@ def test_a_study_has_the_order_too(tmp_path: Path) -> None:
     )
     runs = {
         (run.values["strategy"], run.values["server-learning-rate"]): resolve(run.values)
-        for run in read_study(path).runs()
+        for run in read_study(path).runs
     }
     assert runs["fedavgm", 1.0].server_optimizer.idle
     assert runs["fedavgm", 0.5].values["server-momentum"] == 0.0

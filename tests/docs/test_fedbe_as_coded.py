@@ -28,7 +28,7 @@ def rows() -> dict[str, dict[str, Any]]:
 def runs_of(folder: str) -> list[dict[str, Any]]:
     """Return the complete values of the runs of Tables 1, 2 and 7 that distil, of one seed."""
     studies = [read_study(ROOT / "configs" / folder / f"table{n}.toml") for n in (1, 2, 7)]
-    chosen = [run for study in studies for run in study.runs() if run.values["seed"] == 0]
+    chosen = [run for study in studies for run in study.runs if run.values["seed"] == 0]
     complete = [run.configuration.values for run in chosen]
     return [values for values in complete if values["refinement"] == "distillation"]
 

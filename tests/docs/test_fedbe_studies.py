@@ -19,11 +19,11 @@ STEPS = ("optimizer", "momentum", "learning-rate", "weight-decay", "batch-size")
 def test_methods_are_compared_whose_clients_have_the_same_optimizer(study: str) -> None:
     read = read_study(CONFIGS / f"{study}.toml")
     steps = {}
-    for run in read.runs():
+    for run in read.runs:
         if run.values["seed"] == 0:
             values = run.configuration.values
             steps[run.cell.key] = [values.get(key) for key in STEPS]
-    for order in read.orders:
+    for order in read.claims:
         pairs = order.pairs(read.cells())
         assert pairs
         assert all(steps[better.key] == steps[worse.key] for better, worse in pairs)
@@ -33,7 +33,7 @@ def test_scaffold_is_compared_with_what_it_is_without_control_variates() -> None
     read = read_study(CONFIGS / "fedbe2021/combinations-cifar10.toml")
     found = {
         run.labels["method"]: run.configuration.values
-        for run in read.runs()
+        for run in read.runs
         if run.labels["clients"] == "without momentum"
     }
     plain, scaffold = found["FedAvg"], found["SCAFFOLD"]
@@ -48,7 +48,7 @@ def test_a_proximal_mu_is_of_its_own_distance(folder: str) -> None:
     found = {}
     files = [p for p in sorted((CONFIGS / folder).glob("*.toml")) if "title" in read_toml(p)]
     for path in files:
-        for run in read_study(path).runs():
+        for run in read_study(path).runs:
             label = (path.stem, run.labels.get("method", ""))
             if "FedProx" in label[1] and label not in found:
                 values = run.configuration.values
@@ -59,7 +59,7 @@ def test_a_proximal_mu_is_of_its_own_distance(folder: str) -> None:
 
 def test_under_systems_heterogeneity_epochs_are_drawn_in_each_round() -> None:
     """As FedProx, whom the paper follows, has it; the default draws them once."""
-    for run in read_study(CONFIGS / "fedbe2021" / "table6.toml").runs():
+    for run in read_study(CONFIGS / "fedbe2021" / "table6.toml").runs:
         values = run.configuration.values
         assert (values["workload"], values["epochs-drawn"]) == ("uniform", "each-round")
 
@@ -83,7 +83,7 @@ def test_table_1_has_each_published_line_in_one_of_two_studies() -> None:
     assert sorted(lines) == sorted(published)
     for study, metric in ((model, "accuracy"), (ensemble, "ensemble-accuracy")):
         assert [c.metric for c in study.columns if c.published] == [metric]
-    for run in ensemble.runs():
+    for run in ensemble.runs:
         values = run.configuration.values
         assert (values["rounds"], values["local-epochs"]) == (1, 200)
 
@@ -119,7 +119,7 @@ def test_the_orders_expected_of_the_reduced_studies_are_those_of_table_1(
     }
     expected = {
         (better.labels["method"], worse.labels["method"])
-        for order in read.orders
+        for order in read.claims
         if order.metric == "accuracy"
         for better, worse in order.pairs(read.cells())
     }
@@ -133,7 +133,7 @@ def test_the_published_code_differs_in_the_rows_of_the_table_that_concern_the_st
         read = read_study(CONFIGS / folder / "step-cifar10.toml")
         (run,) = (
             run
-            for run in read.runs()
+            for run in read.runs
             if run.labels["method"] == "FedBE" and run.values["seed"] == 0
         )
         found.append(run.configuration.values)

@@ -20,7 +20,7 @@ def test_the_orders_of_table_3_are_those_whose_spreads_do_not_overlap() -> None:
     study = read_study(ROOT / "configs/fischer2024/table3-fashion-mnist.toml")
     found = {
         (order.metric, better.labels["aggregation"], worse.labels["aggregation"], where)
-        for order in study.orders
+        for order in study.claims
         for better, worse in order.pairs(study.cells())
         if not order.metric.startswith("retention")
         for where in [better.labels["partition"]]

@@ -85,7 +85,7 @@ def test_the_study_as_written_has_the_settings_that_the_rules_are_derived_with(
 ) -> None:
     study = read_study(ROOT / "configs" / "ozer2022" / f"{table}.toml")
     chosen = {"seed": "0", "dataset": "fmnist"}
-    runs = [run for run in study.runs() if chosen.items() <= run.labels.items()]
+    runs = [run for run in study.runs if chosen.items() <= run.labels.items()]
     assert len(runs) == len(study.cells()) / 3
     for run in runs:
         settings = run.configuration.values
@@ -196,7 +196,7 @@ def test_runs_with_all_rounds_end_within_2_percent_of_the_published_spreads(
 def test_every_row_of_the_spreads_study_can_be_recorded(script: ModuleType) -> None:
     study = read_study(ROOT / "configs" / "ozer2022-as-coded" / "spread.toml")
     rules = {}
-    for run in study.runs():
+    for run in study.runs:
         pooling = run.configuration.values["pooling"]
         rules[run.labels["aggregation"]] = script.OURS[pooling][0]
     assert rules == {rule: rule for rule in ("AALV", "GAA", "CF", "EAA", "PPA")}

@@ -160,7 +160,7 @@ def test_on_the_swiss_roll_the_ensemble_is_better_than_its_members(tmp_path: Pat
     That they are better than their average as well is not found: docs/results/fedbe2021-swiss-roll.
     """
     study = read_study(ROOT / "configs" / "fedbe2021" / "swiss-roll.toml")
-    values = dict(study.runs()[0].values) | {"output-dir": str(tmp_path), "name": "run"}
+    values = dict(study.runs[0].values) | {"output-dir": str(tmp_path), "name": "run"}
     run_serially(FlowerApp.read(ROOT), values, CLIENTS, {})
     folder = RunFolder(tmp_path / "run")
     for client in folder.read_json("run.json:partition")["class_counts"]:

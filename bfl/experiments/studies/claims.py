@@ -152,7 +152,7 @@ def p_value(differences: Sides) -> float:
     """
     from scipy import stats
 
-    if not len(differences) or not differences.any():
+    if len(differences) < 2 or not differences.any():
         return 1.0
     exact = 2 ** len(differences) <= MOST_FLIPS
     test = stats.permutation_test(
@@ -304,7 +304,7 @@ def claims_as_text(table: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataF
                 for row in rows
             ],
             "seeds": table.seeds,
-            "p": [ABSENT if row.reason else f"{row.p:.2g}" for row in rows],
+            "p": [ABSENT if math.isnan(row.p) else f"{row.p:.2g}" for row in rows],
             "verdict": table.verdict,
         }
     )

@@ -97,6 +97,8 @@ TEXTS = (
 )
 """The columns of ``runs.csv`` that are texts, besides the labels."""
 
+IMAGES = "test-images"
+
 PERCENTS = range(5, 101, 5)
 """The shares of the examples at which curves keep the accuracy of the least uncertain."""
 
@@ -154,7 +156,7 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[int, flo
     partition = partition_digest(folder.read_json(PARTITION)) if folder.holds(PARTITION) else ""
     row = {
         "diverged": " ".join(name for name, value in numbers.items() if math.isnan(value)),
-        "test-images": images or math.nan,
+        IMAGES: images or math.nan,
         "seconds": round(math.fsum(float(entry.get("seconds", 0.0)) for entry in rounds), 3),
         **lost,
         "partition": partition[:16],
@@ -218,8 +220,9 @@ class StudyFolder(Files):
                 na_values={name: [] if name in labels else [""] for name in _header(data)},
                 float_precision="round_trip",
             )
-        texts = [name for name in TEXTS if name in frame]
-        return frame.fillna(dict.fromkeys(texts, ""))
+            columns = dict.fromkeys((*frame.columns, *TEXTS, IMAGES))
+            frame = frame.astype({"run": str, "configuration": str}).reindex(columns=columns)
+        return frame.fillna(dict.fromkeys(TEXTS, ""))
 
     def read_curves(self) -> pd.DataFrame:
         """Return ``curves.csv``; empty if there is none."""
@@ -228,7 +231,8 @@ class StudyFolder(Files):
         if not self.holds(CURVES):
             return pd.DataFrame(columns=["run", "round", "metric", "value"])
         with self.reading(CURVES) as data:
-            return pd.read_csv(io.BytesIO(data), dtype={"run": str, "metric": str})
+            curves = pd.read_csv(io.BytesIO(data), dtype={"run": str, "metric": str})
+            return curves[["run", "round", "metric", "value"]]
 
     def state(self, name: str) -> str:
         """Return the state in words of a run without a result."""
@@ -273,11 +277,10 @@ class StudyResults:
         if name in self._numbers:
             return self._numbers[name]
         found: dict[str, float] = {}
-        if name in self.frame:
-            columns = (self.frame.index, self.frame[name], self.frame["diverged"])
-            for run, value, diverged in zip(*columns, strict=True):
-                if not math.isnan(value) or name in diverged.split():
-                    found[run] = float(value)
+        for run, diverged in self.frame.get("diverged", {}).items():
+            value = self.frame.at[run, name] if name in self.frame else math.nan
+            if not math.isnan(value) or name in diverged.split():
+                found[str(run)] = float(value)
         for run, points in self.points.items() if not found else ():
             if (value := number_of_curves(name, points)) is not None:
                 found[run] = value
@@ -395,7 +398,7 @@ def gather(study: OpenedStudy) -> StudyResults:
             continue
         with own.reading(GIVEN) as data:
             made_of = configuration_hash(from_toml(data))
-        if made_of != run.configuration:
+        if made_of != run.digest:
             unfit.setdefault(study.folder.runs, []).append(name)
         row, points = read_run(own)
         rows[name] = {"configuration": made_of, **row}
@@ -407,7 +410,7 @@ def gather(study: OpenedStudy) -> StudyResults:
         frame = frame[frame.run.isin(wanted.keys() - rows.keys())]
         for row in frame.to_dict("records"):
             name = str(row.pop("run"))
-            if row["configuration"] != wanted[name].configuration:
+            if row["configuration"] != wanted[name].digest:
                 unfit.setdefault(place.path / RUNS, []).append(name)
             rows[name] = row
         of_runs = place.read_curves()
@@ -448,11 +451,13 @@ def _check_data(frame: pd.DataFrame, runs: Mapping[str, Run]) -> None:
 
 
 def write_results(folder: StudyFolder, results: StudyResults) -> None:
-    """Write ``runs.csv`` and ``curves.csv``.
+    """Write ``runs.csv`` and ``curves.csv``, if there is a result.
 
     Raises:
         RunError: A file cannot be written.
     """
+    if not len(results.frame):
+        return
     frame = results.frame.rename_axis("run").dropna(axis="columns", how="all")
     folder.write(RUNS, frame.to_csv(lineterminator="\n").encode())
     folder.write(CURVES, results.curves.to_csv(index=False, lineterminator="\n").encode())

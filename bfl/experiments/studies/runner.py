@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -174,7 +175,20 @@ def begin(folder: StudyFolder, study: Study) -> None:
     if study.published:
         tables["published"] = {**tables["published"], "file": PUBLISHED}
         folder.write(PUBLISHED, study.published.text.encode())
-    folder.write(STUDY_TOML, tomli_w.dumps(tables).encode())
+    # Of the axes the order matters, which other writers change.
+    axes = [f"{name} = {_inline(values)}\n" for name, values in tables.pop("axes", {}).items()]
+    text = f"{tomli_w.dumps(tables)}\n[axes]\n{''.join(axes)}"
+    folder.write(STUDY_TOML, text.encode())
+
+
+def _inline(value: Any) -> str:
+    """Return a value as TOML in one line."""
+    if isinstance(value, Mapping):
+        pairs = (f"{json.dumps(key)} = {_inline(each)}" for key, each in value.items())
+        return f"{{ {', '.join(pairs)} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_inline, value))}]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _make(
@@ -262,12 +276,16 @@ def check_runs(
         values: dict[str, Any] = {**run.values, **machine}
         dataset, data_dir = str(values.get("dataset", "")), str(values.get("data-dir", ""))
         try:
+            if dataset:
+                resolve({"dataset": dataset, "data-dir": data_dir})
             if dataset and not dataset_on_this_machine(dataset, data_dir):
                 missing[f"dataset '{dataset}': not on this machine; it comes from the hub"] = None
         except ConfigurationError as error:
             missing[str(error)] = None
         try:
-            configurations[run.name] = resolve(values, check_data=data_needed)
+            configurations[run.name] = run.configuration
+            clients = run.configuration.keys.clients
+            resolve({**values, "clients": clients}, check_data=data_needed)
         except BflError as error:
             for line in str(error).splitlines():
                 reasons.setdefault(line, []).append(run.name)

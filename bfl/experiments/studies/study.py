@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 from pydantic import BaseModel, BeforeValidator, Field
 
-from bfl.configuration import expanded
+from bfl.configuration import Configuration, expanded, resolve
 from bfl.configuration.configuration import Value
 from bfl.configuration.key_sections import SECTIONS
 from bfl.configuration.messages import refused_values, unknown_key
@@ -28,6 +28,7 @@ from bfl.configuration.sources import read_toml
 from bfl.data.datasets import portable_dataset
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.run.resume import FREE_TO_CHANGE
+from bfl.experiments.run.simulation import DEFAULT_SUPERNODES, names_clients
 from bfl.experiments.studies.columns import CHECKED, Column, Figure, Labels, default_columns
 from bfl.files import given_path
 from bfl.plugins import named_plugins
@@ -113,10 +114,23 @@ class Run:
     labels: Mapping[str, str]
     values: Mapping[str, Value]
 
-    @cached_property
-    def configuration(self) -> str:
+    @property
+    def digest(self) -> str:
         """The hash of the keys that the study sets, without what differs between machines."""
         return configuration_hash(self.values)
+
+    @cached_property
+    def configuration(self) -> Configuration:
+        """The run's configuration, without a check of its data.
+
+        The number of clients, if the study sets none, is 10, as in ``flower-simulation``. Where the
+        partition finds the clients in the data, it is 0: it is not known here.
+        """
+        clients = self.values.get("clients")
+        values = {**self.values, "clients": clients or DEFAULT_SUPERNODES}
+        found = resolve(values, check_data=False)
+        in_the_data = not clients and names_clients(found)
+        return resolve({**values, "clients": 0}, check_data=False) if in_the_data else found
 
 
 def configuration_hash(values: Mapping[str, Any]) -> str:

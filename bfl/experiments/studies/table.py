@@ -16,6 +16,7 @@ from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.results import (
     CHANGED,
     FAILED,
+    IMAGES,
     LOST,
     NOT_FOUND,
     VERSIONS,
@@ -132,7 +133,7 @@ def _by_images(
     """
     if not (column.share_of_examples and values and all(map(math.isfinite, values))):
         return None
-    images = results.frame["test-images"][list(runs)].min()
+    images = results.frame[IMAGES][list(runs)].min()
     share = math.fsum(values) / len(values)
     error = column.scale * math.sqrt(share * (1.0 - share) / images)
     return None if math.isnan(error) else error

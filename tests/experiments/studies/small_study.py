@@ -1,27 +1,19 @@
-"""A small study of two rows, two partitions and two seeds, and an engine that only pretends."""
+"""A small study of two rows, two partitions and two seeds, and runs that nobody has trained."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+import tomli_w
 
 from bfl.commands.main import main
 from bfl.configuration import resolve
-from bfl.engine.run import EngineRun
-from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.run.resume import check_output
-from bfl.experiments.studies import Scale, read_study
-from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.gathering import OpenedStudy, begin
-from bfl.experiments.studies.planning import plan
-from bfl.experiments.studies.run_result import RunResult, portable
-from bfl.experiments.studies.study import Run, Study
+from bfl.experiments.studies import Run, Study, read_study
+from bfl.experiments.studies.results import GIVEN, NO_RESULTS, OpenedStudy, StudyFolder, open_study
+from bfl.experiments.studies.runner import begin
 from bfl.experiments.studies.table import StudyTable, study_table
 
 STUDY = """
@@ -82,128 +74,43 @@ def write_study(folder: Path, text: str = STUDY, published: str | None = PUBLISH
 
 
 def scaled_study(folder: Path, scale: str = "", **files: Any) -> Study:
-    return read_study(write_study(folder, **files)).scaled(Scale.parse(scale))
+    return read_study(write_study(folder, **files)).scaled(scale)
 
 
-def planned(folder: StudyFolder, scaled: Study) -> list[Run]:
-    return list(plan(OpenedStudy(folder, scaled), {}, lambda c, _: check_output(c))[0])
+def finish_run(
+    folder: StudyFolder, run: Run, rounds: Sequence[Mapping[str, float]] = (), **numbers: float
+) -> RunFolder:
+    """Write what a run leaves: rounds, two by default, and metrics."""
+    made = RunFolder.create(folder.runs, run.name, resolve(run.values).values, {})
+    (made.path / GIVEN).write_text(tomli_w.dumps(dict(run.values)), encoding="utf-8")
+    for number, entry in enumerate(rounds or ({"accuracy": 0.1}, {"accuracy": 0.2}), start=1):
+        made.append_round({"round": number, "seconds": 2.0, **entry})
+    if numbers:
+        made.write_metrics({key.replace("_", "-"): value for key, value in numbers.items()})
+    return made
 
 
-def finish_run(folder: StudyFolder, name: str, values: Mapping[str, Any], **numbers: float) -> None:
-    """Write what a run leaves, with some metrics."""
-    run = RunFolder.create(folder.runs, name, resolve(values).values, {})
-    run.append_round({"round": 1, "seconds": 2.0, "accuracy": 0.1})
-    run.write_metrics({key.replace("_", "-"): value for key, value in numbers.items()})
+def opened(folder: StudyFolder, only: Sequence[str] = ()) -> OpenedStudy:
+    return open_study(folder.path, only=only, results=[Path(NO_RESULTS)])
 
 
-def made_up_result(run: Run, **changes: Any) -> RunResult:
-    """Return the result of a study's run in which the accuracy grows by a tenth a round."""
-    configuration = portable(run.configuration.values)
-    rounds = [{"round": n, "accuracy": n / 10} for n in range(1, configuration["rounds"] + 1)]
-    result = RunResult(
-        name=run.name,
-        configuration=configuration,
-        metrics={"accuracy": 0.5, "negative-log-likelihood": 1.0},
-        rounds=tuple(rounds),
-        retention={},
-        seconds=4.0,
-        partition="",
-        environment={},
-    )
-    return replace(result, **changes)
+def begun_study(folder: Path, text: str = STUDY, scale: str = "", **files: Any) -> StudyFolder:
+    """Return the folder of a study that has begun."""
+    study = scaled_study(folder / "files", scale, text=text, **files)
+    place = StudyFolder(folder / study.folder_name)
+    begin(place, study)
+    return place
 
 
-def finished_study(
-    folder: Path,
-    lines: Mapping[str, Sequence[float | None]],
-    metric: str = "accuracy",
-    more: str = "",
+def made_study(
+    folder: Path, make: Callable[[StudyFolder, Run], object], text: str = STUDY, scale: str = ""
 ) -> StudyTable:
-    """Make a study of one column whose methods have these numbers by seed.
-
-    Args:
-        folder: Where it is made.
-        lines: The numbers by method; NaN of a run that has diverged. Of ``rounds-to-accuracy-0.5``
-            the round of ten in which it is reached; infinite: in none. None: there is no such run.
-        metric: The column's metric.
-        more: Further tables of the study's file.
-    """
-    seeds = list(range(max(map(len, lines.values()))))
-    rows = "".join(f'[[rows]]\nlabel = {{ method = "{name}" }}\n' for name in lines)
-    text = f'title = "Small"\n[base]\nrounds = 10\nclients = 3\n[axes]\nseed = {seeds}\n'
-    text += f'[[columns]]\nmetric = "{metric}"\n{rows}{more}'
-    scaled = scaled_study(folder / "files", text=text, published=None)
-    study = StudyFolder(folder / "study")
-    begin(study, scaled, {})
-    for run in scaled.runs():
-        numbers, seed = lines[run.labels["method"]], int(run.labels["seed"])
-        if seed >= len(numbers) or (value := numbers[seed]) is None:
-            continue
-        if metric == "rounds-to-accuracy-0.5":
-            done = RunFolder.create(study.runs, run.name, resolve(run.values).values, {})
-            for number in range(1, 11):
-                accuracy = 0.5 if number >= value else 0.25
-                done.append_round({"round": number, "accuracy": accuracy})
-            done.write_metrics({"accuracy": 0.25})
-        else:
-            finish_run(study, run.name, run.values, **{metric.replace("-", "_"): value})
-    return study_table(OpenedStudy(study, scaled))
+    """Return the table of a study, each of whose runs ``make`` may finish."""
+    place = begun_study(folder, text, scale)
+    for run in place.study().runs:
+        make(place, run)
+    return study_table(opened(place))
 
 
 def bfl(*arguments: Any) -> int:
     return main([str(argument) for argument in arguments])
-
-
-class PretendingEngine:
-    """Makes runs without training: four rounds, a second each, and some metrics.
-
-    Args:
-        act: Called with a run's name and every round; may raise.
-    """
-
-    def __init__(self, act: Callable[[str, int], None] = lambda name, number: None) -> None:
-        self.act = act
-        self.started = 0
-        self.ended = 0
-        self.asked: list[tuple[str, int]] = []
-        self.runs: list[EngineRun] = []
-        self.made_rounds: list[tuple[str, int]] = []
-        self.died_after = ""
-
-    def __enter__(self) -> PretendingEngine:
-        self.started += 1
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.ended += 1
-
-    @property
-    def alive(self) -> bool:
-        return self.died_after not in [name for name, _ in self.asked]
-
-    def run(self, overrides: Mapping[str, Any], num_supernodes: int, engine_run: EngineRun) -> None:
-        self.runs.append(engine_run)
-        assert overrides["resume"] is True
-        name = str(overrides["name"])
-        self.asked.append((name, num_supernodes))
-        configuration = resolve(overrides)
-        folder = RunFolder(Path(str(overrides["output-dir"])) / name)
-        if not folder.holds("config.toml"):
-            folder = RunFolder.create(folder.path.parent, name, configuration.values, {})
-            (folder.path / "checkpoints").mkdir()
-        rounds = configuration.keys.rounds
-        if rounds > folder.config()["rounds"]:  # as a real run that is given more
-            folder.reconfigure({**folder.config(), "rounds": rounds})
-        with ProgressReport(rounds, follower=engine_run.follower) as progress:
-            progress.say(f"this is {name}")
-            for number in range(len(folder.rounds()) + 1, rounds + 1):
-                self.act(name, number)
-                self.made_rounds.append((name, number))
-                folder.append_round({"round": number, "seconds": 1.0, "accuracy": number / 10})
-                progress.round(number, 1.0, {"accuracy": number / 10})
-        folder.write_metrics({"accuracy": 0.5, "negative-log-likelihood": 1.0})
-
-
-def quiet_console(*, terminal: bool = False) -> tuple[Console, io.StringIO]:
-    stream = io.StringIO()
-    return Console(file=stream, width=160, force_terminal=terminal, highlight=False), stream

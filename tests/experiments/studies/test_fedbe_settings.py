@@ -74,7 +74,7 @@ CYCLES = {"distillation-learning-rate": 1e-3, "swa-lowest-rate": 4e-4, "swa-cycl
 @cache
 def resolved(table: str) -> list[tuple[Run, Mapping[str, Any]]]:
     """Return a table's runs with all their values."""
-    runs = read_study(FOLDER / f"{table}.toml").runs()
+    runs = read_study(FOLDER / f"{table}.toml").runs
     return [(run, run.configuration.values) for run in runs]
 
 

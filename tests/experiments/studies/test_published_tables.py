@@ -98,7 +98,7 @@ def agreeing(study: str, paper: str, table: str) -> dict[tuple[str, ...], tuple[
     names = [name for name in read.label_columns if name in lines[0]]
     by_key = {tuple(line[name] for name in names): line for line in lines}
     found: dict[tuple[str, ...], tuple[int, int]] = {}
-    for order in read.orders:
+    for order in read.claims:
         if order.metric not in COLUMNS:  # curves of retention are published as figures alone
             continue
         column, sign = COLUMNS[order.metric]
@@ -151,7 +151,7 @@ def test_fischers_claims_have_the_published_differences(
     """And their sides, but for weightings, which section 3.8 finds inconclusive."""
     orders = [
         order
-        for order in read_study(CONFIGS / "fischer2024" / f"{study}.toml").orders
+        for order in read_study(CONFIGS / "fischer2024" / f"{study}.toml").claims
         if order.metric in COLUMNS
     ]
     assert len(orders) == claims

@@ -1,248 +1,312 @@
-"""All runs are made, whatever becomes of one: skipped, resumed, failed, interrupted; and shown."""
+"""All runs are made, each by a process of its own: skipped, resumed, failed, interrupted."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from small_study import PretendingEngine, finish_run, planned, quiet_console, scaled_study
+from small_study import PUBLISHED, STUDY, bfl, write_study
 
-from bfl.errors import RunError
-from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.studies.folder import StudyFolder, state
-from bfl.experiments.studies.gathering import begin
-from bfl.experiments.studies.runner import GO_ON, Estimate, Outcome, Runner
-from bfl.experiments.studies.study import Study
+import bfl as bfl_of_python
+from bfl.errors import ConfigurationError, RunError
+from bfl.experiments.studies.results import NO_RESULTS, OpenedStudy, open_study
+from bfl.experiments.studies.runner import make_study
 
-FIRST = "flipout-ws_iid_seed-0"
-SECOND = "flipout-nwa_iid_seed-0"
+FIRST, SECOND = "flipout-ws_iid_seed-0", "flipout-nwa_iid_seed-0"
 
-
-class Small:
-    """The small study in a folder."""
-
-    def __init__(self, folder: Path, scale: str = "") -> None:
-        self.scaled: Study = scaled_study(folder / "files", scale)
-        self.folder = StudyFolder(folder / self.scaled.folder_name)
-        begin(self.folder, self.scaled, {})
-        self.runs = planned(self.folder, self.scaled)
-        self.names = [run.name for run in self.runs]
-        self.shown = ""
-
-    def make(self, engine: PretendingEngine, *, terminal: bool = False) -> Outcome:
-        console, stream = quiet_console(terminal=terminal)
-        try:
-            return Runner(self.folder, self.runs, lambda: engine, console=console).make_all()
-        finally:
-            self.shown = stream.getvalue()
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Small:
-    return Small(tmp_path)
-
-
-def test_all_runs_are_made_on_one_engine_and_none_twice(small: Small) -> None:
-    engine = PretendingEngine()
-    outcome = small.make(engine)
-    assert engine.asked == [(name, 3) for name in small.names]
-    assert (engine.started, engine.ended) == (1, 1)
-    assert outcome == Outcome(made=small.names)
-    for place, name in enumerate(small.names, start=1):
-        assert f"{place}/8 {name}: begins" in small.shown
-        assert f"{place}/8 {name}: accuracy 0.5000  NLL 1.0000" in small.shown
-        # What a run says itself is in its folder, not on the terminal.
-        log = (small.folder.run(name).path / "log.txt").read_text(encoding="utf-8")
-        assert f"this is {name}" in log
-        assert "round 4/4" in log
-    assert "this is" not in small.shown
-    assert "left" in small.shown
-    engine = PretendingEngine()
-    assert small.make(engine) == Outcome(skipped=small.names)
-    assert (engine.started, engine.asked) == (0, []), "nothing is started for what is done"
-
-
-def test_a_run_that_has_begun_goes_on(small: Small) -> None:
-    def stop(name: str, number: int) -> None:
-        if (name, number) == (SECOND, 3):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        small.make(PretendingEngine(stop))
-    assert "1 of 8 runs are done" in small.shown
-    assert state(small.folder, SECOND, 4) == "begun, round 2 of 4"
-    assert not (small.folder.path / "failures").exists()
-    engine = PretendingEngine()
-    outcome = small.make(engine)
-    assert outcome.skipped == [FIRST]
-    assert engine.asked[0] == (SECOND, 3)
-    assert f"2/8 {SECOND}: resumes after round 2" in small.shown
-    rounds = small.folder.run(SECOND).rounds()
-    assert [entry["round"] for entry in rounds] == [1, 2, 3, 4]
-
-
-def test_an_interruption_has_the_server_stop_waiting(small: Small) -> None:
-    def stop(name: str, number: int) -> None:
-        raise KeyboardInterrupt
-
-    engine = PretendingEngine(stop)
-    with pytest.raises(KeyboardInterrupt) as interrupt:
-        small.make(engine)
-    assert interrupt.value.__notes__ == [GO_ON]
-    assert engine.ended == 1
-    [interrupted] = engine.runs
-    assert interrupted.ended
-    another = PretendingEngine()
-    small.make(another)
-    assert not any(run.ended for run in another.runs)
-    assert interrupted.ended, "the next run does not revive the threads of the last"
-
-
-def test_an_engine_that_has_died_after_a_run_is_not_used_again(small: Small) -> None:
-    engine = PretendingEngine()
-    engine.died_after = small.names[2]
-    made: list[PretendingEngine] = []
-
-    def start() -> PretendingEngine:
-        made.append(engine if not made else PretendingEngine())
-        return made[-1]
-
-    console, _ = quiet_console()
-    outcome = Runner(small.folder, small.runs, start, console=console).make_all()
-    assert outcome == Outcome(made=small.names)
-    assert [len(engine.asked) for engine in made] == [3, 5]
-    assert [(engine.started, engine.ended) for engine in made] == [(1, 1), (1, 1)]
-
-
-def test_a_failure_is_recorded_and_the_others_go_on(small: Small) -> None:
-    def fail(name: str, number: int) -> None:
-        if name == SECOND:
-            raise RunError("the round failed\nwith details") if number == 2 else ValueError("x")
-
-    engine = PretendingEngine(fail)
-    outcome = small.make(engine)
-    assert list(outcome.failed) == [SECOND]
-    assert len(outcome.made) == 7
-    assert (engine.started, engine.ended) == (2, 2), "a failure leaves the engine in no known state"
-    text = small.folder.failure_file(SECOND).read_text(encoding="utf-8")
-    assert "Traceback" in text
-    assert state(small.folder, SECOND, 4) == "failed"
-    small.make(PretendingEngine())
-    assert not small.folder.failure_file(SECOND).exists()
-
-
-@pytest.fixture
-def one_made(small: Small) -> Small:
-    """The small study, of which the first run is over."""
-    finish_run(small.folder, FIRST, small.runs[0].values, accuracy=0.5)
-    return small
-
-
-def damage(folder: RunFolder) -> None:
-    """Write garbage before the last line of a run's rounds."""
-    path = folder.path / "rounds.jsonl"
-    path.write_text("garbage\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
-
-
-def test_a_run_whose_records_are_damaged_has_failed_and_the_others_go_on(one_made: Small) -> None:
-    damage(one_made.folder.run(FIRST))
-    RunFolder.create(one_made.folder.runs, SECOND, one_made.runs[1].configuration.values, {})
-    one_made.folder.run(SECOND).append_round({"round": 1, "seconds": 1.0})
-    damage(one_made.folder.run(SECOND))
-    for _ in range(2):
-        outcome = one_made.make(PretendingEngine())
-        assert list(outcome.failed) == [FIRST, SECOND]
-        for name, reason in outcome.failed.items():
-            assert f"{name}/rounds.jsonl, line 1: not a round" in reason
-            assert reason in one_made.folder.failure_file(name).read_text(encoding="utf-8")
-    assert outcome.skipped == one_made.names[2:]
-    assert f"1/8 {FIRST}: failed: " in one_made.shown
-    # The rounds of a run whose result is kept are not read.
-    damage(one_made.folder.run(one_made.names[2]))
-    assert one_made.make(PretendingEngine()).skipped == one_made.names[2:]
-
-
-def test_a_run_that_is_damaged_meanwhile_fails_alone(small: Small) -> None:
-    def spoil(name: str, number: int) -> None:
-        if (name, number) == (FIRST, 4):
-            run = RunFolder.create(
-                small.folder.runs, SECOND, small.runs[1].configuration.values, {}
-            )
-            (run.path / "checkpoints").mkdir()
-            run.append_round({"round": 1})
-            damage(run)
-
-    outcome = small.make(PretendingEngine(spoil))
-    assert list(outcome.failed) == [SECOND]
-    assert outcome.made == [FIRST, *small.names[2:]]
-
-
-def test_an_engine_that_returns_without_a_result_has_failed(small: Small) -> None:
-    class Idle(PretendingEngine):
-        def run(self, *_: object) -> None:
-            """Do nothing."""
-
-    outcome = small.make(Idle())
-    assert list(outcome.failed) == small.names
-    assert set(outcome.failed.values()) == {
-        "the engine has returned, but the run has left no metrics"
-    }
-
-
-CLAIM = """
-import sys
+FAKE = """
+import os, signal, sys, time, tomllib
 from pathlib import Path
-from bfl.experiments.studies.folder import StudyFolder
-with StudyFolder(Path(sys.argv[1])).claimed(sys.argv[2]) as ours:
-    print(ours, flush=True)
-    sys.stdin.readline()
+from bfl.configuration import resolve
+from bfl.configuration.sources import read_run_config
+from bfl.experiments.results.run_folder import RunFolder
+assert sys.argv[1:4] == ["run", "--backend", "serial"], sys.argv
+given = [value for key, value in zip(sys.argv, sys.argv[1:]) if key == "--run-config"]
+assert sys.argv[-1] == "--resume"
+keys = read_run_config(given)
+name = keys["name"]
+print("this is", name, flush=True)
+with open(Path(__file__).with_suffix(".asked"), "a") as asked:
+    asked.write(name + chr(10))
+act = Path(__file__).with_suffix("." + name)
+if act.exists():
+    exec(act.read_text())
+folder = RunFolder(Path(keys["output-dir"]) / name)
+if not folder.holds("config.toml"):
+    folder = RunFolder.create(keys["output-dir"], name, resolve(keys).values, {})
+for number in range(len(folder.rounds()) + 1, 5):
+    folder.append_round({"round": number, "seconds": 1.0, "accuracy": number / 10})
+    if act.exists():
+        after_round(number)
+folder.write_metrics({"accuracy": 0.5, "negative-log-likelihood": 1.0})
 """
 
 
-def test_a_run_that_another_process_makes_is_left_to_it(small: Small) -> None:
-    other = subprocess.Popen(
-        [sys.executable, "-c", CLAIM, str(small.folder.path), SECOND],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+class Fake:
+    """A command in place of ``bfl``, which makes runs without training.
+
+    What stands in the file of a run's name is executed when it begins.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "fake.py"
+        self.path.write_text(FAKE, encoding="utf-8")
+        self.file = write_study(folder / "files")
+        self.folder = folder
+
+    @property
+    def asked(self) -> list[str]:
+        path = self.path.with_suffix(".asked")
+        return path.read_text("utf-8").split() if path.exists() else []
+
+    def acts(self, name: str, code: str) -> None:
+        text = f"{code}\nafter_round = globals().get('after_round', lambda number: None)"
+        self.path.with_suffix(f".{name}").write_text(text, encoding="utf-8")
+
+    def opened(self, **options: Any) -> OpenedStudy:
+        places = [Path(NO_RESULTS)]
+        return open_study(self.file, output=self.folder / "out", results=places, **options)
+
+    def make(self, **options: Any) -> None:
+        command, backend = (sys.executable, str(self.path)), ("--backend", "serial")
+        make_study(self.opened(**options), {}, backend=backend, command=command)
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Fake:
+    return Fake(tmp_path)
+
+
+def test_each_run_is_made_once_in_a_process_of_its_own(fake: Fake, capsys: Any) -> None:
+    fake.make(only=["seed-0"])
+    names = [run.name for run in fake.opened().runs]
+    assert fake.asked == names[:4]
+    told = capsys.readouterr().out
+    assert f"1/4 {FIRST}: accuracy 0.5000  NLL 1.0000" in told
+    assert "this is" not in told, "it is in the run's log"
+    folder = fake.opened().folder
+    assert f"this is {FIRST}" in (folder.runs / FIRST / "log.txt").read_text("utf-8")
+    assert len(folder.read_frame()) == 4
+    fake.make()
+    assert fake.asked == names
+    assert len(folder.read_frame()) == 8
+    # Of files alone nothing is made again.
+    for path in sorted(folder.runs.rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    fake.make()
+    assert fake.asked == names
+    assert set(fake.opened().results.numbers("accuracy").values()) == {0.5}
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("raise SystemExit(1)", "status 1"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
+        ("print('failed: no luck'); raise SystemExit(1)", "no luck"),
+        ("raise SystemExit(0)", "status 0"),
+    ],
+)
+def test_a_failure_is_recorded_and_the_others_go_on(code: str, reason: str, fake: Fake) -> None:
+    fake.acts(SECOND, code)
+    with pytest.raises(RunError, match=f"{SECOND}.*{reason}"):
+        fake.make(only=["seed-0"])
+    opened = fake.opened(only=["seed-0"])
+    assert len(opened.results.frame) == 3
+    assert opened.results.states == {SECOND: "failed"}
+    assert f"this is {SECOND}" in opened.folder.failure_file(SECOND).read_text("utf-8")
+    fake.acts(SECOND, "")
+    fake.make(only=["seed-0"])
+    assert not opened.folder.failure_file(SECOND).exists()
+    assert fake.asked.count(SECOND) == 2
+    assert fake.asked.count(FIRST) == 1
+
+
+def test_a_run_that_has_begun_goes_on(fake: Fake, capsys: Any) -> None:
+    fake.acts(FIRST, "def after_round(number):\n    if number == 2: raise SystemExit(1)")
+    with pytest.raises(RunError):
+        fake.make(only=["ws_iid_seed-0"])
+    fake.opened().folder.failure_file(FIRST).unlink()
+    assert fake.opened().results.states[FIRST] == "begun, round 2 of 4"
+    fake.acts(FIRST, "")
+    capsys.readouterr()
+    fake.make(only=["ws_iid_seed-0"])
+    assert "resumes after round 2" in capsys.readouterr().out
+    assert [entry["round"] for entry in fake.opened().folder.run(FIRST).rounds()] == [1, 2, 3, 4]
+
+
+def test_what_has_begun_under_other_keys_is_not_gone_on_with(fake: Fake) -> None:
+    fake.acts(FIRST, "def after_round(number):\n    if number == 2: raise SystemExit(1)")
+    with pytest.raises(RunError):
+        fake.make(only=["ws_iid_seed-0"])
+    write_study(fake.folder / "files", STUDY.replace("local-epochs = 2", "local-epochs = 3"))
+    with pytest.raises(RunError, match="another name"):
+        fake.make(only=["ws_iid_seed-0"])
+    assert fake.asked == [FIRST]
+
+
+INTERRUPTED = """
+import sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from test_runner import Fake
+fake = Fake.__new__(Fake)
+fake.folder, fake.path, fake.file = map(Path, {places!r})
+fake.make(only=["seed-0"])
+"""
+
+
+def test_an_interruption_reaches_the_run_and_ends_all(fake: Fake) -> None:
+    marker = fake.folder / "interrupted"
+    fake.acts(
+        SECOND,
+        "try:\n    print('ready', flush=True); time.sleep(60)\n"
+        f"except KeyboardInterrupt:\n    Path({str(marker)!r}).touch(); raise",
     )
-    assert other.stdout is not None
-    assert other.stdout.readline().strip() == "True"
-    try:
-        outcome = small.make(PretendingEngine())
-    finally:
-        other.communicate("\n")
-    assert outcome.elsewhere == [SECOND]
-    assert len(outcome.made) == 7
-    assert small.make(PretendingEngine()).made == [SECOND]
+    places = (str(fake.folder), str(fake.path), str(fake.file))
+    code = INTERRUPTED.format(tests=str(Path(__file__).parent), places=places)
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    log = fake.opened().folder.runs / SECOND / "log.txt"
+    ends = time.monotonic() + 60
+    while time.monotonic() < ends and not (log.exists() and "ready" in log.read_text("utf-8")):
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGINT)
+    assert process.wait(30) != 0
+    assert marker.exists()
+    assert len(fake.opened().folder.read_frame()) == 1, "what is done is kept"
 
 
-def test_bars_are_drawn_in_a_terminal_only(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    small.make(PretendingEngine(), terminal=True)
-    assert "runs" in small.shown
-    assert "7/8" in small.shown
-    assert "rounds" in small.shown
-    assert "\x1b[" in small.shown
+HEADS = '"hbfl"\nevaluated-by = "clients"\nshared = "convolutions"\nmodel = "mlp"'
+CLAIM = '\n[[claims]]\nmetric = "accuracy"\nbetter = { rule = "WS" }\nworse = { rule = "NWA" }\n'
+# What stands in the study's file, what in its place, and what the refusal names.
+REFUSED = [
+    ("rounds =", "round =", "'rounds'"),
+    ('strategy = "nwa"', 'stratgy = "nwa"', "strategy"),
+    ('"nwa"', '"nwaa"', "run flipout-nwa_iid_seed-0 and 3 more"),
+    ("rounds = 4", "rounds = 0", "rounds is 0"),
+    ('"nwa"', HEADS, "shared"),
+    ("rounds =", 'dataset = "npz:x.npz"\nrounds =', "x.npz"),
+    ('"negative-log-likelihood"', '"rounds-to-macro-f1-0.5"', "macro-f1"),
+    ('"negative-log-likelihood"', '"accuracy-at-round-5"', "round 5"),
+    ('file = "published.csv"', 'file = "published.csv"' + CLAIM, "2 claims; 7 can"),
+]
+OPTIONS = [
+    (["--scale", "round=0.5"], "rounds"),
+    (["--backend", "rays"], "'ray'"),
+    (["--backend-config", "{"], "JSON"),
+    (["--only", "nothing"], "nothing"),
+    (["--run-config", "rounds=3"], "rounds"),
+    (["--run-config", "data-dri='x'"], "data-dir"),
+]
 
 
-def test_the_time_left_follows_the_work_and_the_clients_of_a_round(tmp_path: Path) -> None:
-    first = Small(tmp_path).runs[0].configuration
-    longer = first.replace(local_epochs=6)  # three times as many
-    dropout = first.replace(inference="mc-dropout", strategy="nwa")
-    estimate = Estimate()
-    assert estimate.left([(first, 1.0)]) is None
-    estimate.record(first, 10.0, 0.5)
-    assert estimate.left([(first, 1.0), (first, 0.25)]) == pytest.approx(25.0)
-    assert estimate.left([(longer, 1.0)]) == pytest.approx(60.0)
-    assert estimate.left([(dropout, 1.0)]) == pytest.approx(20.0), "not met yet: an average one"
-    for sampling, share in (
-        ({"sampling": "random", "fraction_train": 0.5}, 2 / 3),  # 2 of 3 clients, rounded
-        ({"sampling": "cyclic", "clients_in_turn": 1}, 1 / 3),
-        ({"sampling": "cyclic", "clients_in_turn": 2}, 2 / 3),
+@pytest.mark.parametrize(
+    ("old", "new", "options", "named"),
+    [(*case[:2], [], case[2]) for case in REFUSED] + [("", "", *case) for case in OPTIONS],
+)
+def test_bad_studies_and_options_are_refused_before_the_first_run(
+    old: str, new: str, options: list[str], named: str, tmp_path: Path, capsys: Any
+) -> None:
+    path = write_study(tmp_path / "files", STUDY.replace(old, new) if old else STUDY)
+    assert bfl("study", path, "--output", tmp_path / "out", *options) == 2
+    told = capsys.readouterr().err
+    assert named in told
+    assert told.startswith("refused: ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_lists_and_writes_nothing(tmp_path: Path, capsys: Any) -> None:
+    axis = 'dataset = ["digits", "svhn", "npz:x.npz"]\nseed ='
+    text = STUDY.split("[[columns]]")[0].replace("seed =", axis)
+    path = write_study(tmp_path / "files", text)
+    assert bfl("study", path, "--output", tmp_path / "out", "--dry-run") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "flipout-ws_digits_iid_seed-0: missing" in told
+    assert "24 runs" in told
+    for missing in ("svhn", "x.npz"):
+        assert missing in told.partition("can be made")[2]
+    assert not (tmp_path / "out").exists()
+
+
+def test_looking_at_a_study_runs_no_plugin(fake: Fake, capsys: Any) -> None:
+    """Neither of its file nor of its folder; its own metrics and axes are taken on trust."""
+    marker = fake.folder / "has-run"
+    plugin = fake.folder / "mine.py"
+    plugin.write_text(f"from pathlib import Path\nPath({str(marker)!r}).touch()\n")
+    text = STUDY.replace("[base]", f'[base]\nplugins = "{plugin}"')
+    text = text.replace('"negative-log-likelihood"', '"my-metric"')
+    write_study(fake.folder / "files", text)
+    folder = fake.opened().folder.path
+    for command in (
+        ("table", fake.file, "--output", fake.folder / "out"),
+        ("study", fake.file, "--output", fake.folder / "out", "--dry-run"),
     ):
-        assert estimate.left([(first.replace(**sampling), 1.0)]) == pytest.approx(20.0 * share)
-    estimate.record(dropout, 4.0)
-    assert estimate.left([(dropout, 1.0)]) == pytest.approx(4.0)
-    assert estimate.left([(first, 1.0)]) == pytest.approx(20.0)
-    assert estimate.left([]) == 0.0
+        assert bfl(*command) == 0, capsys.readouterr().err
+    from bfl.experiments.studies.runner import begin
+
+    begin(fake.opened().folder, fake.opened().study)
+    assert bfl("table", folder) == 0
+    assert bfl("runs", folder) == 0
+    assert bfl("report", folder) != 0, "no run is done"
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("command", ["table", "plot"])
+def test_what_is_no_study_is_refused(command: str, tmp_path: Path, capsys: Any) -> None:
+    assert bfl(command, tmp_path) == 2
+    assert str(tmp_path) in capsys.readouterr().err
+    assert bfl(command, tmp_path / "no.toml") == 2
+    assert "no.toml" in capsys.readouterr().err
+    assert bfl("study", write_study(tmp_path).with_suffix("")) == 2
+    assert "small.toml" in capsys.readouterr().err
+    assert bfl("table", write_study(tmp_path), "--format", "latx") == 2
+    assert "'latex'" in capsys.readouterr().err
+
+
+REAL = """
+title = "Real"
+[base]
+model = "mlp"
+dataset = "npz:images.npz"
+clients = 2
+rounds = 2
+local-epochs = 1
+train-examples = 0.5
+test-examples = 16
+mc-samples = 2
+evaluate-mc-samples = 1
+[axes]
+seed = [0]
+strategy = ["nwa"]
+"""
+
+
+@pytest.mark.slow
+def test_a_real_study(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small images: run, run again, tabulated, drawn; and from Python."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    images = random.integers(0, 255, (80, 16, 16), np.uint8)
+    labels = np.arange(80) % 4
+    np.savez(tmp_path / "images.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    path = write_study(tmp_path / "files", REAL, PUBLISHED)
+    assert bfl("study", path, "--backend", "serial") == 0, capsys.readouterr().err
+    assert "1 of 1 runs are done" in capsys.readouterr().out
+    folder = tmp_path / "runs" / "small"
+    assert bfl("study", path, "--backend", "serial", "--only", "nwa") == 0
+    assert bfl("table", folder) == 0
+    assert "| nwa | 1 of 1 |" in capsys.readouterr().out
+    assert bfl("plot", folder) == 0
+    assert "retention-curves.png" in capsys.readouterr().out
+    made = bfl_of_python.study(path, run=True, backend="serial")
+    frame = made.results.frame
+    assert frame["test-images"].tolist() == [16]
+    assert made.lines["runs_done"].tolist() == [1]
+    assert {1, 2} <= set(made.results.curves.query("metric == 'accuracy'")["round"])
+    with pytest.raises(ConfigurationError, match="is a folder"):
+        bfl_of_python.study(folder, run=True)

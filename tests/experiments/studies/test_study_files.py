@@ -5,14 +5,14 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from bfl.experiments.studies.planning import computation
+from bfl.experiments.studies.reading import read_extended
 
 from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.weightings import weightings
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.sources import is_study, read_toml
 from bfl.experiments.studies import read_study
-from bfl.experiments.studies.planning import computation
-from bfl.experiments.studies.reading import read_extended
 from bfl.experiments.studies.study import Run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -27,7 +27,7 @@ FISCHER = ROOT / "configs" / "fischer2024"
 @cache
 def resolved(path: Path) -> tuple[tuple[Run, Configuration], ...]:
     """Return a study's runs with what they resolve to: once for all tests that look at them."""
-    runs = read_study(path).runs()
+    runs = read_study(path).runs
     return tuple((run, run.configuration) for run in runs)
 
 
@@ -67,7 +67,7 @@ def test_the_page_of_studies_has_all_of_them_and_the_numbers_of_their_runs() -> 
         assert len(counts) in (1, len(paths)), line
         assert not said.keys() & set(paths), line
         said |= dict(zip(paths, counts * (len(paths) // len(counts)), strict=True))
-    assert said == {path: len(read_study(path).runs()) for path in FILES}
+    assert said == {path: len(read_study(path).runs) for path in FILES}
 
 
 def has_number_of_a_client(configuration: Configuration, metric: str) -> bool:
@@ -117,7 +117,7 @@ def test_the_documented_example_is_a_study(tmp_path: Path) -> None:
     ]
     header = "model,aggregation,partition,weighting,accuracy_pct,accuracy_spread\n"
     (tmp_path / "published.csv").write_text(header + "".join(lines), encoding="utf-8")
-    runs = read_study(tmp_path / "example.toml").runs()
+    runs = read_study(tmp_path / "example.toml").runs
     assert len(runs) == 2 * 3 * 2 * 2
     assert "flipout-ws_dirichlet-0.5_equal_seed-0" in {run.name for run in runs}
     for run in runs:
@@ -146,11 +146,11 @@ def test_ozers_reduced_tables_differ_from_the_whole_ones_in_their_images_alone(
         ROOT / "configs" / folder / f"{table}{end}.toml" for end in ("", "-fashion-mnist")
     )
     # Of the rows with weights by size: the others are in the whole one alone.
-    assert [o for o in read_study(whole).orders if o.worse.get("model") != "FED"] == list(
-        read_study(small).orders
+    assert [o for o in read_study(whole).claims if o.worse.get("model") != "FED"] == list(
+        read_study(small).claims
     )
-    of_all = {run.name: run.values for run in read_study(whole).runs()}
-    runs = read_study(small).runs()
+    of_all = {run.name: run.values for run in read_study(whole).runs}
+    runs = read_study(small).runs
     assert len(runs) == 60
     reduced = {"dataset": "fashion-mnist", "train-examples": 12000}
     for run in runs:
