@@ -1,7 +1,5 @@
 """Plugins that a folder of results names run only if the user names them as well."""
 
-import json
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,15 +71,6 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         Posterior(point[:0], point[:0], point),
         Manifest((Parameter("w", (1,), gaussian=False, initialization="zeros"),)),
     )
-    key = f'plugins = "{relative}"'
-    for name, text in (
-        ("base", STUDY.format(base=key, row="")),
-        ("row", STUDY.format(base="", row=key)),
-    ):
-        (tmp_path / name).mkdir()
-        tables = tomllib.loads(text)
-        described = {"scale": {}, "file": tables, "published": None}
-        (tmp_path / name / "study.json").write_text(json.dumps(described), encoding="utf-8")
     (tmp_path / "link.toml").symlink_to(folder / "config.toml")
     np.savez(
         tmp_path / "images.npz", x_test=np.zeros((9, 8, 8, 1), np.uint8), labels=np.arange(9) % 2
@@ -103,9 +92,6 @@ WAYS: dict[str, Callable[[], int]] = {
     "shown": lambda: main(["show", "--run-config", "theirs/config.toml"]),
     "link": lambda: main(["show", "--run-config", "link.toml"]),
     "completed": completed_theirs,
-    "table": lambda: main(["table", "base"]),
-    "row": lambda: main(["table", "row"]),
-    "plot": lambda: main(["plot", "base"]),
 }
 
 

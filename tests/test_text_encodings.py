@@ -13,27 +13,37 @@ from bfl.configuration.sources import read_toml
 from bfl.deployment.client_list import read_bound_nodes
 from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.experiments.results.run_folder import Files, RunFolder
-from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.published import read_published
-from bfl.experiments.studies.run_result import parse_result
+from bfl.experiments.studies import read_study
 from bfl.federation.privacy.accountant import Ledger
 
 TOML = '# é\ntitle = "é"\n[base]\nrounds = 3\n'
 JSON = '{\n "scale": {\n  "é": 1\n }\n}\n'
-CSV = "rule,acc\né,0.5\nWS,1.5\n"
-COLUMNS = (Column(metric="accuracy", title="a", published="acc"),)
+CSV = "rule,acc\néa,0.5\nWS,1.5\n"
+STUDY = """title = "T"
+[[rows]]
+label = { rule = "éa" }
+[[rows]]
+label = { rule = "WS" }
+[[columns]]
+metric = "accuracy"
+published = "acc"
+[published]
+file = "table.csv"
+"""
 
 
 def published(path: Path) -> Any:
-    return read_published(path, COLUMNS, ["rule"]).lines
+    study = path.with_name("study.toml")
+    study.write_text(STUDY, "utf-8")
+    table = read_study(study).published
+    assert table is not None
+    return table.lines
 
 
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "c.toml": (TOML, read_toml),
     "table.csv": (CSV, published),
     "metrics.json": (JSON, lambda path: Files(path.parent).read_json(path.name)),
-    "study.json": (JSON, lambda path: StudyFolder(path.parent).described()),
 }
 SAVED: dict[str, Callable[[str], bytes]] = {
     "byte-order mark": lambda text: codecs.BOM_UTF8 + text.encode(),
@@ -73,7 +83,6 @@ def test_what_another_editor_has_saved_reads_the_same(file: str, tmp_path: Path)
 def test_what_is_none_is_refused_and_named(content: bytes, tmp_path: Path) -> None:
     readers: dict[str, Callable[[Path], Any]] = {
         "c.toml": read_toml,
-        "result.json": lambda path: parse_result(path.read_bytes(), path),
         "metrics.json": lambda path: Files(path.parent).read_json(path.name),
         "bound.json": read_bound_nodes,
         "ledger": Ledger,

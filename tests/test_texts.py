@@ -55,7 +55,7 @@ COMMANDS: dict[str, Callable[[], int]] = {
     "metrics.json": lambda: main(["show", "run"]),
     "run.json": lambda: main(["predict", "run", "--data", "images.npy"]),
     "rounds.jsonl": lambda: main(["plot", "run"]),
-    "study.json": lambda: main(["table", "study"]),
+    "study.toml": lambda: main(["table", "study"]),
     "small.toml": lambda: main(["study", "small.toml"]),
     "own.toml": lambda: simulate(["--backend", "serial", "--run-config", "own.toml"]),
 }

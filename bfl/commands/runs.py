@@ -25,7 +25,7 @@ from bfl.experiments.comparison import (
     runs_in,
 )
 from bfl.experiments.results.table import print_rows
-from bfl.experiments.studies.results import open_study
+from bfl.experiments.studies.results import NO_METRICS, open_study
 
 METRICS = ("accuracy", ERROR, "negative-log-likelihood", "expected-calibration-error")
 """The metrics of ``bfl runs``; ``bfl compare`` shows all metrics of the runs."""
@@ -99,7 +99,8 @@ def compare_runs(given: argparse.Namespace) -> None:
     numbers = [
         name
         for name in dict.fromkeys(name for run in runs for name in run.result[0])
-        if any(isinstance(run.result[0].get(name), float) for run in runs)
+        if name not in NO_METRICS
+        and any(isinstance(run.result[0].get(name), float) for run in runs)
     ]
     # A column for each run, as there are more metrics than runs.
     shown = [run.row(keys, numbers) for run in runs]

@@ -25,7 +25,7 @@ from bfl.experiments.results.figures.style import (
     styled,
     whole_numbers,
 )
-from bfl.experiments.results.identity import LOCK
+from bfl.experiments.results.identity import is_written_to
 from bfl.experiments.results.run_folder import CONFIG, METRICS, RunFolder
 from bfl.experiments.results.table import ABSENT
 from bfl.experiments.run.resume import FREE_TO_CHANGE
@@ -98,7 +98,7 @@ class ListedRun:
 
     @cached_property
     def keys(self) -> Mapping[str, Any]:
-        """What tells runs apart: a study's labels, or the configuration."""
+        """The values that tell runs apart: a study's labels, or the configuration."""
         if self.labels is not None:
             return self.labels
         return self.folder.config() if self.has_begun else {}
@@ -115,9 +115,10 @@ class ListedRun:
         with suppress(BflError):  # its own line says so
             if started := self.result[0].get(STARTED):
                 return False, str(started)
-            written = (self.folder.path / CONFIG).stat().st_mtime
-            return False, datetime.fromtimestamp(written, UTC).isoformat(timespec="seconds")
-        return False, ""
+        if not self.folder.holds(CONFIG):
+            return False, ""
+        written = (self.folder.path / CONFIG).stat().st_mtime
+        return False, datetime.fromtimestamp(written, UTC).isoformat(timespec="seconds")
 
     def state(self) -> str:
         """Return the run's state in words: finished, running, stopped, failed or missing."""
@@ -142,7 +143,8 @@ class ListedRun:
         """
         try:
             found = self.result[0] if self.has_begun else {}
-            shown = {key: value_as_text(self.keys.get(key)) for key in keys}
+            own = self.keys
+            shown = {key: value_as_text(own.get(key)) for key in keys}
             values = {name: found.get(name) for name in metrics}
             values = {n: v for n, v in values.items() if v == v}  # a study's frame has NaN for none
             return {"run": self.name, "state": self.state(), **shown, **values}
@@ -231,20 +233,6 @@ def chosen_runs(paths: Sequence[Path]) -> list[ListedRun]:
         if places.count(place) > 1:
             raise DataError(f"the run {place} is given twice")
     return chosen
-
-
-def is_written_to(folder: Path) -> bool:
-    """Return whether a process holds the lock of a run's folder; False if that is unknown."""
-    try:
-        import fcntl
-
-        with (folder / LOCK).open("rb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (ImportError, OSError):  # Windows; no such file; a file system without locks
-        return False
-    return False
 
 
 LIKELIHOOD = "negative-log-likelihood"

@@ -132,9 +132,7 @@ def test_the_published_code_differs_in_the_rows_of_the_table_that_concern_the_st
     for folder in ("fedbe2021", "fedbe2021-as-coded"):
         read = read_study(CONFIGS / folder / "step-cifar10.toml")
         (run,) = (
-            run
-            for run in read.runs
-            if run.labels["method"] == "FedBE" and run.values["seed"] == 0
+            run for run in read.runs if run.labels["method"] == "FedBE" and run.values["seed"] == 0
         )
         found.append(run.configuration.values)
     written, coded = found

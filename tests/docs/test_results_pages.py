@@ -1,14 +1,13 @@
 """Pages of results are what the committed results make of them."""
 
 import re
-import subprocess
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.gathering import study_in
 from bfl.experiments.studies.pages import rewritten
+from bfl.experiments.studies.results import open_study
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -29,20 +28,13 @@ def test_every_page_of_results_is_in_their_index() -> None:
     assert linked == {page.name for page in RESULTS.glob("*.md")} - {"README.md"}
 
 
-def test_results_whose_commit_no_history_has_are_marked() -> None:
-    """By ``scripts/mark_results.py``; where the whole history is here."""
-    git = ["git", "-C", str(ROOT)]
-    done = subprocess.run([*git, "rev-list", "HEAD"], capture_output=True, text=True, check=False)
-    history = set(done.stdout.split())
-    for folder in RESULTS.iterdir():
-        for result in StudyFolder(folder).results().values() if folder.is_dir() else ():
-            marked = result.environment.get("git-not-found", False)
-            lost = result.environment["git-commit"] not in history
-            assert marked <= lost, (folder.name, result.name)
-            if len(history) > 100:  # neither a shallow clone nor a copy without any
-                assert marked == lost, (folder.name, result.name)
+STUDIES = sorted(path.parent for path in RESULTS.glob("*/study.toml"))
 
 
-def test_every_folder_of_a_study_is_read_by_itself() -> None:
-    for path in RESULTS.glob("*/study.json"):
-        assert study_in(StudyFolder(path.parent)).runs(), path
+@pytest.mark.parametrize("folder", STUDIES, ids=lambda folder: folder.name)
+def test_every_folder_of_a_study_is_read_by_itself_and_in_one_line(folder: Path) -> None:
+    results = open_study(folder, results=[Path("none")]).results
+    frame = pd.read_csv(folder / "runs.csv", index_col="run")
+    assert set(results.frame.index) == set(frame.index)
+    assert set(pd.read_csv(folder / "curves.csv")["run"]) <= set(frame.index)
+    assert not (folder / "runs.jsonl").exists()

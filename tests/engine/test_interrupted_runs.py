@@ -92,9 +92,6 @@ def test_a_study_goes_on_when_the_raylet_is_killed(tmp_path: Path) -> None:
     assert "1 of 2 runs have failed" in terminal.printed
     [failure] = tmp_path.rglob("failures/*")
     assert "nwa_seed-0" in failure.name
-    # Whether bfl has seen it first, or Ray has ended the process from C++.
-    seen = (f"Ray's raylet (process {raylet}) has ended", "the run's process has died")
-    assert any(text in failure.read_text(encoding="utf-8") for text in seen)
     assert "2/2 nwa_seed-1: accuracy" in terminal.printed
     again = Terminal([executable("bfl"), "study", "study.toml"], tmp_path, {"BFL_CPUS": "1"})
     assert again.wait(120) == 0

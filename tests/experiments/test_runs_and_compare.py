@@ -10,21 +10,27 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 from rich.text import Text
 
 from bfl.commands.main import main
 from bfl.configuration import resolve
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.experiments import comparison
-from bfl.experiments.comparison import LOCK, differing_keys, is_written_to, labels, runs_in
+from bfl.experiments.comparison import differing_keys, labels, runs_in
 from bfl.experiments.results import RunFolder, write_evaluation
-from bfl.experiments.results.environment import describe_environment
-from bfl.experiments.results.run_folder import METRICS, ROUNDS
-from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.gathering import begin
-from bfl.experiments.studies.reading import read_study
-from bfl.experiments.studies.run_result import result_of
-from bfl.experiments.studies.scale import Scale
+from bfl.experiments.results.identity import LOCK, is_written_to
+from bfl.experiments.results.run_folder import METRICS, RETENTION, ROUNDS
+from bfl.experiments.studies import read_study
+from bfl.experiments.studies.results import (
+    GIVEN,
+    StudyFolder,
+    gather,
+    open_study,
+    read_run,
+    write_results,
+)
+from bfl.experiments.studies.runner import begin
 
 Output = pytest.CaptureFixture[str]
 
@@ -65,7 +71,7 @@ def make_study(parent: Path) -> StudyFolder:
     file = parent / "two.toml"
     file.write_text(STUDY)
     study = StudyFolder(parent / "two")
-    begin(study, read_study(file).scaled(Scale.parse("")), describe_environment())
+    begin(study, read_study(file))
     return study
 
 
@@ -178,31 +184,16 @@ def test_a_studys_runs_are_listed_begun_or_not(tmp_path: Path, capsys: Output) -
     assert table(capsys)["nwa"][0] == "missing"
 
 
-def test_a_study_whose_plugin_is_not_named_does_not_hide_the_others(
-    tmp_path: Path, capsys: Output
-) -> None:
+def test_a_damaged_study_does_not_hide_the_others(tmp_path: Path, capsys: Output) -> None:
     make_run(tmp_path, "good")
     study = make_study(tmp_path)
-    described = study.described()
-    described["file"]["base"]["plugins"] = "geo.py"
-    study.describe(described)
-    plugin = tmp_path / "geo.py"
-    plugin.write_text(
-        "from bfl.aggregation.weightings.equal import Equal\n"
-        "from bfl.aggregation.weightings import weightings\n"
-        "weightings.register('geo')(type('Geo', (Equal,), {'__module__': __name__}))\n"
-    )
+    (study.path / "study.toml").write_text("title = ")
     assert bfl("runs", tmp_path) == 0
-    said = capsys.readouterr().out
-    assert "good" in said
-    assert all(word in said.splitlines()[-1] for word in ("two", "--plugins", "geo.py"))
+    lines = capsys.readouterr().out.splitlines()
+    assert any("good" in line for line in lines)
+    assert "study.toml" in lines[-1]
     assert bfl("runs", study.path) == 2
-    assert "geo.py" in capsys.readouterr().err
     assert bfl("compare", tmp_path, "--output", tmp_path / "figure.png") == 2
-    described["file"]["base"]["plugins"] = str(plugin)
-    study.describe(described)
-    assert bfl("runs", tmp_path, "--plugins", plugin) == 0
-    assert set(table(capsys)) == {"run", "good", "two/ws", "two/nwa"}
 
 
 def test_one_corrupt_run_does_not_hide_the_others(tmp_path: Path, capsys: Output) -> None:
@@ -257,49 +248,43 @@ def test_the_overlay_has_a_line_for_each_run(
         make_run(tmp_path, "two", seed=2, rounds=3, finished=False),
     )
     names = ("seed 1", "seed $2")
-    runs = {name: result_of(folder, name) for name, folder in zip(names, folders, strict=True)}
+    runs = {name: read_run(folder)[1] for name, folder in zip(names, folders, strict=True)}
     comparison.overlay(runs)
     (figure,) = drawn
     accuracy, likelihood, retention = figure.axes
     assert [line.get_label() for line in accuracy.lines] == list(runs)
     np.testing.assert_allclose(accuracy.lines[1].get_ydata(), [0.1, 0.2, 0.3])
     np.testing.assert_allclose(likelihood.lines[0].get_ydata(), [1, 1 / 2, 1 / 3, 1 / 4])
-    curve = runs["seed 1"].retention["curves"]["accuracy"]["predictive-entropy"]["value"]
-    np.testing.assert_allclose(retention.lines[0].get_ydata(), curve)
+    content = folders[0].read_json(RETENTION)
+    curve = content["curves"]["accuracy"]["predictive-entropy"]["value"]
+    places = [content["fraction"].index(share) for share in retention.lines[0].get_xdata()]
+    kept = [curve[place] for place in places]
+    np.testing.assert_allclose(retention.lines[0].get_ydata(), kept, rtol=1e-6)
     assert not len(retention.lines[1].get_ydata())
     assert [text.get_text() for text in figure.legends[0].get_texts()] == list(runs)
     figure.canvas.draw()
 
 
-@pytest.mark.parametrize("with_study", [True, False])
-def test_results_alone_are_compared_as_their_runs_are(
-    with_study: bool, tmp_path: Path, capsys: Output
-) -> None:
+def test_results_alone_are_compared_as_their_runs_are(tmp_path: Path, capsys: Output) -> None:
     """As in docs/results: files, and no folders of runs."""
     study = make_study(tmp_path)
-    for name in ("ws", "nwa"):
-        make_run(study.runs, name, strategy=name, clients=3)
+    for run in study.study().runs:
+        folder = make_run(study.runs, run.name, strategy=run.name, clients=3)
+        (folder.path / GIVEN).write_text(tomli_w.dumps(dict(run.values)))
     output, again = tmp_path / "runs.png", tmp_path / "results.png"
     assert bfl("compare", study.path, "--output", output) == 0
     printed = table(capsys)
     assert printed[""] == ["ws", "nwa"]
-    assert printed["strategy"] == ["weighted-sum-of-normals", "naive-weighted-averaging"]
-    assert output.exists()
-    for name in ("ws", "nwa"):
-        folder = study.run(name)
-        study.keep([result_of(folder, name)])
-        shutil.rmtree(folder.path)
-    if not with_study:
-        (study.path / "study.json").unlink()
+    assert printed["row"] == ["WS", "NWA"]
+    write_results(study, gather(open_study(study.path)))
+    shutil.rmtree(study.runs)
     assert bfl("compare", study.path, "--output", again) == 0
     results = table(capsys)
-    names = ["ws", "nwa"] if with_study else ["nwa", "ws"]
-    assert results[""] == names
-    for key in ("state", "strategy", "accuracy", "negative-log-likelihood"):
-        assert sorted(results[key]) == sorted(printed[key])
-    assert again.read_bytes().startswith(b"\x89PNG")
+    for key in ("", "state", "row", "accuracy", "negative-log-likelihood"):
+        assert results[key] == printed[key]
+    assert again.read_bytes() == output.read_bytes()
     assert bfl("compare", study.path, study.path, "--output", again) == 2
-    assert f"{study.run(names[0]).path} is given twice" in capsys.readouterr().err
+    assert str(study.run("ws").path) in capsys.readouterr().err
     assert bfl("runs", study.path) == 0
     assert "finished" in capsys.readouterr().out
 

@@ -19,7 +19,6 @@ from bfl.experiments.results.run_folder import (
     RUN,
     RunFolder,
 )
-from bfl.experiments.studies.folder import is_done
 from bfl.posteriors import Manifest, Parameter, Posterior
 from strategies.application.final_evaluation import finish as finish_run
 
@@ -87,8 +86,8 @@ def test_a_run_killed_before_a_file_is_there_is_not_finished(
         patch.setattr(Path, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
             finish(folder)
-    assert not is_done(folder)
+    assert not folder.holds(METRICS)
     finish(folder)
-    assert is_done(folder)
+    assert folder.holds(METRICS)
     assert all(map(folder.holds, (*FILES, RETENTION, EXAMPLES)))
     assert len(folder.warnings()) == 1

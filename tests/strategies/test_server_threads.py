@@ -8,8 +8,6 @@ import bfl.keras
 from bfl.configuration import resolve
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import ConfigurationError
-from bfl.experiments.studies.making import _share_threads
-from bfl.experiments.studies.study import Choice, Run
 from strategies.application import run_context
 from strategies.application.run_context import start_tensorflow
 
@@ -99,21 +97,3 @@ def test_they_stand_in_the_record_and_are_not_sent() -> None:
     configuration = resolve({**DECIDES["distillation"], "server-threads": 2})
     assert configuration.values["server-threads"] == 2
     assert "server-threads" not in configuration.for_clients()
-
-
-def planned(**values: Any) -> Run:
-    return Run("run", Choice({}), {}, values)
-
-
-def test_the_runs_of_a_study_share_the_threads_of_those_that_distil(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """FedAvg's come first, and would take all CPUs of the machine."""
-    monkeypatch.setenv("BFL_CPUS", "3")
-    _share_threads([planned(strategy="fedavg")])
-    assert run_context.cpus_of_this_process() == 3
-    two = {"server-threads": 2}
-    _share_threads([planned(strategy="fedavg"), planned(strategy="fedbe", **two)])
-    assert run_context.cpus_of_this_process() == 2
-    with pytest.raises(ConfigurationError, match="1 and 2 in runs of one study"):
-        _share_threads([planned(strategy="fedbe"), planned(strategy="fedbe", **two)])

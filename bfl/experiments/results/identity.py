@@ -109,3 +109,17 @@ def without_numbers(partition: Mapping[str, Any]) -> dict[str, Any]:
 def partition_digest(partition: Mapping[str, Any]) -> str:
     """Return the digest of a partition's description, which is equal for equal partitions."""
     return str(partition.get(WHOLE) or digest(partition))
+
+
+def is_written_to(folder: Path) -> bool:
+    """Return whether a process holds the lock of a run's folder; False if that is unknown."""
+    try:
+        import fcntl
+
+        with (folder / LOCK).open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (ImportError, OSError):  # Windows; no such file; a file system without locks
+        return False
+    return False

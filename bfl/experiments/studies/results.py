@@ -41,7 +41,6 @@ from bfl.errors import ConfigurationError, nearest
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE
 from bfl.evaluation.metrics import metrics as registered_metrics
 from bfl.experiments.results.environment import ENDED, PACKAGES, STARTED
-from bfl.experiments.results.files import Files
 from bfl.experiments.results.foreign import numbers_of_foreign
 from bfl.experiments.results.identity import partition_digest
 from bfl.experiments.results.run_folder import (
@@ -55,6 +54,7 @@ from bfl.experiments.results.run_folder import (
     PREDICTIONS,
     RETENTION,
     ROUNDS,
+    Files,
     RunFolder,
 )
 from bfl.experiments.studies.columns import (
@@ -84,7 +84,7 @@ GIVEN = "given-by-study.toml"
 """The file of a run's folder with the keys that the study has set."""
 
 COMMIT, CHANGED, NOT_FOUND = "git-commit", "git-changed", "git-not-found"
-"""Of a run's origin: its commit, uncommitted changes, a commit that no history contains."""
+"""Columns of a run's origin: its commit, uncommitted changes, a commit that no history contains."""
 
 LOST = ("failures", "refused")
 """Counts in a round's record of sampled clients that were not pooled."""
@@ -98,6 +98,9 @@ TEXTS = (
 """The columns of ``runs.csv`` that are texts, besides the labels."""
 
 IMAGES = "test-images"
+
+NO_METRICS = (IMAGES, "seconds", *LOST)
+"""The columns of ``runs.csv`` that are numbers, besides the metrics."""
 
 PERCENTS = range(5, 101, 5)
 """The shares of the examples at which curves keep the accuracy of the least uncertain."""
@@ -152,7 +155,7 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[int, flo
     images = 0
     if folder.holds(PREDICTIONS):
         with folder.reading_arrays(PREDICTIONS) as arrays:
-            images = arrays.header("labels").shape[0]
+            images = arrays.header("labels" if "labels" in arrays else "targets").shape[0]
     partition = partition_digest(folder.read_json(PARTITION)) if folder.holds(PARTITION) else ""
     row = {
         "diverged": " ".join(name for name, value in numbers.items() if math.isnan(value)),

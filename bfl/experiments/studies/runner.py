@@ -22,8 +22,8 @@ from bfl.errors import BflError, ConfigurationError, DataError, RunError
 from bfl.evaluation.evaluated_ensemble import of_a_posterior
 from bfl.evaluation.metrics import metric_names, metrics_by_task
 from bfl.evaluation.regression import ERROR
-from bfl.experiments.comparison import is_written_to
 from bfl.experiments.results.foreign import BEFORE_CLOSING
+from bfl.experiments.results.identity import is_written_to
 from bfl.experiments.results.run_folder import CONFIG, METRICS
 from bfl.experiments.results.table import cell
 from bfl.experiments.run.resume import FREE_TO_CHANGE
@@ -45,6 +45,8 @@ from bfl.plugins import named_plugins
 from bfl.printing import console_of_lines
 
 LOG = "log.txt"
+
+GO_ON = "the same command continues from here"
 
 MACHINE_KEYS = sorted((FREE_TO_CHANGE - set(GIVEN_BY_THE_RUNNER)) | {"data-dir"})
 """Keys that --run-config may set for a study, as they do not affect its results."""
@@ -222,7 +224,8 @@ def _make(
         process = subprocess.Popen(arguments, stdout=output, stderr=subprocess.STDOUT)
         try:
             code = process.wait()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note(GO_ON)
             # A terminal interrupts both; whoever interrupts this process alone does not.
             process.send_signal(signal.SIGINT)
             try:

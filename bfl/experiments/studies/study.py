@@ -21,7 +21,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from bfl.configuration import Configuration, expanded, resolve
 from bfl.configuration.configuration import Value
-from bfl.configuration.key_sections import SECTIONS
+from bfl.configuration.keys import SECTIONS
 from bfl.configuration.messages import refused_values, unknown_key
 from bfl.configuration.settings import default_values, read_sections
 from bfl.configuration.sources import read_toml
@@ -30,7 +30,7 @@ from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.run.simulation import DEFAULT_SUPERNODES, names_clients
 from bfl.experiments.studies.columns import CHECKED, Column, Figure, Labels, default_columns
-from bfl.files import given_path
+from bfl.files import given_path, read_regular
 from bfl.plugins import named_plugins
 from bfl.registry import STRICT
 from bfl.texts import decoded
@@ -270,7 +270,7 @@ class _Published(BaseModel):
         path = folder / self.file
         where = f"published table {path}"
         try:
-            text = decoded(path.read_bytes())
+            text = decoded(read_regular(path))
             header, *rows = csv.reader(io.StringIO(text), strict=True)
         except (OSError, ValueError, csv.Error) as error:
             raise ConfigurationError(f"{where}: cannot be read: {error}") from error

@@ -12,7 +12,7 @@ from bfl.evaluation.uncertainty import measure_all
 from bfl.experiments.results.foreign import BEFORE_CLOSING, told_of_foreign, write_foreign
 from bfl.experiments.results.run_folder import FOREIGN, RunFolder
 from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.run_result import result_of
+from bfl.experiments.studies.results import read_run
 
 RANDOM = np.random.default_rng(0)
 
@@ -32,7 +32,7 @@ def test_a_run_keeps_every_uncertainty_before_and_after_its_closing(tmp_path: Pa
     line = told_of_foreign(folder.read_json(FOREIGN))
     for word in ("feature-density", "rotated (near)", f"{headline['ood-rotated-auroc']:.3f}"):
         assert word in line
-    found = result_of(folder, "run").metrics
+    found = read_run(folder)[0]
 
     def area(by: str, prefix: str) -> float:
         inside, outside = (measure_all(each[prefix])[by] for each in (test, rotated))
