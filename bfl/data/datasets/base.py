@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -163,54 +163,39 @@ class Dataset:
         Raises:
             DataError: They do not; the message names the data set, the array and what is wrong.
         """
-        names = {
-            f"{split}_{what}": f"{split}_{what}"
-            for split in ("train", "test")
-            for what in ("images", "labels")
-        } | dict(called or {})
+        names = called or {}
+        for array, problem in self._problems(names.get("train_images", "train_images")):
+            raise DataError(f"{self.name}: {names.get(array, array)} {problem}")
 
-        def refuse(array: str, problem: str) -> None:
-            raise DataError(f"{self.name}: {names[array]} {problem}")
-
+    def _problems(self, train_images: str) -> Iterator[tuple[str, str]]:
+        """Yield arrays, and what is wrong with them; nothing holds after the first."""
         present = np.unique(self.train_labels)
         if present.size == 1 and self.train_targets is None:
             name = dict(enumerate(self.class_names)).get(int(present[0]), present[0])
-            refuse(
-                "train_labels",
-                f"holds the class '{name}' only; a classifier needs examples of at least two "
-                "classes",
-            )
+            only = f"holds the class '{name}' only; a classifier needs examples of two or more"
+            yield "train_labels", only
+        shape = self.train_images.shape[1:]
         for split in ("train", "test"):
             images, labels = getattr(self, f"{split}_images"), getattr(self, f"{split}_labels")
-            where, given = f"{split}_images", f"{split}_labels"
+            array = f"{split}_images"
             if images.dtype not in (np.uint8, np.float32):
-                refuse(where, f"has the type {images.dtype}; images are uint8 or float32")
+                yield array, f"has the type {images.dtype}; images are uint8 or float32"
             if images.ndim != 4:
-                refuse(where, f"has the shape {images.shape}; images are [N, H, W, C]")
+                yield array, f"has the shape {images.shape}; images are [N, H, W, C]"
             if images.size == 0:
-                refuse(where, f"is empty: its shape is {images.shape}")
-            if images.shape[1:] != self.train_images.shape[1:]:
-                refuse(
-                    where,
-                    f"are {images.shape[1:]} (height, width, channels), those of "
-                    f"{names['train_images']} {self.train_images.shape[1:]}",
-                )
+                yield array, f"is empty: its shape is {images.shape}"
+            if (own := images.shape[1:]) != shape:
+                yield array, f"are {own} (height, width, channels), those of {train_images} {shape}"
+            array, form = f"{split}_labels", f"the type {labels.dtype} and the shape {labels.shape}"
             if labels.dtype != np.int64 or labels.ndim != 1:
-                refuse(
-                    given,
-                    f"has the type {labels.dtype} and the shape {labels.shape}; labels "
-                    "are int64 [N]",
-                )
+                yield array, f"has {form}; labels are int64 [N]"
             if len(labels) != len(images):
-                refuse(given, f"holds {len(labels)} labels for {len(images)} images")
+                yield array, f"holds {len(labels)} labels for {len(images)} images"
             if labels.min() < 0:
-                refuse(given, f"holds the label {labels.min()}; labels count from 0")
-            if labels.max() >= self.num_classes:
-                refuse(
-                    given,
-                    f"holds the label {labels.max()}; with {self.num_classes} classes "
-                    f"the last is {self.num_classes - 1}",
-                )
+                yield array, f"holds the label {labels.min()}; labels count from 0"
+            if labels.max() >= (classes := self.num_classes):
+                last = f"with {classes} classes the last is {classes - 1}"
+                yield array, f"holds the label {labels.max()}; {last}"
 
 
 def numbering_of(dataset: Dataset) -> str:

@@ -111,9 +111,8 @@ def read_pictures(
                 yield str(path), _open_picture(path, transparent, unused)
             except DataError as error:
                 if reading.unreadable != "skip":
-                    raise DataError(
-                        f'{error}; {UNREADABLE}="skip" leaves such images out'
-                    ) from error
+                    hint = f'{UNREADABLE}="skip" leaves such images out'
+                    raise DataError(f"{error}; {hint}") from error
                 damaged[path] = str(error)
                 unused.add(DAMAGED, path)
         if len(damaged) == len(paths):
@@ -121,10 +120,8 @@ def read_pictures(
             raise DataError(f"none of {len(paths)} images can be read: {first}")
 
     images = stacked(opened(), len(paths), reading)
-    shown = few([path.relative_to(unused.root).as_posix() for path in transparent], SHOWN)
-    note = (
-        f"{unused.root}: {len(transparent)} of {len(paths)} images lose their transparency: {shown}"
-    )
+    lost = f"{len(transparent)} of {len(paths)} images lose their transparency"
+    note = f"{unused.root}: {lost}: {unused.shown(transparent)}"
     return images, damaged, (note,) if transparent else ()
 
 
