@@ -20,7 +20,7 @@ import pytest
 from bfl import archives
 from bfl.archives import open_arrays
 from bfl.closing import Closed
-from bfl.commands.image_files import read_images
+from bfl.commands.predict import read_images
 from bfl.data.datasets.archive import read_archive
 from bfl.errors import BflError, DataError
 from bfl.experiments.results.run_folder import RunFolder
@@ -88,7 +88,7 @@ FILES = {
 }
 READERS: dict[str, Callable[[Path], object]] = {
     "data": lambda path: read_archive(path, "data"),
-    "images": lambda path: read_images(path, unclear="say which"),
+    "images": lambda path: read_images(path),
     "posterior": lambda path: RunFolder(path.parent).posterior(),
     "best": lambda path: RunFolder(path.parent).best(),
     "predictions": lambda path: RunFolder(path.parent).predictions(),

@@ -19,7 +19,7 @@ COMMANDS = {
     "report": ("pages.add_report_to", "write a report: one HTML file to send"),
     "init": ("init.add_to", "make a folder to begin with: configuration, rule and study"),
     "show": (
-        "show.add_to",
+        "runs.add_show_to",
         "print a run's final metrics; or, without a folder, what a run configuration resolves to, "
         "and where each value comes from",
     ),
@@ -30,7 +30,7 @@ COMMANDS = {
         "rewrite the tables and claims in pages of results",
     ),
     "predict": ("predict.add_to", "predict images with the posterior of a run"),
-    "evaluate": ("evaluate.add_to", "evaluate a finished run on any labelled data set"),
+    "evaluate": ("predict.add_evaluate_to", "evaluate a finished run on any labelled data set"),
     "close": ("close.add_to", "make the closing round of a simulation that is over"),
     "finish": (
         "close.add_finish_to",

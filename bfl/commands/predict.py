@@ -1,56 +1,55 @@
-"""The command ``bfl predict``: a run's posterior on images of your own."""
+"""The commands ``bfl predict`` and ``bfl evaluate``: a run's posterior on data of your own."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+import json
+import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bfl.api import Predictions, load
+from bfl.api import Predictions, Result, load
 from bfl.api.predictions import save_arrays
 from bfl.api.result import POSTERIORS, PREDICT
-from bfl.commands.image_files import USUAL_NAMES, read_images, read_pictures
+from bfl.archives import ALONE, open_arrays
 from bfl.commands.terminal import (
     check_new,
     check_suffix,
+    console,
     path_argument,
     plain_warnings,
     write_output,
 )
+from bfl.data.datasets import pictures
 from bfl.data.datasets.pictures import SUFFIXES as PICTURES
+from bfl.data.datasets.pictures import Unused, files_below, pictures_among
 from bfl.data.datasets.reading import PIXEL_RANGE, Reading
 from bfl.data.datasets.table import SUFFIXES, read_table, table_as_written
-from bfl.errors import DataError
+from bfl.data.images import Images
+from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.evaluation.regression import LEVEL, Mixtures
-from bfl.experiments.results.table import print_rows
+from bfl.experiments.results.table import metrics_table, print_rows
 from bfl.files import near_path
 from bfl.texts import counted
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 SHOWN = 10
 """Predictions that are printed, at most."""
 
-
 SCORES = ("predictive-entropy", "epistemic", "feature-density")
 """Uncertainties that are printed; an archive has all."""
-
 
 BOUNDS = ("lower", "upper")
 """Bounds of a number's interval."""
 
+USUAL_NAMES = ("images", "x_test")
+"""Usual names of the array of images in a file."""
 
 NPZ, CSV = ".npz", ".csv"
-
-
-SPELT = ("folder", "table", "npz")
-"""Words of the key ``dataset`` that may stand before a path."""
 
 
 def add_to(predict: argparse.ArgumentParser) -> None:
@@ -77,7 +76,7 @@ def add_to(predict: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="what gets the predictions, a new file: .npz with all that is predicted, or .csv with "
         "the printed columns, each class's probability and a table's own columns (default: "
-        "RUN-NAME-predictions.npz, here, written anew)",
+        "RUN-NAME-predictions, here, written anew: .csv of a table, else .npz)",
     )
     add_prediction_to(predict)
     predict.set_defaults(run=predict_images)
@@ -86,7 +85,7 @@ def add_to(predict: argparse.ArgumentParser) -> None:
 def _data(given: str) -> Path:
     """Return the path of an argument that may be spelt as in the key ``dataset``."""
     kind, _, path = given.partition(":")
-    return path_argument(path if path and kind in SPELT else given)
+    return path_argument(path if path and kind in ("folder", "table", "npz") else given)
 
 
 def add_prediction_to(command: argparse.ArgumentParser) -> None:
@@ -109,22 +108,21 @@ def add_prediction_to(command: argparse.ArgumentParser) -> None:
 
 @plain_warnings()
 def predict_images(given: argparse.Namespace) -> None:
-    """Predict images, write all that is predicted, and print the first."""
+    """Predict images or rows, write all that is predicted, and print the first."""
     result = load(given.folder, given.posterior)
+    table = _is_table(given, result.takes_rows)
     names = (given.folder.resolve().name, given.data.resolve().stem)
-    output = given.output or Path(f"{'-'.join(names)}-predictions{NPZ}")
+    output = given.output or Path(f"{'-'.join(names)}-predictions{CSV if table else NPZ}")
     check_suffix("--output", output, NPZ, CSV)
     if given.output:  # the default is this command's own file
         check_new(output)
-    unclear = "say by --array which of them are the images"
-    table = _is_table(given, result.takes_rows)
     # What is wrong with the run's folder is not said of the images.
     height, width, channels = result.image_shape
     _ = result.posterior
-    images: Any
+    inputs: Any
     files: tuple[str, ...] = ()
     if table:
-        images = read_table(given.data)
+        inputs = read_table(given.data)
     elif given.data.is_dir() or given.data.suffix.lower() in PICTURES:
         size = height if height == width else 0
         reading = replace(Reading.of(result.configuration), size=size, channels=channels)
@@ -133,34 +131,41 @@ def predict_images(given: argparse.Namespace) -> None:
                 f"{given.data} is of image files, and {given.folder} was made on measurements "
                 f"({PIXEL_RANGE} {reading.pixel_range}); allowed: {NPZ} or .npy"
             )
-        files, images = read_pictures(given.data, reading)
-        if images.dtype.kind == "f":
-            images = images / 255
+        files, inputs = read_pictures(given.data, reading)
+        if inputs.dtype.kind == "f":
+            inputs = inputs / 255
     else:
-        images = read_images(given.data, given.array, unclear=unclear)
+        inputs = read_images(given.data, given.array)
     try:
         predict = getattr(result, PREDICT[result.task])
-        predictions = predict(images, samples=given.samples)
+        predictions = predict(inputs, samples=given.samples)
     except DataError as error:
         raise DataError(f"{given.data}: {error}") from error
+    from pandas import DataFrame
+
     # Rows count from 1, as where one is refused; images from 0, as in their array.
-    count = len(images)
+    count = len(inputs)
     first = {"row": range(1, count + 1)} if table else {"image": files or range(count)}
-    columns = {**first, **_columns(predictions)}
-    _show(columns)
+    columns = DataFrame({**first, **_columns(predictions)})
+    title = f"Predictions, lower to upper: {LEVEL:.0%}" if BOUNDS[0] in columns else "Predictions"
+    print_rows(columns.head(SHOWN).to_dict("records"), title)
+    if count > SHOWN:
+        print(f"and {count - SHOWN} more")
     told = counted(count, "prediction"), counted(predictions.samples, "sample")
     print(f"{' of '.join(told)}: ", end="")
     if output.suffix.lower() == CSV:
-        from pandas import DataFrame, concat
-
-        whole = DataFrame({**columns, **_probabilities(predictions, result.class_names)})
+        if isinstance(predictions, Predictions):
+            for number, name in enumerate(result.class_names):
+                columns[f"probability of {name}"] = predictions.mean_probability[:, number]
         if table:
-            whole = concat([_renamed(table_as_written(given.data), whole), whole], axis=1)
-        text = whole.to_csv(index=False)
-        write_output(output, text.encode("utf-8", "surrogateescape"))
+            own, suffix = table_as_written(given.data), " (given)"
+            while {f"{name}{suffix}" for name in columns} & {*own}:
+                suffix += " (given)"
+            columns = own.join(columns, lsuffix=suffix)
+        write_output(output, columns.to_csv(index=False).encode("utf-8", "surrogateescape"))
         return
     named = {"files": np.array(files)} if files else {}
-    bounds = {name: np.asarray(columns[name]) for name in BOUNDS if name in columns}
+    bounds = {name: columns[name].to_numpy() for name in BOUNDS if name in columns}
     print(save_arrays({**predictions.arrays(), **bounds, **named}, output))
 
 
@@ -183,17 +188,6 @@ def _is_table(given: argparse.Namespace, takes_rows: bool) -> bool:
     return table
 
 
-def _show(columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]]) -> None:
-    """Print the first rows of the table of predictions, and how many more there are."""
-    shown = {name: values[:SHOWN] for name, values in columns.items()}
-    rows = [dict(zip(shown, row, strict=True)) for row in zip(*shown.values(), strict=True)]
-    title = f"Predictions, lower to upper: {LEVEL:.0%}" if BOUNDS[0] in columns else "Predictions"
-    print_rows(rows, title)
-    count = max(map(len, columns.values()))
-    if count > SHOWN:
-        print(f"and {count - SHOWN} more")
-
-
 def _columns(predictions: Predictions | Mixtures) -> dict[str, Sequence[Any] | npt.NDArray[Any]]:
     """Return N values of each column of the table of predictions."""
     if isinstance(predictions, Predictions):
@@ -208,24 +202,133 @@ def _columns(predictions: Predictions | Mixtures) -> dict[str, Sequence[Any] | n
     return {"mean": predictions.mean, **bounds, "deviation": np.sqrt(total)}
 
 
-def _probabilities(
-    predictions: Predictions | Mixtures, names: Sequence[str]
-) -> dict[str, npt.NDArray[Any]]:
-    """Return the probability of each class, (N,) by a column's name; of numbers none."""
-    if isinstance(predictions, Mixtures):
-        return {}
-    found = predictions.mean_probability
-    return {f"probability of {name}": found[:, c] for c, name in enumerate(names)}
+def read_images(path: Path, array: str = "") -> npt.NDArray[Any]:
+    """Return the images in a NumPy file.
+
+    Args:
+        array: The name of an archive's array; empty: one of the usual names, or the only array.
+
+    Raises:
+        DataError: The file cannot be read, or it is not clear which array is meant.
+        ConfigurationError: There is no array of that name.
+    """
+    with open_arrays(path) as held:
+        found = held[ALONE if ALONE in held else _chosen(path, list(held), array)]
+    if not found.ndim:
+        raise DataError(f"{path} holds one number, and no images")
+    return found
 
 
-def _renamed(own: DataFrame, beside: DataFrame) -> DataFrame:
-    """Return a table with " (given)" behind its names that a table beside it has as well."""
-    taken = {*own.columns, *beside.columns}
+def read_pictures(path: Path, reading: Reading) -> tuple[tuple[str, ...], Images]:
+    """Return the images in a folder, or in one file, (N, H, W, C), and their N paths from there.
 
-    def free(name: str) -> str:
-        while name in taken:
-            name += " (given)"
-        taken.add(name)
-        return name
+    Damaged ones are left out with a warning, if the run's keys say so.
 
-    return own.rename(columns={name: free(name) for name in own if name in beside})
+    Args:
+        path: A folder, in and below which all image files are taken but hidden ones; or an image
+            file.
+
+    Raises:
+        DataError: There are none, or one cannot be read.
+    """
+    root = path.parent if path.is_file() else path
+    unused = Unused(root)
+    files = pictures_among([path] if path.is_file() else files_below(path), unused)
+    if not files:
+        raise DataError(f"{path} has no image; their names end with {', '.join(PICTURES)}")
+    images, damaged, notes = pictures.read_pictures(files, reading, unused)
+    for line in (*notes, *unused.notes()):
+        warnings.warn(line, stacklevel=2)
+    names = tuple(str(each.relative_to(root)) for each in files if each not in damaged)
+    return names, images
+
+
+def _chosen(path: Path, names: Sequence[str], wanted: str) -> str:
+    if wanted:
+        if wanted not in names:
+            raise ConfigurationError(f"{path}: --array: {unknown_name('array', wanted, names)}")
+        return wanted
+    found = [name for name in USUAL_NAMES if name in names] or list(names)
+    if len(found) == 1 or (found and found[0] in USUAL_NAMES):
+        return found[0]
+    held = ", ".join(names) or "nothing"
+    raise DataError(f"{path} holds {held}; say by --array which of them are the images")
+
+
+def add_evaluate_to(evaluate: argparse.ArgumentParser) -> None:
+    """Add the options of ``bfl evaluate``."""
+    evaluate.add_argument("folder", type=path_argument, metavar="RUN", help="the run's folder")
+    evaluate.add_argument(
+        "--data",
+        required=True,
+        metavar="DATASET",
+        help="a data set as in the key dataset, such as npz:PATH: its test examples; of a folder "
+        "or a table that the run was not made on, all that have no test part of their own",
+    )
+    evaluate.add_argument(
+        "--data-dir", metavar="FOLDER", help="of named data sets' archives (default: the run's)"
+    )
+    evaluate.add_argument(
+        "--foreign", default="", metavar="WORDS", help="foreign images, as in the key ood-dataset"
+    )
+    evaluate.add_argument(
+        "--corruptions", default="none", metavar="WORDS", help="as in the key corruptions"
+    )
+    add_prediction_to(evaluate)
+    evaluate.add_argument(
+        "--output",
+        type=path_argument,
+        metavar="FILE",
+        help="what gets all numbers, a new JSON file",
+    )
+    evaluate.set_defaults(run=evaluate_run)
+
+
+@plain_warnings()
+def evaluate_run(given: argparse.Namespace) -> None:
+    """Evaluate a run, print the numbers, and write them if asked to."""
+    if given.output:
+        check_new(given.output)
+    result = load(given.folder, given.posterior)
+    found = result.evaluate(
+        given.data,
+        foreign=given.foreign,
+        corruptions=given.corruptions,
+        data_dir=given.data_dir,
+        samples=given.samples,
+    )
+    print(f"{given.folder} on {found['examples']} examples of {given.data}{_shape(result)}")
+    console().print(metrics_table(found["metrics"], found["samples"]))
+    if found["foreign"]:
+        print_rows(_of_foreign(found["foreign"]), "Foreign images")
+    if found["corruptions"]:
+        print_rows(_of_corruptions(found["corruptions"]), "Corrupted images")
+    if given.output:
+        write_output(given.output, json.dumps(found, indent=1).encode())
+    else:
+        print("nothing is written without --output")
+
+
+def _shape(result: Result) -> str:
+    """Return the shape of the images that the network takes, in words; nothing of a table."""
+    if result.takes_rows:
+        return ""
+    return f", as images of {' x '.join(map(str, result.image_shape))}"
+
+
+def _of_foreign(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a row for each source and uncertainty."""
+    return [
+        {"images": name, "near": source["near"], "uncertainty": by, **numbers}
+        for name, source in found["sources"].items()
+        for by, numbers in source["uncertainties"].items()
+    ]
+
+
+def _of_corruptions(found: dict[str, dict[str, list[float]]]) -> list[dict[str, Any]]:
+    """Return a row for each corruption and strength."""
+    return [
+        {"corruption": name, "strength": strength, **dict(zip(by_metric, values, strict=True))}
+        for name, by_metric in found.items()
+        for strength, values in enumerate(zip(*by_metric.values(), strict=True))
+    ]

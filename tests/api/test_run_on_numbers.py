@@ -160,7 +160,7 @@ def test_a_metric_of_numbers_is_none_of_a_classifier() -> None:
     with pytest.raises(ConfigurationError, match="root-mean-squared-error"):
         resolve({"best-metric": "root-mean-squared-error", "server-data": "held-back"})
     of_numbers = {"task": "regression", "dataset": "table:any.csv"}
-    for word in ("root-mean-squared-error", "Macro-F1", "accuracy"):  # nothing reads it here
+    for word in ("root-mean-squared-error", "Brier-Score", "accuracy"):  # nothing reads it here
         given = resolve({**of_numbers, "best-metric": word}, check_data=False)
         assert given.keys.best_metric == word.lower()
     held = {**of_numbers, "best-metric": "accuracy", "server-data": "held-back"}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bfl.commands.image_files import read_pictures
+from bfl.commands.predict import read_pictures
 from bfl.data.datasets import Reading, load_dataset, said_of
 from bfl.data.datasets.pictures import DAMAGED, FURTHER_PAGES, LOST_LINKS, OTHER_ENDINGS
 from bfl.errors import BflError, ConfigurationError
