@@ -82,8 +82,8 @@ class PoolingRule(Component, ABC):
         """Return a client's statistics, multiplied by its weight.
 
         Args:
-            mean: (B,) means.
-            variance: (B,) variances, positive.
+            mean: (B,) means; a copy, which may be changed in place.
+            variance: (B,) variances, positive; a copy as well.
             weight: The client's weight, positive.
             block: What else is known about these parameters.
 

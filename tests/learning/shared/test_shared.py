@@ -92,5 +92,5 @@ def test_the_choices_name_their_layers() -> None:
 def test_what_a_client_receives_has_the_size_of_what_travels() -> None:
     division = shared_parameters.create("convolutions").division(manifest())
     whole = division.manifest.initial_posterior(0, 0.1)
-    with pytest.raises(PosteriorError, match="Gaussian"):
+    with pytest.raises(PosteriorError, match="expected"):
         division.joined(whole, division.head_of(whole))
