@@ -4,7 +4,7 @@
     python scripts/closing_page.py            # prints what is committed
     python scripts/closing_page.py --write    # writes page and figure from docs/results/closing-*
 
-The runs are those of ``configs/closing/``, put here by ``bfl study merge``; the price is that of
+The runs are those of ``configs/closing/``; the price is that of
 ``scripts/closing_price.py``.
 """
 

@@ -200,7 +200,7 @@ def _rows(table: StudyTable) -> Iterable[dict[str, Any]]:
 def _comparable(table: StudyTable, one: str, other: str) -> bool:
     """Return whether two runs have the same partition and test images, as far as both are known."""
     frame = table.results.frame
-    known = [frame.loc[[one, other], name] for name in ("partition", "test-data") if name in frame]
+    known = [frame.loc[[one, other], name] for name in ("partition-sha256", "test-sha256")]
     return all(mine == theirs for mine, theirs in known if mine and theirs)
 
 

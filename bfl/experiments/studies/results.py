@@ -17,7 +17,7 @@ The columns of ``runs.csv`` that are neither labels nor metrics:
 | ``configuration`` | the hash of what the study has set |
 | ``diverged`` | the metrics that were not a number; their own cells are empty |
 | ``test-images`` | their number |
-| ``partition``, ``train-data``, ``test-data`` | digests |
+| ``partition-sha256``, ``train-sha256``, ``test-sha256`` | digests of the data |
 | ``posterior-sha256`` | that of the final posterior |
 | ``seconds`` | the duration of all rounds |
 | ``failures``, ``refused`` | clients that were asked and not pooled, over all rounds |
@@ -92,7 +92,7 @@ LOST = ("failures", "refused")
 VERSIONS = ("bfl", *PACKAGES, "processor", "vector-instructions", COMMIT)
 ORIGIN = (*VERSIONS, CHANGED, NOT_FOUND, STARTED, ENDED)
 TEXTS = (
-    *("run", "configuration", "diverged", "partition", "train-data", "test-data"),
+    *("run", "configuration", "diverged", "partition-sha256", "train-sha256", "test-sha256"),
     *("posterior-sha256", "made-as", *ORIGIN),
 )
 """The columns of ``runs.csv`` that are texts, besides the labels."""
@@ -162,9 +162,9 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[int, flo
         IMAGES: images or math.nan,
         "seconds": round(math.fsum(float(entry.get("seconds", 0.0)) for entry in rounds), 3),
         **lost,
-        "partition": partition[:16],
-        "train-data": str(data.get("train", ""))[:16],
-        "test-data": str(data.get("test", ""))[:16],
+        "partition-sha256": partition[:16],
+        "train-sha256": str(data.get("train", ""))[:16],
+        "test-sha256": str(data.get("test", ""))[:16],
         "posterior-sha256": str(rounds[-1].get("posterior-sha256", "")) if rounds else "",
         "made-as": "",
         **{name: str(environment.get(name, "")) for name in ORIGIN},
@@ -428,7 +428,9 @@ def gather(study: OpenedStudy) -> StudyResults:
             )
         )
     found = pd.DataFrame(
-        {name: {**labels[name], **rows[name]} for name in wanted if name in rows}.values(),
+        {
+            name: {**labels[name], **rows[name], **labels[name]} for name in wanted if name in rows
+        }.values(),
         index=[name for name in wanted if name in rows],
     )
     whole = pd.concat([each for each in curves if len(each)] or curves[:1], ignore_index=True)
@@ -440,7 +442,7 @@ def gather(study: OpenedStudy) -> StudyResults:
 def _check_data(frame: pd.DataFrame, runs: Mapping[str, Run]) -> None:
     """Refuse results of one data set whose images or labels differ."""
     found: dict[tuple[str, str], dict[str, str]] = {}
-    for kind in ("train-data", "test-data") if len(frame) else ():
+    for kind in ("train-sha256", "test-sha256") if len(frame) else ():
         for name, digest in frame[kind].items():
             if digest:
                 key = (kind, str(runs[str(name)].values.get("dataset")))

@@ -68,7 +68,12 @@ def test_results_are_two_files_that_pandas_reads_in_one_line(tmp_path: Path) -> 
     folder = StudyFolder(tmp_path / "small")
     write_results(folder, table.results)
     frame = pd.read_csv(folder.path / "runs.csv", index_col="run")
-    assert frame.loc[FIRST, ["rule", "seed", "accuracy"]].tolist() == ["WS", 0, 1 / 3]
+    assert frame.loc[FIRST, ["rule", "partition", "seed", "accuracy"]].tolist() == [
+        "WS",
+        "iid",
+        0,
+        1 / 3,
+    ]
     curves = pd.read_csv(folder.path / "curves.csv")
     assert list(curves) == ["run", "round", "metric", "value"]
     assert curves.query("metric == 'accuracy' and round == 2").value.tolist() == [0.5, 0.2]
@@ -143,7 +148,7 @@ def test_results_of_other_data_are_refused(tmp_path: Path) -> None:
 
         made.write_json(DATA, {"test": "aa" if run.name == FIRST else "bb"})
 
-    with pytest.raises(ConfigurationError, match=f"test-data.*aa in {FIRST}"):
+    with pytest.raises(ConfigurationError, match=f"test-sha256.*aa in {FIRST}"):
         made_study(tmp_path, with_data)
 
 
