@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.base import Labels
-from bfl.data.datasets.columns import check_columns, check_complete, is_numeric, typed_column
+from bfl.data.datasets.columns import check_columns, check_complete, is_numeric, type_column
 from bfl.data.datasets.encoding import MOST_CATEGORIES
 from bfl.data.datasets.reading import TARGET, Reading
 from bfl.errors import DataError
@@ -77,7 +77,7 @@ def answers_of(path: Path | str, column: Series[Any], task: str, names: tuple[st
     Raises:
         DataError: A value is missing, or is none of the task's.
     """
-    values, notes = typed_column(column, str(path))
+    values, notes = type_column(column, str(path))
     check_complete(values.to_frame(), str(path), str(column.name))
     notes = tuple(f"{path}: {note}" for note in notes)
     if task == "regression":

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from bfl.archives import ALONE, open_arrays
 from bfl.data.datasets.base import Dataset, PathSource, dataset_sources
-from bfl.data.datasets.columns import normalized
-from bfl.data.datasets.labels import numbered_classes
+from bfl.data.datasets.columns import normalize
+from bfl.data.datasets.labels import number_classes
 from bfl.data.datasets.pixels import WHITE, as_pixels, channels_last
 from bfl.data.datasets.reading import Reading
 from bfl.errors import DataError
@@ -92,7 +92,7 @@ def _dataset(
             f"class_names has the type {names.dtype} and the shape {names.shape}; it is a list of "
             "strings"
         )
-    given = class_names or tuple(map(normalized, names))
+    given = class_names or tuple(map(normalize, names))
     if len(set(given)) < len(given):
         raise DataError("class_names has a name twice")
     images = {array: arrays[array] for array in ("x_train", "x_test")}
@@ -103,7 +103,7 @@ def _dataset(
             raise DataError(f"{array} is empty: its shape is {shape}")
         channels_last(array, shape)
     labels = {array: arrays[array] for array in ("y_train", "y_test")}
-    classes = numbered_classes(labels, given, fixed=bool(class_names))
+    classes = number_classes(labels, given, fixed=bool(class_names))
     pixels = as_pixels(images, pixel_range)
     train, test = (a[..., np.newaxis] if a.ndim == 3 else a for a in pixels.values())
     notes = [f"{path}: {note}" for note in classes.notes]
@@ -123,7 +123,7 @@ def _dataset(
                 "image, such as its site"
             )
         texts = values.dtype.kind == "U"
-        columns[split][column] = np.array(list(map(normalized, values))) if texts else values
+        columns[split][column] = np.array(list(map(normalize, values))) if texts else values
     return Dataset(
         name=name,
         train_images=train,

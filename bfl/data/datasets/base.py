@@ -344,7 +344,7 @@ class PathSource(ReadingSource):
             kinds = candidate.is_file(), candidate.is_dir()
             if any(kinds) if self.is_folder is None else kinds[self.is_folder]:
                 return candidate
-        hint = next((meant(other, self.name) for other in tried if other.exists()), "")
+        hint = next((suggest_word(other, self.name) for other in tried if other.exists()), "")
         near = [path for other in tried for path in other.parent.glob("[!.]*")]
         near = [p for p in near if self.is_folder is None or p.is_dir() == self.is_folder]
         kind = {True: "folder", False: "file", None: "file or folder"}[self.is_folder]
@@ -359,7 +359,7 @@ class PathSource(ReadingSource):
 dataset_sources: Registry[DatasetSource] = Registry("dataset", "bfl.data.datasets")
 
 
-def meant(path: Path, source: str = "") -> str:
+def suggest_word(path: Path, source: str = "") -> str:
     """Return, for the end of a refusal, the word by which a path is usually read; or nothing.
 
     Args:
@@ -385,6 +385,6 @@ def source_and_location(word: str) -> tuple[DatasetSource, str]:
     """
     spelling, _, location = word.strip().partition(":")
     path = Path(word.strip())
-    if spelling not in dataset_sources and path.exists() and (hint := meant(path)):
+    if spelling not in dataset_sources and path.exists() and (hint := suggest_word(path)):
         raise ConfigurationError(f"unknown dataset '{spelling}', and there is such a path{hint}")
     return dataset_sources.create(spelling), location.strip()

@@ -29,7 +29,7 @@ _BOOLEANS = frozenset(("true", "false"))
 _CODE = re.compile(r"[+-]?0[0-9]+")
 
 
-def normalized(text: str) -> str:
+def normalize(text: str) -> str:
     """Return a text as its name is known: composed (NFC), without spaces or marks around it."""
     return unicodedata.normalize("NFC", text.replace("\ufeff", "")).strip()
 
@@ -45,7 +45,7 @@ class TypedColumn(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def typed_column(values: Series[Any], where: str) -> TypedColumn:
+def type_column(values: Series[Any], where: str) -> TypedColumn:
     """Return a column of any type as numbers if all its values are numbers, and else as texts.
 
     Decimals and texts such as "1.5" are numbers. Whole numbers with zeros before them, such as
@@ -76,7 +76,7 @@ def typed_column(values: Series[Any], where: str) -> TypedColumn:
             f"'{printable(str(strange[0]))[:60]}'; allowed: numbers or texts, one a row, or "
             "columns-left-out"
         )
-    texts, notes = normalized_texts(objects)
+    texts, notes = normalize_texts(objects)
     candidates = [text for text in set(texts.dropna()) if text not in NO_VALUE]
     if candidates and {text.lower() for text in candidates} <= _BOOLEANS:
         booleans = texts.where(~texts.isin(NO_VALUE)).map(_is_true, na_action="ignore")
@@ -96,11 +96,11 @@ def _is_true(text: str) -> bool:
     return text.lower() == "true"
 
 
-def normalized_texts(values: Series[Any]) -> TypedColumn:
+def normalize_texts(values: Series[Any]) -> TypedColumn:
     """Return values of any type as normalized texts, None for no value or an empty one."""
     objects = values.astype(object).where(values.notna(), None)
     given = objects.map(str, na_action="ignore")
-    known = {text: normalized(text) for text in given.dropna().unique()}
+    known = {text: normalize(text) for text in given.dropna().unique()}
     texts = given.map(known, na_action="ignore").astype(object)
     changed = [text for text, new in known.items() if text != new]
     note = (
@@ -113,7 +113,7 @@ def normalized_texts(values: Series[Any]) -> TypedColumn:
 
 def texts_of(values: Series[Any]) -> npt.NDArray[np.object_]:
     """Return values as the texts that categories are named by, None for no value."""
-    return np.asarray(normalized_texts(values).values, object)
+    return np.asarray(normalize_texts(values).values, object)
 
 
 def is_numeric(values: Series[Any]) -> bool:
@@ -121,15 +121,15 @@ def is_numeric(values: Series[Any]) -> bool:
     return values.dtype.kind in "biuf"
 
 
-def typed_rows(rows: DataFrame, where: str) -> tuple[DataFrame, tuple[str, ...]]:
-    """Return typed columns, and what is to be said of them, see ``typed_column``.
+def type_rows(rows: DataFrame, where: str) -> tuple[DataFrame, tuple[str, ...]]:
+    """Return typed columns, and what is to be said of them, see ``type_column``.
 
     Raises:
-        DataError: As for ``typed_column``.
+        DataError: As for ``type_column``.
     """
     import pandas
 
-    typed = {name: typed_column(rows[name], where) for name in rows.columns}
+    typed = {name: type_column(rows[name], where) for name in rows.columns}
     notes = [f"{where}: {note}" for column in typed.values() for note in column.notes]
     values = {name: column.values for name, column in typed.items()}
     return pandas.DataFrame(values, index=rows.index), tuple(notes)
@@ -205,6 +205,6 @@ def columns_of(rows: DataFrame) -> Columns:
     return {
         name: values.to_numpy()
         if values.to_numpy().dtype.kind in "biuf"
-        else normalized_texts(values).values.fillna("").to_numpy(str)
+        else normalize_texts(values).values.fillna("").to_numpy(str)
         for name, values in rows.items()
     }

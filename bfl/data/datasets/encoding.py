@@ -20,7 +20,7 @@ from bfl.data.datasets.columns import (
     first_text,
     is_numeric,
     texts_of,
-    typed_column,
+    type_column,
 )
 from bfl.data.images import Images
 from bfl.errors import DataError
@@ -135,7 +135,7 @@ class Column:
         ]
 
     def _numbers(self, values: Series[Any], where: str) -> npt.NDArray[np.float64]:
-        typed = typed_column(values, where).values
+        typed = type_column(values, where).values
         if not is_numeric(typed):
             row, text = first_text(typed)
             raise DataError(
@@ -396,7 +396,7 @@ class Encoding:
         own = {
             column.name: pandas.Series(texts_of(rows[column.name]), dtype=object)
             if column.categories
-            else typed_column(rows[column.name], where).values
+            else type_column(rows[column.name], where).values
             for column in self.columns
         }
         filled = all(column.missing != REFUSE for column in self.columns)

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.answers import Answers, answers_of, target_column
-from bfl.data.datasets.base import Dataset, Labels, PathSource, dataset_sources, meant
-from bfl.data.datasets.columns import columns_of, normalized
+from bfl.data.datasets.base import Dataset, Labels, PathSource, dataset_sources, suggest_word
+from bfl.data.datasets.columns import columns_of, normalize
 from bfl.data.datasets.pictures import Unused, files_below, pictures_among, read_pictures
 from bfl.data.datasets.reading import TARGET, Reading
 from bfl.data.datasets.subset import train_and_test
@@ -90,7 +90,7 @@ class Folder(PathSource):
             for path in files_below(root):
                 if path.relative_to(root).parts[0] not in ("train", "test", CLASSES):
                     unused.add("files beside train and test", path)
-        read = _listed if listed else _by_class
+        read = _read_listed if listed else _read_by_class
         train = read(first, reading, _class_order(root), unused)
         every = [train, *(read(part, reading, train.answers.names, unused) for part in others)]
         if not given:
@@ -99,7 +99,7 @@ class Folder(PathSource):
             ]
         paths = [path for files in every for path in files.paths]
         images, damaged, notes = read_pictures(paths, reading, unused)
-        every = _without(root, every, damaged)
+        every = _drop_damaged(root, every, damaged)
         answers = [files.answers for files in every]
         count = len(answers[0].labels)
         dataset = Dataset(
@@ -120,7 +120,7 @@ class Folder(PathSource):
         return dataset
 
 
-def _without(root: Path, every: Sequence[_Files], damaged: dict[Path, str]) -> list[_Files]:
+def _drop_damaged(root: Path, every: Sequence[_Files], damaged: dict[Path, str]) -> list[_Files]:
     """Return the files for training and testing without damaged ones.
 
     Raises:
@@ -137,7 +137,7 @@ def _without(root: Path, every: Sequence[_Files], damaged: dict[Path, str]) -> l
     return left
 
 
-def _by_class(root: Path, reading: Reading, names: Sequence[str], unused: Unused) -> _Files:
+def _read_by_class(root: Path, reading: Reading, names: Sequence[str], unused: Unused) -> _Files:
     """Return the images of a folder of classes, in the order of their paths.
 
     Args:
@@ -159,7 +159,7 @@ def _by_class(root: Path, reading: Reading, names: Sequence[str], unused: Unused
     if not by_depth:
         raise DataError(
             f"{root} has no folders of images; they lie in one folder a class (PATH/CLASS/IMAGE), "
-            f"or PATH/{LABELS} names their files in its first column{meant(root, 'folder')}"
+            f"or PATH/{LABELS} names their files in its first column{suggest_word(root, 'folder')}"
         )
     if len(by_depth) > 1 or max(by_depth) > 3:
         shown = " and ".join(path.relative_to(root).as_posix() for path in by_depth.values())
@@ -174,7 +174,7 @@ def _by_class(root: Path, reading: Reading, names: Sequence[str], unused: Unused
         if folder.is_dir() and folder not in full and not hidden:
             other = next((f": {file.name} is none" for file in files_below(folder)), "")
             raise DataError(f"{folder} has no image{other}; a class has some, or no folder")
-    kinds = [normalized(path.parent.name) for path in pictures]
+    kinds = [normalize(path.parent.name) for path in pictures]
     known = tuple(names) or tuple(sorted(set(kinds)))
     number = {name: label for label, name in enumerate(known)}
     for path, kind in zip(pictures, kinds, strict=True):
@@ -190,11 +190,11 @@ def _by_class(root: Path, reading: Reading, names: Sequence[str], unused: Unused
         "" if names else here,
         (notes,) if changed else (),
     )
-    sites = {SITE: np.array([normalized(path.parent.parent.name) for path in pictures])}
+    sites = {SITE: np.array([normalize(path.parent.parent.name) for path in pictures])}
     return _Files(_objects(pictures), answers, sites if depth == 3 else {})
 
 
-def _listed(root: Path, reading: Reading, names: Sequence[str], unused: Unused) -> _Files:
+def _read_listed(root: Path, reading: Reading, names: Sequence[str], unused: Unused) -> _Files:
     """Return the images that a file of answers names, in its order.
 
     Args:
@@ -211,10 +211,10 @@ def _listed(root: Path, reading: Reading, names: Sequence[str], unused: Unused) 
     rows = read_table(path)
     given = rows.pop(rows.columns[0])
     found = {
-        normalized(file.relative_to(root).as_posix()): file
+        normalize(file.relative_to(root).as_posix()): file
         for file in pictures_among(files_below(root), unused, known=(CLASSES, LABELS))
     }
-    lines = [normalized(str(name)) for name in given]
+    lines = [normalize(str(name)) for name in given]
     for name in lines:
         if name not in found:
             guess = nearest(name, found)
@@ -249,7 +249,7 @@ def _class_order(root: Path) -> tuple[str, ...]:
         lines = read_text(path).splitlines()
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
-    names = tuple(filter(None, map(normalized, lines)))
+    names = tuple(filter(None, map(normalize, lines)))
     if len(set(names)) < len(names) or not names:
         raise DataError(f"{path} has {'a name twice' if names else 'no names'}; one a line")
     return names

@@ -13,7 +13,7 @@ from bfl.data.datasets import absolute_dataset, source_and_location, validate_da
 from bfl.data.datasets.base import Dataset
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.named import NAMED
-from bfl.data.datasets.reading import Reading, like
+from bfl.data.datasets.reading import Reading, match_shape
 from bfl.data.images import Images, as_type
 from bfl.errors import ConfigurationError
 
@@ -149,4 +149,4 @@ def foreign_images(
         measured = source_and_location(word)[0].takes_pixel_range
         reading = Reading(pixel_range=pixel_range if measured else "")
         images = cached_dataset(word, data_dir, reading).test_images[: len(dataset.test_images)]
-        yield ForeignImages(name, near, like(dataset, images, f"ood-dataset '{word}'"))
+        yield ForeignImages(name, near, match_shape(dataset, images, f"ood-dataset '{word}'"))

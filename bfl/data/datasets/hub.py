@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.base import Dataset, PathSource, ReadingSource, dataset_sources
-from bfl.data.datasets.labels import numbered_classes
-from bfl.data.datasets.pictures import pixels_of, stacked
+from bfl.data.datasets.labels import number_classes
+from bfl.data.datasets.pictures import pixels_of, stack_images
 from bfl.data.datasets.reading import AS_STORED, Reading
 from bfl.data.images import Images, with_channels
 from bfl.errors import ConfigurationError, DataError
@@ -151,7 +151,7 @@ def _of_splits(splits: Mapping[str, Any], repository: str, name: str, reading: R
         raise DataError(f"{repository}: the splits name different classes")
     try:
         given = {"train_labels": train.labels, "test_labels": test.labels}
-        classes = numbered_classes(given, train.names)
+        classes = number_classes(given, train.names)
     except DataError as error:
         raise DataError(f"{repository}: {error}") from error
     channels = max(train.images.shape[3], test.images.shape[3])
@@ -193,7 +193,7 @@ def to_arrays(split: Any, where: str, reading: Reading = AS_STORED) -> Split:
     if not len(split):
         raise DataError(f"{where}: no images")
 
-    def opened() -> Iterator[tuple[str, Images]]:
+    def open_images() -> Iterator[tuple[str, Images]]:
         for number in range(len(split)):
             name = f"{where}, image {number}"
             try:
@@ -206,7 +206,7 @@ def to_arrays(split: Any, where: str, reading: Reading = AS_STORED) -> Split:
                 raise DataError(f"{name}: there is no image")
             yield name, pixels
 
-    images = stacked(opened(), len(split), reading)
+    images = stack_images(open_images(), len(split), reading)
     given = split[label_column][:]
     if any(label is None for label in given):
         raise DataError(f"{where}: column '{label_column}' has examples without a label")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.datasets.columns import normalized
+from bfl.data.datasets.columns import normalize
 from bfl.errors import DataError
 from bfl.texts import few, printable
 
@@ -37,7 +37,7 @@ class Classes:
     notes: tuple[str, ...] = ()
 
 
-def numbered_classes(splits: Mapping[str, Array], names: Names, *, fixed: bool = False) -> Classes:
+def number_classes(splits: Mapping[str, Array], names: Names, *, fixed: bool = False) -> Classes:
     """Return labels as numbers of classes counted from 0.
 
     Taken are texts, and whole numbers of any type. Texts are numbered in the order of ``names``,
@@ -93,7 +93,7 @@ def _of_texts(splits: Mapping[str, Array], names: Names) -> Classes:
     found, notes = {}, []
     for name, labels in splits.items():
         given, positions = np.unique(labels, return_inverse=True)
-        found[name] = np.array([normalized(text) for text in given])[positions]
+        found[name] = np.array([normalize(text) for text in given])[positions]
         if (empty := found[name] == "").any():
             raise DataError(
                 f"{name}[{int(empty.argmax())}] is empty; an example without a label has to be "

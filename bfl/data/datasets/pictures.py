@@ -105,7 +105,7 @@ def read_pictures(
     damaged: dict[Path, str] = {}
     transparent: list[Path] = []
 
-    def opened() -> Iterator[tuple[str, Images]]:
+    def open_images() -> Iterator[tuple[str, Images]]:
         for path in paths:
             try:
                 yield str(path), _open_picture(path, transparent, unused)
@@ -119,7 +119,7 @@ def read_pictures(
             first = next(iter(damaged.values()), "")
             raise DataError(f"none of {len(paths)} images can be read: {first}")
 
-    images = stacked(opened(), len(paths), reading)
+    images = stack_images(open_images(), len(paths), reading)
     lost = f"{len(transparent)} of {len(paths)} images lose their transparency"
     note = f"{unused.root}: {lost}: {unused.shown(transparent)}"
     return images, damaged, (note,) if transparent else ()
@@ -175,7 +175,7 @@ def pixels_of(image: Any, pixel_range: str = "") -> Images:
     return as_pixels({"it": pixels}, pixel_range)["it"] if pixel_range else pixels
 
 
-def stacked(images: Iterable[tuple[str, Images]], count: int, reading: Reading) -> Images:
+def stack_images(images: Iterable[tuple[str, Images]], count: int, reading: Reading) -> Images:
     """Return images (N, H, W, C) in the run's shape: uint8, or float32 if any is of floats.
 
     Grey ones among colours get three equal channels.

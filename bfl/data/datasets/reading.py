@@ -136,7 +136,7 @@ AS_STORED = Reading()
 """By defaults: images as their source has them."""
 
 
-def like(dataset: Dataset, images: Images, what: str) -> Images:
+def match_shape(dataset: Dataset, images: Images, what: str) -> Images:
     """Return images [N, H, W, C] in the size and channels of a data set's.
 
     Raises:

@@ -14,7 +14,7 @@ import numpy as np
 from bfl.data.datasets import Dataset, Reading, absolute_dataset, validate_dataset
 from bfl.data.datasets.base import Labels, Targets
 from bfl.data.datasets.cache import cached_dataset
-from bfl.data.datasets.reading import AS_STORED, like
+from bfl.data.datasets.reading import AS_STORED, match_shape
 from bfl.data.datasets.subset import stratified_positions, train_positions
 from bfl.data.images import Images
 from bfl.errors import ConfigurationError
@@ -141,7 +141,7 @@ def load_server_data(
         beside = f"{key} besides server-examples" if held.size else key
         nobodys = without(held_back(float(count), beside), held)
     answers = source.train_labels if source.train_targets is None else source.train_targets
-    images = like(dataset, source.train_images[own], f"server-data '{server_data}'")
+    images = match_shape(dataset, source.train_images[own], f"server-data '{server_data}'")
     old, new = (" x ".join(map(str, of.image_shape)) for of in (source, dataset))
     said = "" if old == new else f"server-data: {len(images)} images of {old} are brought to {new}"
     return ServerData(images, answers[own] if labelled else None, held, nobodys, said)

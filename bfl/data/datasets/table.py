@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.answers import answers_of, target_column
-from bfl.data.datasets.base import Dataset, PathSource, dataset_sources, meant
+from bfl.data.datasets.base import Dataset, PathSource, dataset_sources, suggest_word
 from bfl.data.datasets.columns import (
     SHOWN,
     check_columns,
@@ -21,10 +21,10 @@ from bfl.data.datasets.columns import (
     columns_of,
     first_text,
     is_numeric,
-    normalized,
-    normalized_texts,
-    typed_column,
-    typed_rows,
+    normalize,
+    normalize_texts,
+    type_column,
+    type_rows,
 )
 from bfl.data.datasets.encoding import FEW_ROWS, REFUSE, Column, Encoding
 from bfl.data.datasets.reading import LEFT_OUT, Reading
@@ -88,8 +88,8 @@ class Table(PathSource):
         others = [name for name in rows.columns if name not in (target, *left_out)]
         taken = [column.name for column in encoding.columns] if encoding else others
         check_columns(taken, rows, where)
-        inputs, notes = typed_rows(rows[taken], where)
-        whole = inputs.assign(**{target: typed_column(rows[target], where).values})
+        inputs, notes = type_rows(rows[taken], where)
+        whole = inputs.assign(**{target: type_column(rows[target], where).values})
         whole = whole[[name for name in rows.columns if name in whole]]
         rules = [column.missing for column in encoding.columns] if encoding else [reading.missing]
         filled, fixed = REFUSE not in rules, encoding is not None
@@ -104,7 +104,7 @@ class Table(PathSource):
                 f"{where} has {len(rows)} rows, of which test-share={reading.test_share} leaves "
                 f"{train.size} for training and {test.size} for testing"
             )
-        sites = [note for name in left_out for note in normalized_texts(rows[name])[1]]
+        sites = [note for name in left_out for note in normalize_texts(rows[name])[1]]
         said = [*notes, *answers.notes, *(f"{where}: {note}" for note in sites)]
         here = answers.here
         if not encoding:
@@ -159,7 +159,7 @@ def _parts(folder: Path) -> list[Path]:
             raise DataError(
                 f"{folder} is a folder, and has {len(paths)} tables of {part} rows; allowed: a "
                 f"table's file, or a folder with train and test, each {' or '.join(SUFFIXES)}"
-                f"{meant(folder, 'table')}"
+                f"{suggest_word(folder, 'table')}"
             )
     return [path for (path,) in found.values()]
 
@@ -189,7 +189,7 @@ def read_table(path: Path, texts: Collection[str] = ()) -> DataFrame:
 
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
-        hint = meant(path, "table")
+        hint = suggest_word(path, "table")
         raise DataError(f"{path} is no table; its name ends with {', '.join(SUFFIXES)}{hint}")
     if not path.is_file():
         raise DataError(f"there is no file {path}")
@@ -201,7 +201,7 @@ def read_table(path: Path, texts: Collection[str] = ()) -> DataFrame:
         if isinstance(error, UnicodeDecodeError):
             problem = "it is not in UTF-8; save it so, or give bfl.run a frame that pandas has read"
         raise DataError(f"{path} cannot be read as a table: {problem}".split("\n")[0]) from error
-    rows = rows.rename(columns=lambda name: normalized(str(name))).reset_index(drop=True)
+    rows = rows.rename(columns=lambda name: normalize(str(name))).reset_index(drop=True)
     if rows.empty or not rows.columns.is_unique:
         raise DataError(f"{path} has {'no rows' if rows.empty else 'a column twice'}")
     return rows
@@ -241,7 +241,7 @@ def _read_csv(path: Path, texts: Collection[str]) -> DataFrame:
                 f"pandas.read_csv({path.name!r}, sep={mark!r}).to_csv({path.name!r}, index=False), "
                 "with decimal=',' if its numbers have commas"
             )
-    types = {name: str for name in first if normalized(name) in texts}
+    types = {name: str for name in first if normalize(name) in texts}
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
         return pandas.read_csv(
