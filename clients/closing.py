@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +13,9 @@ from flwr.app import Context, Message
 
 from bfl import randomness
 from bfl.aggregation.weightings.equal import Equal
-from bfl.closing.base import FEATURE_BOUND, Examples, with_one
-from bfl.closing.chain import asked, deviations, greatest, measured
+from bfl.closing.base import FEATURE_BOUND, Array, Examples, Sizes, with_one
+from bfl.closing.chain import deviations, greatest, measure, next_measurements
 from bfl.configuration import Configuration
-from bfl.data.images import shifted
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.privacy.noise import Normals, SystemNormals
 from bfl.federation.wire import (
@@ -31,14 +29,17 @@ from bfl.federation.wire import (
 from bfl.posteriors import Posterior
 from clients.examples import held_back
 from clients.masked import checked_task, masked_sums
-from clients.process import TrainingData, start_tensorflow
+from clients.process import start_tensorflow
 
 if TYPE_CHECKING:
     from bfl.evaluation.prediction.monte_carlo import Predictor
     from clients.client_app import PreparedClient
 
-FEATURES_KEPT = 192
-"""The most arrays of features that a process keeps, one to three of each client."""
+FEATURES_KEPT = 128
+"""The most arrays of features that a process keeps, one or two of each client."""
+
+OWN_SAMPLES = 20
+"""Draws of the whole network that the closing is compared with."""
 
 
 def closed(
@@ -53,103 +54,106 @@ def closed(
     trains on, and on those that it holds back from training.
     """
     node, configuration, data = client.node, client.configuration, client.data
-    examples, labels, classes = client.examples, client.labels, client.classes
-    kept = held_back(task, data, node, configuration)
-    told = None
+    count, kept = int(client.examples.size), held_back(task, data, node, configuration)
+    masked = None
     if configuration.exchange.secure_sums:
-        told = checked_task(message, node, configuration, int(examples.size), Equal())
+        masked = checked_task(message, node, configuration, count, Equal())
     noise = configuration.example_privacy.sums_noise
     start_tensorflow()
     arrays: Any = message.content[ARRAYS]
-    # Its mean alone is used; variances may not have been sent.
     posterior = posterior_from_arrays(arrays, 1.0)
+    predictor = _predictor(configuration, data.image_shape, client.classes)
+    known = extra_arrays(message.content)
+    measurements = next_measurements(configuration.closing, known)
+    kernel = [*predictor.manifest][-2]
+    stages = [*predictor.manifest.stages.values()]
+    sizes = Sizes(kernel.shape[0], client.classes, stages)
 
-    def seen(positions: Positions, shift: int = 0) -> Examples:
-        found = _features_of(task, configuration, classes, posterior, data, positions, shift)
-        features, *stages = (
+    def examples(of_held_back: bool) -> Examples | None:
+        positions = kept if of_held_back else client.examples
+        if not positions.size:
+            return None
+        images, labels = data.images[positions], client.labels[positions]
+        key = (posterior.digest(), task.configuration, task.partition_id, positions.tobytes())
+        found = _features(predictor, posterior, images, (*key, id(data.images)), task.partition_id)
+        first, *rest = (
             with_one(each, noise.longest) if noise else with_one(each) for each in found
         )
-        own, noised = [each[:, :-1] for each in stages], noise is not None
-        return Examples(features, labels[positions], classes, noised, own)
+        of_stages = [each[:, :-1] for each in rest]
+        own = None
+        if of_held_back and any(each.compares_draws for each in measurements):
+            own = _own_likelihoods(predictor, posterior, images, labels, configuration)
+        return Examples(first, labels, client.classes, noise is not None, of_stages, own)
 
-    trained, known = seen(examples), extra_arrays(message.content)
-    calibrating = trained
-    if configuration.keys.calibration_share:
-        nothing_held = replace(trained, features=trained.features[:0], labels=trained.labels[:0])
-        calibrating = seen(kept) if kept.size else nothing_held
-    side = min(data.image_shape[:2])
-    parts = asked(configuration.closing, known)
-    if shift := max((each.shift(known, side) for each in parts), default=0):
-        trained = replace(trained, shifted=seen(examples, shift))
-    vector = measured(configuration.closing, known, trained, calibrating)
-    count = int(examples.size)
+    vector = measure(measurements, known, sizes, examples)
     if noise:
-        width, stages = trained.features.shape[1] - 1, [x.shape[1] for x in trained.stages]
-        chain, longest = configuration.closing, noise.longest
-        deviation, _ = deviations(chain, known, longest, width, classes, stages)
+        deviation, _ = deviations(measurements, noise.longest, sizes)
         begun = sorted(f"{name} {value}" for name, value in known.items() if np.ndim(value) == 0)
-        seed, whose = configuration.keys.seed, task.partition_id
         # No two releases have the same noise: their difference would have none.
         release = (posterior.digest(), repr(configuration.closing), repr(noise), *begun)
-        seeded = randomness.generator(seed, "closing-noise", whose, *release)
+        seeded = randomness.generator(
+            configuration.keys.seed, "closing-noise", task.partition_id, *release
+        )
         normals: Normals = seeded if node.simulated else SystemNormals()
         vector += noise.multiplier * deviation * normals.standard_normal(vector.size)
         vector = np.clip(vector, -greatest(count), greatest(count))
-    if told:
+    if masked:
         return Message(
-            masked_sums(message, context, told, configuration, vector, count), reply_to=message
+            masked_sums(message, context, masked, configuration, vector, count), reply_to=message
         )
     nothing = np.zeros(0, np.float32)
     sums = Posterior(nothing, nothing, vector.astype(np.float32))
     return Message(reply_content(sums, {NUM_EXAMPLES: count}), reply_to=message)
 
 
-_features: OrderedDict[tuple[object, ...], list[npt.NDArray[np.float32]]] = OrderedDict()
+_kept: OrderedDict[tuple[object, ...], list[npt.NDArray[np.float32]]] = OrderedDict()
 """Features (N, F) of clients' images, kept from one round of sums to the next."""
 
 
-def _features_of(
-    task: TrainTask,
-    configuration: Configuration,
-    classes: int,
+def _features(
+    predictor: Predictor,
     posterior: Posterior,
-    data: TrainingData,
-    positions: Positions,
-    shift: int,
+    images: Any,
+    key: tuple[object, ...],
+    partition_id: int,
 ) -> list[npt.NDArray[np.float32]]:
-    """Return the features (N, F) of a client's images at the mean, and of stages if asked for."""
-    stages = any(each.sees_stages for each in configuration.closing)
-    key = (
-        posterior.digest(),
-        task.configuration,
-        task.partition_id,
-        positions.tobytes(),
-        shift,
-        id(data.images),
-    )
-    if key not in _features:
-        predictor = _predictor(configuration, data.image_shape, classes)
-        images = data.images[positions]
-        if shift:
-            seed, whose = configuration.keys.seed, task.partition_id
-            images = shifted(images, shift, randomness.generator(seed, "head-shift", whose))
-        found = predictor.features_at_mean(posterior, images, stages=stages)
-        widths = [*predictor.manifest.stages.values()] if stages else []
+    """Return the features (N, F) of images at the mean, and those of stages."""
+    if key not in _kept:
+        widths = [*predictor.manifest.stages.values()]
+        found = predictor.features_at_mean(posterior, images, stages=bool(widths))
         ends = found.shape[1] - np.cumsum([0, *widths[::-1]])[:0:-1]
-        _features[key] = np.split(np.asarray(found, np.float32), ends, axis=1)
+        _kept[key] = np.split(np.asarray(found, np.float32), ends, axis=1)
         longer = np.count_nonzero(np.linalg.norm(found, axis=1) > FEATURE_BOUND)
-        if longer and not shift:
+        if longer:
             print(
-                f"warning: client {task.partition_id}: features of {longer} of {len(found)} "
-                f"examples are longer than {FEATURE_BOUND:g}; a closing shortens them to that, in "
-                "its sums and in predictions",
+                f"warning: client {partition_id}: features of {longer} of {len(found)} examples "
+                f"are longer than {FEATURE_BOUND:g}; a closing shortens them to that, in its sums "
+                "and in predictions",
                 file=sys.stderr,
                 flush=True,
             )
-    _features.move_to_end(key)
-    while len(_features) > FEATURES_KEPT:
-        _features.popitem(last=False)
-    return _features[key]
+    _kept.move_to_end(key)
+    while len(_kept) > FEATURES_KEPT:
+        _kept.popitem(last=False)
+    return _kept[key]
+
+
+def _own_likelihoods(
+    predictor: Predictor,
+    posterior: Posterior,
+    images: Any,
+    labels: Positions,
+    configuration: Configuration,
+) -> Array | None:
+    """Return log-likelihoods (N,) by draws of the whole network; None where nothing is drawn."""
+    drawn = posterior.size or predictor.network.inference.stochastic_prediction
+    if not drawn or configuration.keys.evaluate_at == "mean":
+        return None
+    seed = configuration.keys.seed
+    found = predictor.predict(
+        posterior, images, samples=OWN_SAMPLES, seed=seed, labels=("closing",)
+    )
+    return np.asarray(found.log_mean_probability[np.arange(len(labels)), labels])
 
 
 def _predictor(

@@ -54,7 +54,7 @@ def _divided(
 ) -> tuple[Positions, Positions]:
     """Return which examples a client trains on, and which it holds back."""
     keys = configuration.keys
-    kept = held_back_count(positions.size, keys.calibration_share)
+    kept = held_back_count(positions.size, configuration.held_back_share)
     if kept <= 0:
         return positions, positions[:0]
     generator = randomness.generator(keys.seed, "held-back", task.partition_id)
@@ -248,4 +248,4 @@ def private_metrics(
         if given is None
         else int(given.size)
     )
-    return {NUM_EXAMPLES: own - held_back_count(own, configuration.keys.calibration_share)}
+    return {NUM_EXAMPLES: own - held_back_count(own, configuration.held_back_share)}

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
+import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
-
-from closing_price import cpu_seconds
 
 import bfl
 from bfl.configuration.pairs import parse_pairs
@@ -39,6 +39,19 @@ ALONE = {"closing": "none", "ood-dataset": "", "figures": "none", "mc-samples": 
 
 FIRST = "FedAvg"
 ACCURACY = ("before-closing-accuracy", "accuracy")
+
+
+def cpu_seconds(keys: Mapping[str, Any]) -> float:
+    """Return the CPU seconds of a run in this process."""
+
+    def used() -> float:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return usage.ru_utime + usage.ru_stime
+
+    with tempfile.TemporaryDirectory() as folder:
+        before = used()
+        bfl.run(keys, backend="serial", output_dir=folder)
+        return used() - before
 
 
 def folder(name: str) -> Path:

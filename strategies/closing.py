@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,35 +13,38 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.closing import Closing
-from bfl.closing.base import DEVIATION, SUMMED, Array, Known
+from bfl.closing.base import DEVIATION, Array, Known, Measurement, Sizes
 from bfl.closing.chain import (
-    asked,
+    ROUNDS_MADE,
+    broadcast,
     deviations,
-    folded,
+    find_problem,
+    fold,
     greatest,
-    implausible,
     length,
-    most_rounds,
-    told,
+    next_measurements,
+    schedule,
 )
-from bfl.closing.closed import begun
+from bfl.closing.closed import initial_arrays
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.node_description import code_digest
 from bfl.federation.secure_aggregation.masking import decoded, exponent_for
 from bfl.federation.state import Snapshots
 from bfl.federation.wire import CLOSE
 from bfl.posteriors import Manifest, Posterior
+from bfl.posteriors.posterior import VECTORS
 from strategies.flower_clients import FlowerClients
 from strategies.masked.clients import WantedSum, add_up
 from strategies.method import Method
 from strategies.round import TrainingRequest, training_request
 from strategies.server_state import ServerState
+from strategies.updates import ClientUpdate
 
 CLOSING = "closing"
 """The folder in a run's with the sums' results so far."""
 
-ROUNDS_MADE = "closing-rounds-made"
-"""The array, and the metric, with the number of rounds of sums made."""
+AT_MEAN = ("mean", "point")
+"""The vectors of a posterior that features at its mean need."""
 
 _OF, _CODE = "of-posterior", "by-code"
 
@@ -49,54 +52,33 @@ Problem = Callable[[Posterior, int], str | None]
 """Says what is wrong with sums over so many examples; None if nothing is."""
 
 
-@dataclass(frozen=True)
-class Head:
-    """The last layer of a network, as its manifest describes it.
+def last_layer(posterior: Posterior, manifest: Manifest | None) -> tuple[Sizes, Array]:
+    """Return the sizes of a network's last layer, and its weights (F + 1, C), biases last.
 
-    Attributes:
-        features: The number F of features that it takes.
-        classes: The number C of classes.
-        weights: (F + 1, C) its weights at the posterior's mean, biases in the last row.
-        stages: How many channels the stages before it take.
+    Raises:
+        ConfigurationError: The last layer is no dense layer with biases, or not known.
     """
-
-    features: int
-    classes: int
-    weights: Array
-    stages: Sequence[int]
-
-    @classmethod
-    def of(cls, posterior: Posterior, manifest: Manifest | None) -> Head:
-        """Return the last layer of a posterior's network.
-
-        Raises:
-            ConfigurationError: The last layer is no dense layer with biases, or not known.
-        """
-        if manifest is None:
-            raise ConfigurationError("a closing needs the manifest of the network's parameters")
-        values = {
-            parameter.name: part
-            for gaussian, vector in ((True, posterior.mean), (False, posterior.point))
-            for parameter, part in zip(
-                manifest.gaussian if gaussian else manifest.point,
-                manifest.split(vector, gaussian=gaussian),
-                strict=True,
-            )
-        }
-        *_, kernel, bias = [values[parameter.name] for parameter in manifest]
-        if kernel.ndim != 2 or bias.shape != kernel.shape[1:]:
-            raise ConfigurationError(
-                "a closing needs a network that ends with a dense layer with biases, and this one "
-                f"ends with tensors of shapes {kernel.shape} and {bias.shape}; allowed: another "
-                'model, or closing="none"'
-            )
-        weights = np.concatenate([kernel, bias[None]]).astype(np.float64)
-        return cls(kernel.shape[0], kernel.shape[1], weights, [*manifest.stages.values()])
-
-    @property
-    def sizes(self) -> tuple[int, int, Sequence[int]]:
-        """F, C and the channels of stages."""
-        return self.features, self.classes, self.stages
+    if manifest is None:
+        raise ConfigurationError("a closing needs the manifest of the network's parameters")
+    values = {
+        parameter.name: part
+        for gaussian, vector in ((True, posterior.mean), (False, posterior.point))
+        for parameter, part in zip(
+            manifest.gaussian if gaussian else manifest.point,
+            manifest.split(vector, gaussian=gaussian),
+            strict=True,
+        )
+    }
+    *_, kernel, bias = [values[parameter.name] for parameter in manifest]
+    if kernel.ndim != 2 or bias.shape != kernel.shape[1:]:
+        raise ConfigurationError(
+            "a closing needs a network that ends with a dense layer with biases, and this one "
+            f"ends with tensors of shapes {kernel.shape} and {bias.shape}; allowed: another "
+            'model, or closing="none"'
+        )
+    weights = np.concatenate([kernel, bias[None]]).astype(np.float64)
+    features, classes = kernel.shape
+    return Sizes(features, classes, [*manifest.stages.values()]), weights
 
 
 def check_closing(
@@ -107,11 +89,11 @@ def check_closing(
     Raises:
         ConfigurationError: Naming what does not fit.
     """
-    if not asked(chain, {}):
+    if not schedule(chain):
         return
-    head = Head.of(posterior, manifest)
+    sizes, _ = last_layer(posterior, manifest)
     for each in chain:
-        if problem := each.problem(head.features, head.classes):
+        if problem := each.size_problem(sizes):
             raise ConfigurationError(problem)
 
 
@@ -144,87 +126,71 @@ def close(
         RunError: Too few clients have sent usable sums.
     """
     chain, posterior = method.closing, state.posterior
-    if not asked(chain, {}):
+    if not schedule(chain):
         return None
-    head = Head.of(posterior, manifest)
+    sizes, weights = last_layer(posterior, manifest)
     snapshots, code = (Snapshots(folder), code_digest()) if folder else (None, "")
     # Another posterior, or other closings, have other sums.
-    whose = np.array(f"{posterior.digest()} {method.closing!r} {method.sums_noise or ''}".strip())
+    whose = np.array(f"{posterior.digest()} {chain!r} {method.sums_noise or ''}".strip())
     noise = method.sums_noise
     from_head = any(each.moves_head for each in chain)
-    known = begun(head.weights, from_head=from_head, longest=noise.longest if noise else None)
-    number = 0
+    known = initial_arrays(weights, from_head=from_head, longest=noise.longest if noise else None)
     if snapshots and (found := snapshots.latest()):
         of, by = (str(found[1].pop(name, "")) for name in (_OF, _CODE))
         # Under noise, to take sums anew would be another release, which costs ε.
-        if of == str(whose) and (by == code or noise):
-            number, known = found
+        kept = of == str(whose) and (by == code or noise)
+        known = found[1] if kept else known
         if of != str(whose) or by != code:
             other = "of other code" if of == str(whose) else "of another posterior or settings"
-            what = "kept, as new ones would cost ε" if number else "taken anew"
+            what = "kept, as new ones would cost ε" if kept else "taken anew"
             say(f"closing: the sums in {snapshots.folder} are {other}; they are {what}")
-    while parts := asked(chain, known):
-        number += 1
-        size = length(parts, *head.sizes)
-        problem = partial(_problem, method, known, head)
-        request = _request(method, state, clients, known, size, number, problem)
-        before(f"{whose} {code} {number}/{most_rounds(chain)}")
-        who, total = _sums(method, request, clients, problem)
-        known = {**known, SUMMED: np.sort(who)}
+    while measurements := next_measurements(chain, known):
+        number = int(known.get(ROUNDS_MADE, 0)) + 1
+        problem = partial(_problem, measurements, sizes, noised=noise is not None)
+        request = replace(
+            training_request(method, state, range(clients.size)),
+            message_type=CLOSE,
+            called=f"closing round {number}",
+            broadcast=broadcast(chain, known),
+            expected=_as_posterior(np.zeros(length(measurements, sizes), np.float32)),
+            problems=[partial(_problem_of, problem)],
+            vectors=VECTORS if any(each.compares_draws for each in measurements) else AT_MEAN,
+        )
+        before(f"{whose} {code} {number}/{len(schedule(chain))}")
+        participants, total = _sums(method, request, clients, problem)
         if noise:
-            _, root = deviations(chain, known, noise.longest, *head.sizes)
-            deviation = noise.multiplier * root * math.sqrt(len(who))
+            _, root = deviations(measurements, noise.longest, sizes)
+            deviation = noise.multiplier * root * math.sqrt(len(participants))
             known = {**known, DEVIATION: np.array(deviation)}
-        known = folded(chain, known, total, *head.sizes)
+        known = fold(chain, known, total, sizes)
         if snapshots:
             snapshots.save(number, {**known, _OF: whose, _CODE: np.array(code)})
-        numbers = {"clients": len(who), **_numbers(known)}
-        shown = "  ".join(f"{name} {value:.5g}" for name, value in numbers.items())
-        say(f"closing round {number}  {shown}")
-    return {**known, ROUNDS_MADE: np.array(number)}
+        say(f"closing round {number}: sums of {len(participants)} clients")
+    return known
 
 
-def _request(
-    method: Method,
-    state: ServerState,
-    clients: FlowerClients,
-    known: Known,
-    size: int,
-    number: int,
-    problem: Problem,
-) -> TrainingRequest:
-    """Return what all clients are asked in one of the rounds, with so many sums."""
-    return replace(
-        training_request(method, state, range(clients.size)),
-        message_type=CLOSE,
-        vectors=("mean", "point"),  # features are taken at the mean
-        called=f"closing round {number}",
-        broadcast=told(method.closing, known),
-        expected=_of_sums(np.zeros(size, np.float32)),
-        problems=[lambda update: problem(update.posterior, update.num_examples)],
-    )
-
-
-def _of_sums(vector: npt.NDArray[Any]) -> Posterior:
+def _as_posterior(vector: npt.NDArray[Any]) -> Posterior:
     """Return sums (S,) as they travel: as the point parameters of a posterior without Gaussians."""
     nothing = np.zeros(0, np.float32)
     return Posterior(nothing, nothing, vector)
 
 
 def _problem(
-    method: Method, known: Known, head: Head, sums: Posterior, examples: int
+    measurements: Sequence[Measurement],
+    sizes: Sizes,
+    sums: Posterior,
+    examples: int,
+    *,
+    noised: bool,
 ) -> str | None:
     """Return what is wrong with sums over so many examples; None if nothing is."""
-    return implausible(
-        method.closing,
-        known,
-        np.asarray(sums.point, np.float64),
-        head.features,
-        head.classes,
-        examples,
-        head.stages,
-        noised=method.sums_noise is not None,
-    )
+    vector = np.asarray(sums.point, np.float64)
+    return find_problem(measurements, vector, examples, sizes, noised=noised)
+
+
+def _problem_of(problem: Problem, update: ClientUpdate) -> str | None:
+    """Return what is wrong with the sums that a client has sent; None if nothing is."""
+    return problem(update.posterior, update.num_examples)
 
 
 def _sums(
@@ -248,7 +214,7 @@ def _sums(
         found = add_up(clients, request, wanted)
         total = decoded(found.total, exponent_for(most)) * clients.size
         counts = [clients.num_examples.get(client, 0) for client in found.partition_ids]
-        if wrong := all(counts) and problem(_of_sums(total), sum(counts)):
+        if wrong := all(counts) and problem(_as_posterior(total), sum(counts)):
             raise RunError(
                 f"{request.called}: {wrong}; only the sum of the clients' vectors is known "
                 "(exchange 'masked'), not which of them has sent what"
@@ -259,12 +225,3 @@ def _sums(
         total += update.posterior.point
         who.append(update.partition_id)
     return who, total
-
-
-def _numbers(known: Known) -> dict[str, float]:
-    """Return what is known in single numbers."""
-    return {
-        name: float(value)
-        for name, value in known.items()
-        if np.ndim(value) == 0 and np.asarray(value).dtype.kind == "f"
-    }

@@ -94,7 +94,7 @@ def begin_course(
             else None,
             run_folder=strategy.run.folder if federation.simulated else "",
             run_key=strategy.run.key,
-            calibration_share=known.keys.calibration_share if known else 0.0,
+            calibration_share=known.held_back_share if known else 0.0,
             counts_all_examples=bool(known and known.inference.counts_all_examples),
         ),
         RetryPolicy(timeout, strategy.min_clients, strategy.round_retries),

@@ -2,6 +2,6 @@
 
 - ``problems``: likelihoods whose posterior is known, and Gaussian fits to them.
 - ``network``: a small network, whose predictions are compared.
-- ``methods``: every pooling rule, partitioned variational inference, and the closing round.
+- ``methods``: every pooling rule and partitioned variational inference.
 - ``comparison``: the numbers of each method beside the reference.
 """

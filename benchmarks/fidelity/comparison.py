@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import chdtrc, expit, roots_hermitenorm
 
-from benchmarks.fidelity.methods import classifiers, methods
+from benchmarks.fidelity.methods import methods
 from benchmarks.fidelity.network import network, network_features
 from benchmarks.fidelity.problems import (
     PRIOR_PRECISION,
@@ -51,7 +51,7 @@ def compared(seed: int, *, quick: bool = False) -> list[Row]:
     sizes = (500, 4, 2, 250) if quick else (4000, 32, 8, 2500)
     data_sets, classified, networks, draws = sizes
     generators = np.random.default_rng(seed).spawn(4)
-    rows: dict[str, Row] = {name: {"method": name} for name in (*methods(), *classifiers())}
+    rows: dict[str, Row] = {name: {"method": name} for name in methods()}
     for problem, generator in zip((ORTHOGONAL, CORRELATED), generators[:2], strict=True):
         simulated = linear(data_sets, generator, correlated=problem == CORRELATED)
         reference = joined(simulated.clients).exact()
@@ -98,7 +98,7 @@ def _classified(
     covariance = np.einsum("msi,msj->sij", away, away) / (len(drawn) - 1)
     reference = Gaussian(drawn.mean(axis=0), covariance)
     numbers: dict[str, Row] = {}
-    for name, method in {**methods(), **classifiers()}.items():
+    for name, method in methods().items():
         found = method(clients, generator)
         if isinstance(likelihood, Logistic):
             found_there = probabilities(found, features)

@@ -8,17 +8,11 @@ import numpy as np
 
 from benchmarks.fidelity.problems import (
     PRIOR_PRECISION,
-    Array,
-    Classifier,
     Gaussian,
     Likelihood,
     joined,
 )
 from bfl.aggregation.pooling import DAMPING, pool, pooling_rules
-from bfl.closing import closings
-from bfl.closing.base import HEAD, Closing, Examples, Known, with_one
-from bfl.closing.bayesian_head import draws
-from bfl.closing.chain import asked, folded, measured
 from bfl.federation.parts import Trained
 from bfl.learning.priors import CavityPrior
 from bfl.learning.schedules import schedules
@@ -114,47 +108,6 @@ def newton(clients: Clients, generator: np.random.Generator) -> Gaussian:
     return Gaussian.of(found, shape)
 
 
-def closed(curvature: str, samples: int = 20_000) -> Method:
-    """Return the Bayesian head of the closing round on a classifier's last layer.
-
-    It begins at the average of the clients' modes, and finds the prior's precision by its evidence.
-    With two classes the log-odds' weights are the difference of the classes' weights, whose moments
-    are those of ``samples`` draws. Each data set has its own head; layers before it are points.
-    """
-    chain: tuple[Closing, ...] = (
-        closings.get("bayesian-head")(head_curvature=curvature, head_prior="zero"),
-    )
-
-    def of_one(start: Array, data: list[Examples], generator: np.random.Generator) -> Gaussian:
-        known: Known = {HEAD: np.stack([-start / 2, start / 2], axis=1)}
-        while asked(chain, known):
-            sums = np.sum([measured(chain, known, each, each) for each in data], axis=0)
-            known = folded(chain, known, sums, len(start) - 1, 2)
-        drawn = np.stack([each[:, 1] - each[:, 0] for each in draws(known, samples, generator)])
-        return Gaussian(known[HEAD][:, 1] - known[HEAD][:, 0], np.cov(drawn.T))
-
-    def found(clients: Clients, generator: np.random.Generator) -> Gaussian:
-        mean = one_round("naive-weighted-averaging")(clients, generator).mean.copy()
-        covariance = np.zeros((*mean.shape, mean.shape[1]))
-        inputs = [(each, each.hidden(mean, each.features)) for each in map(_classifier, clients)]
-        for number, start in enumerate(mean):
-            data = [
-                Examples(with_one(hidden[number]), each.targets[number].astype(np.int64), 2)
-                for each, hidden in inputs
-            ]
-            head = data[0].features.shape[1]
-            one = of_one(start[-head:], data, generator)
-            mean[number, -head:], covariance[number, -head:, -head:] = one.mean, one.covariance
-        return Gaussian(mean, covariance)
-
-    return found
-
-
-def _classifier(likelihood: Likelihood) -> Classifier:
-    assert isinstance(likelihood, Classifier)
-    return likelihood
-
-
 def methods() -> dict[str, Method]:
     """Return the methods for all problems, by name: those of the registry among them."""
     rules = [name for name in pooling_rules.names() if name != FACTORS]
@@ -166,11 +119,6 @@ def methods() -> dict[str, Method]:
         # Consolidation takes the surplus priors off, and leaves the data of each client twice.
         PLANTED: one_round(CONSOLIDATION, times=2),
     }
-
-
-def classifiers() -> dict[str, Method]:
-    """Return the methods that are for classifiers alone, by name."""
-    return {f"closing round, {form}": closed(form) for form in ("full", "blocks", "kronecker")}
 
 
 def _prior(clients: Clients) -> Posterior:

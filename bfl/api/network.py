@@ -80,9 +80,7 @@ class TrainedNetwork:
 
             if closed is None:
                 return drawn()
-            return closed.of_images(
-                predictor, self.posterior, images, samples=draws, seed=self._seed, otherwise=drawn
-            )
+            return closed.predict_images(predictor, self.posterior, images, otherwise=drawn)
 
     def keras_model(self, draw: int | None) -> Any:
         """Return a plain Keras model from pixels (N, H, W, C) of 0 to 255 to probabilities (N, C).

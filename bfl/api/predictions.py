@@ -75,6 +75,9 @@ class Predictions:
         class_names: One name per class.
         sets: (N, C) of each kind of prediction set, by its name (``conformal``, ...): which classes
             are in an image's; none where the run's closing round has found none.
+        familiarity: (N,) the share of examples that clients have held back which are less like the
+            training data, in [0, 1]; None where the run's closing round has not found it.
+        warnings: N tuples of what is unusual about each row or image; mostly empty.
     """
 
     mean_probability: FloatArray
@@ -84,6 +87,8 @@ class Predictions:
     samples: int
     class_names: tuple[str, ...]
     sets: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    familiarity: FloatArray | None = None
+    warnings: tuple[tuple[str, ...], ...] = ()
 
     def __len__(self) -> int:
         """Return the number N of images."""
@@ -109,6 +114,7 @@ class Predictions:
             "class_names": np.array(self.class_names),
             **self.uncertainty,
             **self.sets,
+            **({} if self.familiarity is None else {"familiarity": self.familiarity}),
         }
 
     def save(self, path: str | os.PathLike[str]) -> Path:

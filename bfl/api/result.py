@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from bfl.api.predictions import Predictions, checked_images
 from bfl.closing import Closed
+from bfl.closing.closed import UNLIKE
 from bfl.data.images import Images
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.evaluation.prediction.predictions import FloatArray
@@ -167,6 +168,14 @@ class Result:
         """
         network = self._network
         statistics = self._predicted("classification", images, samples)
+        encoding, familiarity = network.encoding, statistics.familiarity
+        warnings = encoding.row_warnings(images) if encoding else [()] * statistics.examples
+        if familiarity is not None and self._closed:
+            unlike = familiarity < self._closed.threshold
+            warnings = [
+                (*own, UNLIKE) if strange else own
+                for own, strange in zip(warnings, unlike, strict=True)
+            ]
         return Predictions(
             mean_probability=statistics.mean_probability,
             log_mean_probability=statistics.log_mean_probability,
@@ -175,6 +184,8 @@ class Result:
             samples=statistics.samples,
             class_names=network.class_names,
             sets=statistics.sets,
+            familiarity=familiarity,
+            warnings=tuple(warnings),
         )
 
     def predict_numbers(

@@ -1,7 +1,8 @@
-"""The closing: a client half that adds up over its data, and a server half that finishes."""
+"""The closing: what clients add up over their data, and what the server makes of the sums."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,16 +17,15 @@ Array = npt.NDArray[np.float64]
 Known = Mapping[str, npt.NDArray[Any]]
 """The arrays that closings have found so far, by name; at the end those of ``closing.npz``."""
 
-Shape = tuple[int, ...]
-
+Shapes = Mapping[str, tuple[int, ...]]
 Sums = Mapping[str, Array]
 """Sums over examples, by name."""
 
 HEAD = "head"
 """The name of the last layer's weights (F + 1, C), its biases in the last row."""
 
-ENDED = "ended."
-"""The prefix of a closing's name in the array that is there once it needs no more rounds."""
+FROM_HEAD = "from-head"
+"""The array that is true where predictions come from the last layer that was found."""
 
 FEATURE_BOUND = 1e3
 """Longest features of one example: longer ones are scaled to it, in sums and in predictions.
@@ -33,15 +33,41 @@ FEATURE_BOUND = 1e3
 So one example adds at most its square to any sum.
 """
 
-
 LONGEST = "longest-features"
 """The array with the longest features, where privacy's noise takes shorter ones."""
 
-SUMMED = "summed-clients"
-"""The array with the partition ids of the clients that a round's sums are of."""
-
 DEVIATION = "noise-deviation"
 """The array with the standard deviation of the noise on a round's sums, in units of ``lengths``."""
+
+LEAST_LIKELIHOOD = -30.0
+"""The least log-likelihood that an example counts with, in nats."""
+
+ROUNDED = 1e-4
+"""Distance of honest sums from what they have to be: for each example, and of their size."""
+
+WHOLE = 1e-2
+"""Greatest distance of sums of whole numbers from whole ones."""
+
+HELD_BACK_SHARE = 0.1
+"""What share of its examples each client holds back where nothing else is said."""
+
+LEAST_HELD_BACK = 3
+"""How many examples each client holds back at least, if it has twice as many."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of the network's last layer.
+
+    Attributes:
+        features: The number F of features that it takes.
+        classes: The number C of classes.
+        stages: How many channels the stages before it take.
+    """
+
+    features: int
+    classes: int
+    stages: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -53,8 +79,8 @@ class Examples:
         labels: (N,) classes.
         classes: The number C of classes.
         noised: Whether their sums get privacy's noise.
-        stages: (N, Fᵢ) what the stages of the network before take, where a closing sees them.
-        shifted: The same examples, their images shifted; None where no closing asks for them.
+        stages: (N, Fᵢ) what the stages of the network before take.
+        own: (N,) log-likelihoods by draws of the whole network, where it is drawn.
     """
 
     features: Array
@@ -62,7 +88,13 @@ class Examples:
     classes: int
     noised: bool = False
     stages: Sequence[Array] = ()
-    shifted: Examples | None = None
+    own: Array | None = None
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes of the last layer."""
+        widths = [stage.shape[1] for stage in self.stages]
+        return Sizes(self.features.shape[1] - 1, self.classes, widths)
 
 
 def with_one(features: npt.ArrayLike, longest: float = FEATURE_BOUND) -> Array:
@@ -80,68 +112,31 @@ def with_one(features: npt.ArrayLike, longest: float = FEATURE_BOUND) -> Array:
 
 
 def held_back_count(examples: int, share: float) -> int:
-    """Return how many of a client's examples it holds back from training, by the share of them."""
-    return min(int(share * examples), examples - 1)
+    """Return how many of a client's examples it holds back from training, by the share of them.
+
+    At least three, but no more than half of them.
+    """
+    if share <= 0.0:
+        return 0
+    return min(max(math.ceil(share * examples - 1e-9), LEAST_HELD_BACK), examples // 2)
 
 
-class Closing(Component, ABC):
-    """One thing that sums over all clients' data tell of the final network.
+class Measurement(ABC):
+    """One message of a closing: sums that clients add up, and their result on the server.
 
     Attributes:
-        told: Names of the arrays that clients need besides the network.
-        moves_head: Whether predictions come from the last layer that it finds, and no longer from
-            draws of the whole network.
-        on_held_back: Whether it measures on examples that clients have held back, if they have.
-        needs_held_back: Whether it takes such examples.
+        told: Names of the arrays that clients need besides the network, those of stages with them.
+        on_held_back: Whether it measures on the examples that clients do not train on.
+        compares_draws: Whether it needs ``Examples.own``.
     """
 
     told: ClassVar[tuple[str, ...]] = ()
-    moves_head: ClassVar[bool] = False
     on_held_back: ClassVar[bool] = False
-    needs_held_back: ClassVar[bool] = False
-
-    @property
-    def rounds(self) -> int:
-        """The number of rounds of sums that it takes, or fewer where it says ``ENDED`` before."""
-        return 1
-
-    @property
-    def waits(self) -> bool:
-        """True if it begins when those that do not wait, and those before it, have finished."""
-        return False
-
-    @property
-    def sees_stages(self) -> bool:
-        """True if it takes features of the stages before the last layer as well."""
-        return False
-
-    def shift(self, known: Known, side: int) -> int:
-        """Return the most pixels by which the images of ``Examples.shifted`` are; 0: it needs none.
-
-        Args:
-            known: The arrays that the client is ``told``.
-            side: The shorter side of an image.
-        """
-        return 0
-
-    def problem(self, features: int, classes: int) -> str | None:
-        """Return why it cannot close a network with F features and C classes; None if it can."""
-        return None
-
-    def held_back_problem(self, examples: int) -> str | None:
-        """Return why so many examples, held back by all clients together, do not do; else None."""
-        return None
+    compares_draws: ClassVar[bool] = False
 
     @abstractmethod
-    def shapes(self, features: int, classes: int) -> Mapping[str, tuple[int, ...]]:
-        """Return the shapes of its sums, for F features and C classes."""
-
-    def shapes_of_stages(self, widths: Sequence[int], classes: int) -> Mapping[str, Shape]:
-        """Return the shapes of its further sums, for stages of some widths.
-
-        Where a name has a dot, ``lengths`` are by the name before it.
-        """
-        return {}
+    def shapes(self, sizes: Sizes) -> Shapes:
+        """Return the shapes of its sums."""
 
     @abstractmethod
     def measure(self, known: Known, examples: Examples) -> Sums:
@@ -149,29 +144,21 @@ class Closing(Component, ABC):
 
         Args:
             known: The arrays that it is ``told``.
-            examples: The client's examples.
+            examples: The client's examples, at least one.
         """
 
-    def lengths(self, longest: float, classes: int) -> Mapping[str, float] | None:
+    def lengths(self, longest: float, sizes: Sizes) -> Mapping[str, float]:
         """Return the greatest L2 norms of what one example adds to each sum, by its name.
 
-        Privacy's noise is drawn in these units. 0: the same of every example, which gets no noise;
-        None: unknown, and the closing takes no noise.
+        Privacy's noise is drawn in these units. 0: the same of every example, which gets no noise.
 
         Args:
             longest: The longest features of an example, without the 1.
-            classes: The number C of classes.
+            sizes: Those of the last layer.
         """
-        return None
+        return {}
 
-    def implausible(
-        self,
-        sums: Sums,
-        examples: int,
-        *,
-        noised: bool = False,
-        beside: Mapping[str, Sums] | None = None,
-    ) -> str | None:
+    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
         """Return why no such number of examples has such sums; None if one may.
 
         Honest sums pass, also rounded to float32 or to a grid as fine as that of masked sums.
@@ -180,18 +167,57 @@ class Closing(Component, ABC):
             sums: The sums of a client, or of several.
             examples: How many examples it has trained on; it has held back at most as many.
             noised: Whether the sums have noise, and may be any but those that get none.
-            beside: The sums of all closings of the round, by the closing's name.
         """
         return None
 
     @abstractmethod
     def fold(self, known: Known, sums: Sums) -> Known:
-        """Return what is known after a round of sums: the server half.
+        """Return what is known after the round: the server half.
 
         Args:
             known: What was known before.
             sums: The sums of all clients, added up.
         """
+
+
+class Closing(Component, ABC):
+    """One thing that sums over all clients' data tell of the final network.
+
+    Attributes:
+        moves_head: Whether predictions come from the last layer that it finds, and no longer from
+            draws of the whole network.
+        waits: Whether it begins when those that do not wait, and those before it, have finished.
+        sees_stages: Whether it takes features of the stages before the last layer as well.
+        takes_noise: Whether an example's part of its sums is bounded, so that noise can hide it.
+    """
+
+    moves_head: ClassVar[bool] = False
+    waits: ClassVar[bool] = False
+    takes_noise: ClassVar[bool] = True
+
+    @property
+    def sees_stages(self) -> bool:
+        """True if it takes features of the stages before the last layer as well."""
+        return False
+
+    @abstractmethod
+    def measurements(self) -> Sequence[Measurement]:
+        """Return what it asks for, a message each."""
+
+    def size_problem(self, sizes: Sizes) -> str | None:
+        """Return why it cannot close a network of these sizes; None if it can."""
+        return None
+
+    def held_back_problem(self, examples: int) -> str | None:
+        """Return why so many examples, held back by all clients together, do not do; else None."""
+        return None
+
+
+def count_problem(counts: Array, examples: int) -> str | None:
+    """Return why counts of examples, each counted once, cannot be of at most so many."""
+    if (np.abs(counts - np.rint(counts)) > WHOLE).any() or counts.min() < -WHOLE:
+        return "counts that are not whole"
+    return f"they are of {counts.sum():g}" if counts.sum() > examples + WHOLE else None
 
 
 closings: Registry[Closing] = Registry("closing", "bfl.closing")
@@ -201,19 +227,6 @@ closings: Registry[Closing] = Registry("closing", "bfl.closing")
 class NoClosing(Closing):
     """No closing round: the run ends with the pooled posterior."""
 
-    @property
-    def rounds(self) -> int:
-        """The number of rounds: none."""
-        return 0
-
-    def shapes(self, features: int, classes: int) -> Mapping[str, tuple[int, ...]]:
+    def measurements(self) -> Sequence[Measurement]:
         """Return nothing."""
-        return {}
-
-    def measure(self, known: Known, examples: Examples) -> Sums:
-        """Return nothing."""
-        return {}
-
-    def fold(self, known: Known, sums: Sums) -> Known:
-        """Return what was known."""
-        return known
+        return ()

@@ -1,361 +1,416 @@
-"""A Bayesian last layer over all clients' data, by Newton's method on sums."""
+"""A Bayesian last layer whose precision and temperature examples that nobody trained on decide."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import ClassVar, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
+from bfl import randomness
 from bfl.closing import curvature as forms
 from bfl.closing.base import (
     DEVIATION,
-    ENDED,
     FEATURE_BOUND,
+    FROM_HEAD,
     HEAD,
+    LEAST_LIKELIHOOD,
     LONGEST,
-    SUMMED,
+    ROUNDED,
+    WHOLE,
     Array,
     Closing,
     Examples,
     Known,
+    Measurement,
+    Shapes,
+    Sizes,
     Sums,
     closings,
 )
 from bfl.evaluation.prediction.statistics import log_softmax
 
-FACTOR, ROTATION = "head-factor", "head-rotation"
-"""The posterior's scale, by blocks (B, S, S), and the rotation (C, C) of the classes before it."""
+VECTORS, VALUES, ROTATION = "head-vectors", "head-values", "head-rotation"
+"""The curvature's eigenvectors (B, S, S) and eigenvalues (B, S), and the classes' rotation before.
 
-PRECISION, EVIDENCE = "head-prior-precision", "head-log-evidence"
-PRIOR_MEAN = "head-prior-mean"
-BEST, WHOSE = "head-best", "head-best-clients"
-"""The best weights so far, and n and the clients that ℓ and g at them are of."""
-
-LIKELIHOOD, SLOPE = "head-log-likelihood", "head-best-gradient"
-"""ℓ and g at the best weights."""
-
-SHIFT_GAP, LIKELIHOOD_SHIFTED = "head-shift-gap", "log-likelihood-shifted"
-"""By how many nats an example ℓ of shifted images is lower, and ℓ of these, in the first round."""
-
-BY_HEART = 0.19
-"""Gap in nats an example above which training knows its images by heart.
-
-Our choice, from the networks of docs/results/closing.md, "Shifted images".
+The values are those of H alone until the prior's precision is picked, and of H + δI from then on.
 """
 
-SIDE, MOST_SHIFTED = 28, 2
-"""The side of images of which one pixel is a small shift, and the most pixels."""
+STEP = "head-gradient"
+"""The gradient (B, S) of ℓ along the eigenvectors."""
 
-PROBIT = "head-probit"
-"""The array that is there where predictions are the probit approximation's."""
+PRECISION = "head-prior-precision"
+"""The δ that was picked; infinite where the last layer stays a point."""
 
-FARTHEST, FARTHEST_NOISED = 4.0, 0.5
-"""The longest step, in lengths of the weights that it begins at, without and with noise on sums."""
+TEMPERATURE = "temperature"
 
-LEAST_LENGTH = 1.0
-"""The length that shorter weights count as: from 0 there would be no step."""
+BEFORE, AFTER, HELD_BACK = "held-back-nll-before", "held-back-nll", "held-back-examples"
+"""NLL of the network as it is and of the one that was picked, and of how many examples."""
+
+PRECISIONS = np.geomspace(1e-2, 1e5, 15)
+"""Prior precisions δ that are tried, besides that of a point, which is infinite."""
+
+TEMPERATURES = 2.0 ** (np.arange(-5, 6) / 4)
+"""Temperatures that are tried, 19 % apart, 1 among them."""
+
+STEPS = (0.0, 1.0)
+"""Shares of the Newton step to the mode that are tried."""
+
+CANDIDATES = (len(STEPS) * len(PRECISIONS) + 1) * len(TEMPERATURES)
+POINTS = CANDIDATES - len(TEMPERATURES) + len(TEMPERATURES) // 2
+"""How many candidates there are, and which of them is the network's own last layer."""
+
+DRAWS = 64
+"""Draws of the logits that a prediction is the mean of, in pairs of opposite ones."""
+
+AT_ONCE = 500
+"""Examples whose draws are in memory at once."""
+
+NOISED_GAIN = 1.0
+"""The most nats by which an example's likelihood under a candidate is better, where noise hides it.
+"""
+
+
+@dataclass(frozen=True)
+class Head:
+    """The last layer's Gaussian posterior, as what it makes of features.
+
+    Attributes:
+        weights: (F + 1, C) its mean.
+        vectors: (B, S, S) eigenvectors of its precision, after a rotation of the classes; no block
+            where the layer is a point.
+        values: (B, S) the eigenvalues.
+        rotation: (C, C) the rotation.
+        temperature: T, by which logits are divided.
+    """
+
+    weights: Array
+    vectors: Array
+    values: Array
+    rotation: Array
+    temperature: float = 1.0
+
+    @classmethod
+    def of(cls, known: Known) -> Head:
+        """Return the last layer that closings have found."""
+        weights = np.asarray(known[HEAD], np.float64)
+        temperature = float(known.get(TEMPERATURE, 1.0))
+        if VECTORS not in known:
+            nothing, identity = np.zeros((0, 0, 0)), np.eye(weights.shape[1])
+            return cls(weights, nothing, np.zeros((0, 0)), identity, temperature)
+        vectors, values, rotation = (
+            np.asarray(known[name], np.float64) for name in (VECTORS, VALUES, ROTATION)
+        )
+        return cls(weights, vectors, values, rotation, temperature)
+
+    def logits(self, features: Array) -> Iterator[Array]:
+        """Yield draws of the logits (N, C) of features (N, F + 1), divided by the temperature.
+
+        The weights' Gaussian makes the logits of an example Gaussian, of mean Wᵀφ̃ and of the
+        covariance V = J S Jᵀ. The same 64 normal vectors are drawn for all examples, always.
+        """
+        mean = features @ self.weights / self.temperature
+        if not len(self.vectors):
+            yield mean
+            return
+        root = self.root(self.along(features), self.values) / self.temperature
+        for normal in normals(mean.shape[1]):
+            yield mean + root @ normal
+
+    def along(self, features: Array) -> Array:
+        """Return the derivatives of the logits along the eigenvectors.
+
+        They are (N, C, S) where there is one block, and (C, N, S) where each rotated class has one.
+        """
+        classes = len(self.rotation)
+        if len(self.vectors) > 1:
+            return features @ self.vectors
+        by_class = self.vectors[0].reshape(classes, features.shape[1], -1)
+        return np.asarray((features @ by_class).transpose(1, 0, 2))
+
+    def root(self, along: Array, values: Array) -> Array:
+        """Return L (N, C, C) with L Lᵀ the covariance of the logits."""
+        if len(self.vectors) > 1:
+            deviation = np.sqrt((along**2 / values[:, None, :]).sum(axis=2)).T
+            return np.asarray(self.rotation * deviation[:, None, :])
+        scaled = along / np.sqrt(values[0])
+        return np.asarray(np.linalg.cholesky(scaled @ scaled.transpose(0, 2, 1)))
+
+
+def normals(classes: int) -> Array:
+    """Return 64 standard normal vectors (64, C), each with its opposite: always the same."""
+    half = randomness.generator(0, "closing", "logits", classes).standard_normal(
+        (DRAWS // 2, classes)
+    )
+    return np.concatenate([half, -half])
+
+
+class HeadCurvature(Measurement):
+    """The gradient and the curvature of the last layer's log-likelihood, of trained examples."""
+
+    told: ClassVar[tuple[str, ...]] = (HEAD,)
+
+    def __init__(self, form: Literal["auto", "full", "blocks", "kronecker"]) -> None:
+        self._form = form
+
+    def form(self, sizes: Sizes) -> forms.Form:
+        """Return the form of the curvature: the full one where that is small enough."""
+        if self._form != "auto":
+            return self._form
+        weights = (sizes.features + 1) * sizes.classes
+        return "full" if weights <= forms.MOST_EXACT else "blocks"
+
+    def shapes(self, sizes: Sizes) -> Shapes:
+        """Return the shapes of n, g and the curvature."""
+        width = sizes.features + 1
+        of_curvature = forms.shapes(self.form(sizes), width, sizes.classes)
+        return {"examples": (), "gradient": (width, sizes.classes), **of_curvature}
+
+    def measure(self, known: Known, examples: Examples) -> Sums:
+        """Return n, g and the curvature at the network's own last layer."""
+        phi, labels = examples.features, examples.labels
+        probability = np.exp(log_softmax(phi @ known[HEAD]))
+        residual = -probability
+        residual[np.arange(len(labels)), labels] += 1.0
+        return {
+            "examples": np.array(float(len(labels))),
+            "gradient": phi.T @ residual,
+            **forms.measure(self.form(examples.sizes), probability, phi),
+        }
+
+    def lengths(self, longest: float, sizes: Sizes) -> Mapping[str, float]:
+        """Return those of the gradient, ‖φ̃‖ ‖e_y − p‖ ≤ √2 ‖φ̃‖, and of the curvature.
+
+        How many examples a client trains on is known.
+        """
+        with_bias = math.hypot(longest, 1.0)
+        of_curvature = forms.lengths(self.form(sizes), with_bias, sizes.classes)
+        return {"examples": 0.0, "gradient": math.sqrt(2.0) * with_bias, **of_curvature}
+
+    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
+        """Return what of n, the gradient or the curvature so many examples cannot have.
+
+        The residuals e_y − p of an example add up to 0, and their absolute values to at most 2.
+        """
+        if abs(float(sums["examples"]) - examples) > WHOLE:
+            return f"they are of {float(sums['examples']):g}"
+        if noised:
+            return None
+        gradient, slack = sums["gradient"], ROUNDED * examples
+        absolute, total = np.abs(gradient).sum(axis=1), np.abs(gradient.sum(axis=1))
+        if (total > ROUNDED * absolute + slack).any():
+            return "a gradient of no residuals"
+        longest = math.hypot(FEATURE_BOUND, 1.0)
+        if absolute[-1] > 2.0 * examples + slack or absolute.max() > 2.0 * examples * longest:
+            return "a gradient that is too large for the features"
+        sizes = Sizes(gradient.shape[0] - 1, gradient.shape[1])
+        form = self.form(sizes)
+        own = {name: sums[name] for name in forms.shapes(form, 1, 1)}
+        return forms.find_problem(form, own, examples, sizes.classes, longest)
+
+    def fold(self, known: Known, sums: Sums) -> Known:
+        """Return the eigenvectors and values of the curvature, and the gradient along them."""
+        # What all classes have alike changes no prediction.
+        head = known[HEAD] - np.mean(known[HEAD], axis=1, keepdims=True)
+        sizes = Sizes(len(head) - 1, head.shape[1])
+        form = self.form(sizes)
+        deviation = float(known.get(DEVIATION, 0.0))
+        units = self.lengths(float(known.get(LONGEST, FEATURE_BOUND)), sizes)
+        noise = {name: deviation * unit for name, unit in units.items()}
+        found = forms.curvature(form, sums, float(sums["examples"]), sizes.classes, noise)
+        values, vectors = np.linalg.eigh(found.blocks)
+        # Clients get them in float32, and predictions are to be of the same.
+        vectors = vectors.astype(np.float32).astype(np.float64)
+        gradient = sums["gradient"] - np.mean(sums["gradient"], axis=1, keepdims=True)
+        slope = vectors.transpose(0, 2, 1) @ found.split(gradient)[:, :, None]
+        return {
+            **known,
+            HEAD: head,
+            VECTORS: vectors,
+            VALUES: np.maximum(values, 0.0),
+            ROTATION: found.rotation,
+            STEP: slope[:, :, 0],
+        }
+
+
+class HeldBackGains(Measurement):
+    """By how much likelier held-back examples are under each candidate than under the points."""
+
+    told: ClassVar[tuple[str, ...]] = (HEAD, VECTORS, VALUES, ROTATION, STEP)
+    on_held_back: ClassVar[bool] = True
+    compares_draws: ClassVar[bool] = True
+
+    def shapes(self, sizes: Sizes) -> Shapes:
+        """Return the shapes of the number of examples, their ℓ, and the gains of candidates."""
+        return {"examples": (), "log-likelihood": (), "gains": (CANDIDATES + 1,)}
+
+    def measure(self, known: Known, examples: Examples) -> Sums:
+        """Return the sums; the last gain is that of draws of the whole network."""
+        count = len(examples.labels)
+        likelihood, gains = 0.0, np.zeros(CANDIDATES + 1)
+        for start in range(0, count, AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            labels = examples.labels[part]
+            found = np.array(
+                [*candidate_likelihoods(known, examples.features[part], labels)],
+            )
+            points = found[POINTS]
+            own = points if examples.own is None else examples.own[part]
+            gained = np.maximum([*found, own], LEAST_LIKELIHOOD)
+            gained -= np.maximum(points, LEAST_LIKELIHOOD)
+            if examples.noised:
+                gained = np.clip(gained, -NOISED_GAIN, NOISED_GAIN)
+            gains += gained.sum(axis=1)
+            likelihood += float(np.maximum(points, LEAST_LIKELIHOOD).sum())
+        return {
+            "examples": np.array(float(count)),
+            "log-likelihood": np.array(0.0 if examples.noised else likelihood),
+            "gains": gains,
+        }
+
+    def lengths(self, longest: float, sizes: Sizes) -> Mapping[str, float]:
+        """Return that of the gains, each at most 1 nat; ℓ is not sent under noise."""
+        gains = NOISED_GAIN * math.sqrt(CANDIDATES + 1)
+        return {"examples": 0.0, "log-likelihood": 0.0, "gains": gains}
+
+    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
+        """Return what of the likelihoods so many examples cannot have."""
+        count, likelihood = float(sums["examples"]), float(sums["log-likelihood"])
+        if not -WHOLE <= count <= examples + WHOLE:
+            return f"they are of {count:g}"
+        if noised:
+            return None
+        likelihoods = likelihood + np.append(sums["gains"], 0.0)
+        slack = ROUNDED * (examples + abs(likelihood))
+        if likelihoods.max() > slack or likelihoods.min() < LEAST_LIKELIHOOD * count - slack:
+            return "log-likelihoods above 0, or below the least"
+        return None
+
+    def fold(self, known: Known, sums: Sums) -> Known:
+        """Return the candidate of the largest likelihood."""
+        gains, count = sums["gains"], float(sums["examples"])
+        best = int(np.argmax(gains))
+        noise = float(known.get(DEVIATION, 0.0)) * self.lengths(0.0, Sizes(0, 0))["gains"]
+        if not noise and count >= 1.0:
+            likelihood = float(sums["log-likelihood"])
+            known = {
+                **known,
+                HELD_BACK: np.array(count),
+                BEFORE: np.array(-(likelihood + gains[CANDIDATES]) / count),
+                AFTER: np.array(-(likelihood + gains[best]) / count),
+            }
+        if count < 1.0:
+            best = POINTS
+        # The largest of so many gains that are nothing but noise is about this.
+        certain = gains[best] > noise * math.sqrt(2.0 * math.log(len(gains))) or not noise
+        point = {k: v for k, v in known.items() if k not in (VECTORS, VALUES, ROTATION, STEP)}
+        if best == CANDIDATES or not certain:
+            return {**point, FROM_HEAD: np.array(False)}
+        number, at = divmod(best, len(TEMPERATURES))
+        point |= {PRECISION: np.array(np.inf), TEMPERATURE: np.array(TEMPERATURES[at])}
+        if number == len(PRECISIONS) * len(STEPS):
+            return point
+        at, share = divmod(number, len(STEPS))
+        values = known[VALUES] + PRECISIONS[at]
+        return {
+            **point,
+            HEAD: known[HEAD] + STEPS[share] * _newton_step(known, values),
+            PRECISION: np.array(PRECISIONS[at]),
+            VECTORS: known[VECTORS],
+            VALUES: values,
+            ROTATION: known[ROTATION],
+        }
+
+
+def candidate_likelihoods(
+    known: Known, features: Array, labels: npt.NDArray[np.integer[Any]]
+) -> Iterator[Array]:
+    """Yield the log-likelihood of each example (N,) under each candidate for the last layer.
+
+    By ``PRECISIONS``, for each by ``STEPS``, and for each by ``TEMPERATURES``; the points of each
+    temperature come last.
+
+    Args:
+        known: What ``HeadCurvature`` has found.
+        features: (N, F + 1) features.
+        labels: (N,) classes.
+    """
+    head = Head.of(known)
+    along, mean = head.along(features), features @ head.weights
+    drawn = normals(mean.shape[1])
+    for precision in PRECISIONS:
+        values = head.values + precision
+        root = head.root(along, values)
+        apart = (root.reshape(-1, mean.shape[1]) @ drawn.T).reshape(*mean.shape, DRAWS)
+        step = features @ _newton_step(known, values)
+        for share in STEPS:
+            logits = (mean + share * step)[:, :, None] + apart
+            yield from _by_temperature(logits, labels)
+    yield from _by_temperature(mean[:, :, None], labels)
+
+
+def _newton_step(known: Known, values: Array) -> Array:
+    """Return the step (F + 1, C) to the mode, around which the prior has its mean."""
+    step = (known[VECTORS] @ (known[STEP] / values)[:, :, None])[:, :, 0]
+    return forms.Curvature(known[VECTORS], known[ROTATION]).joined(step)
+
+
+def _by_temperature(logits: Array, labels: npt.NDArray[np.integer[Any]]) -> Iterator[Array]:
+    """Yield the log-likelihoods (N,) of the mean predictions of logits (N, C, M)."""
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    for temperature in TEMPERATURES:
+        share = np.exp(shifted / temperature)
+        of_label = share[np.arange(len(labels)), labels] / share.sum(axis=1)
+        yield np.log(np.maximum(of_label.mean(axis=1), np.finfo(np.float64).tiny))
 
 
 @closings.register("bayesian-head")
 class BayesianHead(Closing):
-    """The last layer's Gaussian posterior over all clients' data, at its mode by Newton's method.
+    """The last layer's Gaussian posterior, as wide as examples that nobody trained on say.
 
-    With features φ̃ = (φ, 1) of the network at its posterior's mean and p = softmax(Wᵀφ̃), each
-    client sends ℓ = Σ log p_y, g = Σ φ̃ (e_y − p)ᵀ and a form of the curvature H. The prior is
-    N(M, δ⁻¹I) around the pooled network's own last layer M, or around 0 (``head-prior``). The
-    server picks the δ of the largest Laplace evidence at the current W,
+    With features φ̃ = (φ, 1) of the network at its posterior's mean, W its own last layer and
+    p = softmax(Wᵀφ̃), each client sends g = Σ φ̃ (e_y − p)ᵀ and a form of the curvature H, of the
+    examples that it trains on. Candidates for the last layer are N(W + s d, (H + δI)⁻¹) with the
+    Newton step d = (H + δI)⁻¹ g and s of 0 and 1, for 15 precisions δ, and W as a point; each with
+    11 temperatures. In a second message each client sends the log-likelihood of examples that it
+    has held back (``calibration-share``) under the mean predictions of each, and under those of
+    draws of the whole network. The server takes the best of all. So the closing never raises the
+    negative log-likelihood of held-back examples.
 
-        log Z(δ) = ℓ + gᵀd − dᵀHd/2 − δ‖W − M + d‖²/2 + ½ log det(δ(H + δI)⁻¹),
+    Predictions are the mean over 64 draws of the logits, which are Gaussian for each example.
 
-    with d = (H + δI)⁻¹(g − δ(W − M)), steps W ← W + d, and in the last round has
-    N(W, (H + δI)⁻¹). Predictions are the mean over draws of W on features at the mean, whatever the
-    weights before them are, or its probit approximation (``head-predictions``). Where M explains
-    the data already, δ grows and the layer stays M.
+    The evidence of the trained examples cannot pick δ: W explains them already, so it grows with δ
+    without end.
 
-    No step is longer than 4 max(‖W‖, 1). A quarter is left of one after which ℓ − δ‖W − M‖²/2 is
-    lower, and the last round keeps the best weights; only sums of the same clients are compared. ℓ
-    is concave, so that a step gains between gᵀd at its end and gᵀd at its begin: what ℓ says beyond
-    counts as that, and no client holds up the steps by its ℓ alone. A round is the last as soon as
-    the next step promises a gain (g − δ(W − M))ᵀd/2 below ``closing-tolerance`` nats an example.
-    Under privacy's noise no step is longer than ½ max(‖W‖, 1), and none is taken back, as noise on
-    ℓ would decide it: clients send 0 for ℓ, and log Z is not told.
-
-    After long training W fits images that the features know by heart, and predictions of others are
-    too certain. With ``head-shift`` each client measures on copies of its images, each shifted by
-    up to so many pixels, the same copies in every round. With ``"auto"``, one pixel for each 28
-    of an image's side, the first round decides: clients send ℓ of either, and where that of the
-    copies is lower by more than 0.19 nats an example, the rounds begin anew on copies. There are
-    none under noise, which hides ℓ, nor where at most two rounds are made. This is our own remedy.
+    Under privacy's noise a gain counts with at most 1 nat an example, and a candidate has to gain
+    more than noise alone would; else predictions stay as they are.
 
     Reference: MacKay (1992), "The evidence framework applied to classification networks"; Daxberger
     et al. (2021), "Laplace redux", for last layers.
     """
 
-    told: ClassVar[tuple[str, ...]] = (HEAD, SHIFT_GAP, LONGEST)
     moves_head: ClassVar[bool] = True
 
-    head_curvature: forms.Form = Field(
-        "blocks", description="what of the last layer's curvature clients send in a closing round"
-    )
-    head_prior: Literal["pooled", "zero"] = Field(
-        "pooled", description="the mean of the last layer's prior: the pooled network's, or 0"
-    )
-    head_shift: Literal["auto", 0, 1, 2] = Field(
+    head_curvature: Literal["auto", "full", "blocks", "kronecker"] = Field(
         "auto",
-        description="the most pixels by which each image is shifted, at random in both directions, "
-        "for the last layer's sums: a network knows its training images by heart, and these less; "
-        "auto: one for each 28 of an image's side, where shifted images are predicted much worse",
-    )
-    head_predictions: Literal["draws", "probit"] = Field(
-        "draws", description="mean over draws of the last layer, or its approximation without any"
-    )
-    closing_rounds: int = Field(
-        12, ge=1, le=1000, description="most rounds of sums, with a Newton step between any two"
-    )
-    closing_tolerance: float = Field(
-        1e-3,
-        ge=0.0,
-        description="gain of the next Newton step, in nats an example, below which none is made; "
-        "0: closing-rounds are made",
+        description="what of the last layer's curvature clients send; auto: full up to 2,000 "
+        "weights, and blocks beyond",
     )
 
-    @property
-    def rounds(self) -> int:
-        """``closing-rounds``, the most that it takes."""
-        return self.closing_rounds
+    def measurements(self) -> Sequence[Measurement]:
+        """Return the curvature's, and that of held-back examples."""
+        return (HeadCurvature(self.head_curvature), HeldBackGains())
 
-    def shift(self, known: Known, side: int) -> int:
-        """Return ``head-shift``, or what "auto" needs in this round."""
-        if self.head_shift != "auto":
-            return self.head_shift
-        needed = self._decides(known) or self._on_copies(known)
-        return min(side // SIDE, MOST_SHIFTED) if needed else 0
-
-    def _decides(self, known: Known) -> bool:
-        """Return whether this round decides on the copies."""
-        first = not known.get(f"rounds.{self.name}")
-        return first and self.rounds > 2 and LONGEST not in known
-
-    def _on_copies(self, known: Known) -> bool:
-        """Return whether sums are of the copies, where there are some."""
-        return self.head_shift != "auto" or float(known.get(SHIFT_GAP, 0.0)) > BY_HEART
-
-    def problem(self, features: int, classes: int) -> str | None:
+    def size_problem(self, sizes: Sizes) -> str | None:
         """Return why the full Hessian is too large, if it is asked for and is."""
-        size = (features + 1) * classes
-        if self.head_curvature != "full" or size <= forms.MOST_EXACT:
+        weights = (sizes.features + 1) * sizes.classes
+        if self.head_curvature != "full" or weights <= forms.MOST_EXACT:
             return None
         return (
-            f"head-curvature is 'full' and the last layer has {size} weights; allowed: up to "
-            f"{forms.MOST_EXACT}, or head-curvature 'blocks' or 'kronecker'"
+            f"head-curvature is 'full' and the last layer has {weights} weights; allowed: up to "
+            f"{forms.MOST_EXACT}, or head-curvature 'auto', 'blocks' or 'kronecker'"
         )
-
-    def shapes(self, features: int, classes: int) -> Mapping[str, tuple[int, ...]]:
-        """Return the shapes of n, ℓ, g and the curvature, and that of ℓ of shifted images."""
-        width = features + 1
-        return {
-            "examples": (),
-            "log-likelihood": (),
-            "gradient": (width, classes),
-            **forms.shapes(self.head_curvature, width, classes),
-            **({LIKELIHOOD_SHIFTED: ()} if self.head_shift == "auto" else {}),
-        }
-
-    def measure(self, known: Known, examples: Examples) -> Sums:
-        """Return n, ℓ, g and the curvature at the weights that are told; for ℓ 0 under noise."""
-        copies = examples.shifted
-        seen = copies if copies and self._on_copies(known) else examples
-        phi, labels = seen.features, seen.labels
-        likelihood, probability = _predicted(known, seen)
-        of_copies = _predicted(known, copies)[0] if copies and seen is examples else 0.0
-        residual = -probability
-        residual[np.arange(len(labels)), labels] += 1.0
-        return {
-            "examples": np.array(float(len(labels))),
-            "log-likelihood": np.array(likelihood),
-            "gradient": phi.T @ residual,
-            **forms.measure(self.head_curvature, probability, phi),
-            LIKELIHOOD_SHIFTED: np.array(of_copies),
-        }
-
-    def lengths(self, longest: float, classes: int) -> Mapping[str, float]:
-        """Return those of the gradient, ‖φ̃‖ ‖e_y − p‖ ≤ √2 ‖φ̃‖, and of the curvature.
-
-        How many examples a client trains on is known, and ℓ is not sent.
-        """
-        with_one = math.hypot(longest, 1.0)
-        return {
-            "examples": 0.0,
-            "log-likelihood": 0.0,
-            LIKELIHOOD_SHIFTED: 0.0,
-            "gradient": math.sqrt(2.0) * with_one,
-            **forms.lengths(self.head_curvature, with_one, classes),
-        }
-
-    def implausible(
-        self,
-        sums: Sums,
-        examples: int,
-        *,
-        noised: bool = False,
-        beside: Mapping[str, Sums] | None = None,
-    ) -> str | None:
-        """Return what of n, ℓ, the gradient or the curvature so many examples cannot have.
-
-        Residuals r = e_y − p of an example add up to 0, their absolute values to 2 (1 − p_y), and
-        their squares to no more; 1 − p_y is at most 1 and at most −log p_y. So ‖Σ φ r‖² is at most
-        Σ φ² Σ 2 min(1, −log p_y) for each feature, by Cauchy and Schwarz.
-        """
-        if abs(float(sums["examples"]) - examples) > forms.WHOLE:
-            return f"they are of {float(sums['examples']):g}"
-        if noised:
-            return None
-        if (
-            max(sums["log-likelihood"], sums.get(LIKELIHOOD_SHIFTED, 0.0))
-            > forms.ROUNDED * examples
-        ):
-            return "a log-likelihood above 0"
-        gradient, slack = sums["gradient"], forms.ROUNDED * examples
-        sizes, off = np.abs(gradient).sum(axis=1), np.abs(gradient.sum(axis=1))
-        if (off > forms.ROUNDED * sizes + slack).any():
-            return "a gradient of no residuals"
-        wrong = 2.0 * min(examples, -float(sums["log-likelihood"])) + slack
-        squares = self._squares(sums, examples, beside or {})
-        most = squares * wrong * (1.0 + forms.ROUNDED) + slack**2
-        if sizes[-1] > wrong or ((gradient**2).sum(axis=1) > most).any():
-            return "a gradient that is too large for the log-likelihood or the features"
-        own = {name: sums[name] for name in forms.shapes(self.head_curvature, 1, 1)}
-        classes = gradient.shape[1]
-        return forms.implausible(self.head_curvature, own, examples, squares, wrong, classes)
-
-    def _squares(self, sums: Sums, examples: int, beside: Mapping[str, Sums]) -> Array:
-        """Return at most Σ φ² of each feature, the 1 among them, as far as sums tell it."""
-        most = np.full(len(sums["gradient"]), examples * FEATURE_BOUND**2)
-        density = beside.get("feature-density", {})
-        if "of-features" in sums:
-            most = np.maximum(np.diag(forms.unpacked(sums["of-features"])), 0.0)
-        # Both are in one message in the first round alone, where "auto" has the images as they are.
-        elif "second" in density and self.head_shift in ("auto", 0):
-            by_class = [np.diag(forms.unpacked(each)) for each in density["second"]]
-            # Examples of classes that are left out have what any example may have.
-            left_out = max(examples - float(density["counts"].sum()), 0.0)
-            most[:-1] = np.maximum(np.sum(by_class, axis=0), 0.0) + left_out * FEATURE_BOUND**2
-        most[-1] = examples
-        return most + forms.ROUNDED * examples
-
-    def fold(self, known: Known, sums: Sums) -> Known:
-        """Return the weights after one more step, or, in the last round, their posterior."""
-        # What all classes have alike changes no prediction, and is 0 at the mode.
-        head = known[HEAD] - np.mean(known[HEAD], axis=1, keepdims=True)
-        own = known.get(PRIOR_MEAN, head if self.head_prior == "pooled" else np.zeros_like(head))
-        number = int(known.get(f"rounds.{self.name}", 0)) + 1
-        n, classes = float(sums["examples"]), head.shape[1]
-        told = -math.inf if DEVIATION in known else float(sums["log-likelihood"])
-        copies = float(sums.get(LIKELIHOOD_SHIFTED, 0.0))
-        if self._decides(known) and copies:
-            known = {**known, SHIFT_GAP: np.array((told - copies) / n)}
-            if self._on_copies(known):
-                return known
-        noise = _noise(self, known, classes)
-        found = forms.curvature(self.head_curvature, sums, n, classes, noise, told)
-        gradient = sums["gradient"]
-        if noise["gradient"]:  # residuals add up to 0 over classes, and their noise does not
-            gradient = gradient - np.mean(gradient, axis=1, keepdims=True)
-        local = forms.Local.of(found, float(sums["log-likelihood"]), gradient, head - own)
-        precision, evidence = local.most_probable()
-        whose = np.append(np.rint(n), known.get(SUMMED, ()))
-        # ℓ over other examples is another function, and under noise there is none.
-        if SLOPE in known and np.array_equal(known.get(WHOSE, ()), whose):
-            best = np.asarray(known[BEST], np.float64)
-            # As ℓ is concave, its gain lies between those of its slopes at either end.
-            least, most = (float(np.sum(g * (head - best))) for g in (gradient, known[SLOPE]))
-            gained = max(least, min(most, local.likelihood - float(known[LIKELIHOOD])))
-            lost = precision * (np.sum((head - own) ** 2) - np.sum((best - own) ** 2)) / 2
-            if not gained >= lost:
-                # What is known of the best weights stays; in the last round they are the mode.
-                return {**known, HEAD: best if number == self.rounds else (head + 3 * best) / 4}
-        exact = {
-            LIKELIHOOD: np.array(local.likelihood),
-            EVIDENCE: np.array(evidence),
-            SLOPE: gradient,
-        }
-        after = {
-            **known,
-            **({} if DEVIATION in known else exact),
-            **({PROBIT: np.array(True)} if self.head_predictions == "probit" else {}),
-            PRIOR_MEAN: own,
-            BEST: head,
-            WHOSE: whose,
-            PRECISION: np.array(precision),
-            FACTOR: local.vectors / np.sqrt(local.values + precision)[:, None, :],
-            ROTATION: found.rotation,
-        }
-        still = local.gain(precision) < self.closing_tolerance * n
-        if still or number == self.rounds:
-            return {**after, HEAD: head, f"{ENDED}{self.name}": np.array(True)}
-        step = found.joined((local.vectors @ local.step(precision)[:, :, None])[:, :, 0])
-        farthest = FARTHEST_NOISED if DEVIATION in known else FARTHEST
-        longest = farthest * max(float(np.linalg.norm(head)), LEAST_LENGTH)
-        within = longest / max(float(np.linalg.norm(step)), 1e-300)
-        return {**after, HEAD: head + min(1.0, within) * step}
-
-
-def _predicted(known: Known, examples: Examples) -> tuple[float, Array]:
-    """Return ℓ, which is 0 under noise, and the probabilities (N, C)."""
-    log_p = log_softmax(examples.features @ known[HEAD])
-    of_labels = log_p[np.arange(len(log_p)), examples.labels]
-    likelihood = 0.0 if examples.noised else np.maximum(of_labels, -(FEATURE_BOUND**2)).sum()
-    return float(likelihood), np.exp(log_p)
-
-
-def _noise(closing: Closing, known: Known, classes: int) -> Mapping[str, float]:
-    """Return the standard deviations of the noise on each number of the sums, by name."""
-    deviation = float(known.get(DEVIATION, 0.0))
-    lengths = closing.lengths(float(known.get(LONGEST, FEATURE_BOUND)), classes) or {}
-    return {name: deviation * length for name, length in lengths.items()}
-
-
-def draws(known: Known, samples: int, generator: np.random.Generator) -> Iterator[Array]:
-    """Yield draws of the last layer's weights (F + 1, C); its mode alone where it has no scale.
-
-    Args:
-        known: What closings have found.
-        samples: How many draws.
-        generator: What they are drawn with.
-    """
-    head = np.asarray(known[HEAD], np.float64)
-    if FACTOR not in known:
-        yield head
-        return
-    found = forms.Curvature(known[FACTOR], known[ROTATION])
-    for _ in range(samples):
-        normal = generator.standard_normal((*found.blocks.shape[:2], 1))
-        yield head + found.joined((found.blocks @ normal)[:, :, 0])
-
-
-def probit_logits(known: Known, features: Array, temperature: float) -> Array:
-    """Return logits (N, C) whose softmax approximates the mean over all draws, without any.
-
-    They are z_c / √(T² + π/8 v_c), with z_c the mean of the logit of class c. v_c is C/(C − 1)
-    times the variance of its distance from the mean logit: no softmax sees what all have alike.
-
-    Args:
-        known: What closings have found.
-        features: (N, F + 1) features.
-        temperature: T.
-
-    Reference: MacKay (1992) for two classes; Daxberger et al. (2021) for more.
-    """
-    head = np.asarray(known[HEAD], np.float64)
-    classes, apart = head.shape[1], known[ROTATION]
-    of_blocks = known[FACTOR].reshape(classes, len(head), -1)
-    if len(known[FACTOR]) == 1:
-        of_blocks = of_blocks - np.mean(of_blocks, axis=0)
-    else:
-        apart = apart - np.mean(apart, axis=0)
-    spread = np.stack([((features @ each) ** 2).sum(axis=1) for each in of_blocks], axis=1)
-    variance = spread @ (apart**2).T * classes / (classes - 1)
-    return np.asarray(features @ head / np.sqrt(temperature**2 + np.pi / 8 * variance))

@@ -2,160 +2,142 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 
 import numpy as np
 
-from bfl.closing.base import ENDED, FEATURE_BOUND, Array, Closing, Examples, Known, Shape, Sums
-from bfl.closing.curvature import ROUNDED
+from bfl.closing.base import (
+    FEATURE_BOUND,
+    ROUNDED,
+    Array,
+    Closing,
+    Examples,
+    Known,
+    Measurement,
+    Sizes,
+    Sums,
+)
 from bfl.cpus import one_thread
 
-ROUNDS = "rounds."
-"""The prefix of a closing's name in the array that counts its rounds."""
+ROUNDS_MADE = "closing-rounds-made"
+"""The array, and the metric, with the number of rounds of sums made."""
+
+ROUNDING = 1e-9
+"""By how much more than its bound an example may add, by rounding in float64."""
 
 Chain = Sequence[Closing]
 
 
-def asked(chain: Chain, known: Known) -> tuple[Closing, ...]:
-    """Return the closings that take part in the next round of sums; none when all have finished."""
-    left = [
-        each
-        for each in chain
-        if int(known.get(f"{ROUNDS}{each.name}", 0)) < each.rounds
-        and f"{ENDED}{each.name}" not in known
-    ]
-    return tuple(each for each in left if not each.waits) or tuple(left[:1])
+def schedule(chain: Chain) -> list[tuple[Measurement, ...]]:
+    """Return what clients measure in each round of sums, one round after the other."""
+    at_once = [each.measurements() for each in chain if not each.waits]
+    rounds = [tuple(each for each in row if each) for row in zip_longest(*at_once)]
+    waiting = [each.measurements() for each in chain if each.waits]
+    return rounds + [(each,) for measurements in waiting for each in measurements]
 
 
-def most_rounds(chain: Chain) -> int:
-    """Return how many rounds of sums a chain takes at most."""
-    at_once = max((each.rounds for each in chain if not each.waits), default=0)
-    return at_once + sum(each.rounds for each in chain if each.waits)
+def next_measurements(chain: Chain, known: Known) -> tuple[Measurement, ...]:
+    """Return what clients measure in the next round; nothing when all rounds have been made."""
+    made = int(known.get(ROUNDS_MADE, 0))
+    return next(iter(schedule(chain)[made : made + 1]), ())
 
 
-def told(chain: Chain, known: Known) -> Known:
+def broadcast(chain: Chain, known: Known) -> Known:
     """Return the arrays that clients need in the next round."""
-    names = {name for each in asked(chain, known) for name in each.told}
+    names = {name for each in next_measurements(chain, known) for name in each.told}
     return {
-        k: np.asarray(v) for k, v in known.items() if k in names or k.startswith((ROUNDS, ENDED))
+        name: np.asarray(value)
+        for name, value in known.items()
+        if name == ROUNDS_MADE or name.partition(".")[0] in names
     }
 
 
-def length(chain: Chain, features: int, classes: int, stages: Sequence[int] = ()) -> int:
-    """Return the length of a vector of sums, for F features, C classes and stages' widths."""
-    return sum(
-        int(np.prod(shape))
-        for each in chain
-        for shape in _shapes(each, features, classes, stages).values()
-    )
+def length(measurements: Sequence[Measurement], sizes: Sizes) -> int:
+    """Return the length of a vector of sums."""
+    shapes = [shape for each in measurements for shape in each.shapes(sizes).values()]
+    return sum(int(np.prod(shape)) for shape in shapes)
 
 
-def _shapes(
-    closing: Closing, features: int, classes: int, stages: Sequence[int]
-) -> Mapping[str, Shape]:
-    """Return the shapes of all sums of a closing."""
-    return {
-        **closing.shapes(features, classes),
-        **closing.shapes_of_stages(stages, classes),
-    }
-
-
-def measured(
-    chain: Chain,
+def measure(
+    measurements: Sequence[Measurement],
     known: Known,
-    examples: Examples,
-    held_back: Examples,
+    sizes: Sizes,
+    examples: Callable[[bool], Examples | None],
 ) -> Array:
     """Return a client's sums as one vector, in the order of ``shapes``.
 
     Linear algebra has one thread, so that no bit depends on how many there are.
 
     Args:
-        chain: The closings.
-        known: What the client is ``told``.
-        examples: What it has trained on.
-        held_back: What it has held back, maybe nothing; the same where no client holds any back.
+        measurements: What is measured in this round.
+        known: What the client is told.
+        sizes: Those of the last layer.
+        examples: Gives what the client has held back, if it is passed True, or has trained on; None
+            for no examples.
     """
-    features, widths = examples.features.shape[1] - 1, [x.shape[1] for x in examples.stages]
     rows: list[Array] = [np.zeros(0)]
     with one_thread():
-        for each in asked(chain, known):
-            shapes = _shapes(each, features, examples.classes, widths)
-            seen = held_back if each.on_held_back else examples
-            empty = {name: np.zeros(shape) for name, shape in shapes.items()}
-            sums = each.measure(known, seen) if seen.labels.size else empty
-            rows += [np.ravel(sums[name]) for name in shapes]
+        for each in measurements:
+            seen = examples(each.on_held_back)
+            sums = each.measure(known, seen) if seen else {}
+            shapes = each.shapes(sizes)
+            rows += [np.ravel(sums.get(name, np.zeros(shape))) for name, shape in shapes.items()]
     return np.concatenate(rows)
 
 
-def folded(
-    chain: Chain,
-    known: Known,
-    total: Array,
-    features: int,
-    classes: int,
-    stages: Sequence[int] = (),
-) -> Known:
+def fold(chain: Chain, known: Known, total: Array, sizes: Sizes) -> Known:
     """Return what is known after a round.
 
     Args:
         chain: The closings.
         known: What was known before.
         total: All clients' vectors, added up.
-        features: The number F of features.
-        classes: The number C of classes.
-        stages: The widths of the stages before.
+        sizes: Those of the last layer.
     """
-    after = known
+    measurements = next_measurements(chain, known)
+    after = {**known, ROUNDS_MADE: np.array(int(known.get(ROUNDS_MADE, 0)) + 1)}
     with one_thread():
-        for each, sums in _by_closing(chain, known, total, features, classes, stages):
-            number = int(known.get(f"{ROUNDS}{each.name}", 0)) + 1
-            after = {**each.fold(after, sums), f"{ROUNDS}{each.name}": np.array(number)}
+        for each, sums in _split(measurements, total, sizes):
+            after = {**each.fold(after, sums)}
     return after
 
 
-def implausible(
-    chain: Chain,
-    known: Known,
+def find_problem(
+    measurements: Sequence[Measurement],
     vector: Array,
-    features: int,
-    classes: int,
     examples: int,
-    stages: Sequence[int] = (),
+    sizes: Sizes,
     *,
     noised: bool = False,
 ) -> str | None:
     """Return why so many examples cannot have such sums; None if they may.
 
     Args:
-        chain: The closings.
-        known: What was known before the round.
+        measurements: What was measured in the round.
         vector: What one client has sent, or several together.
-        features: The number F of features.
-        classes: The number C of classes.
         examples: How many examples they are said to be of.
-        stages: The widths of the stages before.
+        sizes: Those of the last layer.
         noised: Whether they have privacy's noise.
     """
     most = greatest(examples)
     if beyond := int(np.count_nonzero(~(np.abs(vector) <= most * (1.0 + ROUNDED)))):
         return f"{beyond} of {vector.size} sums are beyond ±{most:g}"
-    found = list(_by_closing(chain, known, vector, features, classes, stages))
-    beside = {each.name: sums for each, sums in found}
-    for each, sums in found:
-        if problem := each.implausible(sums, examples, noised=noised, beside=beside):
-            return f"sums for {each.name} that {examples} examples cannot have: {problem}"
+    for each, sums in _split(measurements, vector, sizes):
+        if problem := each.find_problem(sums, examples, noised=noised):
+            name = type(each).__name__
+            return f"sums ({name}) that {examples} examples cannot have: {problem}"
     return None
 
 
-def _by_closing(
-    chain: Chain, known: Known, vector: Array, features: int, classes: int, stages: Sequence[int]
-) -> Iterator[tuple[Closing, Sums]]:
-    """Yield the closings that take part in a round, each with its sums in a vector of all."""
+def _split(
+    measurements: Sequence[Measurement], vector: Array, sizes: Sizes
+) -> Iterator[tuple[Measurement, Sums]]:
+    """Yield the measurements of a round, each with its sums in a vector of all."""
     start = 0
-    for each in asked(chain, known):
+    for each in measurements:
         sums = {}
-        for name, shape in _shapes(each, features, classes, stages).items():
+        for name, shape in each.shapes(sizes).items():
             size = int(np.prod(shape))
             sums[name] = np.asarray(vector[start : start + size], np.float64).reshape(shape)
             start += size
@@ -163,12 +145,7 @@ def _by_closing(
 
 
 def deviations(
-    chain: Chain,
-    known: Known,
-    longest: float,
-    features: int,
-    classes: int,
-    stages: Sequence[int] = (),
+    measurements: Sequence[Measurement], longest: float, sizes: Sizes
 ) -> tuple[Array, float]:
     """Return the standard deviations (S,) of noise on a round's sums, of multiplier 1.
 
@@ -176,28 +153,21 @@ def deviations(
     example, and all together by √m: the Gaussian mechanism of sensitivity √m in these units.
 
     Args:
-        chain: The closings.
-        known: What clients are ``told``.
+        measurements: What is measured in the round.
         longest: The longest features of an example.
-        features: The number F of features.
-        classes: The number C of classes.
-        stages: The widths of the stages before.
+        sizes: Those of the last layer.
 
     Returns:
         They, and √m.
     """
-    sizes, units = [], []
-    for each in asked(chain, known):
-        lengths = each.lengths(longest, classes) or {}
-        for name, shape in _shapes(each, features, classes, stages).items():
-            sizes.append(int(np.prod(shape)))
-            units.append(lengths[name.partition(".")[0]] * (1.0 + ROUNDING))
+    counts, units = [], []
+    for each in measurements:
+        lengths = each.lengths(longest, sizes)
+        for name, shape in each.shapes(sizes).items():
+            counts.append(int(np.prod(shape)))
+            units.append(lengths[name] * (1.0 + ROUNDING))
     root = float(np.sqrt(np.count_nonzero(units)))
-    return root * np.repeat(units, sizes), root
-
-
-ROUNDING = 1e-9
-"""By how much more than its bound an example may add, by rounding in float64."""
+    return root * np.repeat(units, counts), root
 
 
 def greatest(examples: int) -> float:

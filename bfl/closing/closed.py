@@ -9,18 +9,40 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bfl import randomness
 from bfl.archives import ArrayFile
-from bfl.closing.base import FEATURE_BOUND, HEAD, LONGEST, Array, Known, with_one
-from bfl.closing.bayesian_head import FACTOR, PROBIT, ROTATION, draws, probit_logits
+from bfl.closing.base import (
+    DEVIATION,
+    FEATURE_BOUND,
+    FROM_HEAD,
+    HEAD,
+    LONGEST,
+    Array,
+    Known,
+    with_one,
+)
+from bfl.closing.bayesian_head import (
+    AFTER,
+    BEFORE,
+    HELD_BACK,
+    ROTATION,
+    TEMPERATURE,
+    VALUES,
+    VECTORS,
+    Head,
+)
 from bfl.closing.conformal import THRESHOLD, THRESHOLDS, sets
 from bfl.closing.feature_density import (
+    DENSITY,
+    EDGES,
+    FAMILIARITY,
+    MIXES,
     SHARES,
+    density,
+    familiarity,
+    found_shapes,
     means_of_stages,
-    scores,
-    shapes_found,
 )
-from bfl.closing.temperature import TEMPERATURE
+from bfl.closing.feature_density import THRESHOLD as UNFAMILIAR
 from bfl.cpus import one_thread
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
 from bfl.posteriors import Posterior
@@ -29,11 +51,18 @@ if TYPE_CHECKING:
     from bfl.data.images import Images
     from bfl.evaluation.prediction.monte_carlo import Predictor
 
-FROM_HEAD = "from-head"
-"""The array that is true where predictions come from the last layer that was found."""
-
-TOGETHER = ((HEAD, FROM_HEAD), (FACTOR, ROTATION), (THRESHOLD, THRESHOLDS))
+TOGETHER = (
+    (HEAD, FROM_HEAD),
+    (VECTORS, VALUES, ROTATION),
+    (FAMILIARITY, UNFAMILIAR, MIXES),
+    (THRESHOLD, THRESHOLDS),
+)
 """Arrays that are all there or none of them."""
+
+UNLIKE = "unlike the training data"
+"""What is said of an example whose familiarity is below the threshold."""
+
+ABOVE_ZERO = (SHARES, TEMPERATURE, LONGEST, VALUES, UNFAMILIAR)
 
 
 @dataclass(frozen=True)
@@ -56,35 +85,40 @@ class Closed:
             ValueError: The arrays do not go together.
         """
         width, classes = arrays.header(HEAD).shape
-        features = width - 1
         number, *_ = (*arrays.header(SHARES).shape, 0) if SHARES in arrays else (0,)
-        blocks = (*arrays.header(FACTOR).shape, 0, 0)[:2] if FACTOR in arrays else (0, 0)
+        blocks = (*arrays.header(VECTORS).shape, 0, 0)[:2] if VECTORS in arrays else (0, 0)
         stages = [arrays.header(name).shape for name in means_of_stages(arrays)[1:]]
-        wide = [features, *(shape[-1] for shape in stages if shape)]
-        density = shapes_found(number, wide)
+        of_density = found_shapes(number, [width - 1, *(shape[-1] for shape in stages if shape)])
         shapes = {
             HEAD: (width, classes),
             FROM_HEAD: (),
             LONGEST: (),
-            FACTOR: (blocks[0], blocks[1], blocks[1]),
+            DEVIATION: (),
+            VECTORS: (blocks[0], blocks[1], blocks[1]),
+            VALUES: blocks,
             ROTATION: (classes, classes),
-            PROBIT: (),
             SHARES: (number,),
-            **density,
+            **of_density,
+            FAMILIARITY: (len(EDGES) - 1,),
+            UNFAMILIAR: (),
+            MIXES: (),
             TEMPERATURE: (),
+            BEFORE: (),
+            AFTER: (),
+            HELD_BACK: (),
             THRESHOLD: (),
             THRESHOLDS: (classes,),
         }
-        if FACTOR in arrays and blocks[0] * blocks[1] != width * classes:
-            raise ValueError(f"{FACTOR} has the shape {blocks}, and {HEAD} {(width, classes)}")
+        if VECTORS in arrays and blocks[0] * blocks[1] != width * classes:
+            raise ValueError(f"{VECTORS} has the shape {blocks}, and {HEAD} {(width, classes)}")
         wanted = {name for name in shapes if name in arrays}
-        together = (*TOGETHER, (SHARES, *density))
+        together = (*TOGETHER, (SHARES, *of_density))
         wanted |= {name for group in together if wanted & {*group} for name in group}
         known = arrays.checked(sorted(wanted), shapes=shapes)
         for name, value in known.items():
             if value.dtype.kind not in "fb" or not np.isfinite(value).all():
                 raise ValueError(f"{name} has values that are not finite numbers")
-            if name in (SHARES, TEMPERATURE, LONGEST) and not (value > 0).all():
+            if name in ABOVE_ZERO and not (value > 0).all():
                 raise ValueError(f"{name} has values that are not above 0")
         return cls(known)
 
@@ -93,68 +127,114 @@ class Closed:
         """True if predictions come from its last layer, and not from draws of the network."""
         return bool(self.known[FROM_HEAD])
 
-    def of_images(
+    @property
+    def moves_predictions(self) -> bool:
+        """True if its mean predictions are others than those of the network by itself."""
+        return self.from_head or bool(self.known.get(MIXES, False))
+
+    @property
+    def threshold(self) -> float:
+        """The familiarity below which an example is unlike the training data; 0: none is known."""
+        return float(self.known.get(UNFAMILIAR, 0.0))
+
+    @property
+    def summary(self) -> str:
+        """What it has done to the likelihood of held-back examples, in words; empty: unknown."""
+        if BEFORE not in self.known:
+            return ""
+        before, after, count = (float(self.known[name]) for name in (BEFORE, AFTER, HELD_BACK))
+        return f"held-back NLL {before:.3f} → {after:.3f} ({count:.0f} examples)"
+
+    def predict_images(
         self,
         predictor: Predictor,
         posterior: Posterior,
         images: Images,
         *,
-        samples: int,
-        seed: int,
         otherwise: Callable[[], Predictions],
     ) -> Predictions:
         """Return the predictions for images (N, H, W, C), with their scores.
 
         Args:
             images: uint8 images.
-            samples: How many draws of the last layer.
             otherwise: Predicts where the last layer that was found does not.
         """
         stages = len(means_of_stages(self.known)) > 1
         features = predictor.features_at_mean(posterior, images, stages=stages)
         if self.from_head:
-            return self.predict(features, samples=samples, seed=seed)
+            return self.predict(features)
         return self.scored(otherwise(), features)
 
-    def predict(self, features: npt.ArrayLike, *, samples: int, seed: int) -> Predictions:
+    def predict(self, features: npt.ArrayLike) -> Predictions:
         """Return the mean predictions of the last layer's posterior, with the scores of images.
 
         Args:
             features: (N, F) what the last layer takes, at the mean of the weights before it; behind
                 them those of stages where the density has such.
         """
-        phi = self.bounded(features)
-        temperature = float(self.known.get(TEMPERATURE, 1.0))
-        generator = randomness.generator(seed, "closing", "head")
         statistics = PredictionStatistics()
         with one_thread():
-            if {PROBIT, FACTOR} <= self.known.keys():
-                statistics.add_logits(probit_logits(self.known, phi, temperature))
-                return self.scored(statistics.result(), features)
-            for head in draws(self.known, samples, generator):
-                statistics.add_logits(phi @ head / temperature)
+            for logits in Head.of(self.known).logits(self._bounded(features)):
+                statistics.add_logits(logits)
         return self.scored(statistics.result(), features)
 
     def scored(self, predictions: Predictions, features: npt.ArrayLike) -> Predictions:
-        """Return predictions with the scores and sets of their images' features (N, F)."""
+        """Return predictions with the scores and sets of their images' features (N, F).
+
+        Those of images unlike the training data go to the uniform, where the closing mixes.
+        """
         longest = float(self.known.get(LONGEST, FEATURE_BOUND))
         widths = [self.known[name].shape[1] for name in means_of_stages(self.known)]
         with one_thread():
+            found = sets(self.known, self._bounded(features))
+            if SHARES not in self.known:
+                return replace(predictions, sets=found)
             parts = np.split(np.asarray(features), np.cumsum(widths)[:-1], axis=1)
-            found = scores(self.known, [with_one(each, longest)[:, :-1] for each in parts])
-            return replace(predictions, scores=found, sets=self.sets(features))
+            scores = density(self.known, [with_one(each, longest)[:, :-1] for each in parts])
+            familiar = familiarity(self.known, scores)
+        if familiar is None:
+            return replace(predictions, scores={DENSITY: scores}, sets=found)
+        if self.known[MIXES]:
+            predictions = mix_with_uniform(predictions, np.minimum(familiar / self.threshold, 1.0))
+            # A set of what is unlike the calibration examples would promise nothing.
+            strange = familiar < self.threshold
+            found = {name: members | strange[:, None] for name, members in found.items()}
+        return replace(predictions, scores={DENSITY: scores}, sets=found, familiarity=familiar)
 
-    def sets(self, features: npt.ArrayLike) -> dict[str, npt.NDArray[np.bool_]]:
-        """Return the conformal prediction sets (N, C) by name; none where there are none."""
-        return sets(self.known, self.bounded(features))
-
-    def bounded(self, features: npt.ArrayLike) -> Array:
+    def _bounded(self, features: npt.ArrayLike) -> Array:
         """Return the last layer's features (N, F) as clients have measured them, (N, F + 1)."""
         of_last = np.asarray(features)[:, : len(self.known[HEAD]) - 1]
         return with_one(of_last, float(self.known.get(LONGEST, FEATURE_BOUND)))
 
 
-def begun(head: Array, *, from_head: bool, longest: float | None = None) -> Known:
+def mix_with_uniform(predictions: Predictions, weights: Array) -> Predictions:
+    """Return w p + (1 − w)/C for weights w (N,); rows with a weight of 1 stay as they are.
+
+    With the probability 1 − w nothing is known of an example: what that adds is epistemic, as if
+    each class were certain under equally many draws.
+    """
+    w, classes = weights[:, None], predictions.classes
+    mixed = w * predictions.mean_probability + (1.0 - w) / classes
+    mean = np.where(w < 1.0, mixed, predictions.mean_probability)
+    aleatoric = weights * predictions.aleatoric
+    whole = 1.0 - (mean**2).sum(axis=1)
+    return replace(
+        predictions,
+        mean_probability=mean,
+        log_mean_probability=np.where(
+            w < 1.0,
+            np.log(np.maximum(mean, np.finfo(float).tiny)),
+            predictions.log_mean_probability,
+        ),
+        expected_entropy=weights * predictions.expected_entropy,
+        aleatoric=aleatoric,
+        epistemic=np.where(
+            weights < 1.0, np.maximum(whole - aleatoric, 0.0), predictions.epistemic
+        ),
+    )
+
+
+def initial_arrays(head: Array, *, from_head: bool, longest: float | None = None) -> Known:
     """Return what is known before the first round of sums.
 
     Args:

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from bfl.closing.base import DEVIATION, HEAD, Array, Closing, Examples, Known, Sums, closings
-from bfl.closing.curvature import WHOLE
-from bfl.closing.temperature import TEMPERATURE
-from bfl.evaluation.prediction.statistics import log_softmax
+from bfl.closing.base import (
+    DEVIATION,
+    HEAD,
+    Array,
+    Closing,
+    Examples,
+    Known,
+    Measurement,
+    Shapes,
+    Sizes,
+    Sums,
+    closings,
+    count_problem,
+)
+from bfl.closing.bayesian_head import ROTATION, TEMPERATURE, VALUES, VECTORS, Head
+from bfl.evaluation.prediction.statistics import PredictionStatistics
 
 THRESHOLD, THRESHOLDS = "conformal-threshold", "conformal-thresholds"
 """The greatest score in a set: of all classes together, and of each class (C,)."""
@@ -25,6 +37,66 @@ BINS = 1000
 
 JOINED = 50
 """Bins that count as one, in the last of them, where sums have noise."""
+
+
+class ScoresOfLabels(Measurement):
+    """Histograms of the scores of held-back examples' true classes, by class."""
+
+    told: ClassVar[tuple[str, ...]] = (HEAD, VECTORS, VALUES, ROTATION, TEMPERATURE)
+    on_held_back: ClassVar[bool] = True
+
+    def __init__(self, alpha: float) -> None:
+        self._alpha = alpha
+
+    def shapes(self, sizes: Sizes) -> Shapes:
+        """Return the shape of the histograms."""
+        return {"scores": (sizes.classes, BINS)}
+
+    def measure(self, known: Known, examples: Examples) -> Sums:
+        """Return the histogram of scores of each class."""
+        found = scores(known, examples.features)[np.arange(len(examples.labels)), examples.labels]
+        bins = _bins(found)
+        if examples.noised:
+            bins = bins // JOINED * JOINED + JOINED - 1
+        counts = np.zeros((examples.classes, BINS))
+        np.add.at(counts, (examples.labels, bins), 1.0)
+        return {"scores": counts}
+
+    def lengths(self, longest: float, sizes: Sizes) -> Mapping[str, float]:
+        """Return that an example adds 1 to one count."""
+        return {"scores": 1.0}
+
+    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
+        """Return what of the histograms so many examples cannot have."""
+        return None if noised else count_problem(sums["scores"], examples)
+
+    def fold(self, known: Known, sums: Sums) -> Known:
+        """Return the thresholds."""
+        counts = np.asarray(sums["scores"], np.float64)
+        threshold, together, alone = self._threshold, 0.0, 0.0
+        if DEVIATION in known:
+            counts, alone = counts[:, JOINED - 1 :: JOINED], float(known[DEVIATION])
+            threshold, together = self._noised_threshold, alone * math.sqrt(len(counts))
+        return {
+            **known,
+            THRESHOLD: np.array(threshold(counts.sum(axis=0), together)),
+            THRESHOLDS: np.array([threshold(each, alone) for each in counts]),
+        }
+
+    def _noised_threshold(self, counts: Array, noise: float) -> float:
+        """Return the edge above which too few scores lie, whatever a noise of two deviations is."""
+        behind = np.arange(len(counts))[::-1]
+        above = counts[::-1].cumsum()[::-1] - counts + 2.0 * noise * np.sqrt(behind)
+        least = counts.sum() - 2.0 * noise * math.sqrt(len(counts))
+        few = above <= self._alpha * (least + 1.0) - 1.0 + 1e-9
+        kept = int(np.logical_and.accumulate(few[::-1]).sum())
+        return 1.0 - max(kept - 1, 0) / len(counts)
+
+    def _threshold(self, counts: Array, noise: float) -> float:
+        """Return the upper edge of the bin of the ⌈(n + 1)(1 − α)⌉-th score; 1 without so many."""
+        rank = math.ceil((round(counts.sum()) + 1) * (1.0 - self._alpha) - 1e-9)
+        reached = np.flatnonzero(np.cumsum(counts) >= rank - 0.5)
+        return float(reached[0] + 1) / BINS if reached.size else 1.0
 
 
 @closings.register("conformal")
@@ -46,14 +118,16 @@ class Conformal(Closing):
     "Federated conformal predictors".
     """
 
-    told: ClassVar[tuple[str, ...]] = (HEAD, TEMPERATURE)
     moves_head: ClassVar[bool] = True
-    on_held_back: ClassVar[bool] = True
-    needs_held_back: ClassVar[bool] = True
+    waits: ClassVar[bool] = True
 
     conformal_alpha: float = Field(
         0.1, gt=0.0, lt=1.0, description="α: how often a prediction set may miss the true class"
     )
+
+    def measurements(self) -> Sequence[Measurement]:
+        """Return that of the scores, once the last layer is found."""
+        return (ScoresOfLabels(self.conformal_alpha),)
 
     def held_back_problem(self, examples: int) -> str | None:
         """Return that α asks for a score beyond all n; sets would then hold every class."""
@@ -65,78 +139,13 @@ class Conformal(Closing):
             f"allowed: from {1 / (examples + 1):.2g}, or a greater calibration-share"
         )
 
-    @property
-    def waits(self) -> bool:
-        """True, as it begins when the last layer is found."""
-        return True
-
-    def shapes(self, features: int, classes: int) -> Mapping[str, tuple[int, ...]]:
-        """Return the shape of the histograms."""
-        return {"scores": (classes, BINS)}
-
-    def measure(self, known: Known, examples: Examples) -> Sums:
-        """Return the histogram of scores of each class."""
-        found = scores(known, examples.features)[np.arange(len(examples.labels)), examples.labels]
-        counts = np.zeros((examples.classes, BINS))
-        bins = _bins(found)
-        if examples.noised:
-            bins = bins // JOINED * JOINED + JOINED - 1
-        np.add.at(counts, (examples.labels, bins), 1.0)
-        return {"scores": counts}
-
-    def lengths(self, longest: float, classes: int) -> Mapping[str, float]:
-        """Return that an example adds 1 to one count."""
-        return {"scores": 1.0}
-
-    def implausible(
-        self,
-        sums: Sums,
-        examples: int,
-        *,
-        noised: bool = False,
-        beside: Mapping[str, Sums] | None = None,
-    ) -> str | None:
-        """Return what of the histograms so many examples cannot have."""
-        counts = sums["scores"]
-        if noised:
-            return None
-        if (np.abs(counts - np.rint(counts)) > WHOLE).any() or counts.min() < -WHOLE:
-            return "a bin with a share of an example"
-        return f"they are of {counts.sum():g}" if counts.sum() > examples + WHOLE else None
-
-    def fold(self, known: Known, sums: Sums) -> Known:
-        """Return the thresholds."""
-        counts = np.asarray(sums["scores"], np.float64)
-        threshold, together, alone = self._threshold, 0.0, 0.0
-        if DEVIATION in known:
-            counts, alone = counts[:, JOINED - 1 :: JOINED], float(known[DEVIATION])
-            threshold, together = self._noised_threshold, alone * math.sqrt(len(counts))
-        return {
-            **known,
-            THRESHOLD: np.array(threshold(counts.sum(axis=0), together)),
-            THRESHOLDS: np.array([threshold(each, alone) for each in counts]),
-        }
-
-    def _noised_threshold(self, counts: Array, noise: float) -> float:
-        """Return the edge above which too few scores lie, whatever a noise of two deviations is."""
-        behind = np.arange(len(counts))[::-1]
-        above = counts[::-1].cumsum()[::-1] - counts + 2.0 * noise * np.sqrt(behind)
-        least = counts.sum() - 2.0 * noise * math.sqrt(len(counts))
-        few = above <= self.conformal_alpha * (least + 1.0) - 1.0 + 1e-9
-        kept = int(np.logical_and.accumulate(few[::-1]).sum())
-        return 1.0 - max(kept - 1, 0) / len(counts)
-
-    def _threshold(self, counts: Array, noise: float) -> float:
-        """Return the upper edge of the bin of the ⌈(n + 1)(1 − α)⌉-th score; 1 without so many."""
-        rank = math.ceil((round(counts.sum()) + 1) * (1.0 - self.conformal_alpha) - 1e-9)
-        reached = np.flatnonzero(np.cumsum(counts) >= rank - 0.5)
-        return float(reached[0] + 1) / BINS if reached.size else 1.0
-
 
 def scores(known: Known, features: Array) -> Array:
-    """Return 1 − p of each class (N, C), from features (N, F + 1), by the last layer's mode."""
-    logits = features @ known[HEAD] / float(known.get(TEMPERATURE, 1.0))
-    return 1.0 - np.exp(log_softmax(logits))
+    """Return 1 − p of each class (N, C), from features (N, F + 1), by the last layer found."""
+    statistics = PredictionStatistics()
+    for logits in Head.of(known).logits(features):
+        statistics.add_logits(logits)
+    return 1.0 - statistics.result().mean_probability
 
 
 def sets(known: Known, features: Array) -> dict[str, np.ndarray]:

@@ -1,10 +1,10 @@
-"""Distance of an image's features from those of the clients' training data."""
+"""Density of an example's features, and its place among those of held-back examples."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import count, takewhile
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -13,135 +13,83 @@ from bfl.closing.base import (
     DEVIATION,
     FEATURE_BOUND,
     LONGEST,
+    ROUNDED,
     Array,
     Closing,
     Examples,
     Known,
-    Shape,
+    Measurement,
+    Shapes,
+    Sizes,
     Sums,
     closings,
+    count_problem,
 )
-from bfl.closing.curvature import ROUNDED, WHOLE, packed, unpacked
+from bfl.closing.curvature import packed, unpacked
 
-DENSITY, MAHALANOBIS, RELATIVE = "feature-density", "mahalanobis", "relative-mahalanobis"
-"""The names of the scores, each higher the further an image is from the training data."""
-
-SCORES = (DENSITY, MAHALANOBIS, RELATIVE)
+DENSITY = "feature-density"
+"""The name of the score, higher the further an example is from the training data."""
 
 SHARES, MEANS, FACTORS = "density-shares", "density-means", "density-factors"
-TIED, ALL_MEAN, ALL = "density-tied", "density-mean", "density-all"
-PARTS = (MEANS, FACTORS, TIED, ALL_MEAN, ALL)
 
-CLASSES = "density-classes"
-"""The number of classes of which some client has had enough examples; without any no score."""
+FAMILIARITY = "familiarity-counts"
+"""The array with the histogram of held-back examples' scores, in the order of ``EDGES``."""
+
+THRESHOLD, MIXES = "familiarity-threshold", "familiarity-mixing"
+
+EDGES = np.sinh(np.linspace(-10.0, 10.0, 2001))
+"""Edges of the bins of scores, in deviations from the mean of what Gaussian features have."""
+
+JOINED = 50
+"""Bins that count as one where sums have noise."""
+
+TAIL = 5
+"""Held-back examples beyond whose scores the share of stranger ones falls exponentially."""
 
 
-@closings.register("feature-density")
-class FeatureDensity(Closing):
-    """A Gaussian density of features by class over all clients' data, which foreign images lack.
+class MomentsByClass(Measurement):
+    """Counts and moments of features by class, of trained examples."""
 
-    Each client sends n_c, Σ φ and Σ φφᵀ of each class c. The server has π_c = n_c/n, the means μ_c
-    and covariances Σ_c + κ tr(Σ)/F · I with Σ the tied one, and scores an image by
+    def __init__(self, shrinkage: float, *, sees_stages: bool) -> None:
+        self._shrinkage = shrinkage
+        self._sees_stages = sees_stages
 
-        u(x) = −log Σ_c π_c N(φ; μ_c, Σ_c)   (``feature-density``, in nats),
-
-    by the smallest squared Mahalanobis distance to a class under the tied covariance
-    (``mahalanobis``), and by that minus the distance to the mean of all under the covariance of all
-    (``relative-mahalanobis``). Predictions stay as they are.
-
-    With ``density-features`` "stages", φ also has the means over pixels of what each convolution
-    takes that widens the network, if one does, and covariances are 0 between stages. These sums
-    begin when the closings before have finished, so that no message has more than one closing's.
-
-    A client leaves out a class of which it has fewer than ``density-least-count`` examples. Under
-    privacy's noise it leaves out none, and the server those whose count is below three standard
-    deviations of its noise. Covariances get what noise makes of their eigenvalues.
-
-    Reference: Mukhoti et al. (2023), "Deep deterministic uncertainty"; Lee et al. (2018) for tied
-    covariances; Ren et al. (2021), "A simple fix to Mahalanobis distance".
-    """
-
-    density_shrinkage: float = Field(
-        1e-3, gt=0.0, le=1.0, description="κ: how much of the mean variance covariances get"
-    )
-    density_least_count: int = Field(
-        5, ge=1, description="fewest examples of a class of which a client sends sums"
-    )
-
-    density_features: Literal["last", "stages"] = Field(
-        "stages",
-        description="what the density of features sees: what the last layer takes, or also what "
-        "the convolutions take that widen the network, if any do",
-    )
-
-    @property
-    def waits(self) -> bool:
-        """True with stages: it begins when all closings before it have finished."""
-        return self.sees_stages
-
-    @property
-    def sees_stages(self) -> bool:
-        """True if it takes features of the stages before the last layer as well."""
-        return self.density_features == "stages"
-
-    def shapes(self, features: int, classes: int) -> Mapping[str, tuple[int, ...]]:
-        """Return the shapes of the counts and moments by class."""
-        triangle = features * (features + 1) // 2
-        return {
-            "counts": (classes,),
-            "first": (classes, features),
-            "second": (classes, triangle),
-        }
-
-    def shapes_of_stages(self, widths: Sequence[int], classes: int) -> Mapping[str, Shape]:
-        """Return the shapes of the moments by class of each stage."""
-        found: dict[str, Shape] = {}
-        for stage, width in enumerate(widths if self.sees_stages else (), start=1):
-            found[f"first.{stage}"] = (classes, width)
-            found[f"second.{stage}"] = (classes, width * (width + 1) // 2)
+    def shapes(self, sizes: Sizes) -> Shapes:
+        """Return the shapes of the counts and moments by class, of the last layer and of stages."""
+        found: dict[str, tuple[int, ...]] = {"counts": (sizes.classes,)}
+        stages = sizes.stages if self._sees_stages else ()
+        for stage, width in enumerate((sizes.features, *stages)):
+            found[f"first{_suffix(stage)}"] = (sizes.classes, width)
+            found[f"second{_suffix(stage)}"] = (sizes.classes, width * (width + 1) // 2)
         return found
 
     def measure(self, known: Known, examples: Examples) -> Sums:
-        """Return n_c, Σ φ and Σ φφᵀ of each class c; zeros of those with too few examples."""
-        classes = examples.classes
-        counts = np.bincount(examples.labels, minlength=classes).astype(np.float64)
-        # A count that decides is a count that is told: noise hides each class as it is.
-        if not examples.noised:
-            counts[counts < self.density_least_count] = 0.0
+        """Return n_c, Σ φ and Σ φφᵀ of each class c."""
+        counts = np.bincount(examples.labels, minlength=examples.classes).astype(np.float64)
         sums = {"counts": counts}
-        stages = examples.stages if self.sees_stages else ()
+        stages = examples.stages if self._sees_stages else ()
         for stage, phi in enumerate([examples.features[:, :-1], *stages]):
             width = phi.shape[1]
-            first, second = (
-                np.zeros((classes, width)),
-                np.zeros((classes, width * (width + 1) // 2)),
-            )
+            first = np.zeros((len(counts), width))
+            second = np.zeros((len(counts), width * (width + 1) // 2))
             for label in np.flatnonzero(counts):
                 own = phi[examples.labels == label]
                 first[label], second[label] = own.sum(axis=0), packed(own.T @ own)
-            sums |= {f"first{_of(stage)}": first, f"second{_of(stage)}": second}
+            sums |= {f"first{_suffix(stage)}": first, f"second{_suffix(stage)}": second}
         return sums
 
-    def lengths(self, longest: float, classes: int) -> Mapping[str, float]:
+    def lengths(self, longest: float, sizes: Sizes) -> Mapping[str, float]:
         """Return those of a count, of φ and of φφᵀ, as each example has one class."""
-        return {"counts": 1.0, "first": longest, "second": longest**2}
+        by_kind = {"counts": 1.0, "first": longest, "second": longest**2}
+        return {name: by_kind[name.partition(".")[0]] for name in self.shapes(sizes)}
 
-    def implausible(
-        self,
-        sums: Sums,
-        examples: int,
-        *,
-        noised: bool = False,
-        beside: Mapping[str, Sums] | None = None,
-    ) -> str | None:
+    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
         """Return what of the counts or moments so many examples cannot have."""
         counts = sums["counts"]
         if noised:
             return None
-        if (np.abs(counts - np.rint(counts)) > WHOLE).any() or counts.min() < -WHOLE:
-            return "a class with a share of an example"
-        if counts.sum() > examples + WHOLE:
-            return f"they are of {counts.sum():g}"
+        if problem := count_problem(counts, examples):
+            return problem
         for first, second in _moments(sums):
             matrices = np.stack([unpacked(each) for each in second])
             squares = np.diagonal(matrices, axis1=1, axis2=2)
@@ -162,83 +110,227 @@ class FeatureDensity(Closing):
         """Return the classes' shares, means and covariances, ready to score with."""
         counts = np.asarray(sums["counts"], np.float64)
         noise = float(known.get(DEVIATION, 0.0))
-        there = counts >= max(self.density_least_count, 3.0 * noise)
-        known = {**known, CLASSES: np.array(float(there.sum()))}
+        there = counts >= max(0.5, 3.0 * noise)
         if not there.any():
             return known
         longest = float(known.get(LONGEST, 0.0))
         found: dict[str, Array] = {SHARES: counts[there] / counts[there].sum()}
         for stage, (first, second) in enumerate(_moments(sums)):
             own = self._gaussians(counts[there], first[there], second[there], noise, longest)
-            found |= {f"{name}{_of(stage)}": value for name, value in own.items()}
+            found |= {f"{name}{_suffix(stage)}": value for name, value in own.items()}
         return {**known, **found}
 
     def _gaussians(
         self, counts: Array, first: Array, second: Array, noise: float, longest: float
     ) -> dict[str, Array]:
-        """Return means and covariances of the features of one stage."""
+        """Return means and whitened covariances of the features of one stage.
+
+        A class's covariance is shrunk towards the common one by n_c/(n_c + F).
+        """
         means = first / counts[:, None]
         moments = np.stack([unpacked(each) for each in second])
-        inside = moments - counts[:, None, None] * _outer(means)
-        tied = inside.sum(axis=0) / counts.sum()
-        width = len(tied)
-        ridge = self.density_shrinkage * max(np.trace(tied) / width, np.finfo(np.float32).tiny)
-        ridge = ridge * np.eye(width)
+        outer = means[:, :, None] * means[:, None, :]
+        scatter = moments - counts[:, None, None] * outer
+        common = scatter.sum(axis=0) / counts.sum()
+        width = len(common)
+        least = max(np.trace(common) / width, np.finfo(np.float32).tiny)
+        ridge = self._shrinkage * least * np.eye(width)
         # What noise makes of an eigenvalue of Σ φφᵀ.
         blur = 2.0 * noise * longest**2 * np.sqrt(width) * np.eye(width)
-        mean = (counts[:, None] * means).sum(axis=0) / counts.sum()
-        around = moments.sum(axis=0) / counts.sum() - _outer(mean)
+        together = common + np.sqrt(len(counts)) * blur / counts.sum()
+        own = (scatter + blur + width * together) / (counts + width)[:, None, None]
+        single = np.float32  # as clients get them
         return {
-            MEANS: means,
-            FACTORS: _whitening((inside + blur) / counts[:, None, None] + ridge),
-            TIED: _whitening(tied + np.sqrt(len(counts)) * blur / counts.sum() + ridge),
-            ALL_MEAN: mean,
-            ALL: _whitening(around + np.sqrt(len(counts)) * blur / counts.sum() + ridge),
+            MEANS: means.astype(single).astype(np.float64),
+            FACTORS: _whitening(own + ridge).astype(single).astype(np.float64),
         }
 
 
-def scores(known: Known, features: Sequence[Array]) -> dict[str, Array]:
-    """Return the scores (N,) by name, of the last layer's features (N, F) and of stages before.
+class ScoresOfHeldBack(Measurement):
+    """The histogram of the scores of held-back examples."""
 
-    There are none where there is no density.
+    told: ClassVar[tuple[str, ...]] = (SHARES, MEANS, FACTORS)
+    on_held_back: ClassVar[bool] = True
+
+    def __init__(self, threshold: float, *, mixes: bool) -> None:
+        self._threshold = threshold
+        self._mixes = mixes
+
+    def shapes(self, sizes: Sizes) -> Shapes:
+        """Return the shape of the histogram."""
+        return {"scores": (len(EDGES) - 1,)}
+
+    def measure(self, known: Known, examples: Examples) -> Sums:
+        """Return how many examples have a score in each bin."""
+        counts = np.zeros(len(EDGES) - 1)
+        if SHARES in known:
+            features = [examples.features[:, :-1], *examples.stages]
+            bins = _places(known, density(known, features)).astype(np.int64)
+            bins = np.clip(bins, 0, len(counts) - 1)
+            if examples.noised:
+                bins = bins // JOINED * JOINED
+            np.add.at(counts, bins, 1.0)
+        return {"scores": counts}
+
+    def lengths(self, longest: float, sizes: Sizes) -> Mapping[str, float]:
+        """Return that an example adds 1 to one count."""
+        return {"scores": 1.0}
+
+    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
+        """Return what of the histogram so many examples cannot have."""
+        return None if noised else count_problem(sums["scores"], examples)
+
+    def fold(self, known: Known, sums: Sums) -> Known:
+        """Return the histogram, and what is done by it; without examples nothing."""
+        counts = np.asarray(sums["scores"], np.float64)
+        if DEVIATION in known:
+            joined = counts[::JOINED]
+            above = np.maximum.accumulate(joined[::-1].cumsum())  # noise makes no share fall
+            counts = np.repeat(np.diff(np.maximum(above, 0.0), prepend=0.0)[::-1], JOINED) / JOINED
+        if SHARES not in known or counts.sum() < 0.5:
+            return known
+        return {
+            **known,
+            FAMILIARITY: counts,
+            THRESHOLD: np.array(self._threshold),
+            MIXES: np.array(self._mixes),
+        }
+
+
+@closings.register("feature-density")
+class FeatureDensity(Closing):
+    """A Gaussian density of features by class over all clients' data, which foreign images lack.
+
+    Each client sends n_c, Σ φ and Σ φφᵀ of each class c. The server has π_c = n_c/n, the means μ_c
+    and covariances Σ_c, each shrunk towards the common one Σ by n_c/(n_c + F), with κ tr(Σ)/F · I
+    added, and scores an image by
+
+        u(x) = −log Σ_c π_c N(φ; μ_c, Σ_c)   (``feature-density``, in nats).
+
+    With ``density-features`` "stages", φ also has the means over pixels of what each convolution
+    takes that widens the network, if one does, and covariances are 0 between stages.
+
+    In a second message clients send a histogram of u over the examples that they have held back.
+    The familiarity a(x) of an example is the share of these whose density is lower; beyond the five
+    strangest it falls exponentially. An example below ``familiarity-threshold`` t is unlike the
+    training data. Its probabilities p become w p + (1 − w)/C with w = a/t (``familiarity-mixing``),
+    and what they gain in uncertainty is epistemic.
+
+    Under privacy's noise the server leaves out classes whose count is below three standard
+    deviations of its noise. Covariances get what noise makes of their eigenvalues.
+
+    Reference: Mukhoti et al. (2023), "Deep deterministic uncertainty"; Friedman (1989),
+    "Regularized discriminant analysis", for the shrinkage.
     """
-    if SHARES not in known:
-        return {}
+
+    density_shrinkage: float = Field(
+        1e-3, gt=0.0, le=1.0, description="κ: how much of the mean variance covariances get"
+    )
+    density_features: Literal["last", "stages"] = Field(
+        "stages",
+        description="what the density of features sees: what the last layer takes, or also what "
+        "the convolutions take that widen the network, if any do",
+    )
+    familiarity_threshold: float = Field(
+        0.01,
+        gt=0.0,
+        lt=1.0,
+        description="the familiarity below which an example is unlike the training data",
+    )
+    familiarity_mixing: bool = Field(
+        True,
+        description="whether probabilities of what is unlike the training data go to the uniform",
+    )
+
+    @property
+    def sees_stages(self) -> bool:
+        """True if it takes features of the stages before the last layer as well."""
+        return self.density_features == "stages"
+
+    def measurements(self) -> Sequence[Measurement]:
+        """Return that of moments, and that of held-back examples' scores."""
+        return (
+            MomentsByClass(self.density_shrinkage, sees_stages=self.sees_stages),
+            ScoresOfHeldBack(self.familiarity_threshold, mixes=self.familiarity_mixing),
+        )
+
+
+def density(known: Known, features: Sequence[Array]) -> Array:
+    """Return u (N,) of the last layer's features (N, F) and of those of stages before."""
     logs: list[Any] = [np.log(share) for share in known[SHARES]]
-    distances: list[Any] = [0.0 for _ in logs]
-    of_all: Any = 0.0
-    for stage, phi in enumerate(features):
-        own = {name: known[f"{name}{_of(stage)}"] for name in PARTS}
-        for label, (mean, factor) in enumerate(zip(own[MEANS], own[FACTORS], strict=True)):
+    for stage, name in enumerate(means_of_stages(known)):
+        phi, factors = features[stage], known[f"{FACTORS}{_suffix(stage)}"]
+        for label, (mean, factor) in enumerate(zip(known[name], factors, strict=True)):
             square = (((phi - mean) @ factor) ** 2).sum(axis=1)
             log_scale = np.linalg.slogdet(factor)[1] - phi.shape[1] / 2 * np.log(2 * np.pi)
             logs[label] = logs[label] + log_scale - square / 2
-            distances[label] = distances[label] + (((phi - mean) @ own[TIED]) ** 2).sum(axis=1)
-        of_all = of_all + (((phi - own[ALL_MEAN]) @ own[ALL]) ** 2).sum(axis=1)
-    nearest = np.min(distances, axis=0)
-    return {
-        DENSITY: -np.logaddexp.reduce(logs, axis=0),
-        MAHALANOBIS: nearest,
-        RELATIVE: nearest - of_all,
-    }
+    return np.asarray(-np.logaddexp.reduce(logs, axis=0))
+
+
+def familiarity(known: Known, scores: Array) -> Array | None:
+    """Return the share of held-back examples of higher scores, for each of some scores (N,).
+
+    Between the edges of a bin it is linear, and beyond the five highest exponential. None where
+    there is no histogram.
+    """
+    if FAMILIARITY not in known:
+        return None
+    counts = known[FAMILIARITY]
+    total = counts.sum()
+    edges = np.arange(len(counts) + 1.0)
+    above = np.concatenate([counts[::-1].cumsum()[::-1], [0.0]])
+    place = np.clip(_places(known, scores), 0.0, len(counts))
+    share = np.asarray(np.interp(place, edges, above) / total)
+    if DEVIATION in known:
+        return share
+    # The place above which there are as many as the tail has, but for no more than half of all.
+    tail = min(float(TAIL), total / 2)
+    start = float(np.interp(-tail, -above, edges))
+    beyond = np.minimum(counts, above[:-1].clip(max=tail) - above[1:].clip(max=tail))
+    mean, scale = _scale(known)
+    at = np.interp(start, edges, EDGES)
+    middles = (np.maximum(EDGES[:-1], at) + EDGES[1:]) / 2
+    excess = float((beyond * np.maximum(middles - at, 0.0)).sum() / tail)
+    apart = (scores - mean) / scale - at
+    falling = tail / total * np.exp(-np.maximum(apart, 0.0) / max(excess, 1e-9))
+    return np.asarray(np.where(apart > 0.0, falling, share))
+
+
+def _places(known: Known, scores: Array) -> Array:
+    """Return where scores (N,) lie among the edges of bins, as a number of bins."""
+    mean, scale = _scale(known)
+    half = (len(EDGES) - 1) / 2
+    return np.asarray(half + np.arcsinh((scores - mean) / scale) / 10.0 * half)
+
+
+def _scale(known: Known) -> tuple[float, float]:
+    """Return mean and deviation of the scores that features have which are Gaussian by class."""
+    of_class = -np.log(known[SHARES])
+    widths = 0
+    for stage, name in enumerate(means_of_stages(known)):
+        width = known[name].shape[1]
+        log_scale = np.linalg.slogdet(known[f"{FACTORS}{_suffix(stage)}"])[1]
+        of_class = of_class + width / 2 * (1.0 + np.log(2 * np.pi)) - log_scale
+        widths += width
+    return float(known[SHARES] @ of_class), float(np.sqrt(widths / 2))
 
 
 def means_of_stages(arrays: Container[str]) -> list[str]:
     """Return the names of the means that were found: the last layer's, and those of stages."""
-    found = takewhile(arrays.__contains__, (f"{MEANS}{_of(stage)}" for stage in count()))
-    return list(found)
+    names = (f"{MEANS}{_suffix(stage)}" for stage in count())
+    return list(takewhile(arrays.__contains__, names))
 
 
-def shapes_found(classes: int, widths: Sequence[int]) -> dict[str, Shape]:
+def found_shapes(classes: int, widths: Sequence[int]) -> dict[str, tuple[int, ...]]:
     """Return the shapes of what is found besides shares, of classes and widths of stages."""
-    shapes: dict[str, Shape] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for stage, width in enumerate(widths):
-        own = ((classes, width), (classes, width, width), (width, width), (width,), (width, width))
-        shapes |= {f"{name}{_of(stage)}": shape for name, shape in zip(PARTS, own, strict=True)}
+        shapes[f"{MEANS}{_suffix(stage)}"] = (classes, width)
+        shapes[f"{FACTORS}{_suffix(stage)}"] = (classes, width, width)
     return shapes
 
 
-def _of(stage: int) -> str:
+def _suffix(stage: int) -> str:
     """Return what names of a stage's arrays end with; 0 is that of the last layer."""
     return f".{stage}" if stage else ""
 
@@ -248,11 +340,6 @@ def _moments(sums: Sums) -> Iterator[tuple[Array, Array]]:
     for name in sums:
         if name.startswith("first"):
             yield sums[name], sums[name.replace("first", "second")]
-
-
-def _outer(vectors: Array) -> Array:
-    """Return v vᵀ (..., F, F) of vectors (..., F)."""
-    return np.asarray(vectors[..., :, None] * vectors[..., None, :])
 
 
 def _whitening(covariance: Array) -> Array:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping
 
 from bfl.api import load
 from bfl.commands.terminal import add_run_config_to, path_argument
+from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import DATA, RunFolder
 
@@ -65,6 +67,13 @@ def close_run(given: argparse.Namespace) -> None:
             f"{given.folder} was made with clients that have data of their own; allowed: the "
             f'command that made it, with closing="{given.closing}" and resume=true, while its '
             "clients are there"
+        )
+    if not resolve(run.configuration).held_back_share:
+        print(
+            f"warning: clients of {given.folder} have trained on all their examples, those too by "
+            "which this closing decides: its last layer will be too certain; make the run with "
+            f'closing="{given.closing}" for one that is not',
+            file=sys.stderr,
         )
     asked = {"closing-posterior": given.posterior, "plugins": given.plugins}
     pairs = {"closing": given.closing, **{key: value for key, value in asked.items() if value}}

@@ -17,6 +17,7 @@ from bfl.api import Predictions, Result, load
 from bfl.api.predictions import save_arrays
 from bfl.api.result import POSTERIORS, PREDICT
 from bfl.archives import ALONE, open_arrays
+from bfl.closing.closed import UNLIKE
 from bfl.commands.terminal import (
     check_new,
     check_suffix,
@@ -40,7 +41,7 @@ from bfl.texts import counted
 SHOWN = 10
 """Predictions that are printed, at most."""
 
-SCORES = ("predictive-entropy", "epistemic", "feature-density")
+SCORES = ("predictive-entropy", "epistemic")
 """Uncertainties that are printed; an archive has all."""
 
 BOUNDS = ("lower", "upper")
@@ -151,6 +152,10 @@ def predict_images(given: argparse.Namespace) -> None:
     print_rows(columns.head(SHOWN).to_dict("records"), title)
     if count > SHOWN:
         print(f"and {count - SHOWN} more")
+    if isinstance(predictions, Predictions) and any(predictions.warnings):
+        unlike = sum(UNLIKE in each for each in predictions.warnings)
+        whole, of = counted(count, *first), sum(map(bool, predictions.warnings))
+        print(f"{of} of {whole} with warnings; {unlike} of {whole} {UNLIKE}")
     told = counted(count, "prediction"), counted(predictions.samples, "sample")
     print(f"{' of '.join(told)}: ", end="")
     if output.suffix.lower() == CSV:
@@ -192,10 +197,14 @@ def _columns(predictions: Predictions | Mixtures) -> dict[str, Sequence[Any] | n
     """Return N values of each column of the table of predictions."""
     if isinstance(predictions, Predictions):
         scores = {n: predictions.uncertainty[n] for n in SCORES if n in predictions.uncertainty}
+        if predictions.familiarity is not None:
+            scores["familiarity"] = predictions.familiarity
+        told = {"warnings": ["; ".join(each) for each in predictions.warnings]}
         return {
             "class": predictions.predicted_names,
             "probability": predictions.confidence,
             **scores,
+            **(told if any(predictions.warnings) else {}),
         }
     bounds = dict(zip(BOUNDS, predictions.interval, strict=True))
     total = predictions.uncertainty[predictions.ranked_by[0]]

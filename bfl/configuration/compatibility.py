@@ -96,7 +96,7 @@ def contradictions(
 def _of_closing(configuration: Configuration) -> list[str]:
     """Return what does not go with a closing round."""
     keys, word = configuration.keys, configuration.words["closing"]
-    chain = [each for each in configuration.closing if each.rounds]
+    chain = [each for each in configuration.closing if each.measurements()]
     of_best = keys.closing_posterior == "best"
     if not chain:
         said = 'closing-posterior is "best", and there is no closing round; allowed: "last"'
@@ -109,7 +109,7 @@ def _of_closing(configuration: Configuration) -> list[str]:
             f"closing is '{word}', whose sums may hide single examples (example-privacy) and no "
             'whole client, and outgoing has noise; allowed: closing="none", or outgoing="none"'
         )
-    unbounded = [each.name for each in chain if each.lengths(1.0, 2) is None]
+    unbounded = [each.name for each in chain if not each.takes_noise]
     if configuration.example_privacy.private and unbounded:
         problems.append(
             f"closing has '{unbounded[0]}', whose sums take no noise, and example-privacy is "
@@ -121,15 +121,9 @@ def _of_closing(configuration: Configuration) -> list[str]:
             f"closing is '{word}', for one last layer of all clients, and shared is "
             f"'{configuration.words['shared']}', with heads of their own; allowed: shared=\"all\""
         )
-    holding = [each.name for each in chain if each.needs_held_back]
-    if holding and not keys.calibration_share:
+    if keys.pretrain_examples:
         problems.append(
-            f"closing '{holding[0]}' measures on examples that clients do not train on, and "
-            "calibration-share is 0; allowed: a share above 0, such as 0.1"
-        )
-    if holding and keys.pretrain_examples:
-        problems.append(
-            f"closing '{holding[0]}' measures on examples that clients do not train on, and "
+            f"closing is '{word}', which measures on examples that nobody trains on, and "
             f"pretrain-examples is {keys.pretrain_examples:g}, some of which they are; allowed: 0"
         )
     return problems
@@ -270,7 +264,7 @@ def needs_of_classes(keys: Keys, parts: PickedParts) -> Iterator[str]:
     """Yield what is configured that takes classes, where numbers are predicted."""
     if keys.task == "classification":
         return
-    closing = [each.name for each in parts.closing if each.rounds]
+    closing = [each.name for each in parts.closing if each.measurements()]
     needed = {
         "pretrain-examples": (keys.pretrain_examples, "0"),
         "evaluated-by": (keys.evaluated_by if keys.evaluated_by == "clients" else "", "'server'"),

@@ -12,6 +12,7 @@ from typing import Any
 import pydantic
 
 from bfl.aggregation.server import UsesServer
+from bfl.closing.base import HELD_BACK_SHARE
 from bfl.configuration.compatibility import all_contradictions
 from bfl.configuration.component_slots import (
     EVALUATION,
@@ -88,6 +89,12 @@ class Configuration(PickedParts):
             for component in self.picked(kind)
             if isinstance(component, TwoSidedPart) and component.acts
         )
+
+    @property
+    def held_back_share(self) -> float:
+        """What share of its examples each client holds back from training."""
+        closes = any(each.measurements() for each in self.closing)
+        return self.keys.calibration_share or (HELD_BACK_SHARE if closes else 0.0)
 
     @property
     def server_network_decides(self) -> bool:

@@ -109,8 +109,8 @@ class Data(Section):
         0.0,
         ge=0.0,
         le=0.5,
-        description="what share of its examples each client holds back from training, for the "
-        "closing round's temperature and conformal sets",
+        description="what share of its examples each client holds back from training, by which a "
+        "closing round decides; 0: a tenth where there is one, and else nothing",
     )
     server_data: str = server_field(
         "",

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 from bfl.closing import Closed
 from bfl.closing.base import Known
-from bfl.closing.bayesian_head import SHIFT_GAP
+from bfl.closing.bayesian_head import AFTER as HELD_BACK_AFTER
+from bfl.closing.bayesian_head import BEFORE as HELD_BACK_BEFORE
+from bfl.closing.chain import ROUNDS_MADE
+from bfl.closing.closed import UNLIKE
 from bfl.data.corruptions import corruption_names
 from bfl.errors import DataError, NotFiniteError
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE, EvaluatedEnsemble
@@ -52,12 +55,14 @@ from strategies.application.run_context import (
     best_posterior,
     posterior_to_close,
 )
-from strategies.closing import ROUNDS_MADE
 from strategies.course import told_of_logits
 from strategies.server_state import ServerState
 
 if TYPE_CHECKING:
     from bfl.data.images import Images
+
+UNFAMILIAR_SHARE, CONFIDENCE = "unfamiliar-share", "mean-confidence"
+"""Metrics of test and of foreign data that a closing tells from training data."""
 
 
 def finish(context: RunContext, posterior: Posterior, known: Known | None = None) -> None:
@@ -71,7 +76,7 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
     numbers: dict[str, float] = {}
     if known:
         folder.write_arrays(CLOSING, known)
-        of_closing = (ROUNDS_MADE, SHIFT_GAP)
+        of_closing = (ROUNDS_MADE, HELD_BACK_BEFORE, HELD_BACK_AFTER)
         numbers |= {name: float(known[name]) for name in of_closing if name in known}
     of_some = None
     if not (isinstance(evaluator, NoEvaluator) or context.configuration.shared.partial):
@@ -142,6 +147,8 @@ def _evaluate(
     of_corrupted, corrupted = _corrupted(context, posterior, samples, predictions, closed)
     numbers |= of_foreign | of_corrupted
     _tell(context, numbers)
+    if closed:
+        numbers |= _familiarities(context, closed, predictions, foreign)
     if not test.encoding and test.test_targets is None:
         write_examples(folder, predictions, test.test_images, test.test_labels)
     if posterior.size:
@@ -184,7 +191,7 @@ def _besides_closing(
         return found
 
     def before(images: Images | None) -> dict[str, Predictions]:
-        moved = closed and closed.from_head
+        moved = closed and closed.moves_predictions
         return {BEFORE_CLOSING: predicted(images, None)} if moved else {}
 
     numbers: dict[str, float] = {}
@@ -201,6 +208,35 @@ def _besides_closing(
     sources = [(each.name, each.near, by) for each, by in foreign]
     numbers |= write_foreign(context.folder, {"": predictions} | test, sources, settings)
     return numbers, foreign
+
+
+def _familiarities(
+    context: RunContext,
+    closed: Closed,
+    predictions: Predictions,
+    foreign: Sequence[ShownForeign],
+) -> dict[str, float]:
+    """Say what the closing did; return how much of test and foreign data is unlike training data.
+
+    With the mean confidences of the foreign ones.
+    """
+    numbers: dict[str, float] = {}
+    said = [closed.summary] if closed.summary else []
+    said.append(f"epistemic part {predictions.epistemic.mean():.1e}")
+    shown = [("test", "", predictions)]
+    shown += [(each.name, f"{OF_FOREIGN}{each.name}-", by[""]) for each, by in foreign]
+    unlike = []
+    for name, prefix, each in shown:
+        if prefix:
+            numbers[f"{prefix}{CONFIDENCE}"] = float(each.confidence.mean())
+        if each.familiarity is not None:
+            share = float((each.familiarity < closed.threshold).mean())
+            numbers[f"{prefix}{UNFAMILIAR_SHARE}"] = share
+            unlike.append(f"{name} {share:.1%}")
+    if unlike:
+        said.append(f"{UNLIKE}: {', '.join(unlike)}")
+    context.progress.say(f"closing: {'; '.join(said)}")
+    return numbers
 
 
 def _corrupted(

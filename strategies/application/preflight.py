@@ -8,7 +8,7 @@ from bfl.aggregation.ensemble import any_sampled
 from bfl.aggregation.samplers import WeightedSampler
 from bfl.aggregation.server import UsesServer
 from bfl.closing.base import held_back_count
-from bfl.closing.chain import most_rounds
+from bfl.closing.chain import schedule
 from bfl.configuration import Configuration
 from bfl.configuration.configuration import mechanisms, says_nothing_measured
 from bfl.data.datasets import Dataset, said_of
@@ -113,7 +113,6 @@ def refuse_for_tables(configuration: Configuration, dataset: Dataset) -> None:
         "student-augmentation": "none",
         "image-size": 0,
         "image-channels": 0,
-        "head-shift": "auto",  # or 0
         "corruptions": "none",
         "ood-dataset": "",
     }
@@ -178,11 +177,11 @@ def check_held_back(
     Raises:
         ConfigurationError: Naming the keys.
     """
-    share = configuration.keys.calibration_share
+    share = configuration.held_back_share
     sizes = [own_examples[i] if part is None else len(part) for i, part in enumerate(partition)]
     held = sum(held_back_count(size, share) for size in sizes if size)
     for each in configuration.closing:
-        if each.needs_held_back and (problem := each.held_back_problem(held)):
+        if problem := each.held_back_problem(held):
             raise ConfigurationError(problem)
 
 
@@ -272,7 +271,7 @@ def check_privacy(configuration: Configuration) -> None:
         ConfigurationError: Naming the key and what would do.
     """
     keys = configuration.keys
-    for mechanism in mechanisms(configuration, most_rounds(configuration.closing)):
+    for mechanism in mechanisms(configuration, len(schedule(configuration.closing))):
         check_accountant(mechanism.multiplier_key)
         # The epochs of a round's clients are drawn where they differ; the account has each.
         expected = round(configuration.workload.expected_epochs(keys.local_epochs))
@@ -281,7 +280,7 @@ def check_privacy(configuration: Configuration) -> None:
             raise ConfigurationError(
                 f"{mechanism.budget_key} is {mechanism.budget:g}, and a closing's sums alone have "
                 f"ε = {sums:.4g} at δ = {mechanism.delta:g}; allowed: a greater "
-                'closing-noise-multiplier, fewer closing-rounds, or closing="none"'
+                'closing-noise-multiplier, or closing="none"'
             )
         one = mechanism.epsilon(releases)
         if one > mechanism.budget:

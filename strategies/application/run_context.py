@@ -13,7 +13,7 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
-from bfl.closing.chain import most_rounds
+from bfl.closing.chain import schedule
 from bfl.configuration import Configuration
 from bfl.engine.resources import cpus_of_this_process, resident_memory
 from bfl.engine.run import OnRound
@@ -118,7 +118,7 @@ def account_of(
         to_come: Whether the run's closing is to come, and none of its rounds has begun.
     """
     federation, path = context.federation, context.folder.path
-    room = most_rounds(context.configuration.closing) if to_come else 0
+    room = len(schedule(context.configuration.closing)) if to_come else 0
     return privacy_account(
         context.configuration,
         federation.size,

@@ -5,7 +5,6 @@ Neighbours are data sets of which one lacks an example: with a known N, it adds 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,20 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
-from test_closings import CLASSES, FEATURES, FORMS
+from test_closings import CLASSES, FEATURES, FORMS, sums_of
 
 from bfl.closing import Closed
-from bfl.closing.base import DEVIATION, HEAD, Examples, with_one
-from bfl.closing.bayesian_head import BEST, SHIFT_GAP, BayesianHead
-from bfl.closing.chain import asked, deviations, folded, length, measured, told
-from bfl.closing.closed import begun
+from bfl.closing.base import DEVIATION, Examples, with_one
+from bfl.closing.bayesian_head import PRECISION, BayesianHead
+from bfl.closing.chain import deviations, fold, next_measurements
+from bfl.closing.closed import initial_arrays
 from bfl.closing.conformal import Conformal, scores
-from bfl.closing.curvature import Form, lengths, packed, repaired
-from bfl.closing.feature_density import CLASSES as SCORED
-from bfl.closing.feature_density import SHARES, FeatureDensity
+from bfl.closing.curvature import _repaired, lengths, packed
+from bfl.closing.feature_density import FeatureDensity
 
-LAST = FeatureDensity(density_features="last")
-CHAINS = [(BayesianHead(head_curvature=form), LAST) for form in FORMS]
+CHAINS = [
+    (BayesianHead(head_curvature=form), FeatureDensity(density_features="last"), Conformal())
+    for form in FORMS
+]
 
 rows = st.lists(
     st.one_of(
@@ -43,49 +43,41 @@ def examples(features: Any, labels: Any, longest: float) -> Examples:
 
 
 @pytest.mark.parametrize("chain", CHAINS, ids=FORMS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     features=st.lists(rows, min_size=2, max_size=6),
     seed=st.integers(0, 10_000),
     sharp=st.sampled_from([0.0, 1.0, 1e3, 1e9]),
     longest=st.sampled_from([1e-3, 0.3, 1.0, 10.0, 999.0]),
-    on_copies=st.booleans(),
 )
 def test_no_example_moves_the_sums_by_more_than_the_unit_of_the_noise(
-    chain, features, seed, sharp, longest, on_copies
+    chain, features, seed, sharp, longest
 ) -> None:
-    """Be they of images, or of shifted ones."""
+    """In every message, be it one that is trained on or one that is held back."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(CLASSES, size=len(features))
-    known = begun(sharp * rng.normal(size=(FEATURES + 1, CLASSES)), from_head=True, longest=longest)
-    known = {**known, SHIFT_GAP: np.array(2.0)} if on_copies else known
-    unit, root = deviations(chain, told(chain, known), longest, FEATURES, CLASSES)
-    copies = examples(rng.normal(size=(len(features), FEATURES)), labels, longest)
-    whole = replace(examples(features, labels, longest), shifted=copies)
-    vector = measured(chain, told(chain, known), whole, whole)
-    assert np.isfinite(vector).all()
-    for left_out in range(len(features)):
-        rest = np.arange(len(features)) != left_out
-        some, few = (
-            Examples(each.features[rest], each.labels[rest], CLASSES, noised=True)
-            for each in (whole, copies)
-        )
-        some = replace(some, shifted=few)
-        moved = vector - measured(chain, told(chain, known), some, some)
-        # The number of examples is known, and stays when one of them adds nothing; ℓ is not sent.
-        np.testing.assert_array_equal(moved[unit == 0], [1.0, 0.0, 0.0])
-        slack = 1e-11 * np.abs(vector[unit > 0]).max() / unit[unit > 0].min()
-        assert np.linalg.norm(moved[unit > 0] / unit[unit > 0]) <= 1.0 + slack
-    assert root**2 == pytest.approx(np.count_nonzero(unit_names(chain)))
-
-
-def unit_names(chain: Any) -> list[float]:
-    """Return the lengths of all sums."""
-    return [value for each in chain for value in each.lengths(1.0, CLASSES).values()]
+    head = sharp * rng.normal(size=(FEATURES + 1, CLASSES))
+    known = dict(initial_arrays(head, from_head=True, longest=longest))
+    whole = examples(features, labels, longest)
+    while measurements := next_measurements(chain, known):
+        unit, root = deviations(measurements, longest, whole.sizes)
+        vector = sums_of(chain, known, whole, whole)
+        assert np.isfinite(vector).all()
+        for left_out in range(len(features)):
+            rest = np.arange(len(features)) != left_out
+            some = Examples(whole.features[rest], labels[rest], CLASSES, noised=True)
+            moved = vector - sums_of(chain, known, some, some)
+            # Numbers of examples are known, and stay when one of them adds nothing.
+            assert set(moved[unit == 0]) <= {0.0, 1.0}
+            slack = 1e-11 * np.abs(vector[unit > 0]).max() / unit[unit > 0].min()
+            assert np.linalg.norm(moved[unit > 0] / unit[unit > 0]) <= 1.0 + slack
+        units = [u for m in measurements for u in m.lengths(1.0, whole.sizes).values()]
+        assert root**2 == pytest.approx(np.count_nonzero(units))
+        known = dict(fold(chain, {**known, DEVIATION: np.array(root)}, vector, whole.sizes))
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_lengths_are_reached_or_nearly(form: Form) -> None:
+def test_the_lengths_are_reached_or_nearly(form: str) -> None:
     """By brute force over probabilities: a bound far too large would be noise for nothing."""
     rng = np.random.default_rng(0)
     drawn = softmax(rng.normal(size=(4000, CLASSES)) * rng.exponential(5, size=(4000, 1)), axis=1)
@@ -118,24 +110,24 @@ def test_noise_leaves_a_sound_curvature() -> None:
     noise = rng.normal(size=(60, 60))
     noise = (np.triu(noise) + np.triu(noise, 1).T) * 3.0
     signal = np.diag(np.concatenate([np.full(5, 1e4), np.zeros(55)]))
-    values = np.linalg.eigvalsh(repaired(signal + noise, 3.0))
+    values = np.linalg.eigvalsh(_repaired(signal + noise, 3.0))
     assert values.min() >= 2 * 3.0 * np.sqrt(60) - 1e-9
     assert np.linalg.eigvalsh(noise).max() == pytest.approx(2 * 3.0 * np.sqrt(60), rel=0.1)
     assert values[-5:] == pytest.approx(1e4, rel=0.02)
-    np.testing.assert_array_equal(repaired(signal, 0.0), signal)
+    np.testing.assert_array_equal(_repaired(signal, 0.0), signal)
 
 
 def closed(chain: Any, data: Examples, multiplier: float) -> dict[str, Any]:
     """Return what a chain finds under noise, as clients and server do it."""
     rng = np.random.default_rng(2)
-    known = dict(begun(0.1 * rng.normal(size=(FEATURES + 1, CLASSES)), from_head=True, longest=5.0))
-    while asked(chain, known):
-        unit, root = deviations(chain, told(chain, known), 5.0, FEATURES, CLASSES)
-        sums = measured(chain, told(chain, known), data, data)
-        assert sums.shape == (length(asked(chain, known), FEATURES, CLASSES),)
+    head = 0.1 * rng.normal(size=(FEATURES + 1, CLASSES))
+    known = dict(initial_arrays(head, from_head=True, longest=5.0))
+    while measurements := next_measurements(chain, known):
+        unit, root = deviations(measurements, 5.0, data.sizes)
+        sums = sums_of(chain, known, data, data)
         sums += multiplier * unit * rng.normal(size=len(sums))
         known[DEVIATION] = np.array(multiplier * root)
-        known = dict(folded(chain, known, sums, FEATURES, CLASSES))
+        known = dict(fold(chain, known, sums, data.sizes))
     return known
 
 
@@ -147,41 +139,23 @@ def test_any_noise_leaves_predictions(chain: Any, multiplier: float) -> None:
     centres = np.array([[3.0, 0, 0, 0], [0, 3.0, 0, 0], [0, 0, 3.0, 0]])
     features = centres[labels] + rng.normal(size=(3000, FEATURES)) / 2
     known = closed(chain, examples(features, labels, 5.0), multiplier)
-    assert all(np.isfinite(value).all() for value in known.values())
-    predictions = Closed(known).predict(features, samples=5, seed=0)
+    assert all(np.isfinite(value).all() for name, value in known.items() if name != PRECISION)
+    predictions = Closed(known).predict(features)
     assert np.isfinite(predictions.log_mean_probability).all()
-    right = np.mean(predictions.predicted == labels)
     if multiplier <= 1.0:
-        assert right > 0.97
-        far = Closed(known).predict(-features, samples=5, seed=0).scores["feature-density"]
+        assert np.mean(predictions.predicted == labels) > 0.95
+        far = Closed(known).predict(-features).scores["feature-density"]
         near = predictions.scores["feature-density"]
         assert np.mean(far > np.quantile(near, 0.95)) > 0.9
-    if multiplier == 1e6:
-        assert known[SCORED] <= CLASSES  # noise alone has made no class, or a wide one
-        assert (SHARES in known) == bool(known[SCORED])
+    if multiplier == 1e6:  # a candidate is picked for a gain that noise alone would not give
+        assert not known["from-head"]
 
 
 def test_under_noise_no_class_is_left_out_by_its_count() -> None:
     """A count that decides what is sent would tell of one example, however much noise there is."""
     one = examples([[1.0, 2.0, 0.0, 0.0]], [1], 5.0)
-    sums = FeatureDensity().measure({}, one)
-    np.testing.assert_array_equal(sums["counts"], [0, 1, 0])
-
-
-def test_under_noise_no_step_is_taken_back() -> None:
-    """The sums of each round are of weights that the step before it has led to."""
-    rng = np.random.default_rng(4)
-    data = examples(rng.normal(size=(300, FEATURES)), rng.integers(CLASSES, size=300), 5.0)
-    chain = (BayesianHead(closing_rounds=20, closing_tolerance=0.0),)
-    known: dict[str, Any] = dict(begun(rng.normal(size=(5, CLASSES)), from_head=True, longest=5.0))
-    known[DEVIATION] = np.array(1.0)
-    while asked(chain, known):
-        begins = known[HEAD] - known[HEAD].mean(axis=1, keepdims=True)
-        unit, _ = deviations(chain, told(chain, known), 5.0, FEATURES, CLASSES)
-        sums = measured(chain, told(chain, known), data, data)
-        sums += unit * rng.normal(size=len(sums))
-        known = dict(folded(chain, known, sums, FEATURES, CLASSES))
-        np.testing.assert_array_equal(known[BEST], begins)
+    sums = sums_of((FeatureDensity(),), {}, one, one)
+    np.testing.assert_array_equal(sums[:CLASSES], [0, 1, 0])
 
 
 def test_noised_prediction_sets_cover_as_often_as_is_promised() -> None:
@@ -191,12 +165,12 @@ def test_noised_prediction_sets_cover_as_often_as_is_promised() -> None:
     labels = rng.integers(CLASSES, size=6000)
     features = np.eye(CLASSES, FEATURES)[labels] * 2 + rng.normal(size=(6000, FEATURES))
     data = examples(features, labels, 9.0)
-    known = dict(begun(np.eye(FEATURES + 1, CLASSES), from_head=True, longest=9.0))
-    unit, root = deviations(chain, known, 9.0, FEATURES, CLASSES)
+    known = dict(initial_arrays(np.eye(FEATURES + 1, CLASSES), from_head=True, longest=9.0))
+    unit, root = deviations(next_measurements(chain, known), 9.0, data.sizes)
     own = Examples(data.features[:3000], labels[:3000], CLASSES, noised=True)
-    sums = measured(chain, known, own, own)
+    sums = sums_of(chain, known, own, own)
     less = Examples(own.features[1:], own.labels[1:], CLASSES, noised=True)
-    assert np.abs(sums - measured(chain, known, less, less)).sum() == 1.0 == root
+    assert np.abs(sums - sums_of(chain, known, less, less)).sum() == 1.0 == root
     assert unit == pytest.approx(np.ones(CLASSES * 1000))
     right = scores(known, data.features)[np.arange(6000), labels]
     exact = np.sort(right[:3000])[int(np.ceil(3001 * 0.9)) - 1]
@@ -204,7 +178,7 @@ def test_noised_prediction_sets_cover_as_often_as_is_promised() -> None:
     for multiplier in (0.0, *(30 * [3.0]), 1e4):
         after = {**known, DEVIATION: np.array(multiplier * root)}
         noised = sums + multiplier * unit * rng.normal(size=len(sums))
-        after = dict(folded(chain, after, noised, FEATURES, CLASSES))
+        after = dict(fold(chain, after, noised, data.sizes))
         thresholds.append(float(after["conformal-threshold"]))
         missed.append(np.mean(right[3000:] > thresholds[-1]))
         by_class = after["conformal-thresholds"][labels[3000:]]

@@ -63,10 +63,8 @@ def test_a_run_is_judged_as_at_its_end(
     words = ["evaluate", str(closed.folder), "--data", archive(tmp_path), *asked]
     assert main([*words, "--output", str(output)]) == 0
     found = json.loads(output.read_text(encoding="utf-8"))
-    own = {
-        name: json.loads((closed.folder / f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("foreign", "corruptions")
-    }
+    run = json.loads((closed.folder / "run.json").read_text(encoding="utf-8"))
+    own = {name: run[name] for name in ("foreign", "corruptions")}
     for source in own["foreign"]["sources"].values():
         of_before = [by for by in source["uncertainties"] if by.startswith(BEFORE_CLOSING)]
         assert of_before
@@ -75,7 +73,7 @@ def test_a_run_is_judged_as_at_its_end(
     assert {name: found[name] for name in own} == own
     assert found["metrics"]["conformal-size"] >= 1
     assert found["metrics"].items() <= closed.metrics.items()
-    assert (found["examples"], found["samples"]) == (360, 3)
+    assert (found["examples"], found["samples"]) == (360, 64)  # draws of the last layer
     printed = capsys.readouterr().out
     assert all(word in printed for word in ("area-under-risk-coverage", "auroc", "contrast"))
     assert main([*words, "--output", str(output)]) == 2
@@ -153,15 +151,15 @@ def two_channels() -> dict[str, Any]:
 
 
 def test_another_number_of_samples_can_be_asked_for(
-    closed: bfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    plain: bfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["evaluate", str(closed.folder), "--data", archive(tmp_path)]
+    words = ["evaluate", str(plain.folder), "--data", archive(tmp_path)]
     output = tmp_path / "found.json"
     assert main([*words, "--samples", "7", "--output", str(output)]) == 0
     found = json.loads(output.read_text(encoding="utf-8"))
     assert found["samples"] == 7
-    assert found == closed.evaluate(archive(tmp_path), samples=7)
-    assert found["metrics"]["accuracy"] == pytest.approx(closed.metrics["accuracy"], abs=0.03)
+    assert found == plain.evaluate(archive(tmp_path), samples=7)
+    assert found["metrics"]["accuracy"] == pytest.approx(plain.metrics["accuracy"], abs=0.03)
     capsys.readouterr()
     for options in (["--samples", "0"], ["--posterior", "best"]):
         assert main([*words, *options]) == 2
@@ -257,6 +255,7 @@ def test_the_best_posterior_is_closed_as_a_run_that_ended_there(
 
     monkeypatch.setattr(Evaluator, "validation_metrics", first_is_best)
     values = {**KEYS, "server_data": "held-back", "output_dir": str(tmp_path)}
+    values["calibration_share"] = 0.1
     closing = {"closing": "bayesian-head+feature-density", "ood_dataset": "rotated"}
     ended = bfl.run(**values, **closing, name="ended")
     run = bfl.run(**values | {"rounds": 2}, name="run")

@@ -28,13 +28,6 @@ def load(monkeypatch: pytest.MonkeyPatch):
     return loaded
 
 
-def test_the_closing_round(load) -> None:
-    script = load("closing_page")
-    text = script.PAGE.read_text(encoding="utf-8")
-    written = script.page_with(text, script.sections())
-    assert written == text, "python scripts/closing_page.py --write"
-
-
 def test_variances(load) -> None:
     script = load("variances")
     text = script.PAGE.read_text(encoding="utf-8")

@@ -9,9 +9,7 @@ from runs_in_process import digests, make_run
 
 import clients.closing
 import strategies.application.final_evaluation
-from bfl.closing.bayesian_head import BayesianHead
 from bfl.closing.chain import deviations
-from bfl.closing.feature_density import FeatureDensity
 from bfl.configuration import resolve
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, RunError
@@ -129,8 +127,6 @@ CLOSED: dict[str, Any] = {
     "example_privacy": "dp-sgd",
     "example_sampling_rate": 0.25,
     "closing": "bayesian-head+feature-density",
-    "closing_rounds": 2,
-    "closing_tolerance": 0.0,
     "closing_noise_multiplier": 5.0,
     "calibration_share": 0.2,
     "rounds": 1,
@@ -141,42 +137,39 @@ def test_sums_of_a_closing_have_noise_and_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, totals = [], []
-    measured, folded = clients.closing.measured, closing.folded
+    measure, fold = clients.closing.measure, closing.fold
 
-    def keeping(*given: Any) -> np.ndarray:
-        own.append((given[1], measured(*given)))
-        return own[-1][1].copy()
+    def keeping(measurements: Any, known: Any, sizes: Any, examples: Any) -> np.ndarray:
+        own.append((measurements, sizes, measure(measurements, known, sizes, examples)))
+        return own[-1][-1].copy()
 
-    monkeypatch.setattr(clients.closing, "measured", keeping)
-    monkeypatch.setattr(closing, "folded", lambda *a: totals.append(a[2]) or folded(*a))
+    monkeypatch.setattr(clients.closing, "measure", keeping)
+    monkeypatch.setattr(closing, "fold", lambda *a: totals.append(a[2]) or fold(*a))
     folder = run(tmp_path / "run", **CLOSED)
-    chains = ((BayesianHead(),), (BayesianHead(),), (FeatureDensity(),))
-    assert len(totals) == 3
-    width, classes = own[0][0]["head"].shape
-    gradients = slice(2, 200)  # behind n and ℓ
-    of_first = (totals[0] - own[0][1] - own[1][1])[gradients]
+    assert len(totals) == 2
+    gradients = slice(1, 200)  # behind n
+    of_first = (totals[0] - own[0][-1] - own[1][-1])[gradients]
     for number, total in enumerate(totals):
-        told = own[2 * number][0]
-        unit, root = deviations(chains[number], told, 10.0, width - 1, classes)
-        assert root == (2**0.5, 2**0.5, 3**0.5)[number]
-        noise = total - sum(vector for _, vector in own[2 * number : 2 * number + 2])
+        measurements, sizes, _ = own[2 * number]
+        unit, root = deviations(measurements, 10.0, sizes)
+        noise = total - sum(vector for *_, vector in own[2 * number : 2 * number + 2])
         assert noise[unit == 0] == pytest.approx(0.0)
         drawn = noise[unit > 0] / (5.0 * 2**0.5 * unit[unit > 0])
         assert abs(drawn.mean()) < 5.0 / drawn.size**0.5
         assert abs(drawn.std() - 1.0) < 5.0 / drawn.size**0.5
-    after = [sampled_gaussian_epsilon(1.0, 0.25, 4, 1e-5, (5.0, n)) for n in (3, 6)]
+        assert root == (5**0.5, 2**0.5)[number]
+    after = [sampled_gaussian_epsilon(1.0, 0.25, 4, 1e-5, (5.0, n)) for n in (2, 4)]
     assert folder.rounds()[0]["example-epsilon"] == after[0]
     assert folder.metrics()["example-epsilon"] == after[0]
     ledger = folder.path / SUMS_LEDGER
     # The same sums with the same noise are no other release, and other code takes no others; those
     # of another closing are, and all that either may take counts.
     monkeypatch.setattr(closing, "code_digest", lambda: "another")
-    other = {"head_curvature": "bound", "closing_tolerance": 1e9}
-    for changes, lines in (({}, 3), (other, 5)):
+    for changes, lines in (({}, 2), ({"head_curvature": "kronecker"}, 4)):
         (folder.path / "metrics.json").unlink()
         run(tmp_path / "run", **{**CLOSED, **changes}, resume=True)
         assert len(ledger.read_text().splitlines()) == lines
-    of_other = (totals[3] - own[6][1] - own[7][1])[gradients]
+    of_other = (totals[2] - own[4][-1] - own[5][-1])[gradients]
     assert abs(np.corrcoef(of_first, of_other)[0, 1]) < 0.5
     assert folder.metrics()["example-epsilon"] == after[1]
 

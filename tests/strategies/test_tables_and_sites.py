@@ -54,7 +54,6 @@ def test_clients_have_their_sites_rows_to_train_and_to_test(values: dict[str, An
         ({"corruptions": "noise"}, "corruptions is 'noise'"),
         ({"ood-dataset": "noised"}, "ood-dataset is 'noised'"),
         ({"server-data": "digits"}, "held-back"),
-        ({"closing": "bayesian-head", "head-shift": 1}, "head-shift is 1"),
         ({"image-size": 8}, "image-size is 8"),
         ({"model": "resnet8"}, "'mlp'"),
         ({"target": "lable"}, "did you mean 'label'"),

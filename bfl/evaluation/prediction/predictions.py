@@ -57,6 +57,8 @@ class Predictions:
         scores: (N,) of each, by name: what else is known of how far an example is from the
             training data, higher where it is further.
         sets: (N, C) of each, by name: which classes are in the prediction set of an example.
+        familiarity: (N,) the share of examples that clients have held back which are stranger, in
+            [0, 1]; None where a closing round has not found it.
 
     Raises:
         ValueError: The shapes do not go together, or there is no sample or no class.
@@ -70,6 +72,7 @@ class Predictions:
     samples: int
     scores: Mapping[str, FloatArray] = field(default_factory=dict)
     sets: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    familiarity: FloatArray | None = None
 
     def __post_init__(self) -> None:
         shape = self.mean_probability.shape
@@ -102,6 +105,7 @@ class Predictions:
             self.samples,
             scores={name: score[positions] for name, score in self.scores.items()},
             sets={name: held[positions] for name, held in self.sets.items()},
+            familiarity=None if self.familiarity is None else self.familiarity[positions],
         )
 
     @property

@@ -56,7 +56,7 @@ import tomli_w
 
 from bfl.archives import ArrayFile, Shapes, open_arrays
 from bfl.closing.conformal import SETS
-from bfl.closing.feature_density import SCORES
+from bfl.closing.feature_density import DENSITY
 from bfl.errors import ConfigurationError, DataError, PosteriorError, RunError
 from bfl.evaluation.prediction.predictions import FloatArray, IntArray, Predictions
 from bfl.evaluation.regression import Mixtures
@@ -84,6 +84,7 @@ PREDICTED_NUMBERS = f"{PREDICTIONS}:targets"
 EXAMPLES = f"{PREDICTIONS}:example-images"
 POSTERIOR = "posterior.npz"
 CLOSING = "closing.npz"
+FAMILIARITY = "familiarity"
 BEST_POSTERIOR = "best-posterior.npz"
 REFUSALS = "refusals.txt"
 FIGURES = "figures"
@@ -575,6 +576,7 @@ class RunFolder(Files):
             "samples": np.array(predictions.samples),
             **measure_all(predictions, settings),
             **predictions.sets,
+            **({} if predictions.familiarity is None else {FAMILIARITY: predictions.familiarity}),
         }
         self.write_arrays(PREDICTIONS, arrays)
 
@@ -583,7 +585,7 @@ class RunFolder(Files):
         with self.reading_arrays(PREDICTIONS) as arrays:
             of_classes = ("mean_probability", "log_mean_probability")
             shape = arrays.header(of_classes[0]).shape
-            scores = [name for name in SCORES if name in arrays]
+            scores = [name for name in (DENSITY, FAMILIARITY) if name in arrays]
             of_examples = ("expected-entropy", "aleatoric", "epistemic", "labels", *scores)
             sets = [name for name in SETS if name in arrays]
             shapes = dict.fromkeys((*of_classes, *sets), shape)
@@ -596,8 +598,9 @@ class RunFolder(Files):
                 aleatoric=found["aleatoric"],
                 epistemic=found["epistemic"],
                 samples=int(found["samples"]),
-                scores={name: found[name] for name in scores},
+                scores={name: found[name] for name in scores if name == DENSITY},
                 sets={name: found[name].astype(np.bool_) for name in sets},
+                familiarity=found.get(FAMILIARITY),
             )
             return predictions, found["labels"].astype(np.int64)
 

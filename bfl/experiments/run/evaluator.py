@@ -120,12 +120,10 @@ class Evaluator:
         """
         shown = self.dataset.test_images if images is None else images
         if closed:
-            return closed.of_images(
+            return closed.predict_images(
                 self.predictor,
                 posterior,
                 shown,
-                samples=samples,
-                seed=self.configuration.keys.seed,
                 otherwise=lambda: self.predict(
                     posterior, samples=samples, purpose=purpose, images=shown
                 ),
