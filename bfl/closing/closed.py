@@ -30,6 +30,7 @@ from bfl.closing.bayesian_head import (
     VECTORS,
     Head,
 )
+from bfl.closing.chain import ROUNDS_MADE
 from bfl.closing.conformal import THRESHOLD, THRESHOLDS, sets
 from bfl.closing.feature_density import (
     DENSITY,
@@ -58,6 +59,12 @@ TOGETHER = (
     (THRESHOLD, THRESHOLDS),
 )
 """Arrays that are all there or none of them."""
+
+UNFAMILIAR_SHARE, CONFIDENCE = "unfamiliar-share", "mean-confidence"
+"""Metrics of test data, and of foreign ones: the share that is unlike the training data."""
+
+OF_CLOSING = (ROUNDS_MADE, BEFORE, AFTER, UNFAMILIAR_SHARE)
+"""The metrics that a closing adds to a run's, besides those of foreign data."""
 
 UNLIKE = "unlike the training data"
 """What is said of an example whose familiarity is below the threshold."""

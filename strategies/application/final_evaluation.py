@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING
 
 from bfl.closing import Closed
 from bfl.closing.base import Known
-from bfl.closing.bayesian_head import AFTER as HELD_BACK_AFTER
-from bfl.closing.bayesian_head import BEFORE as HELD_BACK_BEFORE
-from bfl.closing.chain import ROUNDS_MADE
-from bfl.closing.closed import UNLIKE
+from bfl.closing.closed import CONFIDENCE, OF_CLOSING, UNFAMILIAR_SHARE, UNLIKE
 from bfl.data.corruptions import corruption_names
 from bfl.errors import DataError, NotFiniteError
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE, EvaluatedEnsemble
@@ -61,9 +58,6 @@ from strategies.server_state import ServerState
 if TYPE_CHECKING:
     from bfl.data.images import Images
 
-UNFAMILIAR_SHARE, CONFIDENCE = "unfamiliar-share", "mean-confidence"
-"""Metrics of test and of foreign data that a closing tells from training data."""
-
 
 def finish(context: RunContext, posterior: Posterior, known: Known | None = None) -> None:
     """Evaluate the final posterior in full if the server does, and write and show what is known."""
@@ -76,8 +70,7 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
     numbers: dict[str, float] = {}
     if known:
         folder.write_arrays(CLOSING, known)
-        of_closing = (ROUNDS_MADE, HELD_BACK_BEFORE, HELD_BACK_AFTER)
-        numbers |= {name: float(known[name]) for name in of_closing if name in known}
+        numbers |= {name: float(known[name]) for name in OF_CLOSING if name in known}
     of_some = None
     if not (isinstance(evaluator, NoEvaluator) or context.configuration.shared.partial):
         progress.say(f"final evaluation with {samples} Monte Carlo samples")

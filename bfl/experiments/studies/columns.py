@@ -11,6 +11,7 @@ import pydantic
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from bfl.aggregation.precision_spread import DISTANCE, SPREAD
+from bfl.closing.closed import CONFIDENCE, OF_CLOSING, UNFAMILIAR_SHARE
 from bfl.errors import nearest, unknown_name
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE, names_of_members, of_a_posterior
 from bfl.evaluation.metrics import ExampleMetric, higher_is_better, metric_names, metrics
@@ -40,7 +41,8 @@ CHECKED = "names are checked"
 _ROUNDS_TO = re.compile(r"rounds-to-([a-z-]+)-([0-9]+(?:\.[0-9]+)?)")
 _AT_ROUND = re.compile(r"([a-z-]+)-at-round-([1-9][0-9]*)")
 _OF_FOREIGN = re.compile(
-    rf"(?:{CLIENTS}global-|client-\d+-global-)?{OF_FOREIGN}.+-(auroc|aupr|fpr95)"
+    rf"(?:{CLIENTS}global-|client-\d+-global-)?{OF_FOREIGN}.+-"
+    rf"(auroc|aupr|fpr95|{UNFAMILIAR_SHARE}|{CONFIDENCE})"
 )
 
 FORMS = (
@@ -94,7 +96,7 @@ class Column(BaseModel):
         # A number of an ensemble or of a member has the direction of the posterior's number.
         number = of_a_posterior(self.metric).removeprefix(BEFORE_CLOSING)
         if found := _OF_FOREIGN.fullmatch(number):
-            return found[1] != "fpr95"
+            return found[1] not in ("fpr95", CONFIDENCE)
         if number.startswith(GAIN):
             return None if number.endswith(f"-{RANDOM}") else True
         if rounds_to(self.metric):
@@ -151,6 +153,7 @@ def numbers_of_a_run() -> tuple[str, ...]:
         FRACTION_AT_FLOOR,
         *names_of_means(),
         *names_of_sets(),
+        *OF_CLOSING,
         *(f"{BEFORE_CLOSING}{name}" for name in metrics.names()),
         *(f"{ENSEMBLE}{name}" for name in (*of_predictions, *names_of_members())),
     )
