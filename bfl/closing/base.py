@@ -49,10 +49,10 @@ WHOLE = 1e-2
 """Greatest distance of sums of whole numbers from whole ones."""
 
 HELD_BACK_SHARE = 0.1
-"""What share of its examples each client holds back where nothing else is said."""
+"""The share of its examples that each client holds back where nothing else is said."""
 
 LEAST_HELD_BACK = 3
-"""How many examples each client holds back at least, if it has twice as many."""
+"""The fewest examples that each client holds back, if it has twice as many."""
 
 
 @dataclass(frozen=True)

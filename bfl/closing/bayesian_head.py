@@ -62,7 +62,7 @@ STEPS = (0.0, 1.0)
 
 CANDIDATES = (len(STEPS) * len(PRECISIONS) + 1) * len(TEMPERATURES)
 POINTS = CANDIDATES - len(TEMPERATURES) + len(TEMPERATURES) // 2
-"""How many candidates there are, and which of them is the network's own last layer."""
+"""The number of candidates, and which of them is the network's own last layer."""
 
 DRAWS = 64
 """Draws of the logits that a prediction is the mean of, in pairs of opposite ones."""

@@ -67,7 +67,7 @@ OF_CLOSING = (ROUNDS_MADE, BEFORE, AFTER, UNFAMILIAR_SHARE)
 """The metrics that a closing adds to a run's, besides those of foreign data."""
 
 UNLIKE = "unlike the training data"
-"""What is said of an example whose familiarity is below the threshold."""
+"""The warning for an example whose familiarity is below the threshold."""
 
 ABOVE_ZERO = (SHARES, TEMPERATURE, LONGEST, VALUES, UNFAMILIAR)
 
@@ -146,7 +146,7 @@ class Closed:
 
     @property
     def summary(self) -> str:
-        """What it has done to the likelihood of held-back examples, in words; empty: unknown."""
+        """The change of the likelihood of held-back examples, in words; empty: unknown."""
         if BEFORE not in self.known:
             return ""
         before, after, count = (float(self.known[name]) for name in (BEFORE, AFTER, HELD_BACK))

@@ -92,7 +92,7 @@ class Configuration(PickedParts):
 
     @property
     def held_back_share(self) -> float:
-        """What share of its examples each client holds back from training."""
+        """The share of its examples that each client holds back from training."""
         closes = any(each.measurements() for each in self.closing)
         return self.keys.calibration_share or (HELD_BACK_SHARE if closes else 0.0)
 
