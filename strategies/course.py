@@ -55,6 +55,7 @@ class Course:
     opened: OpenRound | None = None
     messages: Sequence[Message] = ()
     suspicion: str = ""
+    left_out: Sequence[Mapping[str, Any]] = ()
     pooled: PooledRound = field(init=False)
 
 
@@ -178,6 +179,8 @@ class Round:
         seconds: How long training and pooling took.
         clients: One entry for each client pooled, see ``strategies.pool_updates``.
         suspicion: Whose values were far from all others', if anybody's were.
+        left_out: One entry for each client that was asked and is not in the pool: ``client``, the
+            partition id, its ``name`` and the ``reason``.
     """
 
     state: ServerState
@@ -185,6 +188,7 @@ class Round:
     seconds: float
     clients: Sequence[Mapping[str, Any]] = ()
     suspicion: str = ""
+    left_out: Sequence[Mapping[str, Any]] = ()
 
     @property
     def number(self) -> int:

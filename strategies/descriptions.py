@@ -74,8 +74,13 @@ class NodeDescriptions:
         self._outstanding = Outstanding(grid)
         self._ask_again: dict[int, float] = {}
 
-    def ask(self, besides: Collection[int] = ()) -> set[int]:
-        """Ask the nodes online that are not known yet; return the ids of all that are online."""
+    def ask(self, besides: Collection[int] = (), *, one_first: bool = False) -> set[int]:
+        """Ask the nodes online that are not known yet; return the ids of all that are online.
+
+        Args:
+            one_first: Whether one is asked alone first: where its app answers no query, that of the
+                others, whose logs an unexpected message would fill, does not either.
+        """
         online = set(self._grid.get_node_ids())
         now = time.monotonic()
         unknown = [
@@ -83,6 +88,8 @@ class NodeDescriptions:
             for node in sorted(online - self.known.keys() - set(besides))
             if self._ask_again.get(node, now) <= now
         ]
+        if one_first and not self.known and not self.failures.keys() - self.without_query:
+            unknown = unknown[: not self._ask_again.keys() & online]
         self._ask_again.update(dict.fromkeys(unknown, now + AGAIN_AFTER_SILENCE))
         self._send(self._question, unknown)
         return online

@@ -212,11 +212,11 @@ def discover(
     )
     before: set[int] = set()
     while True:
-        online = descriptions.ask()
+        online = descriptions.ask(one_first=by_order)
         descriptions.listen(min(deadline, time.monotonic() + poll))
         for node, reason in descriptions.malformed.items():
             raise ConfigurationError(f"{called(node)}: {reason}")
-        if by_order and online and online <= descriptions.without_query:
+        if by_order and descriptions.without_query and not descriptions.known:
             if clients and len(online) > clients:
                 raise ConfigurationError(OTHER_NUMBER.format(clients, len(online)))
             if len(online) == clients or (not clients and online == before):

@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from bfl import randomness
+from bfl.deployment.client_list import client_name
 from bfl.errors import LostStateError, RunError
 from bfl.experiments.results.evaluated_clients import impossible_numbers
 from bfl.federation.client_metrics import neutralized
@@ -24,7 +25,7 @@ from bfl.federation.wire import (
 from bfl.posteriors import Manifest
 from strategies.examples import ExampleCounts
 from strategies.federation import Federation
-from strategies.messaging import UsableReplies, exchange_with_retries
+from strategies.messaging import NO_REPLY_FOR, UsableReplies, exchange_with_retries
 from strategies.plausibility import Plausibility
 from strategies.pool_updates import mean_metrics
 from strategies.round import TrainingRequest
@@ -104,6 +105,9 @@ class TaskTemplate:
             run_key=self.run_key,
         )
 
+
+STOPPED_ANSWERING, FAILED, REFUSED = "stopped answering", "failed", "update refused"
+"""Reasons for which a round is made without a client, in its record."""
 
 Warn = Callable[[str, int, str], None]
 """Told the round in words, the partition and the reason when a client has failed or is refused."""
@@ -224,7 +228,7 @@ class FlowerClients:
             RunError: Fewer clients than ``min-clients`` have sent a usable update; a LostStateError
                 where so many have lost what they kept that it will stay so.
         """
-        warn, usable = self.warning(request.called), request.usable
+        warn, usable, left_out = self.warning(request.called), request.usable, request.left_out
         asked, lost = len(request.partition_ids), set[int]()
 
         def checked(reply: Message, partition_id: int) -> ClientUpdate | None:
@@ -232,26 +236,30 @@ class FlowerClients:
                 if reply.error.code == RUN_CANNOT_GO_ON:
                     lost.add(partition_id)
                 usable.failed += 1
+                silent = NO_REPLY_FOR in str(reply.error.reason)
+                left_out[partition_id] = STOPPED_ANSWERING if silent else FAILED
                 warn(partition_id, f"failed: {reply.error.reason}")
                 return None
             try:
                 update = self._read(reply, partition_id, request)
             except RefusedUpdateError as error:
-                usable.refused += 1
-                warn(partition_id, f"update refused: {error}")
+                refuse(partition_id, str(error))
                 return None
             usable.found += 1
             return update
 
         def refuse(partition_id: int, problem: str) -> None:
-            usable.found -= 1
             usable.refused += 1
+            left_out[partition_id] = REFUSED
             warn(partition_id, f"update refused: {problem}")
 
+        def refuse_after_all(partition_id: int, problem: str) -> None:
+            usable.found -= 1
+            refuse(partition_id, problem)
+
         for partition_id, problem in sorted(request.implausible.items()):
-            usable.refused += 1
-            warn(partition_id, f"update refused: {problem}")
-        judge = Plausibility(request.posterior, request.broadcast, refuse)
+            refuse(partition_id, problem)
+        judge = Plausibility(request.posterior, request.broadcast, refuse_after_all)
         partition_of = self.federation.partition_of
         updates = in_order(replies, request.partition_ids, partition_of, checked)
         for update in updates if request.expected else judge.judged(updates):
@@ -291,7 +299,12 @@ class FlowerClients:
 
     def warning(self, called: str) -> Callable[[int, str], None]:
         """Return what is told the client and the reason in a round that is so called."""
-        return lambda client, text: self._warn(called, client, neutralized(text))
+
+        def warn(client: int, text: str) -> None:
+            name = client_name(self.federation.nodes[client])
+            self._warn(f"{called}, {name}" if name else called, client, neutralized(text))
+
+        return warn
 
     def to_evaluate(
         self, server_round: int, arrays: ArrayRecord, share: float, seed: int

@@ -42,6 +42,10 @@ TIMES, ALLOWANCE = 8, 2**24
 many bytes more. What a method sends back at most is three numbers of 8 bytes for a mean of 4."""
 
 
+NO_REPLY_FOR = "no reply for"
+"""Begins the reason of who has stopped answering."""
+
+
 class Outstanding:
     """Messages that have been sent to nodes and not been answered yet.
 
@@ -262,7 +266,7 @@ def _settled(failed: dict[int, Message], asked: dict[int, Message]) -> Iterator[
 
 
 def _lost(message: Message, silence: float) -> Message:
-    return _failure(message, f"no reply for {silence:g} s (client-timeout)")
+    return _failure(message, f"{NO_REPLY_FOR} {silence:g} s (client-timeout)")
 
 
 def _most_array_bytes(messages: Sequence[Message]) -> int:

@@ -29,6 +29,7 @@ from bfl.aggregation.weightings import Weighting
 from bfl.closing import Closing
 from bfl.closing.base import Known
 from bfl.configuration import Configuration
+from bfl.deployment.client_list import client_name
 from bfl.engine.flower import log
 from bfl.errors import ConfigurationError, RunError
 from bfl.evaluation.predictives import Predictive
@@ -42,6 +43,7 @@ from bfl.posteriors import Manifest
 from bfl.posteriors.posterior import SCALE_FLOOR
 from strategies.closing import CLOSING, close
 from strategies.course import Course, Round, RunSupport, begin_course
+from strategies.flower_clients import STOPPED_ANSWERING
 from strategies.messaging import UsableReplies, answered, exchange
 from strategies.method import Method
 from strategies.plausibility import ImplausibleUpdatesError
@@ -230,7 +232,20 @@ class PosteriorPooling(Strategy):
         train = partial(course.clients.updates, replies=replies)
         pooled = end_round(course.opened, course.clients, train)
         course.state, course.pooled = pooled.state, replace(pooled, models=None)
-        course.suspicion = course.opened.request.suspicion
+        request = course.opened.request
+        course.suspicion = request.suspicion
+        present = {entry["client"] for entry in pooled.entries}
+        unheard = "not in the sum" if self._masked else STOPPED_ANSWERING
+        nodes = course.clients.federation.nodes
+        course.left_out = [
+            {
+                "client": client,
+                "reason": request.left_out.get(client, unheard),
+                "name": client_name(nodes[client]) or f"client {client}",
+            }
+            for client in request.partition_ids
+            if client not in present
+        ]
         course.opened, course.messages = None, ()
         course.warnings.of_weights(server_round, self.method.weighting.name, pooled)
         return posterior_to_arrays(pooled.state.posterior), MetricRecord(dict(pooled.metrics))
@@ -341,7 +356,7 @@ class PosteriorPooling(Strategy):
         metrics: dict[str, Any] = {**pooled.metrics, **evaluated, **of_models}
         course.warnings.of_numbers(course.state.server_round, metrics)
         suspicion = course.suspicion
-        finished = Round(course.state, metrics, seconds, pooled.entries, suspicion)
+        finished = Round(course.state, metrics, seconds, pooled.entries, suspicion, course.left_out)
         return bool(self.on_round and self.on_round(finished))
 
     def _begin_round(

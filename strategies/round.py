@@ -56,6 +56,7 @@ class TrainingRequest:
         usable: How many of their replies are usable so far, and how many are enough.
         implausible: What was wrong with updates with which the round has been pooled before, by
             partition id; these clients are not asked again.
+        left_out: Why the round is made without a client that was asked, by partition id.
         suspicion: Whose values were furthest from the others', once all are there.
         called: The round, in messages for people.
     """
@@ -74,6 +75,7 @@ class TrainingRequest:
     message_type: str = TRAIN
     usable: UsableReplies = field(default_factory=lambda: UsableReplies(1))
     implausible: Mapping[int, str] = field(default_factory=dict)
+    left_out: dict[int, str] = field(default_factory=dict)
     suspicion: str = ""
     called: str = ""
 

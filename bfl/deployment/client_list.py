@@ -258,9 +258,19 @@ def binding_problem(node: int, partition_id: int) -> str | None:
 
 def called(node: int) -> str:
     """Return a node's name for messages: Flower's id, and its client's name if that is known."""
+    name = client_name(node)
+    return f"node {node} of client {name}" if name else f"node {node}"
+
+
+def client_name(node: int) -> str:
+    """Return the name of the client whose key a node has; empty if nodes are not bound.
+
+    Raises:
+        DataError: The file that binds nodes is damaged.
+    """
     place = _place()
     bound = read_bound_nodes(place).get(node) if place else None
-    return f"node {node} of client {bound.name}" if bound else f"node {node}"
+    return bound.name if bound else ""
 
 
 def mark(home: Path, nodes: Path) -> None:

@@ -32,6 +32,7 @@ from bfl.experiments.results.foreign import (
     told_of_foreign,
     write_foreign,
 )
+from bfl.experiments.results.left_out import describe_left_out
 from bfl.experiments.results.run_folder import (
     CLIENTS,
     CLOSING,
@@ -63,6 +64,9 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
     """Evaluate the final posterior in full if the server does, and write and show what is known."""
     folder, evaluator, progress = context.folder, context.evaluator, context.progress
     samples = context.configuration.keys.mc_samples
+    for text in describe_left_out(folder.rounds()):
+        progress.say(f"warning: {text}")
+        folder.append_warning(text)
     if evaluator.validates:
         progress.say(best_posterior(context).told())
     folder.write_posterior(posterior, evaluator.manifest)

@@ -20,6 +20,7 @@ from bfl.engine.run import OnRound
 from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results.best import VALIDATION, BestPosterior
 from bfl.experiments.results.collapse import CollapseWatch
+from bfl.experiments.results.left_out import CLIENTS_LEFT_OUT
 from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.results.run_folder import BEST_POSTERIOR, PER_CLIENT, RunFolder
 from bfl.experiments.results.summary import describe_posterior, deviations_by_layer
@@ -252,6 +253,7 @@ class RoundRecorder:
         self.on_round = on_round
         self.checkpoints = Checkpoints(folder)
         self.chance = chance
+        self._left_out: Sequence[Mapping[str, Any]] = ()
         self._accuracies = [e["accuracy"] for e in folder.rounds() if "accuracy" in e]
 
     def record(self, finished: Round) -> bool:
@@ -278,6 +280,16 @@ class RoundRecorder:
                 for client in finished.clients
             ],
         }
+        if finished.left_out:
+            entry[CLIENTS_LEFT_OUT] = [*finished.left_out]
+            if finished.left_out != self._left_out:
+                without = ", ".join(f"{e['name']} ({e['reason']})" for e in finished.left_out)
+                pooled = len(finished.clients)
+                self.progress.say(
+                    f"round {finished.number} goes on with {pooled} of "
+                    f"{pooled + len(finished.left_out)} clients, without {without}"
+                )
+        self._left_out = finished.left_out
         # The record first: one whose checkpoint is missing is dropped and made again by a resume.
         self.folder.append_round(entry)
         self.checkpoints.save(

@@ -46,7 +46,7 @@ START = Posterior(
 OWN = [
     strategy
     for strategy in strategy_classes().values()
-    if strategy.rule_class and not strategy.rule_class().requires() - {"gaussian"}
+    if strategy.rule_class and not strategy.rule_class().requires() - {"gaussian", "own-likelihood"}
 ]
 """All but those whose rule needs a part on the clients."""
 

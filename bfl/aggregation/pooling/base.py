@@ -58,6 +58,8 @@ class PoolingRule(Component, ABC):
             report.
         by_precision: Whether means are weighted by clients' precisions, so that each round says how
             much these differ (``bfl.aggregation.precision_spread``).
+        multiplies: Whether densities are multiplied, so that what several clients count counts
+            several times.
         averages_means: Whether the pooled means are the weighted averages of the clients' means.
         accepts_points: Whether the rule makes sense for networks whose parameters are all points.
         fractions: The names of the marks that ``decode`` gives.
@@ -71,6 +73,7 @@ class PoolingRule(Component, ABC):
     stochastic: ClassVar[bool] = False
     damped: ClassVar[bool] = False
     by_precision: ClassVar[bool] = False
+    multiplies: ClassVar[bool] = False
     averages_means: ClassVar[bool] = False
     accepts_points: ClassVar[bool] = False
     fractions: ClassVar[tuple[str, ...]] = ()
@@ -127,8 +130,12 @@ class PoolingRule(Component, ABC):
         return frozenset(averaged | ({"sums"} if alone else set()))
 
     def requires(self) -> frozenset[str]:
-        """Return that there are Gaussians, unless the rule makes sense without."""
-        return frozenset() if self.accepts_points else frozenset({"gaussian"})
+        """Return that there are Gaussians, unless the rule makes sense without.
+
+        And that no client's likelihood counts what others hold, where a rule multiplies densities.
+        """
+        own = {"own-likelihood"} if self.multiplies else set()
+        return frozenset(own | (set() if self.accepts_points else {"gaussian"}))
 
 
 pooling_rules: Registry[PoolingRule] = Registry("pooling", "bfl.aggregation.pooling")

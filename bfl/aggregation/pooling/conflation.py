@@ -19,6 +19,7 @@ class ConflationRule(PoolingRule):
 
     uses_weights: ClassVar[bool] = False
     by_precision: ClassVar[bool] = True
+    multiplies: ClassVar[bool] = True
 
     def encode(
         self, mean: Array, variance: Array, weight: float, block: Block

@@ -20,6 +20,7 @@ class LogLinearPoolRule(ConflationRule):
     """
 
     uses_weights: ClassVar[bool] = True
+    multiplies: ClassVar[bool] = False
 
     def variance_numerator(self, totals: Totals) -> float:
         """Return the sum of the weights."""
