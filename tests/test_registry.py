@@ -191,6 +191,16 @@ def test_every_component_explains_itself(registry: Registry) -> None:  # type: i
             assert field.description, f"{component.name}: {name} has no description"
 
 
+METHODS = ("pooling", "weighting", "defence", "strategy", "example-privacy", "outgoing", "attack")
+
+
+@pytest.mark.parametrize("kind", METHODS)
+def test_every_method_names_its_source(kind: str) -> None:
+    (registry,) = {id(r): r for r in Registry.known if r.kind == kind}.values()
+    for component in registry.classes():
+        assert "Source: " in (component.__doc__ or "") or component.name == "none", component
+
+
 def test_data_sets_have_no_settings() -> None:
     """Nobody would read them: what a data set needs stands behind a colon, as in ``npz:PATH``."""
     for source in dataset_sources.classes():

@@ -10,13 +10,6 @@ from bfl.evaluation.predictives import predictives
 from bfl.learning.optimizers import optimizers
 from bfl.learning.personalizations import personalizations
 from bfl.learning.priors import priors
-from bfl.presets import Preset, presets
-
-
-@pytest.mark.parametrize("preset", presets.classes(), ids=lambda preset: preset.name)
-def test_a_preset_is_described_and_sets_something(preset: type[Preset]) -> None:
-    assert preset.values
-    assert "Source:" in (preset.__doc__ or "")
 
 
 def test_partitioned_variational_inference_begins_with_the_prior_and_networks_as_they_are() -> None:

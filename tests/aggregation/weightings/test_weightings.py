@@ -1,6 +1,5 @@
 """Every weighting: what they share, and each against its formula."""
 
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -52,11 +51,6 @@ def test_the_papers_spellings_are_found() -> None:
         "distance",
         "train-size",
     ]
-
-
-@EVERY
-def test_the_docstring_names_a_source(scheme: Weighting) -> None:
-    assert re.search(r"Source: \S", type(scheme).__doc__ or "")
 
 
 @EVERY

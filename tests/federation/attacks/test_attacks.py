@@ -1,5 +1,3 @@
-import inspect
-
 import numpy as np
 import pytest
 
@@ -29,7 +27,6 @@ def test_an_attack_looks_like_an_update(name: str) -> None:
     assert sent.mean.dtype == sent.variance.dtype == np.float32
     assert sent.digest() == corrupt(name).digest()
     assert (sent.digest() == LEARNED.digest()) == (name == "none")
-    assert "Source" in (inspect.getdoc(attacks.get(name)) or "") or name == "none"
 
 
 @pytest.mark.parametrize("name", attacks.names())
