@@ -3,6 +3,7 @@
 import json
 import warnings
 from dataclasses import replace
+from decimal import Decimal
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -318,3 +319,60 @@ def test_a_file_beside_it_says_what_columns_become(tmp_path: Path) -> None:
     (tmp_path / "node.columns.json").write_text("{}")
     with pytest.raises(BflError, match=r"node\.columns\.json"):
         load_dataset(word, "", READING)
+
+
+def test_a_code_is_one_class_in_whichever_row_it_stands(tmp_path: Path) -> None:
+    """Also in a file that pandas reads in several chunks, the last of which has a letter."""
+    codes = [f"{n % 3:02d}" for n in range(60_000)]
+    codes[-1] = "K1"
+    lines = ["x,target", *(f"{n % 7},{code}" for n, code in enumerate(codes))]
+    (tmp_path / "long.csv").write_text("\n".join(lines) + "\n")
+    dataset = load_dataset(f"table:{tmp_path / 'long.csv'}")
+    assert dataset.class_names == ("00", "01", "02", "K1")
+
+
+@pytest.mark.parametrize(
+    ("values", "categories"),
+    [
+        ([Decimal("1.5"), Decimal("2.25")], ()),
+        (["1.5", " 2 "], ()),
+        (["1.5", "NA"], ()),
+        ([True, None], ()),
+        (["true", "False"], ()),
+        (["007", "8"], ("007", "8")),
+        (["NA", "EU"], ("EU", "NA")),
+        ([" red", "red\ufeff", "e\u0301", "\u00e9"], ("red", "\u00e9")),
+        (["", "x", None, "x"], ("x",)),
+    ],
+)
+def test_columns_hold_numbers_or_normalized_texts(
+    tmp_path: Path, values: list[Any], categories: tuple[str, ...]
+) -> None:
+    frame = rows(dose=(values * 40)[:40], visits=None, constant=None, stage=None)
+    reading = replace(READING, missing="mean")
+    dataset = load_dataset(save(tmp_path, frame, "some.parquet"), "", reading)
+    assert dataset.encoding
+    assert dataset.encoding.columns[-1].name == "dose"
+    assert dataset.encoding.columns[-1].categories == categories
+    changed = any(isinstance(value, str) and value != value.strip() for value in values)
+    assert any("NFC" in line for line in dataset.said) == (changed or "e\u0301" in values)
+    assert any("'NA'" in line for line in dataset.said) == ("NA" in categories)
+
+
+@pytest.mark.parametrize("kinds", [("None", "Mild", "Severe"), ("NA", "EU", "AS")])
+def test_words_for_no_value_are_classes_among_classes(tmp_path: Path, kinds: Any) -> None:
+    frame = pd.DataFrame({"dose": np.arange(42) % 5, "target": [*kinds] * 14})
+    frame["target"] = frame["target"].where(frame.index % 4 > 0, " " + frame["target"])
+    for name in ("some.csv", "some.parquet"):
+        dataset = load_dataset(save(tmp_path, frame, name))
+        assert dataset.class_names == tuple(sorted(kinds))
+        assert any(f"'{kinds[0]}'" in line for line in dataset.said)
+
+
+def test_categories_of_test_rows_alone_are_named(tmp_path: Path) -> None:
+    for part, kinds in (("train", "mf"), ("test", "nf")):
+        frame = pd.DataFrame({"sex": [*kinds] * 20, "x": np.arange(40) % 9, "target": [0, 1] * 20})
+        frame.to_csv(tmp_path / f"{part}.csv", index=False)
+    dataset = load_dataset(f"table:{tmp_path}")
+    assert [line for line in said_of(dataset) if "'n'" in line]
+    assert (dataset.test_images[::2, 0, :2, 0] == 127.5).all()
