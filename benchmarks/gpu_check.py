@@ -157,7 +157,7 @@ def _run(command: list[str], left: float, *, interrupt: bool = False) -> str:
 
 def cell(size: Size, scratch: Path, data: Path | None) -> str:
     """Return the configuration of Table 2's weighted sum, IID (Fischer et al. 2024)."""
-    runs = bfl.study(ROOT / "configs/fischer2024/full-size.toml").study.runs()
+    runs = bfl.study(ROOT / "configs/fischer2024/full-size.toml").study.runs
     values = {**runs[0].values, "model": size.model, "rounds": size.most}
     values |= {"evaluate-every": 0, "mc-samples": 2, "figures": "none"}
     if data:

@@ -64,7 +64,7 @@ def test_the_readme_is_short() -> None:
 @pytest.mark.of_bfls_own
 def test_what_the_readme_says_of_rules_is_what_was_measured() -> None:
     folder = ROOT / "docs" / "results" / "which-rule-digits"
-    frame = study(folder).frame.set_index(["partition", "method"]).loc["dirichlet-0.5"]
+    frame = study(folder).lines.set_index(["partition", "method"]).loc["dirichlet-0.5"]
     prices = json.loads((folder / "price.json").read_text(encoding="utf-8"))
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `\"(\w+)\"`.*?((?: \| [\d.]+){6}) \|$", text, re.MULTILINE)

@@ -132,17 +132,18 @@ def test_a_study_of_numbers_from_its_runs_to_a_report(
         local-epochs = 1
         mc-samples = 2
         evaluate-mc-samples = 2
-        [[orders]]
+        [[claims]]
         metric = "root-mean-squared-error"
         better = {{ row = "ws" }}
         worse = {{ row = "nwa" }}
+        beforehand = false
     """)
     folder = tmp_path / "numbers"
     options = ["--output", str(tmp_path), "--backend", "serial"]
     refused = tmp_path / "of-classes.toml"
     text = (tmp_path / "numbers.toml").read_text()
     column = '[[columns]]\nmetric = "accuracy-at-round-1"\n'
-    refused.write_text(text[: text.index("[[orders]]")] + column)
+    refused.write_text(text[: text.index("[[claims]]")] + column)
     assert main(["study", str(refused), *options]) == 2
     assert "root-mean-squared-error" in capsys.readouterr().err
     assert not (tmp_path / "of-classes").exists()
@@ -152,7 +153,7 @@ def test_a_study_of_numbers_from_its_runs_to_a_report(
     assert {"learning-curves", "client-numbers", "numbers"} <= set(
         re.findall(r'id="([^"]+)', report)
     )
-    table = bfl.study(folder).frame
+    table = bfl.study(folder).lines
     assert {"root-mean-squared-error", "negative-log-likelihood"} <= set(table.columns)
 
 

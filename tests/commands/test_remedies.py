@@ -91,8 +91,6 @@ IID = "bfl show --run-config dirichlet.toml --run-config 'partition=\"iid\"'"
         ("bfl run --run-config study.toml", r"bfl study \S+", "{} --dry-run"),
         ("bfl show runs/over --run-config rounds=2", r"--run-config \S+", "bfl show {}"),
         ("bfl run --resume runs/over --name b", r"--run-config \S+ --name NAME", "bfl run {}"),
-        ("bfl table own.toml", r"--plugins 'own\.py'", "bfl table own.toml {}"),
-        ("bfl study own.toml --dry-run", r"--plugins 'own\.py'", "bfl table own.toml {}"),
         (IID, r'alpha=""', IID + " --run-config '{}'"),
         ("bfl show --run-config sede=1", r"`(bfl keys)`|did you mean '(seed)'", "bfl keys seed"),
         ("bfl show --run-config 'strategy=\"fedavgg\"'", r"bfl list strategy", "{}"),
