@@ -54,11 +54,7 @@ STRENGTHS = range(1, 6)
 
 
 def corruption_names(given: str) -> list[str]:
-    """Return the corruptions that the key ``corruptions`` names; none for 'none'.
-
-    Raises:
-        ConfigurationError: There is no such corruption, or it stands twice.
-    """
+    """Return the corruptions that the key ``corruptions`` names; none for 'none'."""
     names = words(given)
     if names == [NONE]:
         return []

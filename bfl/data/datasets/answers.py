@@ -49,11 +49,7 @@ class Answers(NamedTuple):
 
 
 def target_column(path: Path | str, rows: DataFrame, reading: Reading) -> str:
-    """Return the name of the column that is predicted.
-
-    Raises:
-        DataError: There is no such column.
-    """
+    """Return the name of the column that is predicted."""
     if reading.target:
         check_columns([reading.target], rows, f"{path} ({TARGET})")
         return reading.target
@@ -73,9 +69,6 @@ def answers_of(path: Path | str, column: Series[Any], task: str, names: tuple[st
         column: The column that is predicted, its rows numbered from 0.
         task: The key ``task``.
         names: The classes, if they are known.
-
-    Raises:
-        DataError: A value is missing, or is none of the task's.
     """
     values, notes = type_column(column, str(path))
     check_complete(values.to_frame(), str(path), str(column.name))

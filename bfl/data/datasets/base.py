@@ -139,11 +139,7 @@ class Dataset:
         return digest_of(self.test_images, self.test_labels, *targets)
 
     def task_of_each(self, clients: int) -> tuple[Task, ...]:
-        """Return the task of each client, in the order of partition ids.
-
-        Raises:
-            ConfigurationError: The tasks are not for so many clients, or one is for none.
-        """
+        """Return the task of each client, in the order of partition ids."""
         entries = [(task.name, task.clients) for task in self.tasks]
         tasks = tuple(self.tasks[k] for k in assigned(entries, clients, "dataset 'tasks:...'"))
         if self.tasks[-1] not in tasks:
@@ -268,9 +264,6 @@ class DatasetSource(Component):
 
         A node refuses such a word of a server's (``allow-run-paths``). A source whose location is
         no path says so itself: by default whatever stands there is taken for one.
-
-        Raises:
-            ConfigurationError: It is not of the source's form, and nothing can be loaded from it.
         """
         return bool(location)
 
@@ -283,11 +276,7 @@ class DatasetSource(Component):
         """
 
     def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
-        """Return the data set, checked, read as a run's keys say.
-
-        Raises:
-            DataError: As for ``load``, or the images cannot be had in that shape.
-        """
+        """Return the data set, checked, read as a run's keys say."""
         return reading.applied(self.load(location, data_dir))
 
 
@@ -330,11 +319,7 @@ class PathSource(ReadingSource):
         return (self.find(location, data_dir),)
 
     def find(self, location: str, data_dir: Path | None) -> Path:
-        """Return the path of the file or folder.
-
-        Raises:
-            ConfigurationError: It is not there; the message names the paths that were tried.
-        """
+        """Return the path of the file or folder."""
         super().check_location(location, data_dir)
         path = given_path(location, "dataset")
         # Joining an absolute path to a folder gives the absolute path again.
@@ -379,9 +364,6 @@ def source_and_location(word: str) -> tuple[DatasetSource, str]:
 
     Args:
         word: The key ``dataset``, or a word within another one's.
-
-    Raises:
-        ConfigurationError: There is no such source; the message names the nearest.
     """
     spelling, _, location = word.strip().partition(":")
     path = Path(word.strip())

@@ -13,12 +13,7 @@ Version = tuple[Path, int, int]
 
 
 def cached_dataset(dataset: str, data_dir: str, reading: Reading = AS_STORED) -> Dataset:
-    """Return what ``load_dataset`` does: loaded once, and again if a file has changed.
-
-    Raises:
-        ConfigurationError: As for ``load_dataset``.
-        DataError: As for ``load_dataset``.
-    """
+    """Return what ``load_dataset`` does: loaded once, and again if a file has changed."""
     return _loaded(
         dataset, data_dir, reading, tuple(map(_version, dataset_files(dataset, data_dir)))
     )

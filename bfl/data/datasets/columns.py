@@ -50,9 +50,6 @@ def type_column(values: Series[Any], where: str) -> TypedColumn:
 
     Decimals and texts such as "1.5" are numbers. Whole numbers with zeros before them, such as
     "007" in a Parquet file, are texts. Dates stay dates.
-
-    Raises:
-        DataError: It holds lists, records, bytes or other objects.
     """
     import pandas
     from pandas.api import types
@@ -122,11 +119,7 @@ def is_numeric(values: Series[Any]) -> bool:
 
 
 def type_rows(rows: DataFrame, where: str) -> tuple[DataFrame, tuple[str, ...]]:
-    """Return typed columns, and what is to be said of them, see ``type_column``.
-
-    Raises:
-        DataError: As for ``type_column``.
-    """
+    """Return typed columns, and what is to be said of them, see ``type_column``."""
     import pandas
 
     typed = {name: type_column(rows[name], where) for name in rows.columns}
@@ -136,11 +129,7 @@ def type_rows(rows: DataFrame, where: str) -> tuple[DataFrame, tuple[str, ...]]:
 
 
 def check_columns(names: Sequence[str], rows: DataFrame, where: str) -> None:
-    """Refuse names that are those of no column.
-
-    Raises:
-        DataError: With the nearest name.
-    """
+    """Refuse names that are those of no column."""
     known = [str(name) for name in rows.columns]
     for name in names:
         if name not in known:
@@ -157,10 +146,6 @@ def check_complete(
         target: The column that is predicted, and so can be neither filled nor left out.
         fixed: Whether a run takes all columns, so that none can be left out.
         filled: Whether missing values of the others are filled, and only infinite ones refused.
-
-    Raises:
-        DataError: With the first such row of the first column, counted from 1 without the header,
-            and with the number of such cells in each column.
     """
     found: dict[str, int] = {}
     first = ""

@@ -73,11 +73,7 @@ class Column:
 
     @classmethod
     def of(cls, name: str, numbers: npt.NDArray[np.float64], where: str) -> Column:
-        """Return a column of numbers; the deviation of constant ones counts as 1.
-
-        Raises:
-            DataError: They are too large to have a deviation.
-        """
+        """Return a column of numbers; the deviation of constant ones counts as 1."""
         return ColumnSums.of_numbers(name, numbers).column(where)
 
     @classmethod
@@ -95,11 +91,7 @@ class Column:
         return (len(self.categories) or 1) + (self.missing == INDICATOR)
 
     def encoded(self, values: Series[Any], where: str) -> npt.NDArray[np.float64]:
-        """Return (N, width) standardised numbers, or zeros and ones; all 0 of another category.
-
-        Raises:
-            DataError: It is no number where there have to be numbers.
-        """
+        """Return (N, width) standardised numbers, or zeros and ones; all 0 of another category."""
         if self.categories:
             texts = texts_of(values)
             absent = np.array([text is None for text in texts])
@@ -189,11 +181,7 @@ class ColumnSums:
         return replace(sums, lowest=float(known.min()), highest=float(known.max()))
 
     def add(self, other: ColumnSums) -> ColumnSums:
-        """Return the sums over the rows of both, without their ends.
-
-        Raises:
-            DataError: One holds numbers and the other texts, or they are other columns'.
-        """
+        """Return the sums over the rows of both, without their ends."""
         mine, theirs = (sums.counts is not None for sums in (self, other))
         if (self.name, self.around) != (other.name, other.around) or (
             mine != theirs and self.known and other.known
@@ -219,10 +207,6 @@ class ColumnSums:
 
         Args:
             missing: The key ``missing``.
-
-        Raises:
-            DataError: It has no value at all, numbers too large to be standardised, numbers with a
-                decimal comma, or categories that rather are names.
         """
         if not self.known:
             raise DataError(
@@ -279,9 +263,6 @@ def table_sums(
 
     Args:
         around: As for ``ColumnSums.of_numbers``; a number where sums of several tables are added.
-
-    Raises:
-        DataError: A column holds dates.
     """
     found = []
     for name, values in rows.items():
@@ -300,11 +281,7 @@ def table_sums(
 
 
 def add(one: Sequence[ColumnSums], other: Sequence[ColumnSums]) -> tuple[ColumnSums, ...]:
-    """Return the sums over the rows of two tables with the same columns.
-
-    Raises:
-        DataError: They have other columns, or a column of another kind.
-    """
+    """Return the sums over the rows of two tables with the same columns."""
     names, others = ([sums.name for sums in each] for each in (one, other))
     if names != others:
         raise DataError(
@@ -326,22 +303,14 @@ class Encoding:
 
     @classmethod
     def of(cls, rows: DataFrame, where: str, missing: str = REFUSE) -> Encoding:
-        """Return the encoding by the means, deviations and categories of typed training rows.
-
-        Raises:
-            DataError: There are no columns, or one can be neither of the two.
-        """
+        """Return the encoding by the means, deviations and categories of typed training rows."""
         if not len(rows.columns):
             raise DataError(f"{where} has no column besides those that are no inputs")
         return cls.finish(table_sums(rows, where), where, missing)
 
     @classmethod
     def finish(cls, sums: Sequence[ColumnSums], where: str, missing: str = REFUSE) -> Encoding:
-        """Return the encoding by sums over all rows, of however many tables.
-
-        Raises:
-            DataError: As for ``ColumnSums.column``.
-        """
+        """Return the encoding by sums over all rows, of however many tables."""
         return cls(tuple(each.column(where, missing) for each in sums))
 
     def encoded(
@@ -352,9 +321,6 @@ class Encoding:
         Args:
             rows: A data frame with the columns, or an array (N, columns) in their order.
             tell: Whether categories that no column has are a warning.
-
-        Raises:
-            DataError: A column is missing, or a value.
         """
         own = self._own(rows, where)
         if tell and (lines := self.unseen(own)):
@@ -370,9 +336,6 @@ class Encoding:
 
         Each warning begins with the column: a number outside the training range (or, where that
         is not known, beyond 6 deviations of the mean), an unseen category, or no value.
-
-        Raises:
-            DataError: As for ``encoded``.
         """
         own = self._own(rows, where)
         found = [column.warnings(own[column.name], where) for column in self.columns]

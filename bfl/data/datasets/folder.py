@@ -121,11 +121,7 @@ class Folder(PathSource):
 
 
 def _drop_damaged(root: Path, every: Sequence[_Files], damaged: dict[Path, str]) -> list[_Files]:
-    """Return the files for training and testing without damaged ones.
-
-    Raises:
-        DataError: A class is left without an image, or without one for training.
-    """
+    """Return the files for training and testing without damaged ones."""
     left = [f.part(np.flatnonzero([path not in damaged for path in f.paths])) for f in every]
     before, after = ([set(f.answers.labels.tolist()) for f in files] for files in (every, left))
     if lost := sorted((before[0] - after[0]) | (set.union(*before) - set.union(*after))):
@@ -144,10 +140,6 @@ def _read_by_class(root: Path, reading: Reading, names: Sequence[str], unused: U
         reading: Keys of which this reads none.
         names: The classes in the order of their numbers; none: that of their names.
         unused: What gets the files that are no images of a class.
-
-    Raises:
-        DataError: It has no classes, one has no images or is unknown, or only some lie below a
-            site.
     """
     pictures = []
     for path in pictures_among(files_below(root), unused, known=(CLASSES, LABELS)):
@@ -202,10 +194,6 @@ def _read_listed(root: Path, reading: Reading, names: Sequence[str], unused: Unu
         reading: The column of the answers.
         names: The classes; none: not known.
         unused: What gets the files that are no images.
-
-    Raises:
-        DataError: A line's image is not there, or an image has no line or two; or the answers
-            are none of the task's.
     """
     path = root / LABELS
     rows = read_table(path)

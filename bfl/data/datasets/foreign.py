@@ -85,12 +85,7 @@ def is_near(given: str, dataset: str) -> bool:
 
 
 def absolute_foreign(given: str, data_dir: str) -> str:
-    """Return ``ood-dataset`` such that no folder matters.
-
-    Raises:
-        ConfigurationError: A source is neither a change nor a data set that is here, or it stands
-            twice.
-    """
+    """Return ``ood-dataset`` such that no folder matters."""
     found: dict[str, str] = {}
     for each in words(given):
         said, word = _distance_and_word(each)

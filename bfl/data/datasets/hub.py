@@ -95,12 +95,7 @@ def library_installed() -> bool:
 def load_from_hub(
     repository: str, subset: str | None, name: str, reading: Reading = AS_STORED
 ) -> Dataset:
-    """Return a data set of the hub as arrays.
-
-    Raises:
-        DataError: The library is missing, the hub cannot be reached or has no such data set, or
-            the data set has no images, labels or splits as needed.
-    """
+    """Return a data set of the hub as arrays."""
     try:
         from flwr_datasets import FederatedDataset
     except ImportError as error:
@@ -129,9 +124,6 @@ def _of_splits(splits: Mapping[str, Any], repository: str, name: str, reading: R
     Args:
         splits: ``train``, and those to test on, the first preferred whose labels are not hidden.
         reading: The shape that its images get.
-
-    Raises:
-        DataError: They have no images or labels as needed.
     """
     tests = [split for split in splits if split != "train"]
     for test_split in tests:
@@ -184,10 +176,6 @@ def to_arrays(split: Any, where: str, reading: Reading = AS_STORED) -> Split:
     Args:
         split: A ``datasets.Dataset`` with a column of images and one of labels.
         reading: The shape that its images get.
-
-    Raises:
-        DataError: A column is missing or ambiguous, images differ in size and get none, or an
-            example has no label.
     """
     image_column, label_column = find_columns(split, where)
     if not len(split):
@@ -216,11 +204,7 @@ def to_arrays(split: Any, where: str, reading: Reading = AS_STORED) -> Split:
 
 
 def find_columns(split: Any, where: str) -> tuple[str, str]:
-    """Return the names of the image column and of the label column of a split.
-
-    Raises:
-        DataError: There is none, or several and none to prefer; the message lists the columns.
-    """
+    """Return the names of the image column and of the label column of a split."""
     import datasets
 
     kinds = {name: type(feature) for name, feature in split.features.items()}

@@ -47,9 +47,6 @@ def number_classes(splits: Mapping[str, Array], names: Names, *, fixed: bool = F
         splits: The labels for training, then those for testing, by their names for messages.
         names: The classes' names, in the order of the numbers; empty: not known.
         fixed: Whether labels have to count from 0, as the classes of a known data set do.
-
-    Raises:
-        DataError: It is not clear which class is which; the message has the line that mends it.
     """
     flat = {name: _flat(name, labels) for name, labels in splits.items()}
     texts = [name for name, labels in flat.items() if labels.dtype.kind == "U"]

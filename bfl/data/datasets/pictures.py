@@ -98,9 +98,6 @@ def read_pictures(
         paths: The files.
         reading: The shape that images get, and whether damaged ones are left out.
         unused: What gets the damaged ones, and those of which the first page alone is used.
-
-    Raises:
-        DataError: One cannot be read and they are not left out; or none can.
     """
     damaged: dict[Path, str] = {}
     transparent: list[Path] = []
@@ -126,11 +123,7 @@ def read_pictures(
 
 
 def _open_picture(path: Path, transparent: list[Path], unused: Unused) -> Images:
-    """Return an image (H, W, C), turned as its camera has said.
-
-    Raises:
-        DataError: It cannot be read.
-    """
+    """Return an image (H, W, C), turned as its camera has said."""
     from PIL import Image, ImageOps
 
     try:
@@ -154,10 +147,6 @@ def pixels_of(image: Any, pixel_range: str = "") -> Images:
 
     Args:
         pixel_range: The scale of its values, as for ``as_pixels``.
-
-    Raises:
-        DataError: Its values are on no scale, or more than Pillow reads.
-        Exception: Pillow and its decoders have exceptions of their own, by what is damaged.
     """
     if image.mode.startswith(("I", "F")):
         values = np.asarray(image)[..., np.newaxis]
@@ -183,9 +172,6 @@ def stack_images(images: Iterable[tuple[str, Images]], count: int, reading: Read
     Args:
         images: Images (H, W, C), each with its name for messages.
         count: Their number N.
-
-    Raises:
-        DataError: They differ in size, and the run says none; or they cannot get the shape.
     """
     found: list[Images] = []
     first = ""

@@ -25,9 +25,6 @@ def as_pixels(images: Mapping[str, Array], pixel_range: str = "") -> dict[str, I
     Args:
         images: uint8, or floats in [0, 1], of the same shape but for their number, by name.
         pixel_range: The key ``pixel-range``, by which numbers of any type become float32.
-
-    Raises:
-        DataError: They are neither, or a value is outside the range; the message says which.
     """
     for name, array in images.items():
         if array.dtype.kind not in "iuf":
@@ -72,11 +69,7 @@ def _place(wrong: npt.NDArray[np.bool_]) -> tuple[int, ...]:
 
 
 def range_of(given: str) -> tuple[Fraction, Fraction]:
-    """Return LOW and HIGH of the key ``pixel-range``.
-
-    Raises:
-        ConfigurationError: It has another form, or no width.
-    """
+    """Return LOW and HIGH of the key ``pixel-range``."""
     try:
         low, high = (
             Fraction(int(text) if text.strip("+- ").isdecimal() else float(text))
@@ -99,9 +92,6 @@ def _of_range(name: str, given: Array, pixel_range: str) -> Images:
 
     Args:
         given: Finite numbers.
-
-    Raises:
-        DataError: One is outside; the message has the first.
     """
     low, high = range_of(pixel_range)
     first: Any = math.ceil(low)
@@ -133,11 +123,7 @@ def _of_range(name: str, given: Array, pixel_range: str) -> Images:
 
 
 def channels_last(name: str, shape: tuple[int, ...]) -> None:
-    """Refuse images [N, C, H, W].
-
-    Raises:
-        DataError: With the line that mends it.
-    """
+    """Refuse images [N, C, H, W]."""
     if len(shape) != 4:
         return
     channels, height, width = shape[1:]

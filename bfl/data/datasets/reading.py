@@ -100,11 +100,7 @@ class Reading:
         return [name.strip() for name in self.left_out.split(",") if name.strip()]
 
     def applied(self, dataset: Dataset) -> Dataset:
-        """Return a data set with images of the run's shape; labels and classes stay.
-
-        Raises:
-            DataError: The images cannot be had in it.
-        """
+        """Return a data set with images of the run's shape; labels and classes stay."""
         if not (self.size or self.channels):
             return dataset
         height, width, channels = dataset.image_shape
@@ -137,11 +133,7 @@ AS_STORED = Reading()
 
 
 def match_shape(dataset: Dataset, images: Images, what: str) -> Images:
-    """Return images [N, H, W, C] in the size and channels of a data set's.
-
-    Raises:
-        ConfigurationError: They have channels that cannot become so many.
-    """
+    """Return images [N, H, W, C] in the size and channels of a data set's."""
     height, width, channels = dataset.image_shape
     try:
         return resized(with_channels(images, channels), height, width)

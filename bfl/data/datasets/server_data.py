@@ -49,12 +49,7 @@ class ServerData:
 
 
 def absolute_server_data(server_data: str, dataset: str, data_dir: str) -> str:
-    """Return the key ``server-data`` such that the current folder does not matter.
-
-    Raises:
-        ConfigurationError: It is neither empty nor ``held-back`` nor a data set that can be loaded;
-            or it is the run's own data set, which the clients train on.
-    """
+    """Return the key ``server-data`` such that the current folder does not matter."""
     if server_data in ("", HELD_BACK):
         return server_data
     try:
@@ -154,9 +149,6 @@ def check_apart(data: ServerData, others: Images, word: str, what: str) -> None:
         others: Images that the server must not have.
         word: The key ``server-data``.
         what: What the others are, and why that is wrong, in words that follow "are".
-
-    Raises:
-        ConfigurationError: Saying how many.
     """
     theirs = {image.tobytes() for image in others}
     if both := sum(image.tobytes() in theirs for image in data.images):

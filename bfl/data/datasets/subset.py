@@ -28,9 +28,6 @@ def stratified_positions(
         key: The configuration key that says so, for messages and for its own randomness.
         seed: The seed of the order.
         given_by: Another key that says how many, for messages; the order stays that of ``key``.
-
-    Raises:
-        ConfigurationError: The number is not whole, or there are fewer examples.
     """
     count = _count(amount, labels.size, given_by or key)
     if count == labels.size:
@@ -77,9 +74,6 @@ def train_positions(dataset: Dataset, amount: float, clients: int = 0) -> Labels
     Args:
         amount: How many, see ``stratified_positions``.
         clients: The number of clients; 0: not known, and tasks are as one data set.
-
-    Raises:
-        ConfigurationError: There are not so many, or the tasks are not for so many clients.
     """
     key = "train-examples"
     if not (dataset.tasks and clients and amount >= 1):
@@ -105,11 +99,7 @@ def train_positions(dataset: Dataset, amount: float, clients: int = 0) -> Labels
 
 
 def with_test_examples(dataset: Dataset, amount: float) -> Dataset:
-    """Return the data set with those of its test examples that ``test-examples`` keeps.
-
-    Raises:
-        ConfigurationError: There are not so many.
-    """
+    """Return the data set with those of its test examples that ``test-examples`` keeps."""
     kept = stratified_positions(dataset.test_labels, amount, "test-examples")
     if kept.size == dataset.test_labels.size:
         return dataset

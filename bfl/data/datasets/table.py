@@ -145,11 +145,7 @@ class Table(PathSource):
 
 
 def _parts(folder: Path) -> list[Path]:
-    """Return the files of a folder's rows for training and for testing.
-
-    Raises:
-        DataError: One is missing, or there are several.
-    """
+    """Return the files of a folder's rows for training and for testing."""
     found = {
         part: [p for suffix in SUFFIXES if (p := folder / f"{part}{suffix}").is_file()]
         for part in ("train", "test")

@@ -113,11 +113,7 @@ class Tasks(ReadingSource):
         )
 
     def _entries(self, location: str) -> list[_Entry]:
-        """Return what stands between the commas.
-
-        Raises:
-            ConfigurationError: There is no such source, or the numbers are none.
-        """
+        """Return what stands between the commas."""
         super().check_location(location, None)
         found: list[_Entry] = []
         for entry in location.split(","):

@@ -92,11 +92,7 @@ class Dirichlet(Partition):
         )
 
     def _guaranteed(self, labels: Indices, clients: int) -> Indices:
-        """Return the positions (K, G·C) of what each client gets before the draw: the first ones.
-
-        Raises:
-            ConfigurationError: A class has too few, or none would be left of all examples.
-        """
+        """Return the positions (K, G·C) of what each client gets before the draw."""
         each = self.guaranteed_examples
         found = []
         for label in np.unique(labels):
