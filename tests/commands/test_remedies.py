@@ -1,6 +1,5 @@
 """What a message advises works: the command that it names is taken from it, and run."""
 
-import json
 import re
 import shlex
 import shutil
@@ -16,7 +15,7 @@ from bfl.commands.flower_simulation import main as flower_simulation
 from bfl.commands.main import main
 from bfl.errors import RunError
 from bfl.experiments.results.collapse import CollapseWatch
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import DATA, RunFolder
 
 KEYS: dict[str, Any] = {
     "backend": "serial",
@@ -60,7 +59,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def place(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(runs, tmp_path / "runs")
     (tmp_path / "study.toml").write_text(STUDY, encoding="utf-8")
-    (tmp_path / "own.toml").write_text(f'{STUDY}plugins = ["own.py"]\n', encoding="utf-8")
+    RunFolder.create(tmp_path / "runs", "own", {"plugins": "own.py"}, {}, {"plugins": "own.py"})
     (tmp_path / "dirichlet.toml").write_text('partition = "dirichlet"\nalpha = 0.5\n')
     (tmp_path / "own.py").write_text(RULE, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -91,6 +90,11 @@ IID = "bfl show --run-config dirichlet.toml --run-config 'partition=\"iid\"'"
         ("bfl run --run-config study.toml", r"bfl study \S+", "{} --dry-run"),
         ("bfl show runs/over --run-config rounds=2", r"--run-config \S+", "bfl show {}"),
         ("bfl run --resume runs/over --name b", r"--run-config \S+ --name NAME", "bfl run {}"),
+        (
+            "bfl show --run-config runs/own/config.toml",
+            r"--plugins \S+\.py'",
+            "bfl show --run-config runs/own/config.toml {}",
+        ),
         (IID, r'alpha=""', IID + " --run-config '{}'"),
         ("bfl show --run-config sede=1", r"`(bfl keys)`|did you mean '(seed)'", "bfl keys seed"),
         ("bfl show --run-config 'strategy=\"fedavgg\"'", r"bfl list strategy", "{}"),
@@ -113,11 +117,11 @@ def test_a_posterior_that_has_collapsed_is_closed_as_advised(place: Path) -> Non
     assert call(advice.replace("FOLDER", "runs/over")) == 0
     # Clients with data of their own are not here, and no simulation can stand in for them.
     other = RunFolder(place / "runs" / "interrupted")
-    other.write_json("data.json", {"test": "digest"})
+    other.write_json(DATA, {"test": "digest"})
     CollapseWatch(other, said.append).look(dead, 2, "round 1")
     assert "bfl close" not in said[1]
     shutil.copytree(folder.path, place / "federated")
-    (place / "federated" / "data.json").write_text(json.dumps({"test": "digest"}))
+    RunFolder(place / "federated").write_json(DATA, {"test": "digest"})
     assert call("bfl close federated --closing feature-density") == 2
 
 
