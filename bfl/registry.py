@@ -132,13 +132,12 @@ class Registry(Generic[C]):
                 # Of two parts with one name it is the one from outside that is refused.
                 self._discover()
             spellings = dict.fromkeys(map(_normalized, (name, *aliases)), name)
-            for spelling in spellings:
-                if spelling in self._spellings:
-                    raise ValueError(
-                        f"{self.kind} '{spelling}' is registered twice: by "
-                        f"{self._classes[self._spellings[spelling]].__module__} and "
-                        f"{component.__module__}; choose another name"
-                    )
+            for spelling in spellings.keys() & self._spellings.keys():
+                raise ValueError(
+                    f"{self.kind} '{spelling}' is registered twice: by "
+                    f"{self._classes[self._spellings[spelling]].__module__} and "
+                    f"{component.__module__}; choose another name"
+                )
             if missing := sorted(getattr(component, "__abstractmethods__", ())):
                 raise TypeError(
                     f"{self.kind} '{name}': the class {component.__name__} has no "
@@ -188,7 +187,9 @@ class Registry(Generic[C]):
             importlib.import_module("bfl.plugins").installed_plugins()
             self._discovered = True
         except BaseException:
-            _withdraw_unfinished()
+            # What modules have registered whose import has failed, they register again.
+            for registry in Registry.known:
+                registry.withdraw(lambda component: component.__module__ not in sys.modules)
             raise
         finally:
             self._discovering.discard(me)
@@ -245,19 +246,10 @@ class Registry(Generic[C]):
             pydantic.ValidationError: A setting has the wrong type or is out of range.
         """
         word, _, rest = spelling.partition(":")
-        component = self.get(word if self._takes(word, rest) else spelling)
+        takes = bool(rest) and word in self and bool(self.get(word).behind_colon)
+        component = self.get(word if takes else spelling)
         keys = component.setting_keys()
         given = {key: value for key, value in (settings or {}).items() if key in keys}
         if rest:
             given[component.behind_colon] = rest.strip()
         return component(**given)
-
-    def _takes(self, word: str, rest: str) -> bool:
-        """Return whether a component of that name has a setting that stands behind a colon."""
-        return bool(rest) and word in self and bool(self.get(word).behind_colon)
-
-
-def _withdraw_unfinished() -> None:
-    """Take out what modules have registered whose import has failed: they register it again."""
-    for registry in Registry.known:
-        registry.withdraw(lambda component: component.__module__ not in sys.modules)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,6 @@ STATE = "state"
 def add_to(federation: argparse.ArgumentParser) -> None:
     """Add the commands of ``bfl federation``."""
     parts = federation.add_subparsers(dest="part", required=True)
-    _add_init(parts)
-    _add_changes(parts)
-    _add_processes(parts)
-
-
-def _add_init(parts: Any) -> None:
     init = parts.add_parser(
         "init", help="make an authority, the server's certificate, and a key pair for each client"
     )
@@ -55,10 +50,7 @@ def _add_init(parts: Any) -> None:
     )
     init.set_defaults(run=_run(make))
 
-
-def _add_changes(parts: Any) -> None:
     add = parts.add_parser("add-client", help="add a client")
-    _folder_and_name(add)
     add.add_argument(
         "--partition", type=int, metavar="P", help="its partition (default: the first free one)"
     )
@@ -71,7 +63,11 @@ def _add_changes(parts: Any) -> None:
     )
     add.set_defaults(run=_run(add_client))
     revoke = parts.add_parser("revoke-client", help="revoke a client's key for ever")
-    _folder_and_name(revoke)
+    for each in (add, revoke):
+        each.add_argument(
+            "folder", type=path_argument, metavar="DIR", help="the federation's folder"
+        )
+        each.add_argument("name", metavar="NAME", help="the client's name")
     revoke.set_defaults(run=_run(revoke_client))
     renew = parts.add_parser("renew", help="make the server's certificate anew, for the same key")
     renew.add_argument("folder", type=path_argument, metavar="DIR", help="the federation's folder")
@@ -80,8 +76,6 @@ def _add_changes(parts: Any) -> None:
     )
     renew.set_defaults(run=_run(renew_certificate))
 
-
-def _add_processes(parts: Any) -> None:
     for name, run, what in (
         ("server", serve, "run the server, until Ctrl-C"),
         ("client", join, "run a client, until Ctrl-C"),
@@ -103,11 +97,6 @@ def _add_processes(parts: Any) -> None:
     proxy.set_defaults(run=_run(serve_proxy))
 
 
-def _folder_and_name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=path_argument, metavar="DIR", help="the federation's folder")
-    parser.add_argument("name", metavar="NAME", help="the client's name")
-
-
 def _run(command: Any) -> Any:
     """Return a command whose system errors are for people; its files are made with care."""
 
@@ -125,21 +114,18 @@ def _run(command: Any) -> Any:
 
 def make(given: argparse.Namespace) -> None:
     """Make a federation's folder."""
-    folder = setup.init(given.folder, _settings(given), given.clients, _now())
-    print(f"the server's folder is {folder.server}; start it there with ./start.sh")
-    print(f"the clients' folders are in {folder.path / 'clients'}; each goes to its machine alone")
-    print(f"{folder.authority} signs certificates: keep it off the server and the clients")
-
-
-def _settings(given: argparse.Namespace) -> ServerSettings:
     chosen = {
         "hosts": given.host,
         "bind": given.bind,
         "port": given.port,
         "superlink-port": given.superlink_port,
     }
-    told = {key: value for key, value in chosen.items() if value is not None}
-    return ServerSettings.parse(told, "bfl federation init")
+    named = {key: value for key, value in chosen.items() if value is not None}
+    settings = ServerSettings.parse(named, "bfl federation init")
+    folder = setup.init(given.folder, settings, given.clients, datetime.now(UTC))
+    print(f"the server's folder is {folder.server}; start it there with ./start.sh")
+    print(f"the clients' folders are in {folder.path / 'clients'}; each goes to its machine alone")
+    print(f"{folder.authority} signs certificates: keep it off the server and the clients")
 
 
 def add_client(given: argparse.Namespace) -> None:
@@ -183,7 +169,7 @@ def revoke_client(given: argparse.Namespace) -> None:
 def renew_certificate(given: argparse.Namespace) -> None:
     """Make the server's certificate anew."""
     hosts = checked_hosts(given.host) if given.host else ()
-    authority = setup.renew(given.folder, hosts, _now())
+    authority = setup.renew(given.folder, hosts, datetime.now(UTC))
     server = FederationFolder(given.folder).server
     print(f"{server / SERVER_CERTIFICATE} is new; restart the server with it")
     if authority:
@@ -196,10 +182,10 @@ def check_folder(given: argparse.Namespace) -> None:
     from bfl.deployment.server import check_server
 
     if (given.folder / IDENTITY).is_file():
-        identity, _ = check_client(given.folder, _now())
+        identity, _ = check_client(given.folder, datetime.now(UTC))
         print(f"client {identity.name}: nothing is missing")
     else:
-        _, listed = check_server(given.folder, _now())
+        _, listed = check_server(given.folder, datetime.now(UTC))
         names = ", ".join(client.name for client in listed.clients)
         print(f"server: nothing is missing; it lets in {names or 'nobody'}")
 
@@ -208,14 +194,14 @@ def serve(given: argparse.Namespace) -> None:
     """Run the server."""
     from bfl.deployment.server import serve_federation
 
-    serve_federation(given.folder, given.state or given.folder / STATE, _say)
+    serve_federation(given.folder, given.state or given.folder / STATE, partial(print, flush=True))
 
 
 def join(given: argparse.Namespace) -> None:
     """Run a client."""
     from bfl.deployment.client import run_client
 
-    run_client(given.folder, given.state or given.folder / STATE, _say)
+    run_client(given.folder, given.state or given.folder / STATE, partial(print, flush=True))
 
 
 def serve_proxy(given: argparse.Namespace) -> None:
@@ -223,17 +209,9 @@ def serve_proxy(given: argparse.Namespace) -> None:
     from bfl.deployment import proxy
     from bfl.deployment.server import check_server
 
-    settings, _ = check_server(given.folder, _now())
+    settings, _ = check_server(given.folder, datetime.now(UTC))
     proxy.serve(given.folder, settings)
 
 
 def _to_the_server(path: Path) -> str:
     return f"if the server is elsewhere, it needs {path}, and sees it within seconds"
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)

@@ -19,39 +19,25 @@ _WRONG_TYPE = {
 }
 _LIMITS = (("ge", "at least"), ("gt", "greater than"), ("le", "at most"), ("lt", "less than"))
 
-ALSO_CALLED = {
-    "aggregation": "strategy",
-    "architecture": "model",
-    "backend": "--backend",
-    "data": "dataset",
-    "device": "--backend-config",
-    "dropout": "dropout-rate",
-    "early-stopping": "patience",
-    "epochs": "local-epochs",
-    "gpu": "--backend-config",
-    "gpus": "--backend-config",
-    "iterations": "rounds",
-    "kl-weight": "temperature",
-    "label": "target",
-    "lr": "learning-rate",
-    "method": "strategy",
-    "network": "model",
-    "nodes": "clients",
-    "num-clients": "clients",
-    "num-epochs": "local-epochs",
-    "num-gpus": "--backend-config",
-    "num-nodes": "clients",
-    "num-rounds": "rounds",
-    "num-supernodes": "clients",
-    "output": "output-dir",
-    "path": "dataset",
-    "rule": "strategy",
-    "site": "partition",
-    "sites": "partition",
-    "split": "partition",
-    "verbose": "--verbose",
-    "workers": "--backend-config",
+_OF_OTHER_TOOLS = {
+    "--backend": "backend",
+    "--backend-config": "device gpu gpus num-gpus workers",
+    "--verbose": "verbose",
+    "clients": "nodes num-clients num-nodes num-supernodes",
+    "dataset": "data path",
+    "dropout-rate": "dropout",
+    "learning-rate": "lr",
+    "local-epochs": "epochs num-epochs",
+    "model": "architecture network",
+    "output-dir": "output",
+    "partition": "site sites split",
+    "patience": "early-stopping",
+    "rounds": "iterations num-rounds",
+    "strategy": "aggregation method rule",
+    "target": "label",
+    "temperature": "kl-weight",
 }
+ALSO_CALLED = {name: key for key, names in _OF_OTHER_TOOLS.items() for name in names.split()}
 """Names that other tools have for keys, or for options of the command."""
 
 
