@@ -81,7 +81,8 @@ values["name"] = keys.name or made_up_name(configuration)
 if keys.plugins:
     values["plugins"] = keys.plugins  # with absolute paths, and what they hold now
 Path(config).write_text(tomli_w.dumps(values), encoding="utf-8")
-Path(config).with_name("name").write_text(values["name"], encoding="utf-8")
+folder = Path(values["output-dir"], values["name"])
+Path(config).with_name("run-folder").write_text(str(folder), encoding="utf-8")
 PYTHON
 
 if [ "$connection" = local ] && [ -z "$own_superlink_port" ]; then
@@ -161,7 +162,9 @@ wait_for_end() {
 wait_for_end
 if [ "$status" != finished:completed ]; then
     echo "failed: run $run_id is $status ($details)" >&2
-    echo "it goes on after its last finished round by the same command with" \
-        "--run-config 'name=\"$(cat "$FLOWER_SCRATCH/name")\" resume=true'" >&2
+    run_folder=$(cat "$FLOWER_SCRATCH/run-folder")
+    # Not where it was refused before it began, nor where the server writes on another machine.
+    [ ! -f "$run_folder/config.toml" ] || echo "it goes on after its last finished round by the" \
+        "same command with --run-config 'name=\"$(basename "$run_folder")\" resume=true'" >&2
     exit 1
 fi

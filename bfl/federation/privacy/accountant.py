@@ -171,7 +171,11 @@ def sampled_gaussian_epsilon(
         of_all: The multiplier and the number of releases besides that take all examples.
     """
     if rate == 1.0 or not steps:
-        return gaussian_epsilon(*_as_one(multiplier, steps, of_all), delta)
+        other, count = of_all
+        if not count:
+            return gaussian_epsilon(multiplier, steps, delta)
+        # Two kinds of releases are as one.
+        return gaussian_epsilon((steps / multiplier**2 + count / other**2) ** -0.5, 1, delta)
     import dp_accounting
 
     event = _event(multiplier, rate, steps, of_all)
@@ -229,14 +233,6 @@ def _renyi_accountant() -> Any:
     # sums for orders that are not whole do not always converge.
     neighbours = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
     return dp_accounting.rdp.RdpAccountant(ORDERS, neighboring_relation=neighbours)
-
-
-def _as_one(multiplier: float, steps: int, of_all: tuple[float, int]) -> tuple[float, int]:
-    """Return a multiplier and a number of Gaussian releases that are as two kinds of them."""
-    other, count = of_all
-    if not count:
-        return multiplier, steps
-    return 1.0 / math.sqrt(steps / multiplier**2 + count / other**2), 1
 
 
 def _event(multiplier: float, rate: float, steps: int, of_all: tuple[float, int]) -> Any:

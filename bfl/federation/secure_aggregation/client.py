@@ -126,8 +126,27 @@ def share(
     Nothing is shared then: the server may leave them out, and make another attempt.
     """
     _expect(state, ADVERTISED, roster.label)
-    _check_roster(state, roster, neighbourhood)
-    if refused := _unsigned(state, roster, identity):
+    clients = roster.clients
+    if clients != sorted(set(clients)) or state.client not in clients:
+        raise ProtocolError("the list of clients is not sorted, or this client is not in it")
+    if len(clients) < FEWEST_CLIENTS:
+        raise ProtocolError(f"there are {len(clients)} clients; needed are {FEWEST_CLIENTS}")
+    if roster.neighbours != neighbourhood.of(state.client, clients, state.label):
+        raise ProtocolError("the neighbours are not those that follow from the list of clients")
+    lists = (roster.encryption, roster.masking, roster.signatures)
+    if any(len(each) != len(roster.neighbours) for each in lists):
+        raise ProtocolError("there are not as many keys as neighbours")
+    own = [KeyPair(state.encryption).public, KeyPair(state.masking).public]
+    keys = [*own, *roster.encryption, *roster.masking]
+    if len(set(keys)) != len(keys):
+        raise ProtocolError("two clients have the same key")
+    refused, texts = [], zip(roster.neighbours, roster.encryption, roster.masking, strict=True)
+    for (client, *pair), signature in zip(texts, roster.signatures, strict=True):
+        try:
+            identity.check(client, signed_text(state.label, client, *pair), signature)
+        except ProtocolError:
+            refused.append(client)
+    if refused:
         return state, Shares([], [], [], [], refused)
     members = sorted([state.client, *roster.neighbours])
     threshold = neighbourhood.threshold(len(members))
@@ -175,7 +194,15 @@ def masked(
             neighbours that were told something else stay in the sum.
     """
     _expect(state, SHARED, delivery.label, neighbourhood)
-    _check_delivery(state, delivery, neighbourhood)
+    sharers = delivery.sharers
+    if sharers != sorted(set(sharers) & set(state.clients)) or state.client not in sharers:
+        raise ProtocolError("those who have sent shares are not some of the clients")
+    if delivery.senders != [other for other in state.neighbours if other in sharers]:
+        raise ProtocolError("the senders are not the neighbours who have sent shares")
+    lists = (delivery.boxes, delivery.own_masks, delivery.masking)
+    if any(len(each) != len(delivery.senders) for each in lists):
+        raise ProtocolError("there are not as many boxes, and digests, as senders")
+    _check_enough(state, len(delivery.senders) + 1, neighbourhood, "have sent shares")
     mask(vector, derived(state.own_mask, f"own mask, {state.label}"), 1)
     pair = KeyPair(state.masking)
     for other in delivery.senders:
@@ -275,19 +302,6 @@ def _shares_of(state: ClientSecrets, other: int) -> tuple[bytes, bytes] | None:
     return masking, own_mask
 
 
-def _unsigned(state: ClientSecrets, roster: Roster, identity: Identity) -> list[int]:
-    """Return the neighbours whose keys are not signed as this client's own list says."""
-    refused = []
-    for client, encryption, masking, signature in zip(
-        roster.neighbours, roster.encryption, roster.masking, roster.signatures, strict=True
-    ):
-        try:
-            identity.check(client, signed_text(state.label, client, encryption, masking), signature)
-        except ProtocolError:
-            refused.append(client)
-    return refused
-
-
 def _expect(
     state: ClientSecrets, stage: str, label: str, neighbourhood: Neighbourhood | None = None
 ) -> None:
@@ -317,32 +331,3 @@ def _check_enough(
             f"client {state.client}: {members} of {state.threshold_members} neighbours, itself "
             f"among them, {what}; needed are {needed}"
         )
-
-
-def _check_roster(state: ClientSecrets, roster: Roster, neighbourhood: Neighbourhood) -> None:
-    clients = roster.clients
-    if clients != sorted(set(clients)) or state.client not in clients:
-        raise ProtocolError("the list of clients is not sorted, or this client is not in it")
-    if len(clients) < FEWEST_CLIENTS:
-        raise ProtocolError(f"there are {len(clients)} clients; needed are {FEWEST_CLIENTS}")
-    if roster.neighbours != neighbourhood.of(state.client, clients, state.label):
-        raise ProtocolError("the neighbours are not those that follow from the list of clients")
-    lists = (roster.encryption, roster.masking, roster.signatures)
-    if any(len(each) != len(roster.neighbours) for each in lists):
-        raise ProtocolError("there are not as many keys as neighbours")
-    own = [KeyPair(state.encryption).public, KeyPair(state.masking).public]
-    keys = [*own, *roster.encryption, *roster.masking]
-    if len(set(keys)) != len(keys):
-        raise ProtocolError("two clients have the same key")
-
-
-def _check_delivery(state: ClientSecrets, delivery: Delivery, neighbourhood: Neighbourhood) -> None:
-    sharers = delivery.sharers
-    if sharers != sorted(set(sharers) & set(state.clients)) or state.client not in sharers:
-        raise ProtocolError("those who have sent shares are not some of the clients")
-    if delivery.senders != [other for other in state.neighbours if other in sharers]:
-        raise ProtocolError("the senders are not the neighbours who have sent shares")
-    lists = (delivery.boxes, delivery.own_masks, delivery.masking)
-    if any(len(each) != len(delivery.senders) for each in lists):
-        raise ProtocolError("there are not as many boxes, and digests, as senders")
-    _check_enough(state, len(delivery.senders) + 1, neighbourhood, "have sent shares")

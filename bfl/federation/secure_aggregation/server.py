@@ -254,10 +254,15 @@ class SecureSum:
         try:
             for client in (*self.survivors, *self._missing()):
                 try:
+                    keys = self._keys[client]
                     if client in self._survivors:
-                        own[client] = self._own_mask(client)
+                        own[client] = self._secret(
+                            client, self._own_masks, digest_of, keys.own_mask
+                        )
                     else:
-                        pairs[client] = self._pair(client)
+                        pairs[client] = KeyPair(
+                            self._secret(client, self._masking, _public_of, keys.masking)
+                        )
                 except ProtocolError as error:
                     # Each share is the one that it has dealt: this is nobody else's doing.
                     reasons[client] = str(error)
@@ -300,26 +305,19 @@ class SecureSum:
         """Return the number of the share that a client holds of another one's secrets."""
         return sorted([owner, *self._neighbours[owner]]).index(holder) + 1
 
-    def _own_mask(self, client: int) -> bytes:
-        digest = self._keys[client].own_mask
-        return self._secret(client, self._own_masks, lambda secret: digest_of(secret) == digest)
-
-    def _pair(self, client: int) -> KeyPair:
-        public = self._keys[client].masking
-        return KeyPair(self._secret(client, self._masking, lambda s: KeyPair(s).public == public))
-
     def _secret(
         self,
         client: int,
         shares: dict[int, dict[int, bytes]],
-        is_right: Callable[[bytes], bool],
+        known_by: Callable[[bytes], bytes],
+        expected: bytes,
     ) -> bytes:
         held, needed = shares.get(client, {}), self._threshold(client)
         if len(held) < needed:
             raise TooFewClientsError(
                 f"{len(held)} shares of client {client}'s secret have come; needed are {needed}"
             )
-        return combined(held, needed, is_right)
+        return combined(held, needed, lambda secret: known_by(secret) == expected)
 
     def _threshold(self, client: int) -> int:
         return self._neighbourhood.threshold(len(self._neighbours[client]) + 1)
@@ -338,6 +336,10 @@ class SecureSum:
                 f"{what} have come of clients {_names(there) or 'none'} alone, of "
                 f"{len(self._asked)} asked: too few to take masks off"
             )
+
+
+def _public_of(secret: bytes) -> bytes:
+    return KeyPair(secret).public
 
 
 def _names(clients: Iterable[int]) -> str:
