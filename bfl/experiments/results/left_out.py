@@ -26,8 +26,7 @@ def describe_left_out(rounds: Sequence[Mapping[str, Any]]) -> list[str]:
         for entry in record.get(CLIENTS_LEFT_OUT, ()):
             found.setdefault((str(entry["name"]), str(entry["reason"])), []).append(record["round"])
     lines = [
-        f"{_rounds_in_words(numbers)} without {name} ({why})"
-        for (name, why), numbers in found.items()
+        f"{name_rounds(numbers)} without {name} ({why})" for (name, why), numbers in found.items()
     ]
     if rounds:
         pooled, left_out = rounds[-1].get("clients", 0), len(rounds[-1].get(CLIENTS_LEFT_OUT, ()))
@@ -39,7 +38,7 @@ def describe_left_out(rounds: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def _rounds_in_words(numbers: Sequence[int]) -> str:
+def name_rounds(numbers: Sequence[int]) -> str:
     """Return rounds in words: "round 3", "rounds 3 and 4", "rounds 3, 5 and 6"."""
     shown = [str(number) for number in numbers[:10]]
     if len(numbers) == 1:

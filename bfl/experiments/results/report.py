@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bfl.evaluation.metrics import higher_is_better
+from bfl.evaluation.metrics import metrics as registered_metrics
 from bfl.evaluation.metrics.accuracy import wilson_interval
 from bfl.evaluation.metrics.negative_log_likelihood import NegativeLogLikelihood
-from bfl.evaluation.prediction.predictions import FloatArray
+from bfl.evaluation.prediction.predictions import IntArray, Predictions
 from bfl.evaluation.regression import ERROR, SQUARED
+from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.environment import told_of_times
 from bfl.experiments.results.figures import figures
 from bfl.experiments.results.figures.style import (
@@ -24,55 +26,77 @@ from bfl.experiments.results.figures.style import (
     GRID,
     INK,
     PAPER,
+    class_names,
     client_names,
     image_of,
     run_title,
 )
 from bfl.experiments.results.foreign import BEFORE_CLOSING
+from bfl.experiments.results.left_out import CLIENTS_LEFT_OUT, describe_left_out, name_rounds
 from bfl.experiments.results.run_folder import (
     CLIENTS,
     ENVIRONMENT,
+    GIVEN,
     PARTITION,
     PER_CLIENT,
+    PREDICTED_CLASSES,
     PREDICTED_NUMBERS,
-    PREDICTIONS,
+    REPORT,
     RunFolder,
 )
-from bfl.experiments.results.table import ABSENT, cell, tabulated
+from bfl.experiments.results.table import ABSENT, auroc, tabulated, three_digits
 from bfl.federation.client_metrics import TEST_EXAMPLES
+from bfl.texts import counted, few
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
+__all__ = ["REPORT", "Drawn", "Section", "Table", "page", "run_report", "svg"]
+
 TEMPLATE = Path(__file__).with_name("report.html")
 
-REPORT = "report.html"
-"""The report's default file in a run's folder."""
-
 SECTIONS = {
-    "Learning": ("learning-curve", "posterior-spread", "client-curves"),
     "Calibration": ("reliability-diagram", "confusion-matrix", "predicted-numbers"),
     "Uncertainty": ("retention-curves", "uncertainty-of-errors", "member-confidences"),
     "Foreign images and shift": ("foreign-images", "corruptions"),
+    "Clients": ("partition", "client-curves"),
+    "Learning": ("learning-curve", "posterior-spread"),
     "Test images": ("certain-images",),
-    "Clients": ("partition",),
 }
 """The sections of a run's report with their figures; other figures come last."""
 
-
-TILES = (
-    *("accuracy", "root-mean-squared-error", "negative-log-likelihood"),
-    *("expected-calibration-error", "continuous-ranked-probability-score", "interval-coverage"),
-)
-"""The numbers at the top of a run's report, if the run has them."""
-
-SHARES = ("accuracy", "interval-coverage")
-"""Shares of the test examples for which something holds."""
+NLL, ECE, ACCURACY = "negative-log-likelihood", "expected-calibration-error", "accuracy"
+COVERAGE, RANKED = "interval-coverage", "continuous-ranked-probability-score"
+NAMES = {ERROR: "RMSE", NLL: "NLL (nats)", ECE: "ECE", RANKED: "CRPS"}
 
 SPREADS = (
-    "95 %: Wilson's interval of a binomial share. ±: standard error, the deviation over the test "
-    "examples / √n; of a root, by the delta method. Both are of this one run."
+    "95 %: Wilson's interval of a share, Hanley and McNeil's of an AUROC. ±: standard error over "
+    "the test examples. Both are of this one run: another seed is not in them."
 )
+FEW_EXAMPLES = 50
+"""Training examples below which a client is named as one with few."""
+
+FAMILIARITY, FAMILIAR = "familiarity", 0.01
+"""The score of unfamiliar examples, and the threshold unless the run's configuration has one."""
+
+TERMS = {
+    "accuracy": "the share of test examples whose most probable class is the true one",
+    "worst class": "the class of which the smallest share is predicted right",
+    "sensitivity, specificity": "the shares of the second and of the first class that are "
+    "predicted right, at a probability of one half",
+    "AUROC": "the probability that one of the positives gets the higher score; 0.5 is chance",
+    "NLL": "negative log-likelihood: the mean of −log of the probability of the true class",
+    "ECE": "expected calibration error: how far confidence and accuracy are apart, on average",
+    "RMSE": "root of the mean squared error, in the target's unit",
+    "CRPS": "continuous ranked probability score: the error of a whole distribution",
+    "coverage": "the share of targets within their central intervals of 90 %",
+    "aleatoric": "uncertainty of the data: it stays with more of them",
+    "epistemic": "uncertainty of the model's weights: it falls with more data",
+    "mutual information": "the epistemic part of the predictive entropy",
+    "retention area": "the mean of a metric over all shares of the data that are kept, the least "
+    "uncertain first",
+}
+"""The glossary at the end, besides the metrics' own descriptions."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +106,11 @@ class Drawn:
     name: str
     svg: str
     caption: str
+
+    @property
+    def title(self) -> str:
+        """The name as a heading."""
+        return self.name.replace("-", " ").capitalize()
 
 
 @dataclass(frozen=True)
@@ -96,7 +125,7 @@ class Table:
     @classmethod
     def of(cls, caption: str, rows: Sequence[Mapping[str, Any]], folded: bool = False) -> Table:
         """Return a table of mappings, whose keys are the columns."""
-        return cls(caption, *tabulated(rows), folded)
+        return cls(caption, *tabulated(rows, three_digits), folded)
 
 
 @dataclass
@@ -116,11 +145,11 @@ def svg(figure: MatplotlibFigure, name: str) -> str:
     Args:
         name: Its name on the page, which makes its ids unique and is read to the blind.
     """
-    figure.suptitle("")  # the page names the run
+    figure.set_layout_engine("none")  # as it has been laid out
     figure.patch.set_alpha(0.0)
     for axes in figure.axes:
         axes.patch.set_alpha(0.0)
-    text = image_of(figure, "svg", name).decode()
+    text = image_of(figure, "svg", name, bbox_inches="tight").decode()
     text = text[text.index("<svg") :]
     for color, variable in (
         (INK, "--ink"),
@@ -140,34 +169,64 @@ def run_report(folder: RunFolder) -> str:
     Raises:
         DataError: The folder holds no finished run, or a file of it is corrupt.
     """
-    numbers, config = folder.metrics(), folder.config()
+    folder.check_finished("metrics.json")
+    found = _Run.read(folder)
     return page(
         title=folder.path.name,
-        about=[*run_title(config).splitlines(), *_examples(folder), *_times(folder)],
-        tiles=_tiles(numbers, folder),
-        told=SPREADS if _tested(folder) else "",
-        sections=[s for s in _run_sections(folder, config) if s.items or s.figures or s.tables],
+        about=list(_about(found)),
+        summary=[_how_good(found), _how_sure(found), _what_to_beware(found)],
+        tiles=_cards(found),
+        told=SPREADS if found.tested else "",
+        sections=[s for s in _sections(found) if s.items or s.figures or s.tables],
     )
 
 
-def _examples(folder: RunFolder) -> Iterator[str]:
-    """Yield the numbers of training and test examples, if the folder has them."""
-    trained = sum(folder.read_json(PARTITION, {}).get("num_examples", ()))
-    found = {"training": trained, "test": _tested(folder)}
-    if any(found.values()):
-        yield ", ".join(f"{count:,} {what} examples" for what, count in found.items() if count)
+@dataclass(frozen=True)
+class _Run:
+    """What several parts of a report take from a run's folder."""
 
+    folder: RunFolder
+    numbers: Mapping[str, float]
+    config: Mapping[str, Any]
+    partition: Mapping[str, Any]
+    classes: tuple[Predictions, IntArray] | None
+    errors: Mapping[str, float]
+    tested: int
 
-def _tested(folder: RunFolder) -> int:
-    """Return how many examples the final evaluation is of; 0: it has left no predictions."""
-    if not folder.holds(PREDICTIONS):
-        return 0
-    with folder.reading_arrays(PREDICTIONS) as arrays:
-        return arrays.header("targets" if "targets" in arrays else "labels").shape[0]
+    @classmethod
+    def read(cls, folder: RunFolder) -> _Run:
+        classes, tested, values = None, 0, dict[str, Any]()
+        if folder.holds(PREDICTED_CLASSES):
+            classes = folder.predictions()
+            tested = classes[1].size
+            values = {NLL: NegativeLogLikelihood().values(*classes)}
+        elif folder.holds(PREDICTED_NUMBERS):
+            predicted, targets = folder.predicted_numbers()
+            tested = targets.size
+            values = {name: of_each for name, (of_each, _) in predicted.values(targets).items()}
+        numbers = folder.metrics()
+        several = values if tested > 1 else {}
+        errors = {n: float(v.std(ddof=1)) / math.sqrt(tested) for n, v in several.items()}
+        if SQUARED in errors and (root := numbers.get(ERROR)):
+            errors[ERROR] = errors[SQUARED] / (2.0 * root)  # by the delta method
+        partition = folder.read_json(PARTITION, {})
+        return cls(folder, numbers, folder.config(), partition, classes, errors, tested)
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes' names, or their numbers."""
+        count = self.classes[0].mean_probability.shape[1] if self.classes else 0
+        names = class_names(self.folder)
+        return names if len(names) == count else tuple(map(str, range(count)))
 
-def _times(folder: RunFolder) -> list[str]:
-    return told_of_times([folder.read_json(ENVIRONMENT, {})])
+    def shares_of_classes(self) -> Iterator[tuple[str, int, int]]:
+        """Yield each class's name, its number of test examples, and how many are right."""
+        if self.classes is not None:
+            predictions, labels = self.classes
+            for label, name in enumerate(self.class_names):
+                of_class = labels == label
+                right = int((predictions.predicted[of_class] == label).sum())
+                yield few([name[:24]]), int(of_class.sum()), right
 
 
 def page(**content: Any) -> str:
@@ -178,123 +237,240 @@ def page(**content: Any) -> str:
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(**content)
 
 
-def _tiles(numbers: Mapping[str, float], folder: RunFolder) -> list[dict[str, Any]]:
-    """Return the main numbers, with their uncertainty and their values before the closing."""
-    spreads = _spreads(numbers, folder)
-    names = [*TILES]
-    names += [name for name in numbers if name.startswith("ood-") and name.endswith("-auroc")]
-    tiles = []
-    for name in names:
+def _about(run: _Run) -> Iterator[str]:
+    """Yield which data, method and version, how many examples, and when."""
+    yield from run_title(run.config).splitlines()
+    trained = sum(run.partition.get("num_examples", ()))
+    found = {"training": trained, "test": run.tested}
+    if any(found.values()):
+        yield ", ".join(f"{count:,} {what} examples" for what, count in found.items() if count)
+    environment = run.folder.read_json(ENVIRONMENT, {})
+    if commit := environment.get("git-commit"):
+        changed = ", with changes" if environment.get("git-changed") else ""
+        yield f"bfl {environment.get('bfl', '')}, commit {str(commit)[:12]}{changed}"
+    yield from told_of_times([environment])
+
+
+def _percent(share: float) -> str:
+    return f"{100.0 * share:.3g} %"
+
+
+def _interval(share: float, count: int, form: Any = _percent) -> str:
+    low, high = (form(float(bound)) for bound in wilson_interval(share, count))
+    return f"95 %: {low} to {high}"
+
+
+def _how_good(run: _Run) -> str:
+    """Return the report's first sentence: how good the model is, with an interval."""
+    numbers = run.numbers
+    if run.classes is not None:
+        interval = _interval(numbers[ACCURACY], run.tested)
+        worst = min((c for c in run.shares_of_classes() if c[1]), key=lambda c: c[2] / c[1])
+        return (
+            f"The model is right for {_percent(numbers[ACCURACY])} of {run.tested:,} test examples "
+            f"({interval}); of its worst class, {worst[0]}, for {worst[2]} of {worst[1]}."
+        )
+    if ERROR in numbers:
+        known = f" ± {three_digits(run.errors[ERROR])}" if ERROR in run.errors else ""
+        return (
+            f"The predicted numbers are off by {three_digits(numbers[ERROR])}{known} "
+            f"(root-mean-squared error{f', {run.tested:,} test examples' * bool(run.tested)})."
+        )
+    mean = numbers.get("clients-global-accuracy")
+    own = f" On the clients' own test data, it is right for {_percent(mean)}." if mean else ""
+    return f"The server has evaluated no predictions.{own}"
+
+
+def _how_sure(run: _Run) -> str:
+    """Return the report's second sentence: how far its probabilities can be trusted."""
+    if run.classes is not None:
+        predictions, labels = run.classes
+        wrong = predictions.predicted != labels
+        confidence = float(predictions.mean_probability.max(axis=1).mean())
+        gap = confidence - float(1.0 - wrong.mean())
+        calibrated = (
+            f"Its mean confidence, {_percent(confidence)}, is {abs(100.0 * gap):.2g} points "
+            f"{'above' if gap > 0 else 'below'} that"
+        )
+        if not wrong.any() or wrong.all():
+            return f"{calibrated}."
+        area = auroc(uncertainties.create("predictive-entropy").measure(predictions), wrong)
+        return f"{calibrated}; it is less certain of an error than of a hit in {_percent(area)}."
+    if (coverage := run.numbers.get(COVERAGE)) is not None:
+        known = f" ({_interval(coverage, run.tested)})" if run.tested else ""
+        return f"Its intervals of 90 % hold {_percent(coverage)} of the true numbers{known}."
+    return "Nothing is known of its calibration on test data."
+
+
+def _what_to_beware(run: _Run) -> str:
+    """Return the report's third sentence: what its reader should know before using the model."""
+    found = describe_left_out(run.folder.rounds())
+    names = run.partition.get("names") or ()
+    scarce = [
+        f"{names[client] if client < len(names) else f'client-{client}'} ({count})"
+        for client, count in enumerate(run.partition.get("num_examples", ()))
+        if count < FEW_EXAMPLES
+    ]
+    if scarce:
+        found.append(f"few training examples: {few(scarce, 3)}")
+    familiarity = getattr(run.classes[0], FAMILIARITY, None) if run.classes else None
+    if familiarity is not None:
+        least = float(run.config.get("familiarity-threshold", FAMILIAR))
+        foreign = int((familiarity < least).sum())
+        found.append(f"{foreign} of {run.tested:,} test examples are unlike the training data")
+    warnings = [text for text in run.folder.warnings() if text not in found]
+    if any("has collapsed" in text for text in warnings):
+        found.append("the epistemic uncertainty has collapsed: it tells errors from nothing")
+    others = len([text for text in warnings if "has collapsed" not in text])
+    if others:
+        found.append(f"{counted(others, 'warning')} below")
+    if not found:
+        return "No client was lost, and nothing was warned of."
+    return f"Beware: {'; '.join(found)}."
+
+
+def _cards(run: _Run) -> list[dict[str, Any]]:
+    """Return the main numbers of the task with their uncertainty, and before the closing."""
+    numbers, cards = run.numbers, list[dict[str, Any]]()
+
+    def add(name: str, value: float, *notes: str) -> None:
+        cards.append({"name": name, "value": three_digits(value), "notes": [n for n in notes if n]})
+
+    def add_share(name: str, count: int, right: int) -> None:
+        if count:
+            add(name, right / count, _interval(right / count, count, three_digits))
+
+    foreign = [name for name in numbers if name.startswith("ood-") and name.endswith("-auroc")]
+    for name in (ACCURACY, ERROR, NLL, ECE, RANKED, COVERAGE, *foreign):
         if (value := numbers.get(name)) is None:
             continue
         before = numbers.get(f"{BEFORE_CLOSING}{name}")
-        notes = spreads.get(name, [])
-        notes += [] if before is None else [f"{cell(before)} before the closing round"]
-        tiles.append({"name": name.replace("-", " "), "value": cell(value), "notes": notes})
-    return tiles
+        spread = f"± {three_digits(run.errors[name])}" if name in run.errors else ""
+        if name in (ACCURACY, COVERAGE) and run.tested:
+            spread = _interval(value, run.tested, three_digits)
+        closed = f"{three_digits(before)} before the closing round" if before is not None else ""
+        add(NAMES.get(name, name.replace("-", " ")), value, spread, closed)
+    classes = list(run.shares_of_classes())
+    if len(classes) == 2 and run.classes is not None and all(count for _, count, _ in classes):
+        (negative, n0, right0), (positive, n1, right1) = classes
+        add_share(f"sensitivity: {positive}", n1, right1)
+        add_share(f"specificity: {negative}", n0, right0)
+        predictions, labels = run.classes
+        area = auroc(predictions.mean_probability[:, 1], labels == 1)
+        # Hanley and McNeil (1982), Eqs. 1 and 2.
+        both = (n1 - 1) * (area / (2 - area) - area**2)
+        both += (n0 - 1) * (2 * area**2 / (1 + area) - area**2)
+        error = 1.96 * math.sqrt(max(0.0, area * (1 - area) + both) / (n1 * n0))
+        ends = (three_digits(min(1.0, max(0.0, area + sign * error))) for sign in (-1, 1))
+        add("AUROC", area, f"95 %: {' to '.join(ends)}", "threshold of the classes: 0.5")
+    elif measured := [c for c in classes if c[1]]:
+        name, count, right = min(measured, key=lambda c: c[2] / c[1])
+        add_share(f"worst class: {name}", count, right)
+    return cards
 
 
-def _spreads(numbers: Mapping[str, float], folder: RunFolder) -> dict[str, list[str]]:
-    """Return intervals or standard errors of numbers over the test examples, as text."""
-    found: dict[str, list[str]] = {}
-    if count := _tested(folder):
-        for name in (name for name in SHARES if name in numbers):
-            low, high = (cell(float(bound)) for bound in wilson_interval(numbers[name], count))
-            found[name] = [f"95 %: {low} to {high}"]
-    if count > 1:
-        values = _values(folder)
-        errors = {name: float(v.std(ddof=1)) / math.sqrt(count) for name, v in values.items()}
-        if SQUARED in errors and (root := numbers.get(ERROR)):
-            errors[ERROR] = errors[SQUARED] / (2.0 * root)
-        found |= {name: [f"± {cell(error)}"] for name, error in errors.items()}
-    return found
-
-
-def _values(folder: RunFolder) -> dict[str, FloatArray]:
-    """Return the values of each test example, of numbers that are their means."""
-    if folder.holds(PREDICTED_NUMBERS):
-        predicted, targets = folder.predicted_numbers()
-        return {name: values for name, (values, _) in predicted.values(targets).items()}
-    metric = NegativeLogLikelihood()
-    return {metric.name: metric.values(*folder.predictions())}
-
-
-def _run_sections(folder: RunFolder, config: Mapping[str, Any]) -> Iterator[Section]:
-    if warnings := folder.warnings():
-        yield Section("Warnings", items=warnings)
+def _sections(run: _Run) -> Iterator[Section]:
+    folder = run.folder
+    lost = describe_left_out(folder.rounds())
+    others = [text for text in folder.warnings() if text not in lost]
+    yield Section("Warnings", items=[*lost, *others])
     named = [name for names in SECTIONS.values() for name in names]
-    others = tuple(name for name in figures.names() if name not in named)
-    for title, names in {**SECTIONS, "Other figures": others}.items():
+    unnamed = tuple(name for name in figures.names() if name not in named)
+    for title, names in {**SECTIONS, "Other figures": unnamed}.items():
         section = Section(title)
         for name in (name for name in names if name in figures):
-            figure = figures.create(name, config)
-            drawn = figure.draw(folder)
+            figure = figures.create(name, run.config)
+            drawn = figure.draw(folder, titled=False)
             if drawn is not None:
                 section.figures.append(Drawn(name, svg(drawn, name), figure.summary()))
         if title == "Clients":
-            section.tables += _clients(folder, config)
+            section.tables += _clients(run)
         yield section
-    yield Section("Metrics", tables=[_metrics(folder.metrics())])
-    yield Section("What was run", tables=list(_origin(folder, config)))
-
-
-def _metrics(numbers: Mapping[str, float]) -> Table:
     words = {True: "higher", False: "lower", None: ""}
     rows = [
         {"metric": n, "value": v, "better": words[higher_is_better(n.removeprefix(BEFORE_CLOSING))]}
-        for n, v in numbers.items()
+        for n, v in run.numbers.items()
     ]
-    return Table.of(f"All {len(rows)} final numbers", rows, folded=True)
+    yield Section("Metrics", tables=[Table.of(f"All {len(rows)} final numbers", rows, folded=True)])
+    yield Section("What was run", tables=list(_origin(run)))
+    known = [
+        {"word": name, "meaning": registry.get(name).summary()}
+        for registry in (registered_metrics, uncertainties)
+        for name in registry.names()
+    ]
+    terms = [{"word": word, "meaning": text} for word, text in TERMS.items()]
+    yield Section("Glossary", tables=[Table.of("Words of this page", terms + known, folded=True)])
 
 
-def _clients(folder: RunFolder, config: Mapping[str, Any]) -> Iterator[Table]:
-    """Yield the table of clients: examples, weights in the last round, metrics on their data."""
-    names, rounds = client_names(folder), folder.rounds()
-    measured = folder.read_json(CLIENTS, {})
-    called = str(config.get("site-column") or "name")
+def _clients(run: _Run) -> Iterator[Table]:
+    """Yield the table of clients: examples, what was lost when, metrics on their own data."""
+    names, rounds = client_names(run.folder), run.folder.rounds()
+    measured = run.folder.read_json(CLIENTS, {})
+    called = str(run.config.get("site-column") or "name")
     number = "number" if called == "client" else "client"
+    lost: dict[str, dict[str, list[int]]] = {}
+    for entry in rounds:
+        for client in entry.get(CLIENTS_LEFT_OUT, ()):
+            by_reason = lost.setdefault(str(client["client"]), {})
+            by_reason.setdefault(str(client["reason"]), []).append(entry["round"])
+    in_rounds = [entry for r in rounds for entry in r.get(PER_CLIENT, ())]
+    ids = [str(entry["client"]) for entry in in_rounds]
     columns: dict[str, Mapping[str, Any]] = {
         called: _by_client(names),
         number: {},
-        "training examples": _by_client(folder.read_json(PARTITION, {}).get("num_examples", ())),
+        "training examples": _by_client(run.partition.get("num_examples", ())),
         "test examples": {c: own[TEST_EXAMPLES] for c, own in measured.items()},
+        "rounds": {client: ids.count(client) for client in dict.fromkeys(ids)},
+        "lost": {
+            client: "; ".join(f"{name_rounds(at)}: {reason}" for reason, at in by_reason.items())
+            for client, by_reason in lost.items()
+        },
         "weight in the last round": {
             str(entry["client"]): entry.get("weight")
             for entry in (rounds[-1].get(PER_CLIENT, ()) if rounds else ())
         },
     }
-    clients = dict.fromkeys(client for column in columns.values() for client in column)
+    found = {client for column in columns.values() for client in column}
+    clients = sorted(found, key=lambda client: (len(client), client))
     columns[number] = {client: client for client in clients}
-    for name in dict.fromkeys(n for own in measured.values() for n in own if not _is_long(n)):
-        held = {c: own[name] for c, own in measured.items() if name in own}
-        columns.setdefault(name.replace("-", " "), held)
-    rows = [{n: column[c] for n, column in columns.items() if c in column} for c in clients]
+    shown = ("retention", "risk", "adaptive")
+    for name in dict.fromkeys(n for own in measured.values() for n in own):
+        if name != TEST_EXAMPLES and not any(word in name for word in shown):
+            held = {c: own[name] for c, own in measured.items() if name in own}
+            columns[name.replace("-", " ")] = held
+            if name.endswith(ACCURACY):
+                columns[f"95 % of {name.replace('-', ' ')}"] = {
+                    c: _interval(value, int(n), three_digits).removeprefix("95 %: ")
+                    for c, value in held.items()
+                    if (n := measured[c].get(TEST_EXAMPLES))
+                }
+    rows = [{n: column.get(c) for n, column in columns.items() if column} for c in clients]
     if rows:
-        caption = f"By {called}" if names else "By client"
-        yield Table.of(caption, rows, folded=len(rows) > 20)
+        yield Table.of(f"By {called}" if names else "By client", rows, folded=len(rows) > 20)
 
 
 def _by_client(values: Sequence[Any]) -> dict[str, Any]:
     return {str(number): value for number, value in enumerate(values)}
 
 
-def _is_long(name: str) -> bool:
-    return "retention" in name or "risk" in name or "adaptive" in name
-
-
-def _origin(folder: RunFolder, config: Mapping[str, Any]) -> Iterator[Table]:
-    """Yield the posterior's digest, the machine and the configuration."""
-    rounds = folder.rounds()
+def _origin(run: _Run) -> Iterator[Table]:
+    """Yield the posterior's digest, what was given, the machine and the configuration."""
+    rounds = run.folder.rounds()
+    last = rounds[-1] if rounds else {}
     facts: dict[str, Any] = {
         "rounds": len(rounds),
-        "seconds of rounds": math.fsum(r["seconds"] for r in rounds),
+        "seconds of rounds": f"{math.fsum(entry['seconds'] for entry in rounds):.1f}",
+        "posterior SHA-256": last.get("posterior-sha256", ABSENT),
     }
-    facts["posterior SHA-256"] = rounds[-1].get("posterior-sha256", ABSENT) if rounds else ABSENT
-    given = {key: value for key, value in config.items() if value not in ("", None)}
+    own = ("output-dir", "name", "resume")
+    given = {k: v for k, v in run.folder.read_json(GIVEN, {}).items() if k not in own}
+    config = {key: value for key, value in run.config.items() if value not in ("", None)}
     for caption, values, folded in (
         ("The run", facts, False),
-        ("Versions and machine", folder.read_json(ENVIRONMENT), True),
-        (f"Configuration: {len(given)} keys", given, True),
+        ("Settings that were given", given, False),
+        ("Versions and machine", run.folder.read_json(ENVIRONMENT, {}), True),
+        (f"Configuration: {len(config)} keys", config, True),
     ):
-        rows = [{"": key, "value": str(value)} for key, value in values.items()]
-        yield Table.of(caption, rows, folded=folded)
+        if values:
+            rows = [{"": key, "value": str(value)} for key, value in values.items()]
+            yield Table.of(caption, rows, folded=folded)

@@ -88,6 +88,7 @@ FAMILIARITY = "familiarity"
 BEST_POSTERIOR = "best-posterior.npz"
 REFUSALS = "refusals.txt"
 FIGURES = "figures"
+REPORT = "report.html"
 
 ENVIRONMENT = f"{RUN}:environment"
 GIVEN = f"{RUN}:given"
@@ -415,6 +416,7 @@ class RunFolder(Files):
             for name in FINAL_RESULTS:
                 if ":" not in name:
                     (self.path / name).unlink(missing_ok=True)
+            (self.path / REPORT).unlink(missing_ok=True)
             if not (figures := self.path / FIGURES).is_symlink():
                 for figure in figures.glob("*.*"):
                     figure.unlink()

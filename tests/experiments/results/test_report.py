@@ -10,15 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.stats import binomtest, sem
+from sklearn.metrics import roc_auc_score
 
 from bfl.commands.main import main
 from bfl.errors import DataError
 from bfl.evaluation.metrics.accuracy import Accuracy
 from bfl.evaluation.metrics.negative_log_likelihood import NegativeLogLikelihood
+from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.regression import Mixtures
 from bfl.experiments.results import RunFolder
 from bfl.experiments.results.figures import figures
 from bfl.experiments.results.report import run_report
+from bfl.experiments.results.table import three_digits
 from bfl.experiments.studies.pages import study_report
 from bfl.experiments.studies.results import open_study
 
@@ -52,8 +55,8 @@ def test_the_report_is_one_page_with_every_figure(tmp_path):
     predictions, labels = run.predictions()
     right, likelihood = (m().values(predictions, labels) for m in (Accuracy, NegativeLogLikelihood))
     ends = binomtest(int(right.sum()), len(labels)).proportion_ci(method="wilson")
-    assert f"{ends.low:.4f} to {ends.high:.4f}" in page
-    assert f"± {sem(likelihood):.4f}" in page
+    assert f"{three_digits(ends.low)} to {three_digits(ends.high)}" in page
+    assert f"± {three_digits(float(sem(likelihood)))}" in page
     shows(page, len(drawn), tmp_path)
 
 
@@ -96,7 +99,7 @@ def test_a_report_shows_metrics_of_numbers_and_overwrites_no_other_file(tmp_path
     page = run_report(folder)
     assert '<figure id="learning-curve"' in page
     assert script not in page
-    assert re.findall(r"<b>([^<]+)</b>", page) == ["1.5000", "0.8750"]
+    assert re.findall(r"<b>([^<]+)</b>", page) == ["1.50", "0.875"]
     better = dict(re.findall(r"<td>([^<]+)</td><td[^>]*>[^<]+</td><td>(\w*)</td>", page))
     assert better == {**dict.fromkeys(numbers, ""), "root-mean-squared-error": "lower"}
     (tmp_path / "notes.md").write_text("mine")
@@ -119,15 +122,18 @@ def test_a_report_says_how_far_numbers_are_known(tmp_path):
     tiles = dict(re.findall(r"<b>([^<]+)</b><div[^>]*>([^<]+)", run_report(folder)))
     covered = binomtest(round(400 * numbers["interval-coverage"]), 400)
     ends = covered.proportion_ci(method="wilson")
-    assert f"{ends.low:.4f} to {ends.high:.4f}" in tiles[f"{numbers['interval-coverage']:.4f}"]
+    assert (
+        f"{three_digits(ends.low)} to {three_digits(ends.high)}"
+        in tiles[three_digits(numbers["interval-coverage"])]
+    )
     for name, value in numbers.items():
         if name != "interval-coverage":
             means = [
                 mixtures.take(at).metrics(targets[at])[name]
                 for at in (random.integers(0, 400, 400) for _ in range(200))
             ]
-            said = float(tiles[f"{value:.4f}"].removeprefix("± "))
-            assert said == pytest.approx(np.std(means), rel=0.2)
+            said = float(tiles[three_digits(value)].removeprefix("± "))
+            assert said == pytest.approx(np.std(means), rel=0.25)
 
 
 @pytest.mark.parametrize("column", ["clinic", "client"])
@@ -140,6 +146,10 @@ def test_a_report_says_when_on_how_much_data_and_has_a_line_a_site(tmp_path, col
     answers = dict.fromkeys(("targets", "means", "variances"), np.ones((1, 20)))
     folder.write_arrays("predictions.npz", {**answers, "targets": np.zeros(20)})
     folder.write_metrics({"accuracy": 1.0})
+    for number in (1, 2):
+        lost = [{"client": 0, "name": "Basel", "reason": "failed"}]
+        record = {"clients": 1, "clients-left-out": lost, "per-client": [{"client": 1}]}
+        folder.append_round({"round": number, "seconds": 1.0, **record})
     page = run_report(folder)
     assert re.findall(r"([\d,]+) (training|test) examples", page) == [
         ("1,052", "training"),
@@ -150,7 +160,28 @@ def test_a_report_says_when_on_how_much_data_and_has_a_line_a_site(tmp_path, col
     table = page[page.index("<caption>By ") :]
     assert re.findall(r"<th\b[^>]*>([^<]*)", table)[0] == column
     cells = [re.findall(r"<td[^>]*>([^<]*)", row) for row in table.split("<tr>")[2:4]]
-    assert cells == [["Basel", "0", "900", "–", "–"], ["Genf", "1", "152", "7", "0.2500"]]
+    lost = "rounds 1 and 2: failed"
+    assert cells[0][:6] == ["Basel", "0", "900", "–", "–", lost]
+    assert cells[1][:6] == ["Genf", "1", "152", "7", "2", "–"]
+    assert "0.250" in cells[1]
+    assert "rounds 1 and 2 without Basel (failed)" in page[: page.index("<h2>")]
+
+
+def test_two_classes_have_sensitivity_specificity_and_an_auroc(tmp_path):
+    folder = RunFolder.create(tmp_path, "run", CONFIG, {})
+    random = np.random.default_rng(0)
+    labels, risk = random.integers(0, 2, 60), random.integers(1, 20, 60) / 20
+    predictions = PredictionStatistics.of([np.stack([1 - risk, risk], axis=1)]).result()
+    folder.write_predictions(predictions, labels)
+    folder.write_metrics({"accuracy": float(np.mean(predictions.predicted == labels))})
+    page = run_report(folder)
+    cards = dict(re.findall(r'"faint">([^<]+)</span><b>([^<]+)', page))
+    hits = predictions.predicted[labels == 1].mean()
+    assert cards["sensitivity: 1"] == three_digits(float(hits))
+    assert cards["specificity: 0"] == three_digits(
+        float(1 - predictions.predicted[labels == 0].mean())
+    )
+    assert cards["AUROC"] == three_digits(float(roc_auc_score(labels, risk)))
 
 
 def test_a_run_that_is_not_over_has_no_report(tmp_path):

@@ -26,8 +26,11 @@ class Figure(Component):
 
     needs: ClassVar[str] = ""
 
-    def draw(self, folder: RunFolder) -> MatplotlibFigure | None:
+    def draw(self, folder: RunFolder, *, titled: bool = True) -> MatplotlibFigure | None:
         """Return the figure of a run, or None if the run does not have its data.
+
+        Args:
+            titled: Whether it has its title, which names the run.
 
         Raises:
             DataError: A file of the run is corrupt.
@@ -37,6 +40,8 @@ class Figure(Component):
         with styled():
             figure = self.compose(folder)
             if figure is not None:
+                if not titled:
+                    figure.suptitle("")
                 # Legends below axes move with them: the layout needs a second pass.
                 figure.draw_without_rendering()
             return figure

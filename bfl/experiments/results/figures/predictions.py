@@ -38,6 +38,7 @@ from bfl.experiments.results.run_folder import (
     RETENTION,
     RunFolder,
 )
+from bfl.experiments.results.table import auroc
 from bfl.registry import kebab
 
 if TYPE_CHECKING:
@@ -60,10 +61,9 @@ class ConfusionMatrix(Figure):
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
-        from sklearn.metrics import confusion_matrix
-
         predictions, labels = folder.predictions()
-        counts = confusion_matrix(labels, predictions.predicted, labels=range(predictions.classes))
+        counts = np.zeros((predictions.classes, predictions.classes), np.int64)
+        np.add.at(counts, (labels, predictions.predicted), 1)
         of_class = counts.sum(axis=1, keepdims=True)
         share = counts / np.maximum(of_class, 1)
         names = names_of_classes(class_names(folder))
@@ -282,7 +282,6 @@ class UncertaintyOfErrors(Figure):
 def _panel(axes: Axes, values: npt.NDArray[Any], wrong: npt.NDArray[Any], name: str) -> None:
     """Draw a histogram of the right predictions and one of the wrong ones, as shares."""
     from matplotlib.ticker import MaxNLocator
-    from sklearn.metrics import roc_auc_score
 
     top = float(values.max())
     edges = np.linspace(0.0, top if top > 0 else 1.0, BINS + 1).tolist()
@@ -296,7 +295,7 @@ def _panel(axes: Axes, values: npt.NDArray[Any], wrong: npt.NDArray[Any], name: 
         )
         axes.hist(values[chosen], edges, weights=weights, color=color, histtype="step", label=label)
     if wrong.any() and not wrong.all():
-        title = f"AUROC {roc_auc_score(wrong, values):.3f}"
+        title = f"AUROC {auroc(values, wrong):.3f}"
     else:
         title = "only errors" if wrong.any() else "no errors"
     axes.set_title(title, loc="right")

@@ -270,7 +270,9 @@ def png(figure: MatplotlibFigure) -> bytes:
     return image_of(figure, "png")
 
 
-def image_of(figure: MatplotlibFigure, kind: str, name: str = "bfl") -> bytes:
+def image_of(
+    figure: MatplotlibFigure, kind: str, name: str = "bfl", bbox_inches: Any = None
+) -> bytes:
     """Return a figure as ``png``, ``svg`` or ``pdf``; the name makes an SVG's ids unique."""
     import matplotlib
 
@@ -278,5 +280,7 @@ def image_of(figure: MatplotlibFigure, kind: str, name: str = "bfl") -> bytes:
     # Without Matplotlib's version and the date, the same data give the same bytes.
     nothing = dict.fromkeys(_METADATA[kind])
     with styled(), matplotlib.rc_context({"svg.hashsalt": name}):
-        figure.savefig(buffer, format=kind, dpi=DOTS_PER_INCH, metadata=nothing)
+        figure.savefig(
+            buffer, format=kind, dpi=DOTS_PER_INCH, metadata=nothing, bbox_inches=bbox_inches
+        )
     return buffer.getvalue()
