@@ -15,7 +15,6 @@ from bfl.configuration import resolve
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.network import FORMAT, SCALING, VERSIONS, network_description
-from bfl.experiments.run.resume import completed
 from bfl.posteriors import Manifest, Parameter, Posterior
 
 STUDY = """
@@ -79,19 +78,12 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def completed_theirs() -> int:
-    """Have a saved configuration filled up, as resuming and merging do; it stays as it is."""
-    saved = RunFolder(Path("theirs")).config()
-    return 2 if completed(saved, {}) == saved else 0
-
-
 WAYS: dict[str, Callable[[], int]] = {
     "network": lambda: main(["predict", "theirs", "--data", "images.npz"]),
     "resume": lambda: simulate(["--backend", "serial", "--resume", "theirs"]),
     "repeated": lambda: simulate(["--backend", "serial", "--run-config", "theirs/config.toml"]),
     "shown": lambda: main(["show", "--run-config", "theirs/config.toml"]),
     "link": lambda: main(["show", "--run-config", "link.toml"]),
-    "completed": completed_theirs,
 }
 
 
@@ -99,10 +91,9 @@ WAYS: dict[str, Callable[[], int]] = {
 def test_nothing_runs_unasked(way: str, theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert WAYS[way]() == 2
     assert not (theirs.parent / "ran").exists()
-    if way != "completed":
-        printed = "".join(capsys.readouterr()).replace("\n", "")
-        assert "theirs/parts.py" in printed
-        assert "plugins" in printed
+    printed = "".join(capsys.readouterr()).replace("\n", "")
+    assert "theirs/parts.py" in printed
+    assert "plugins" in printed
 
 
 def test_nor_without_its_description(theirs: Path) -> None:

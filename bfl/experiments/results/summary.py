@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bfl.data.images import Images
-from bfl.errors import DataError
 from bfl.evaluation.evaluated_ensemble import EvaluatedEnsemble, prefixed
 from bfl.evaluation.metrics import ExampleMetric, evaluate, metrics
 from bfl.evaluation.prediction import Predictions
@@ -231,19 +229,6 @@ def write_ensemble(
     }
     folder.write_json(ENSEMBLE, {**members, "retention": _on_grid(curves)})
     return {**numbers, **ensemble.round_metrics(settings or {})}
-
-
-def retained(content: Mapping[str, Any], metric: str, by: str, where: Path) -> dict[float, float]:
-    """Return a metric by the share of the data retained, from the section ``retention``.
-
-    Raises:
-        DataError: The curve is missing.
-    """
-    try:
-        values = content["curves"][metric][by]["value"]
-        return dict(zip(content["fraction"], values, strict=True))
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{where} is corrupt: no retention curve: {error!r}") from error
 
 
 def _on_grid(curves: Curves) -> dict[str, Any]:

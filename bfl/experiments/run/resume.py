@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy.typing as npt
 
 from bfl.closing import closings
-from bfl.configuration import Configuration, resolve
+from bfl.configuration import Configuration
 from bfl.configuration.settings import in_sections
 from bfl.errors import ConfigurationError, DataError, PosteriorError
 from bfl.experiments.results.evaluated_clients import drop_evaluations
@@ -157,7 +157,7 @@ def open_run(
         yield folder, checkpoint
 
 
-def has_made_something(folder: RunFolder) -> bool:
+def _has_made_something(folder: RunFolder) -> bool:
     """Return whether a run has made a round, or in a private run has begun a release.
 
     Raises:
@@ -172,7 +172,7 @@ def _starts_anew(folder: RunFolder, configuration: Configuration) -> bool:
     return (
         folder.holds(CONFIG)
         and bool(changed_keys(_saved(folder), configuration.values))
-        and not has_made_something(folder)
+        and not _has_made_something(folder)
     )
 
 
@@ -334,29 +334,9 @@ def _refuse_other_data(
 
 
 def changed_keys(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the keys that affect the result and differ, with both values.
-
-    Keys that an older version did not have get the values that its run resolves to today.
-    """
-    if now.keys() - saved.keys() - FREE_TO_CHANGE:
-        # Results do not keep the keys that may change freely, but other keys may need them.
-        saved = completed(saved, {key: now[key] for key in FREE_TO_CHANGE & now.keys()})
+    """Return the keys that affect the result and differ, with both values."""
     keys = [key for key in {**saved, **now} if key not in FREE_TO_CHANGE]
     # A run begun with clients = 0 has recorded the number of clients.
     if not now.get("clients"):
         keys.remove("clients")
     return {key: (saved.get(key), now.get(key)) for key in keys if saved.get(key) != now.get(key)}
-
-
-def completed(saved: Mapping[str, Any], free: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a saved configuration with the keys that an older version did not have.
-
-    They get the values that its run resolves to today; if it does not resolve, it stays unchanged.
-
-    Args:
-        free: Keys of ``FREE_TO_CHANGE`` that others may need; missing ones get their defaults.
-    """
-    with suppress(ConfigurationError):
-        resolved = resolve({**free, **saved, "plugins": ""}, check_data=False)
-        return {**resolved.values, **saved}
-    return saved
