@@ -183,7 +183,7 @@ def run_report(folder: RunFolder) -> str:
 
 @dataclass(frozen=True)
 class _Run:
-    """What several parts of a report take from a run's folder."""
+    """The content of a run's folder that several parts of its report take."""
 
     folder: RunFolder
     numbers: Mapping[str, float]
