@@ -26,30 +26,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy.typing as npt
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from bfl.configuration import Configuration
 from bfl.data.datasets import Reading
-from bfl.engine.resources import resident_memory
 from bfl.errors import ConfigurationError
-from bfl.experiments.run.trainer import trainer_for
-from bfl.federation.client_metrics import (
-    MEMORY,
-    NUM_EXAMPLES,
-    TRAIN_DIVERGENCE,
-    TRAIN_DIVERGENCE_PER_EXAMPLE,
-    TRAIN_LIKELIHOOD,
-    TRAIN_OBJECTIVE,
-    TRAIN_SECONDS,
-    TRAIN_STEPS,
-)
+from bfl.experiments.run.trainer import check_images, trainer_for
 from bfl.federation.node_description import (
+    PERSONAL_MODELS,
     NetworkQuery,
     NodeDescription,
     code_digest,
@@ -64,28 +51,23 @@ from bfl.federation.secure_aggregation.on_the_wire import (
 from bfl.federation.wire import (
     CLOSE,
     CONFIG,
-    EXTRAS,
     PRIVATE,
-    Positions,
     TrainTask,
-    reply_content,
 )
-from bfl.learning.training import LocalTask
+from bfl.learning.models import create_architecture
 from bfl.plugins import load_plugins
 from clients.closing import closed
 from clients.examples import (
     client_examples,
+    data_asked_of,
     data_problem,
     label_problem,
     labels_and_classes,
     own_examples,
 )
-from clients.local_round import ClientOption, LocalRound
 from clients.masked import advertised, confirmed, shared, unmasked
 from clients.node import Node
-from clients.options import options_of, personal_model_problem
 from clients.process import (
-    TrainingData,
     cached_configuration,
     deadline,
     own_data,
@@ -95,11 +77,91 @@ from clients.process import (
     shared_data,
     start_tensorflow,
 )
+from clients.round import PreparedClient, train_round
 
 if TYPE_CHECKING:
-    from bfl.learning.training.trainer import LocalTrainer
+    pass
 
 app = ClientApp()
+
+
+@app.train()
+@reports_errors
+def train(message: Message, context: Context) -> Message:
+    """Train the received posterior on this client's data for some epochs (Algorithm 1)."""
+    return _in_time(train_round, message, context)
+
+
+@app.train(CLOSE.partition(".")[2])
+@reports_errors
+def close(message: Message, context: Context) -> Message:
+    """Add up over this client's data what the closing round asks of the final network."""
+    return _in_time(closed, message, context)
+
+
+Work = Callable[[Message, Context, TrainTask, PreparedClient], Message]
+
+
+def _in_time(work: Work, message: Message, context: Context) -> Message:
+    """Return a prepared client's answer to a task; both together have ``client-timeout``."""
+    config: Any = message.content[CONFIG]
+    task = TrainTask.from_config(config)
+    started = time.monotonic()
+    client = cached_client(message, context, task)
+    with deadline(client.configuration.keys.client_timeout - (time.monotonic() - started)):
+        return work(message, context, task, client)
+
+
+def cached_client(message: Message, context: Context, task: TrainTask) -> PreparedClient:
+    """Return the client that a task is for, as it was prepared if it is asked for the same again.
+
+    Raises:
+        BflError: The node refuses the task, or the client cannot train on what it is asked to.
+    """
+    examples = None if task.examples is None else task.examples.tobytes()
+    node = tuple(sorted(context.node_config.items()))
+    # One text for all clients of the process, each of whose messages brings one of its own.
+    asked = (node, sys.intern(task.configuration), task.num_classes, examples)
+    clients = _clients(context.run_id)
+    # One a partition, so that no server fills the memory by asking for other examples each round.
+    before, client = clients.get(task.partition_id, (None, None))
+    if client is None or before != asked:
+        client = _prepare_client(Node.of(context), task)
+        clients[task.partition_id] = (asked, client)
+    return client
+
+
+@lru_cache(maxsize=1)
+def _clients(run_id: int) -> dict[int, tuple[Any, PreparedClient]]:
+    """Return a run's clients of this process, by partition id, with what each was asked for.
+
+    Those of the run before are forgotten.
+    """
+    return {}
+
+
+def _prepare_client(node: Node, task: TrainTask) -> PreparedClient:
+    configuration = cached_configuration(task.configuration, node.plugins_folder)
+    refuse(task, node, configuration)
+    with deadline(configuration.keys.client_timeout):
+        data = (
+            own_data(node.dataset, configuration.keys.reading)
+            if node.dataset
+            else shared_data(*node.shared_dataset(configuration.keys))
+        )
+        examples = client_examples(task, data, node, configuration)
+        labels, classes = labels_and_classes(task, data, node, configuration, examples)
+    return PreparedClient(node, configuration, data, examples, labels, classes)
+
+
+# What a client answers besides its task in a round whose updates are masked.
+for _kind, _answer in (
+    (ADVERTISE_KEYS, advertised),
+    (SHARE_KEYS, shared),
+    (CONFIRM, confirmed),
+    (UNMASK, unmasked),
+):
+    app.train(_kind)(reports_errors(_answer))
 
 
 @app.query()
@@ -140,16 +202,6 @@ def _plugin_problem(asked: Mapping[str, Any], node: Node) -> str:
     return ""
 
 
-# What a client answers besides its task in a round whose updates are masked.
-for _kind, _answer in (
-    (ADVERTISE_KEYS, advertised),
-    (SHARE_KEYS, shared),
-    (CONFIRM, confirmed),
-    (UNMASK, unmasked),
-):
-    app.train(_kind)(reports_errors(_answer))
-
-
 @app.query("network")
 @reports_errors
 def network(message: Message, context: Context) -> Message:
@@ -161,157 +213,21 @@ def network(message: Message, context: Context) -> Message:
     return Message(manifest_content(trainer.network.manifest), reply_to=message)
 
 
-@app.train()
-@reports_errors
-def train(message: Message, context: Context) -> Message:
-    """Train the received posterior on this client's data for some epochs (Algorithm 1)."""
-    return _in_time(_train, message, context)
+def personal_model_problem(asked: Mapping[str, Any], node: Node) -> str:
+    """Return why a node's own personal model cannot be trained on the data there, or nothing.
 
-
-@app.train(CLOSE.partition(".")[2])
-@reports_errors
-def close(message: Message, context: Context) -> Message:
-    """Add up over this client's data what the closing round asks of the final network."""
-    return _in_time(closed, message, context)
-
-
-@dataclass
-class PreparedClient:
-    """A client of a run, as this process plays it.
-
-    Attributes:
-        examples: (N,) positions of the examples that it trains on.
-        labels: The labels of the data, counted from its first class.
-        options: What it does besides training, in their order.
-        trainer: What trains its network, once it has been built.
+    Args:
+        asked: What the query before the first round says.
+        node: The node that is asked; its data can be had.
     """
-
-    node: Node
-    configuration: Configuration
-    data: TrainingData
-    examples: Positions
-    labels: npt.NDArray[Any]
-    classes: int
-    options: tuple[type[ClientOption], ...]
-    trainer: LocalTrainer | None = None
-
-
-Work = Callable[[Message, Context, TrainTask, PreparedClient], Message]
-
-
-def _in_time(work: Work, message: Message, context: Context) -> Message:
-    """Return a prepared client's answer to a task; both together have ``client-timeout``."""
-    config: Any = message.content[CONFIG]
-    task = TrainTask.from_config(config)
-    started = time.monotonic()
-    client = cached_client(message, context, task)
-    with deadline(client.configuration.keys.client_timeout - (time.monotonic() - started)):
-        return work(message, context, task, client)
-
-
-def cached_client(message: Message, context: Context, task: TrainTask) -> PreparedClient:
-    """Return the client that a task is for, as it was prepared if it is asked for the same again.
-
-    Raises:
-        BflError: The node refuses the task, or the client cannot train on what it is asked to.
-    """
-    extras_sent = EXTRAS in message.content
-    examples = None if task.examples is None else task.examples.tobytes()
-    node = tuple(sorted(context.node_config.items()))
-    # One text for all clients of the process, each of whose messages brings one of its own.
-    asked = (node, sys.intern(task.configuration), task.num_classes, examples, extras_sent)
-    clients = _clients(context.run_id)
-    # One a partition, so that no server fills the memory by asking for other examples each round.
-    before, client = clients.get(task.partition_id, (None, None))
-    if client is None or before != asked:
-        client = _prepare_client(Node.of(context), task, extras_sent)
-        clients[task.partition_id] = (asked, client)
-    return client
-
-
-@lru_cache(maxsize=1)
-def _clients(run_id: int) -> dict[int, tuple[Any, PreparedClient]]:
-    """Return a run's clients of this process, by partition id, with what each was asked for.
-
-    Those of the run before are forgotten.
-    """
-    return {}
-
-
-def _prepare_client(node: Node, task: TrainTask, extras_sent: bool) -> PreparedClient:
-    configuration = cached_configuration(task.configuration, node.plugins_folder)
-    refuse(task, node, configuration)
-    with deadline(configuration.keys.client_timeout):
-        data = (
-            own_data(node.dataset, configuration.keys.reading)
-            if node.dataset
-            else shared_data(*node.shared_dataset(configuration.keys))
-        )
-        examples = client_examples(task, data, node, configuration)
-        labels, classes = labels_and_classes(task, data, node, configuration, examples)
-    options = options_of(configuration, node, task.partition_id, extras_sent)
-    return PreparedClient(node, configuration, data, examples, labels, classes, options)
-
-
-def _train(message: Message, context: Context, task: TrainTask, client: PreparedClient) -> Message:
-    started = time.perf_counter()
-    configuration, data = client.configuration, client.data
-    keys, prior = configuration.keys, configuration.prior
-    local = LocalRound(
-        message=message,
-        context=context,
-        task=task,
-        node=client.node,
-        configuration=configuration,
-        examples=client.examples,
-    )
-    options = [option() for option in client.options]
-    # Before it trains and keeps a state for what it would not send.
-    for option in options:
-        option.begin(local)
-    local.received = local.global_posterior
-    if client.trainer is None:
-        start_tensorflow()
-        client.trainer = trainer_for(
-            configuration, data.image_shape, client.classes, **local.trainer_settings
-        )
-    local.trainer, local.manifest = client.trainer, client.trainer.network.manifest
-    for option in options:
-        option.prepare(local)
-    local.asked = LocalTask(
-        received=local.received,
-        prior=prior.density(local.received, local.state_of(prior)),
-        examples=client.examples,
-        learning_rate=configuration.schedule.learning_rate(
-            keys.learning_rate, task.server_round, keys.rounds
-        ),
-        seed=keys.seed,
-        key_labels=(task.server_round, task.partition_id),
-        likelihood_examples=task.likelihood_examples,
-        rounds=keys.rounds,
-        **{"epochs": keys.local_epochs, **local.local_settings},
-    )
-    answers = client.labels if data.targets is None else data.targets
-    local.result = client.trainer.train(data.images, answers, local.asked)
-    local.sent, local.metrics = local.result.posterior, _measured(local, started)
-    for option in reversed(options):
-        option.conclude(local)
-    content = reply_content(local.sent, local.metrics, local.extras)
-    for option in options:
-        content = option.answer(local, content)
-    return Message(content, reply_to=message)
-
-
-def _measured(local: LocalRound, started: float) -> dict[str, float | int]:
-    """Return what the client says of its training."""
-    result, examples = local.result, int(local.examples.size)
-    return {
-        NUM_EXAMPLES: examples,
-        TRAIN_OBJECTIVE: result.objective,
-        TRAIN_LIKELIHOOD: result.negative_log_likelihood,
-        TRAIN_DIVERGENCE: result.divergence,
-        TRAIN_DIVERGENCE_PER_EXAMPLE: result.divergence / examples,
-        TRAIN_STEPS: result.steps,
-        TRAIN_SECONDS: time.perf_counter() - started,
-        MEMORY: resident_memory(),
-    }
+    word = node.personal_model
+    if not word or asked.get(PERSONAL_MODELS) is not True:
+        return ""
+    data = data_asked_of(asked, node)
+    if data is None:
+        return ""
+    try:
+        check_images(word, create_architecture(word), data.image_shape)
+    except ConfigurationError as error:
+        return f"personal-model in its node configuration: {error}"
+    return ""

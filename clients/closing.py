@@ -33,7 +33,7 @@ from clients.process import start_tensorflow
 
 if TYPE_CHECKING:
     from bfl.evaluation.prediction.monte_carlo import Predictor
-    from clients.client_app import PreparedClient
+    from clients.round import PreparedClient
 
 FEATURES_KEPT = 128
 """The most arrays of features that a process keeps, one or two of each client."""

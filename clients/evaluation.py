@@ -34,7 +34,6 @@ from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 from clients.examples import counted_from, own_classes
-from clients.local_round import ClientOption, LocalRound
 from clients.node import Node
 from clients.process import cached_configuration
 
@@ -46,18 +45,25 @@ if TYPE_CHECKING:
     from bfl.learning.training.trainer import LocalTrainer
 
 
-class EvaluatesModels(ClientOption):
-    """Evaluation of the client's models on test images of its own, in some rounds."""
+def evaluate_models(
+    configuration: Configuration,
+    task: TrainTask,
+    node: Node,
+    trainer: LocalTrainer,
+    personal_model: str,
+    posterior: Posterior,
+    personal: Arrays,
+) -> dict[str, float | int]:
+    """Return the metrics of a client's models on test images of its own, in the rounds with some.
 
-    def conclude(self, local: LocalRound) -> None:
-        """Add what is measured to what the client says."""
-        configuration, node, task = local.configuration, local.node, local.task
-        model = local.trainer_settings.get("personal_model", "")
-        family = personal_architecture(configuration, model)
-        models = (local.sent, local.result.personal)
-        evaluated = evaluated_metrics(configuration, task, node, local.trainer, family, models)
-        own = own_test_metrics(node, configuration, task, local.sent, evaluated)
-        local.metrics = {**local.metrics, **own, **evaluated}
+    Args:
+        personal_model: The word of its personal model; empty: the federation's own, or none.
+        posterior: The trained posterior of its network.
+        personal: What is kept of the personal model; nothing without one.
+    """
+    family = personal_architecture(configuration, personal_model)
+    evaluated = evaluated_metrics(configuration, task, node, trainer, family, (posterior, personal))
+    return {**own_test_metrics(node, configuration, task, posterior, evaluated), **evaluated}
 
 
 def own_test_metrics(

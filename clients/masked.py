@@ -15,9 +15,8 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from bfl.aggregation.pooling import client_statistics
 from bfl.aggregation.weightings import Weighting
 from bfl.configuration import Configuration
-from bfl.configuration.configuration import says_nothing_measured, without_paths
+from bfl.configuration.configuration import without_paths
 from bfl.errors import ConfigurationError, ProtocolError
-from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.secure_aggregation.client import (
     ClientSecrets,
     advertise,
@@ -46,8 +45,6 @@ from bfl.federation.secure_aggregation.on_the_wire import (
     told_digest,
 )
 from bfl.posteriors import Posterior
-from clients.examples import private_metrics
-from clients.local_round import ClientOption, LocalRound
 from clients.node import Node
 from clients.process import cached_configuration
 
@@ -87,43 +84,6 @@ def shared(message: Message, context: Context) -> Message:
     neighbourhood = _agreed(message, node).neighbourhood
     state, reply = share(_kept(context), roster, neighbourhood, node.identity)
     return _answer(message, context, state, reply)
-
-
-class Masked(ClientOption):
-    """An exchange whose updates are masked: the server learns their sum alone."""
-
-    def begin(self, local: LocalRound) -> None:
-        """Check what the client is told with its task."""
-        configuration, examples = local.configuration, int(local.examples.size)
-        if says_nothing_measured(configuration):
-            told = private_metrics(local.task, local.node, configuration)
-            examples = int(told[NUM_EXAMPLES])
-        self._told = checked_task(local.message, local.node, configuration, examples)
-
-    def answer(self, local: LocalRound, content: RecordDict) -> RecordDict:
-        """Send the client's statistics, masked, and nothing else."""
-        return masked_reply(
-            local.message,
-            local.context,
-            self._told,
-            local.configuration,
-            local.sent,
-            local.global_posterior,
-            int(local.metrics[NUM_EXAMPLES]),
-        )
-
-
-class StaysInRange(ClientOption):
-    """A masked exchange of noised updates, which are sent as far as the range holds them.
-
-    Noise leads out of any range, and whoever failed for it would fail at random. What is made of a
-    noised posterior without the data costs no ε.
-    """
-
-    def conclude(self, local: LocalRound) -> None:
-        """Send what the range holds."""
-        value_range = _secure_sums(local.configuration).value_range
-        local.sent = value_range.holding(local.sent, local.global_posterior)
 
 
 def checked_task(

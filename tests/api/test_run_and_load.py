@@ -174,7 +174,7 @@ def test_a_federation_that_fails_is_an_exception(
     def fail(*_: Any) -> None:
         raise ValueError("no training today")
 
-    monkeypatch.setattr(clients.client_app, "_train", fail)
+    monkeypatch.setattr(clients.client_app, "train_round", fail)
     with pytest.raises(BflError, match="0 of 3 clients"):
         bfl.run(**small, output_dir=str(tmp_path), name="run")
 

@@ -1,7 +1,5 @@
 """What a part's half on a client gives is what the part has declared, or the client refuses it."""
 
-from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +13,6 @@ from bfl.federation.wire import TrainTask
 from bfl.learning.corrections import Correction, NoCorrection, corrections
 from bfl.learning.corrections.scaffold import Scaffold
 from bfl.posteriors import Posterior
-from clients.options import CorrectsGradients
 from clients.state import PartStates
 
 RECEIVED = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(2, np.float32))
@@ -122,21 +119,13 @@ def test_what_is_added_to_gradients_is_a_mean_and_a_point(
     added: Arrays, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused where training would leave it out, or fail in words of its own."""
-    asked: Any = SimpleNamespace(
-        configuration=replace(resolve({}), correction=Leaning()),
-        state_of=PartStates((), {}).of_part,
-        broadcast={},
-        received=RECEIVED,
-        local_settings={},
-    )
     monkeypatch.setattr(Leaning, "added", {"mean": np.ones(3), "point": np.ones(2)})
-    CorrectsGradients().prepare(asked)
-    found = asked.local_settings["offsets"]
+    found = Leaning().checked_offsets({}, {}, RECEIVED)
     assert {name: array.dtype for name, array in found.items()} == {
         "mean": np.float32,
         "point": np.float32,
     }
     monkeypatch.setattr(Leaning, "added", added)
     with pytest.raises(ConfigurationError) as caught:
-        CorrectsGradients().prepare(asked)
+        Leaning().checked_offsets({}, {}, RECEIVED)
     assert f"correction 'leaning' adds {problem}" in str(caught.value)

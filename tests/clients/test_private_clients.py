@@ -1,7 +1,6 @@
 """What a private client draws its noise from, and what it says beside its update."""
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from bfl.federation.wire import METRICS, TrainTask, posterior_from_arrays, poste
 from bfl.posteriors import Posterior
 from clients.client_app import train
 from clients.node import Node
-from clients.options import ChangesUpdate
+from clients.round import clip_and_noise
 
 PRIVATE: dict[str, Any] = {
     "model": "mlp",
@@ -34,15 +33,10 @@ def context(partition_id: int, **config: Any) -> Context:
 
 def noise(partition_id: int, server_round: int = 1, seed: int = 0, **config: Any) -> Any:
     """Return the noise that a client that has learned nothing sends."""
-    asked_there: Any = SimpleNamespace(
-        task=TrainTask(server_round, partition_id, "{}", 10, None),
-        node=Node.of(context(partition_id, **config)),
-        configuration=resolve({**PRIVATE, "seed": seed}),
-        global_posterior=POSTERIOR,
-        sent=POSTERIOR,
-    )
-    ChangesUpdate().conclude(asked_there)
-    return difference(POSTERIOR, asked_there.sent)
+    task = TrainTask(server_round, partition_id, "{}", 10, None)
+    node = Node.of(context(partition_id, **config))
+    configuration = resolve({**PRIVATE, "seed": seed})
+    return difference(POSTERIOR, clip_and_noise(configuration, task, node, POSTERIOR, POSTERIOR))
 
 
 def test_a_simulation_repeats_its_noise_and_clients_and_rounds_have_their_own() -> None:

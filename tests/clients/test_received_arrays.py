@@ -13,6 +13,7 @@ from bfl.federation.wire import EXTRAS, TrainTask, extras_record, posterior_to_a
 from bfl.learning.corrections.scaffold import GREATEST_CONTROL
 from bfl.posteriors import Posterior
 from clients import client_app
+from clients import round as client_round
 
 RECEIVED = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(2, np.float32))
 MEAN, POINT = np.zeros(3, np.float32), np.zeros(2, np.float32)
@@ -22,11 +23,11 @@ TRAINS = "this is where training begins"
 
 @pytest.fixture(autouse=True)
 def _nothing_trains(monkeypatch: pytest.MonkeyPatch) -> None:
-    def trainer_for(*given: Any) -> None:
+    def trainer_for(*given: Any, **_: Any) -> None:
         raise RuntimeError(TRAINS)
 
-    monkeypatch.setattr(client_app, "start_tensorflow", lambda: None)
-    monkeypatch.setattr(client_app, "trainer_for", trainer_for)
+    monkeypatch.setattr(client_round, "start_tensorflow", lambda: None)
+    monkeypatch.setattr(client_round, "trainer_for", trainer_for)
 
 
 def reason(beside: ArrayRecord | ConfigRecord | None, **node: Any) -> str:

@@ -18,6 +18,7 @@ from bfl.federation.wire import posterior_to_arrays
 from bfl.learning.training import LocalResult, LocalTask
 from bfl.posteriors import Posterior
 from clients import client_app
+from clients import round as client_round
 from strategies import WeightedSumOfNormals
 from strategies.privacy import PoolNoise
 
@@ -72,8 +73,8 @@ def test_a_round_goes_through_every_step(monkeypatch: pytest.MonkeyPatch) -> Non
         if event == "call":
             called.add((frame.f_code.co_filename, frame.f_code.co_name))
 
-    monkeypatch.setattr(client_app, "trainer_for", lambda *_: Untrained())
-    monkeypatch.setattr(client_app, "start_tensorflow", lambda: None)
+    monkeypatch.setattr(client_round, "trainer_for", lambda *_, **__: Untrained())
+    monkeypatch.setattr(client_round, "start_tensorflow", lambda: None)
     told: list[str] = []
     strategy = WeightedSumOfNormals(
         weighting="train-size",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,6 @@ from bfl.federation.wire import (
 )
 from bfl.posteriors import Posterior
 from clients.masked import (
-    StaysInRange,
     advertised,
     checked_task,
     confirmed,
@@ -141,16 +139,10 @@ class MaskedNodes:
         count = self.sizes[task.partition_id]
         if configuration.exchange.secure_sums:
             told = checked_task(message, Node.of(context), configuration, count)
-            made: Any = SimpleNamespace(
-                configuration=configuration,
-                global_posterior=received,
-                sent=self._training(task, received),
-            )
+            update = self._training(task, received)
             if any(part.draws for part in configuration.outgoing):
-                StaysInRange().conclude(made)
-            content = masked_reply(
-                message, context, told, configuration, made.sent, received, count
-            )
+                update = configuration.exchange.secure_sums.value_range.holding(update, received)
+            content = masked_reply(message, context, told, configuration, update, received, count)
         else:
             posterior = self._training(task, received)
             content = reply_content(posterior, {"num-examples": count})

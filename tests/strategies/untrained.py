@@ -8,7 +8,7 @@ import pytest
 
 from bfl.learning.training import LocalResult, LocalTask
 from bfl.posteriors import Manifest, Parameter
-from clients import client_app
+from clients import round as client_round
 
 
 class Untrained:
@@ -23,6 +23,6 @@ class Untrained:
 
 def train_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have clients train nothing, and the end of a run draw nothing, which takes a second."""
-    monkeypatch.setattr(client_app, "trainer_for", lambda *_: Untrained())
-    monkeypatch.setattr(client_app, "start_tensorflow", lambda: None)
+    monkeypatch.setattr(client_round, "trainer_for", lambda *_, **__: Untrained())
+    monkeypatch.setattr(client_round, "start_tensorflow", lambda: None)
     monkeypatch.setattr("strategies.application.final_evaluation.draw_all", lambda folder: [])

@@ -99,6 +99,7 @@ def test_a_client_trains_for_its_own_epochs_whatever_the_method(
     monkeypatch: pytest.MonkeyPatch, method: dict[str, Any]
 ) -> None:
     from clients import client_app
+    from clients import round as client_round
 
     asked: list[int] = []
 
@@ -109,8 +110,8 @@ def test_a_client_trains_for_its_own_epochs_whatever_the_method(
             asked.append(task.epochs)
             raise ConfigurationError("enough")
 
-    monkeypatch.setattr(client_app, "trainer_for", lambda *_: Trainer())
-    monkeypatch.setattr(client_app, "start_tensorflow", lambda: None)
+    monkeypatch.setattr(client_round, "trainer_for", lambda *_, **__: Trainer())
+    monkeypatch.setattr(client_round, "start_tensorflow", lambda: None)
     values = {"workload": "slow-share", "slow-share": 0.7, "local-epochs": 50, "seed": 4, **method}
     run = new_run({}).run_id
     posterior = Posterior(np.zeros(2, np.float32), np.ones(2, np.float32))

@@ -1,0 +1,288 @@
+"""One round on a client: what the server has sent becomes an update, in the order of the method.
+
+A round without any option reads the posterior, trains and replies. What else a run or its node asks
+for stands behind an ``if`` that names it. Each part of a method has its client half called here:
+its state before training, what it sends and keeps after.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Context, Message
+
+from bfl import randomness
+from bfl.configuration import Configuration
+from bfl.configuration.configuration import says_nothing_measured
+from bfl.engine.resources import resident_memory
+from bfl.errors import ConfigurationError, public
+from bfl.experiments.run.trainer import trainer_for
+from bfl.federation import client_metrics as names
+from bfl.federation.outgoing import sent as apply_outgoing
+from bfl.federation.parts import Arrays
+from bfl.federation.privacy.noise import SystemNormals
+from bfl.federation.wire import (
+    ARRAYS,
+    EXTRAS,
+    Positions,
+    TrainTask,
+    posterior_from_arrays,
+    reply_content,
+    vectors_to_arrays,
+)
+from bfl.learning.personalizations import PersonalModel
+from bfl.learning.training import LocalTask, PersonalTask
+from bfl.posteriors import Posterior
+from bfl.posteriors.posterior import VECTORS
+from clients import state as states
+from clients.evaluation import evaluate_models
+from clients.examples import private_metrics
+from clients.masked import checked_task, masked_reply
+from clients.node import Node
+from clients.process import TrainingData, start_tensorflow
+
+if TYPE_CHECKING:
+    from bfl.learning.training.trainer import LocalTrainer
+
+
+@dataclass
+class PreparedClient:
+    """A client of a run, as this process plays it.
+
+    Attributes:
+        examples: (N,) positions of the examples that it trains on.
+        labels: The labels of the data, counted from its first class.
+        trainer: Trains its network, once that has been built.
+    """
+
+    node: Node
+    configuration: Configuration
+    data: TrainingData
+    examples: Positions
+    labels: npt.NDArray[Any]
+    classes: int
+    trainer: LocalTrainer | None = None
+
+
+def train_round(
+    message: Message, context: Context, task: TrainTask, client: PreparedClient
+) -> Message:
+    """Return a client's reply to a task: its update, trained from what the server has sent.
+
+    Raises:
+        BflError: The client refuses the task, or cannot train.
+
+    Source: Fischer et al. (2024), Algorithm 1, the clients' lines.
+    """
+    started = time.perf_counter()
+    node, configuration, examples = client.node, client.configuration, client.examples
+    keys, parts, exchange = configuration.keys, configuration.parts, configuration.exchange
+    private = says_nothing_measured(configuration)
+    keyed = (task.server_round, task.partition_id)
+
+    # What the server has sent.
+    arrays: Any = message.content[ARRAYS]
+    # The virtual client that pre-trains is sent all of the posterior, whatever the broadcast.
+    whole = "variance" in configuration.broadcast.vectors
+    initial = configuration.inference.initial_standard_deviation
+    global_posterior = posterior_from_arrays(arrays, None if whole else initial**2)
+
+    # Before it trains, and keeps a state, for what it would not send.
+    masked_task = None
+    if exchange.secure_sums:
+        count = (
+            int(private_metrics(task, node, configuration)[names.NUM_EXAMPLES])
+            if private
+            else int(examples.size)
+        )
+        masked_task = checked_task(message, node, configuration, count)
+
+    # State in: what was kept in the last round that the server has pooled.
+    keeps_optimizer = keys.optimizer_state == "keep"
+    store = None
+    if keeps_optimizer or any(part.client_state_name for part in parts):
+        store = states.client_state(context, node, task)
+    kept = states.taken_up(store, task)
+    part_states = states.PartStates([], {})
+    broadcast: Arrays = {}
+    if parts or EXTRAS in message.content:
+        broadcast = states.received_extras(message.content, parts, global_posterior)
+        part_states = states.PartStates.of(parts, kept, task, global_posterior)
+    personalization = configuration.personalization
+    personal_model = ""
+    if isinstance(personalization, PersonalModel):
+        words = personalization.assignment.words
+        personal_model = node.personal_model or words(node.num_partitions)[task.partition_id]
+
+    # The network, built once in a process.
+    if client.trainer is None:
+        start_tensorflow()
+        client.trainer = trainer_for(
+            configuration, client.data.image_shape, client.classes, personal_model=personal_model
+        )
+    trainer, manifest = client.trainer, client.trainer.network.manifest
+    received = global_posterior
+
+    # What training does besides.
+    more: dict[str, Any] = {"epochs": keys.local_epochs}
+    division = None
+    if configuration.shared.partial:  # the head is its own: as it was kept, or as it begins
+        division = configuration.shared.division(manifest)
+        head = part_states.of_part(configuration.shared)
+        own = (
+            Posterior(**{name: head[name] for name in VECTORS})
+            if head
+            else division.head_of(trainer.network.initial_posterior(keys.seed))
+        )
+        received, manifest = division.joined(global_posterior, own), division.shared
+    if isinstance(personalization, PersonalModel):
+        personal_state = part_states.of_part(personalization)
+        personal_word = personal_model or configuration.words["model"]
+        check_model(task, personal_state, personal_word)
+        drawn = randomness.generator(keys.seed, "personal", task.partition_id)
+        more["personal"] = PersonalTask(
+            state=personal_state,
+            seed=int(drawn.integers(2**62)),
+            prior=lambda start: configuration.personal_prior.density(start, {}),
+            learning_rate=personalization.personal_learning_rate,
+            keeps_optimizer=keeps_optimizer,
+        )
+    if keeps_optimizer:
+        more |= {"optimizer_state": states.optimizer_arrays(kept), "keeps_optimizer": True}
+    if configuration.start.elsewhere:
+        more["start"] = configuration.start.begin(
+            part_states.of_part(configuration.start),
+            received,
+            lambda: trainer.network.initial_posterior(keys.seed),
+        )
+    if configuration.workload.varies:
+        more["epochs"] = configuration.workload.epochs(
+            keys.seed, *keyed, node.num_partitions, keys.local_epochs
+        )
+    if configuration.correction.active:
+        correction = configuration.correction
+        more["offsets"] = correction.checked_offsets(
+            part_states.of_part(correction), broadcast, received
+        )
+    if configuration.example_privacy.active and not node.simulated:
+        more["draws"] = SystemNormals()
+
+    # Local epochs of the objective.
+    local_task = LocalTask(
+        received=received,
+        prior=configuration.prior.density(received, part_states.of_part(configuration.prior)),
+        examples=examples,
+        learning_rate=configuration.schedule.learning_rate(
+            keys.learning_rate, task.server_round, keys.rounds
+        ),
+        seed=keys.seed,
+        key_labels=keyed,
+        likelihood_examples=task.likelihood_examples,
+        rounds=keys.rounds,
+        **more,
+    )
+    answers = client.labels if client.data.targets is None else client.data.targets
+    result = trainer.train(client.data.images, answers, local_task)
+    update = result.posterior
+    metrics: dict[str, float | int] = {
+        names.NUM_EXAMPLES: int(examples.size),
+        names.TRAIN_OBJECTIVE: result.objective,
+        names.TRAIN_LIKELIHOOD: result.negative_log_likelihood,
+        names.TRAIN_DIVERGENCE: result.divergence,
+        names.TRAIN_DIVERGENCE_PER_EXAMPLE: result.divergence / int(examples.size),
+        names.TRAIN_STEPS: result.steps,
+        names.TRAIN_SECONDS: time.perf_counter() - started,
+        names.MEMORY: resident_memory(),
+    }
+    if private:
+        metrics = private_metrics(task, node, configuration)
+    elif keys.evaluated_by == "clients" or node.dataset:
+        metrics |= evaluate_models(
+            configuration, task, node, trainer, personal_model, update, result.personal
+        )
+
+    # State out, but for the parts', and the update on its way out.
+    keeps: dict[str, npt.NDArray[Any]] = {}
+    besides: dict[str, Any] = {}
+    if keeps_optimizer:
+        keeps |= states.named_optimizer(result.optimizer_state)
+    if isinstance(personalization, PersonalModel) and result.personal:
+        word = np.frombuffer(personal_word.encode(), np.uint8)
+        besides["personal"] = {**result.personal, MODEL: word}
+    if division:
+        besides["head"] = division.head_of(update).vectors()
+        update = division.shared_of(update)
+    if configuration.attacks(task.partition_id):
+        generator = randomness.generator(keys.seed, "attack", *keyed)
+        # It knows what is checked, and stays where it is not refused at once.
+        update = manifest.raised(configuration.attack.corrupt(update, global_posterior, generator))
+    elif any(part.active for part in configuration.outgoing):
+        update = clip_and_noise(configuration, task, node, update, global_posterior)
+    if exchange.secure_sums and any(part.draws for part in configuration.outgoing):
+        # Noise leads out of any range, and whoever failed for it would fail at random. What is made
+        # of a noised posterior without the data costs no ε.
+        update = exchange.secure_sums.value_range.holding(update, global_posterior)
+    packed = None
+    if exchange.packs:  # the parts go on from what the server unpacks
+        packed = exchange.pack(update, global_posterior)
+        update = exchange.unpack(packed, global_posterior)
+
+    # The parts' halves: what is sent besides the posterior, and kept.
+    extras: dict[str, Any] = {}
+    if parts or EXTRAS in message.content:
+        trained = result.trained(local_task, update, broadcast)
+        trained = replace(trained, received=global_posterior, **besides)
+        extras, of_parts = part_states.conclude(trained)
+        keeps |= of_parts
+    if store:
+        store.save(task.server_round, keeps)
+
+    # The reply.
+    if masked_task:
+        count = int(metrics[names.NUM_EXAMPLES])
+        content = masked_reply(
+            message, context, masked_task, configuration, update, global_posterior, count
+        )
+        return Message(content, reply_to=message)
+    content = reply_content(update, metrics, extras)
+    if packed is not None:
+        content[ARRAYS] = vectors_to_arrays(packed)
+    return Message(content, reply_to=message)
+
+
+def clip_and_noise(
+    configuration: Configuration, task: TrainTask, node: Node, update: Posterior, sent: Posterior
+) -> Posterior:
+    """Return an update as the chain ``outgoing`` sends it, with its noise of client and round.
+
+    A SuperNode draws from the system's randomness, which nobody can draw again.
+    """
+    keyed = ("outgoing", task.server_round, task.partition_id)
+    normals = (
+        randomness.generator(configuration.keys.seed, *keyed) if node.simulated else SystemNormals()
+    )
+    return apply_outgoing(configuration.outgoing, update, sent, normals)
+
+
+MODEL = "model"
+"""The name under which a state has the word of its model: those of other kinds may be as large."""
+
+
+def check_model(task: TrainTask, state: Arrays, word: str) -> None:
+    """Refuse a personal model that is not the one that was kept.
+
+    Raises:
+        ConfigurationError: Naming both.
+    """
+    before = state[MODEL].tobytes().decode() if MODEL in state else word
+    if before != word:
+        other = ConfigurationError(
+            f"client {task.partition_id}: the personal model that it kept in round "
+            f"{task.pooled_round} is '{before}', and it would be '{word}' now (personal-model in "
+            f"the node's configuration); allowed: '{before}' to the end of the run"
+        )
+        raise public(other)
