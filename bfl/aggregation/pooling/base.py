@@ -99,7 +99,7 @@ class PoolingRule(Component, ABC):
         """Return the pooled posterior of the clients' summed statistics.
 
         Args:
-            sums: The sums of what ``encode`` returned, arrays (B,).
+            sums: The sums of what ``encode`` returned, arrays (B,), which may be changed in place.
             totals: What was added. Dividing by it makes the scale of the weights irrelevant.
             block: What else is known about these parameters; no generator.
         """

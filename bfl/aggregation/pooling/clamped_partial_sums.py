@@ -40,11 +40,13 @@ class ClampedPartialSums(PoolingRule):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return ω μ, a and max(f − a, 0), arrays (B,)."""
-        if not self.partial_sum_clamp:
-            return weight * mean, weight**self.power * variance, np.zeros_like(variance)
-        low, high = math.exp(-self.partial_sum_clamp), math.exp(self.partial_sum_clamp)
-        share = weight**self.power * np.clip(variance, low, high)
-        return weight * mean, share, np.maximum(low - share, 0.0)
+        low = 0.0
+        if self.partial_sum_clamp:
+            low, high = math.exp(-self.partial_sum_clamp), math.exp(self.partial_sum_clamp)
+            variance = np.clip(variance, low, high)
+        mean *= weight
+        variance *= weight**self.power
+        return mean, variance, np.maximum(low - variance, 0.0)
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return the average mean and the clamped sum of the variances, arrays (B,)."""

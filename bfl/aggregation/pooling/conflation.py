@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+
 from bfl.aggregation.pooling.base import Array, Block, Decoded, PoolingRule, Totals, pooling_rules
 
 
@@ -25,7 +27,7 @@ class ConflationRule(PoolingRule):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return ω (μ − c)/σ² and ω/σ², arrays (B,), with ω = 1 if weights do not matter."""
-        precision = self.mass(weight) / variance
+        precision = np.divide(self.mass(weight), variance, out=variance)
         mean -= block.reference
         mean *= precision
         return mean, precision
@@ -37,6 +39,6 @@ class ConflationRule(PoolingRule):
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return the precision-weighted mean and the numerator over the precision, arrays (B,)."""
         scaled, precision = sums
-        return Decoded(
-            scaled / precision + block.reference, self.variance_numerator(totals) / precision
-        )
+        scaled /= precision
+        scaled += block.reference
+        return Decoded(scaled, self.variance_numerator(totals) / precision)

@@ -378,7 +378,7 @@ def is_sound(posterior: Posterior, part: slice) -> bool:
     It may be False where they are, if their sum is too great for their type.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        finite = np.isfinite(posterior.mean[part].sum())
+        finite = math.isfinite(posterior.mean[part].sum())
     return bool(finite and between(0.0, posterior.variance[part], math.inf))
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
 from bfl.aggregation.pooling.base import (
     EPSILON,
     Array,
@@ -49,13 +47,18 @@ class LinearPoolRule(PoolingRule):
         """Return c plus the mean shift, and variance plus disagreement, arrays (B,)."""
         first, within, second = sums
         means = self.mixture_of_means(first, second, totals, block)
-        return Decoded(means.mean, within / totals.mass + means.variance)
+        within /= totals.mass
+        within += means.variance
+        return Decoded(means.mean, within)
 
     @staticmethod
     def mixture_of_means(first: Array, second: Array, totals: Totals, block: Block) -> Decoded:
         """Return the moments of the means alone, arrays (B,)."""
-        shift, square = first / totals.mass, second / totals.mass
+        first /= totals.mass
+        second /= totals.mass
         # The worst case of rounding in the two terms: K products, two sums over K and a square.
-        noise = 2.0 * (totals.count + 2) * EPSILON * square
-        disagreement = square - shift * shift
-        return Decoded(shift + block.reference, np.where(disagreement > noise, disagreement, 0.0))
+        noise = 2.0 * (totals.count + 2) * EPSILON * second
+        second -= first * first
+        second[~(second > noise)] = 0.0
+        first += block.reference
+        return Decoded(first, second)

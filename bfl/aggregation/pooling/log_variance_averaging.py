@@ -38,4 +38,6 @@ class LogVarianceAveragingRule(PoolingRule):
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return the average mean and the exponential of the average log-variance, arrays (B,)."""
         mean, log_variance = sums
-        return Decoded(mean / totals.weight, np.exp(log_variance / totals.weight))
+        mean /= totals.weight
+        log_variance /= totals.weight
+        return Decoded(mean, np.exp(log_variance))

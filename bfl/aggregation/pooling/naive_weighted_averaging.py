@@ -34,4 +34,6 @@ class NaiveWeightedAveragingRule(PoolingRule):
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return both sums divided by the sum of the weights, arrays (B,)."""
         mean, variance = sums
-        return Decoded(mean / totals.weight, variance / totals.weight)
+        mean /= totals.weight
+        variance /= totals.weight
+        return Decoded(mean, variance)

@@ -32,4 +32,6 @@ class WeightedSumOfNormalsRule(PoolingRule):
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return the sums divided by W and by W², the weights' sum, arrays (B,)."""
         mean, variance = sums
-        return Decoded(mean / totals.weight, variance / totals.weight**2)
+        mean /= totals.weight
+        variance /= totals.weight**2
+        return Decoded(mean, variance)
