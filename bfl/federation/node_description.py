@@ -124,11 +124,7 @@ def manifest_from_content(content: RecordDict) -> Manifest:
 
 
 def _check_network(manifest: Manifest) -> None:
-    """Refuse parameters that are each fine as values, and make no network.
-
-    Raises:
-        WireFormatError: The message names the first parameter that is wrong.
-    """
+    """Refuse parameters that are each fine as values, and make no network."""
     names: set[str] = set()
     size = 0
     for parameter in manifest:

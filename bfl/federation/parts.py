@@ -176,11 +176,7 @@ class TwoSidedPart(Component):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse a name of a state that would run into another's.
-
-        Raises:
-            ValueError: It has other letters; a state's arrays are filed behind it and a dot.
-        """
+        """Refuse a name of a state that would run into another's."""
         super().__pydantic_init_subclass__(**kwargs)
         if not _STATE_NAME.fullmatch(cls.state_name):
             raise ValueError(

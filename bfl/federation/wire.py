@@ -65,12 +65,7 @@ def vectors_to_arrays(vectors: Arrays) -> ArrayRecord:
 
 
 def vectors_from_arrays(arrays: ArrayRecord) -> dict[str, npt.NDArray[Any]]:
-    """Return the vectors in a record by name: they are read where they lie, and are read-only.
-
-    Raises:
-        TypeError: An array is not NumPy's.
-        ValueError: An array's bytes are not what its header promises.
-    """
+    """Return the vectors in a record by name: they are read where they lie, and are read-only."""
     return {name: _unpacked(array) for name, array in arrays.items()}
 
 
@@ -79,11 +74,6 @@ def posterior_from_arrays(arrays: ArrayRecord, variance: float | None = None) ->
 
     Args:
         variance: What all variances are in a record that has none; None: it must have some.
-
-    Raises:
-        KeyError: An array is missing.
-        TypeError: An array is not NumPy's.
-        ValueError: An array's bytes are not what its header promises.
     """
     if variance is None or "variance" in arrays:
         return Posterior(**{name: _unpacked(arrays[name]) for name in VECTORS})
@@ -228,11 +218,7 @@ class TrainTask:
 
     @classmethod
     def from_config(cls, record: ConfigRecord) -> TrainTask:
-        """Return the task in a record.
-
-        Raises:
-            WireFormatError: The server speaks another version of the wire format.
-        """
+        """Return the task in a record."""
         check_version(record, "the server")
         examples, test_examples = record.get("examples"), record.get("test-examples")
         return cls(
@@ -269,9 +255,6 @@ def train_content(
     Args:
         more: Values of a ServerApp's own, for its own clients, besides those of the task.
         extras: What the parts of the method send besides the posterior, if anything.
-
-    Raises:
-        ConfigurationError: One of them has a name that a task has.
     """
     config = task.to_config()
     if more:
@@ -290,12 +273,7 @@ def extras_record(arrays: Arrays) -> ArrayRecord | None:
 
 
 def extra_arrays(content: RecordDict) -> dict[str, npt.NDArray[Any]]:
-    """Return what a message carries besides its posterior, by name; nothing if there is nothing.
-
-    Raises:
-        TypeError: An array is not NumPy's, or the record holds none.
-        ValueError: An array's bytes are not what its header promises.
-    """
+    """Return what a message carries besides its posterior, by name; nothing if there is nothing."""
     record = content.get(EXTRAS)
     if record is None:
         return {}

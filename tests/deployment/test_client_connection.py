@@ -10,15 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
-from typing import Any
 
 import pytest
 from federation_folders import HOSTS, NOW
 from flower_processes import free_ports
 
 from bfl.deployment import client, setup
-from bfl.deployment.client import check_connection, run_client, wait_for_server
-from bfl.deployment.private_files import FederationFolder
+from bfl.deployment.client import check_connection, wait_for_server
 from bfl.deployment.settings import Identity, ServerSettings
 from bfl.errors import DataError
 
@@ -141,50 +139,3 @@ def test_the_wait_can_be_stopped(made: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(client.time, "sleep", interrupted)
     with pytest.raises(KeyboardInterrupt):
         wait_for_server(caller(*free_ports(1)), made / "server" / "ca.crt", print)
-
-
-class Ends(Exception):  # noqa: N818
-    """The client's start is followed no further."""
-
-
-class Started:
-    """What a client starts, noted in the order in which it is."""
-
-    def __init__(self, order: list[str]) -> None:
-        self.order = order
-
-    def __enter__(self) -> Started:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def start(self, name: str, *words: object) -> None:
-        self.order.append(name)
-        raise Ends
-
-
-def test_no_supernode_starts_before_the_server_is_known(
-    federation: FederationFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And what its operator has approved is what its worker is told."""
-    place, order = federation.client("client-0"), list[str]()
-    (place / "node.toml").write_text(f'bundles = ["{"ab" * 32}"]\n')
-    answers = iter(["it does not answer yet", None])
-
-    def call(*_: object) -> str | None:
-        order.append("call")
-        return next(answers)
-
-    def worker(*given: Any) -> Started:
-        order.append(f"worker for {' '.join(given[-1])}")
-        return Started(order)
-
-    monkeypatch.setattr(client, "CALL_INTERVAL", 0.0)
-    monkeypatch.setattr(client, "check_connection", call)
-    monkeypatch.setattr(client, "Processes", lambda *_: Started(order))
-    monkeypatch.setattr(client, "WarmWorker", worker)
-    with pytest.raises(Ends):
-        run_client(place, tmp_path / "state", print)
-    supernode = "the SuperNode of client client-0"
-    assert order == ["call", "call", f"worker for {'ab' * 32}", supernode]

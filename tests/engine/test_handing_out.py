@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from flwr.app import Message, RecordDict
-from flwr.server.superlink.fleet.vce import vce_api
 from in_memory_engine import Engine
 
 from bfl.engine.flower import grid, poll_interval
@@ -58,13 +57,6 @@ def test_it_looks_at_new_messages_only(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = 0
     assert engine.taken() == []
     assert looked <= 1
-
-
-def test_the_engine_runs_our_loop_and_gets_its_own_back() -> None:
-    own = vce_api.add_messages_to_queue
-    with grid.handed_out_at_once():
-        assert vce_api.add_messages_to_queue is grid.hand_out
-    assert vce_api.add_messages_to_queue is own
 
 
 def test_the_loop_fills_the_queue_until_it_is_stopped() -> None:

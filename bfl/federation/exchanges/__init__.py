@@ -46,11 +46,7 @@ class Exchange(Component):
         return frozenset({"weighting"}) if self.secure_sums else frozenset()
 
     def check_asked(self, asked: int) -> None:
-        """Raise if a round needs more clients than so many; by default any number will do.
-
-        Raises:
-            ConfigurationError: Saying how many it takes.
-        """
+        """Raise if a round needs more clients than so many; by default any number will do."""
 
     def pack(self, posterior: Posterior, received: Posterior) -> Vectors:
         """Return what a client sends of its posterior; ``received`` is what it was sent."""

@@ -62,11 +62,7 @@ class Masked(Exchange):
         return SecureSums(value_range, Neighbourhood(self.masked_neighbours, self.masked_threshold))
 
     def check_asked(self, asked: int) -> None:
-        """Raise if so few clients are asked in a round that a sum of their updates hides none.
-
-        Raises:
-            ConfigurationError: Saying how many it takes.
-        """
+        """Raise if so few clients are asked in a round that a sum of their updates hides none."""
         if asked < FEWEST_CLIENTS:
             raise ConfigurationError(
                 f"exchange '{self.name}': the server learns sums alone, and of {asked} clients a "

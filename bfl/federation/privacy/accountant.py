@@ -101,11 +101,7 @@ MULTIPLIERS = (1e-3, 1e6)
 
 
 def check_accountant(multiplier_key: str) -> None:
-    """Raise unless the accountant is installed.
-
-    Raises:
-        ConfigurationError: Saying how to install it.
-    """
+    """Raise unless the accountant is installed."""
     if importlib.util.find_spec("dp_accounting") is None:
         raise ConfigurationError(
             f"{multiplier_key} is above 0, the package dp-accounting computes ε of such noise, and "
