@@ -15,6 +15,7 @@ from bfl.api.alone import running_alone
 from bfl.api.arrays import Data, naming_data, stored
 from bfl.api.result import Result, load
 from bfl.configuration import resolve
+from bfl.configuration.component_slots import SLOTS
 from bfl.configuration.settings import read_sections
 from bfl.configuration.sources import read_config_file
 from bfl.engine.flower import FlowerApp, RayEngine, run_serially
@@ -33,6 +34,9 @@ from bfl.files import given_path
 from bfl.plugins import named_plugins
 from bfl.printing import print_anywhere, say
 from bfl.registry import kebab
+
+JOINED_BY_PLUS = {"ood-dataset", "corruptions", *(kind.key for kind in SLOTS if kind.chain)}
+"""Keys of several words with a plus between them; others have commas."""
 
 
 def _nothing(*_: object, **__: object) -> None:
@@ -70,7 +74,8 @@ def run(
         verbose: Whether the terminal shows the run; False: nothing.
         engine_log: Whether Flower and Ray log what they do.
         keys: The keys of a configuration with underscores for hyphens: ``local_epochs=1`` (``bfl
-            keys`` lists them all); those not given have their defaults.
+            keys`` lists them all); those not given have their defaults. A key of several words
+            takes a list: ``columns_left_out=["site"]``.
 
     Raises:
         ConfigurationError: A key or a value is refused, or another thread makes a run; nothing has
@@ -139,12 +144,14 @@ def _read(
 
 def _plain(keys: Mapping[str, Any]) -> dict[str, Any]:
     """Return keys in the configuration's spelling, and values in types that it can hold."""
-    return {kebab(key): _value(value) for key, value in keys.items()}
+    return {kebab(key): _value(kebab(key), value) for key, value in keys.items()}
 
 
-def _value(value: Any) -> Any:
+def _value(key: str, value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if isinstance(value, list | tuple) and value:
+        return ("+" if key in JOINED_BY_PLUS else ", ").join(map(str, value))
     return value.item() if isinstance(value, np.generic) else value
 
 

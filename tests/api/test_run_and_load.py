@@ -45,6 +45,13 @@ def test_wrong_keys_are_exceptions_before_anything_starts(
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_key_of_several_words_takes_a_list() -> None:
+    for key, words in (("corruptions", ["noise", "blurr"]), ("closing", ["none", "bayes"])):
+        with pytest.raises(ConfigurationError, match=words[1]) as caught:
+            bfl.run(**{key: words})
+        assert "allowed" in str(caught.value)
+
+
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"it has no config\.toml"):
         bfl.load(tmp_path)
