@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import bfl
-from bfl.cpus import memory_bytes
+from bfl.cpus import available_cpus, memory_bytes
 
 PACKAGES = (
     "flwr",
@@ -96,12 +96,6 @@ def vector_instructions() -> str:
     return " ".join([*sorted(filter(VECTORS.match, flags)), *limits])
 
 
-def processor_count() -> int:
-    """Return the number of logical processors that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS and Windows
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
-
-
 def _git(folder: Path, *arguments: str) -> str | None:
     """Return the output of a git command, or None if it fails or git is missing."""
     try:
@@ -154,7 +148,7 @@ def describe_environment() -> dict[str, Any]:
         "processor": processor_model(),
         "processor-family": processor_family(),
         "vector-instructions": vector_instructions(),
-        "processors": processor_count(),
+        "processors": available_cpus(),
         "memory-bytes": memory_bytes(),
         **describe_commit(Path(bfl.__file__).resolve().parent.parent),
     }

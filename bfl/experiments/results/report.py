@@ -39,6 +39,7 @@ from bfl.experiments.results.run_folder import (
     GIVEN,
     PARTITION,
     PER_CLIENT,
+    POSTERIOR,
     PREDICTED_CLASSES,
     PREDICTED_NUMBERS,
     REPORT,
@@ -46,6 +47,7 @@ from bfl.experiments.results.run_folder import (
 )
 from bfl.experiments.results.table import ABSENT, auroc, tabulated, three_digits
 from bfl.federation.client_metrics import TEST_EXAMPLES
+from bfl.posteriors.spread import scale_spread
 from bfl.texts import counted, few
 
 if TYPE_CHECKING:
@@ -57,7 +59,12 @@ TEMPLATE = Path(__file__).with_name("report.html")
 
 SECTIONS = {
     "Calibration": ("reliability-diagram", "confusion-matrix", "predicted-numbers"),
-    "Uncertainty": ("retention-curves", "uncertainty-of-errors", "member-confidences"),
+    "Uncertainty": (
+        "retention-curves",
+        "uncertainty-of-errors",
+        "familiarity",
+        "member-confidences",
+    ),
     "Foreign images and shift": ("foreign-images", "corruptions"),
     "Clients": ("partition", "client-curves"),
     "Learning": ("learning-curve", "posterior-spread"),
@@ -75,9 +82,6 @@ SPREADS = (
 )
 FEW_EXAMPLES = 50
 """Training examples below which a client is named as one with few."""
-
-FAMILIARITY, FAMILIAR = "familiarity", 0.01
-"""The score of unfamiliar examples, and the threshold unless the run's configuration has one."""
 
 TERMS = {
     "accuracy": "the share of test examples whose most probable class is the true one",
@@ -313,10 +317,9 @@ def _what_to_beware(run: _Run) -> str:
     ]
     if scarce:
         found.append(f"few training examples: {few(scarce, 3)}")
-    familiarity = getattr(run.classes[0], FAMILIARITY, None) if run.classes else None
+    familiarity = run.classes[0].familiarity if run.classes else None
     if familiarity is not None:
-        least = float(run.config.get("familiarity-threshold", FAMILIAR))
-        foreign = int((familiarity < least).sum())
+        foreign = int((familiarity < float(run.config.get("familiarity-threshold", 0.01))).sum())
         found.append(f"{foreign} of {run.tested:,} test examples are unlike the training data")
     warnings = [text for text in run.folder.warnings() if text not in found]
     if any("has collapsed" in text for text in warnings):
@@ -385,6 +388,10 @@ def _sections(run: _Run) -> Iterator[Section]:
                 section.figures.append(Drawn(name, svg(drawn, name), figure.summary()))
         if title == "Clients":
             section.tables += _clients(run)
+        scale = run.config.get("initial-scale")
+        if title == "Learning" and scale and folder.holds(POSTERIOR):
+            spread = scale_spread(folder.posterior()[0], float(scale))
+            section.texts += [f"The posterior's {spread.sentence()}."] if spread else []
         yield section
     words = {True: "higher", False: "lower", None: ""}
     rows = [

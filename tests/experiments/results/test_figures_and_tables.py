@@ -2,6 +2,7 @@
 
 import doctest
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -54,6 +55,7 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
         entry["per-client"] = [{"client": k, "weight": 0.5, **measured} for k in range(2)]
         folder.append_round(entry)
     images = random.integers(0, 256, (300, 5, 4, 3), dtype=np.uint8)
+    predictions = replace(predictions, familiarity=random.random(300))
     numbers = write_evaluation(folder, predictions, labels, config)
     write_examples(folder, predictions, images, labels)
     folder.write_metrics(numbers)

@@ -1,4 +1,4 @@
-"""Figures of the final predictions of test images: errors, calibration, uncertainty."""
+"""Figures of the final predictions of classes and of numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bfl.evaluation.metrics.expected_calibration_error import (
     CalibrationBins,
     ExpectedCalibrationError,
 )
-from bfl.evaluation.regression import SQUARED
+from bfl.evaluation.regression import LEVEL, SQUARED
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.figures import Figure, figures
 from bfl.experiments.results.figures.style import (
@@ -33,13 +33,16 @@ from bfl.experiments.results.figures.style import (
 from bfl.experiments.results.run_folder import (
     CONFIG,
     ENSEMBLE,
+    FAMILIARITY,
     PREDICTED_CLASSES,
     PREDICTED_NUMBERS,
+    PREDICTIONS,
     RETENTION,
     RunFolder,
 )
 from bfl.experiments.results.table import auroc
 from bfl.registry import kebab
+from bfl.texts import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -304,6 +307,43 @@ def _panel(axes: Axes, values: npt.NDArray[Any], wrong: npt.NDArray[Any], name: 
     percent_axis(axes.yaxis)
 
 
+@figures.register("familiarity")
+class Familiarity(Figure):
+    """Cumulative share of the test examples by familiarity, of right and of wrong predictions.
+
+    Familiarity is the share of held-back examples that are stranger. Test examples like those have
+    the diagonal; a line above it has more strange examples.
+
+    Reference:
+        Vovk et al. (2005), "Algorithmic learning in a random world" (ranks among held-back
+        examples).
+    """
+
+    needs = f"{PREDICTIONS}:{FAMILIARITY}"
+
+    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
+        """Return the figure."""
+        predictions, labels = folder.predictions()
+        if predictions.familiarity is None:
+            return None
+        figure = new_figure(5.6, 3.6)
+        axes = figure.subplots()
+        axes.plot([0, 1], [0, 1], color=INK, linewidth=1.0, linestyle="--", label="as held back")
+        right = predictions.predicted == labels
+        for index, (chosen, what) in enumerate(((right, "right"), (~right, "wrong"))):
+            values = np.sort(predictions.familiarity[chosen])
+            shares = np.arange(1, values.size + 1) / max(values.size, 1)
+            axes.step(
+                values, shares, where="post", **look_of(index), label=f"{what} ({values.size})"
+            )
+        axes.set(xlabel="familiarity (%)", ylabel="test examples at most as familiar (%)")
+        percent_axis(axes.xaxis)
+        percent_axis(axes.yaxis)
+        axes.legend()
+        set_title(figure, "Familiarity of test examples", folder)
+        return figure
+
+
 CONFIDENCES = "confidences"
 
 
@@ -342,4 +382,63 @@ class MemberConfidences(Figure):
         handles, names = panels[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=2)
         set_title(figure, "Confidences of an ensemble's members", folder)
+        return figure
+
+
+SHOWN_NUMBERS = 200
+"""The most test examples shown, evenly spaced."""
+
+LEVELS = np.linspace(0.0, 1.0, 41)
+
+
+@figures.register("predicted-numbers")
+class PredictedNumbers(Figure):
+    """Predicted against true numbers with intervals, and the share of targets within intervals.
+
+    The second panel has the share of targets within central intervals of each probability. A line
+    below the diagonal is overconfident.
+
+    Reference:
+        Kuleshov et al. (2018), "Accurate uncertainties for deep learning using calibrated
+        regression", section 3.5.
+    """
+
+    needs = PREDICTED_NUMBERS
+
+    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
+        """Return the figure."""
+        predicted, targets = folder.predicted_numbers()
+        figure = new_figure(7.6, 4.2)
+        left, right = figure.subplots(1, 2)
+        some = np.arange(0, targets.size, -(-targets.size // SHOWN_NUMBERS))
+        shown = predicted.take(some)
+        low, high = shown.interval
+        left.vlines(
+            targets[some], low, high, color=FAINT, linewidth=0.6, label=f"{LEVEL:.0%} interval"
+        )
+        left.scatter(
+            targets[some],
+            shown.mean,
+            8,
+            color=COLORS[0],
+            label=f"mean, {some.size} of them",
+            zorder=3,
+        )
+        ends = [targets.min(), targets.max()]
+        left.plot(ends, ends, color=INK, linewidth=1.0, linestyle="--")
+        left.set(xlabel="true number", ylabel="predicted number")
+        left.legend()
+        # A target is within the central interval of probability p if 2 |F(y) − ½| ≤ p.
+        place = 2.0 * np.abs(predicted.distribution(targets) - 0.5)
+        right.plot([0, 1], [0, 1], color=INK, linewidth=1.0, linestyle="--", label="calibrated")
+        inside = [(place <= level).mean() for level in LEVELS]
+        right.plot(LEVELS, inside, color=COLORS[0], label="test examples")
+        right.set(xlabel="probability of the interval (%)", ylabel="targets within it (%)")
+        percent_axis(right.xaxis)
+        percent_axis(right.yaxis)
+        right.legend()
+        label_panels(left, right)
+        error = np.sqrt(np.mean((predicted.mean - targets) ** 2))
+        what = f"Predicted numbers · RMSE {error:.4g}, {counted(targets.size, 'test example')}"
+        set_title(figure, what, folder)
         return figure
