@@ -15,7 +15,7 @@ from bfl.evaluation.evaluated_ensemble import ENSEMBLE, EvaluatedEnsemble
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.prediction_sets import set_numbers
-from bfl.experiments.results.collapse import CollapseWatch, worse_closed
+from bfl.experiments.results.collapse import CollapseWatch, error_auroc
 from bfl.experiments.results.environment import ENDED, time_now
 from bfl.experiments.results.evaluated_clients import evaluated_clients, means_over_clients, told
 from bfl.experiments.results.figures import draw_all
@@ -46,6 +46,7 @@ from bfl.experiments.results.table import metrics_table
 from bfl.experiments.run.resume import Checkpoints
 from bfl.federation.wire import Positions
 from bfl.posteriors import Posterior
+from bfl.posteriors.spread import scale_spread
 from strategies.application.evaluation import NoEvaluator, evaluated_ensemble, not_finite
 from strategies.application.run_context import (
     RunContext,
@@ -149,10 +150,14 @@ def _evaluate(
     if not test.encoding and test.test_targets is None:
         write_examples(folder, predictions, test.test_images, test.test_labels)
     if posterior.size:
-        CollapseWatch(folder, context.progress.say).look(numbers, samples, FINAL_EVALUATION)
-    if worse := worse_closed(numbers):
-        context.progress.say(f"warning, {FINAL_EVALUATION}: {worse}")
-        folder.append_warning(f"{FINAL_EVALUATION}: {worse}")
+        initial = context.configuration.inference.initial_standard_deviation
+        if spread := scale_spread(posterior, initial):
+            context.progress.say(spread.sentence())
+        seen = numbers
+        if isinstance(predictions, Predictions):
+            wrong = predictions.predicted != test.tested_on
+            seen = numbers | error_auroc(predictions.epistemic, wrong)
+        CollapseWatch(folder, context.progress.say).look(seen, samples, FINAL_EVALUATION)
 
     def of_some(positions: Positions) -> dict[str, float]:
         some, labels = predictions.take(positions), test.tested_on[positions]

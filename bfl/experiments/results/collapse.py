@@ -1,19 +1,27 @@
-"""Warnings about a run's uncertainty: it has collapsed; the closing round has worsened it."""
+"""Warning that a run's epistemic uncertainty is of no use."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from bfl.closing.feature_density import DENSITY
-from bfl.experiments.results.foreign import BEFORE_CLOSING
+from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.experiments.results.run_folder import DATA, RunFolder
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 
 CLASSES = "classification"
-LEAST_SHARE = 1e-3
+LEAST_SHARE = 1e-2
 MOST_AT_FLOOR = 0.5
+FEWEST = 5
+"""Wrong predictions, and right ones, below which nothing is said of how they are told apart."""
+
+ERROR_AUROC, CHANCE_DEVIATION = "epistemic-error-auroc", "chance-deviation"
 
 CLOSING = f"bayesian-head+{DENSITY}"
 REMEDY = (
@@ -33,24 +41,28 @@ def collapse(numbers: Mapping[str, Any], samples: int) -> str | None:
 
     It has collapsed if one of these holds:
 
-    - the mean epistemic uncertainty is at most 1/1,000 of the sum of aleatoric and epistemic (Eq. 9
-      of Fischer et al. 2024), with at least two Monte Carlo samples;
+    - the mean epistemic uncertainty is below 1 % of the sum of aleatoric and epistemic (Eq. 9 of
+      Fischer et al. 2024), with at least two Monte Carlo samples;
+    - it tells wrong predictions from right ones no better than chance, by two standard deviations;
     - more than half of all standard deviations lie at ``scale-floor``.
 
     Args:
-        numbers: A round's or a run's metrics; ``mean-epistemic``, ``mean-aleatoric`` and
-            ``fraction-at-scale-floor`` may be missing.
+        numbers: A round's or a run's metrics; ``mean-epistemic``, ``mean-aleatoric``,
+            ``fraction-at-scale-floor`` and those of ``error_auroc`` may be missing.
         samples: The number of Monte Carlo samples of the uncertainties.
     """
     found = []
     if samples > 1 and "mean-epistemic" in numbers:
         epistemic = float(numbers["mean-epistemic"])
         whole = epistemic + float(numbers["mean-aleatoric"])
-        if epistemic <= LEAST_SHARE * whole:
+        if epistemic < LEAST_SHARE * whole:
             found.append(
-                f"the mean epistemic uncertainty of the test predictions is {epistemic:.1e}, at "
-                f"most 1/1,000 of the whole, {whole:.1e}"
+                f"the mean epistemic uncertainty of the test predictions is {epistemic:.1e}, below "
+                f"{LEAST_SHARE:.0%} of the whole, {whole:.1e}"
             )
+        auroc = float(numbers.get(ERROR_AUROC, 1.0))
+        if auroc <= 0.5 + 2.0 * float(numbers.get(CHANCE_DEVIATION, 0.0)):
+            found.append(f"it tells wrong predictions no better than chance (AUROC {auroc:.2f})")
     at_floor = float(numbers.get(FRACTION_AT_FLOOR, 0.0))
     if at_floor > MOST_AT_FLOOR:
         found.append(f"{at_floor:.0%} of all standard deviations lie at scale-floor")
@@ -62,26 +74,24 @@ def collapse(numbers: Mapping[str, Any], samples: int) -> str | None:
     )
 
 
-NLL = "negative-log-likelihood"
-MOST_LOST = 0.01
-"""Nats an example that a closing may lose without a warning; our choice."""
-
-
-def worse_closed(numbers: Mapping[str, float]) -> str | None:
-    """Return a warning if the closing has raised the test images' negative log-likelihood, or None.
+def error_auroc(epistemic: FloatArray, wrong: npt.NDArray[np.bool_]) -> dict[str, float]:
+    """Return how well the epistemic part tells wrong predictions from right ones.
 
     Args:
-        numbers: A run's final metrics; those from before the closing may be missing.
+        epistemic: (N,) epistemic uncertainties.
+        wrong: (N,) whether a prediction is wrong.
+
+    Returns:
+        The AUROC, and the standard deviation that it has by chance (Mann and Whitney, 1947); empty
+        where fewer than five are wrong, or right.
     """
-    before, closed = numbers.get(f"{BEFORE_CLOSING}{NLL}"), numbers.get(NLL)
-    if before is None or closed is None or not closed > before + MOST_LOST:
-        return None
-    return (
-        f"the closing round has raised the NLL of the test images from {before:.3f} to "
-        f"{closed:.3f}: the last layer is too certain, as training has seen its images. Close "
-        f'again without the last layer, "bfl close FOLDER --closing {DENSITY}"; or train with '
-        f'calibration-share=0.1 and closing="{CLOSING}+temperature"'
-    )
+    from sklearn.metrics import roc_auc_score
+
+    positive, negative = int(wrong.sum()), int((~wrong).sum())
+    if min(positive, negative) < FEWEST:
+        return {}
+    chance = math.sqrt((positive + negative + 1) / (12.0 * positive * negative))
+    return {ERROR_AUROC: float(roc_auc_score(wrong, epistemic)), CHANCE_DEVIATION: chance}
 
 
 @dataclass

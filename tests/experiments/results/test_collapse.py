@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bfl.experiments.results.collapse import CollapseWatch, collapse, worse_closed
+from bfl.experiments.results.collapse import CollapseWatch, collapse, error_auroc
 from bfl.experiments.results.run_folder import FINAL_EVALUATION, RunFolder
 
 HEALTHY = {"mean-epistemic": 0.01, "mean-aleatoric": 0.2, "fraction-at-scale-floor": 0.1}
@@ -15,8 +15,8 @@ HEALTHY = {"mean-epistemic": 0.01, "mean-aleatoric": 0.2, "fraction-at-scale-flo
         (HEALTHY, 5, False),
         (HEALTHY | {"mean-epistemic": 0.0}, 2, True),
         (HEALTHY | {"mean-epistemic": 0.0}, 1, False),  # one sample never has any
-        (HEALTHY | {"mean-epistemic": 2.1e-4}, 5, False),
-        (HEALTHY | {"mean-epistemic": 1.9e-4}, 5, True),
+        (HEALTHY | {"mean-epistemic": 2.1e-3}, 5, False),
+        (HEALTHY | {"mean-epistemic": 1.9e-3}, 5, True),
         (HEALTHY | {"fraction-at-scale-floor": 0.5}, 5, False),
         (HEALTHY | {"fraction-at-scale-floor": 0.51}, 1, True),
         ({"fraction-at-scale-floor": np.float64(0.97)}, 5, True),
@@ -69,14 +69,15 @@ def test_a_run_that_cannot_be_closed_is_told_of_rules_alone(tmp_path):
     assert 'strategy="nwa"' in said[0]
 
 
-@pytest.mark.parametrize(
-    ("before", "closed", "warned"),
-    [(0.350, 0.389, True), (0.350, 0.359, False), (0.506, 0.405, False), (None, 0.389, False)],
-)
-def test_a_closing_that_costs_likelihood_is_told(before, closed, warned):
-    numbers = {"negative-log-likelihood": closed}
-    if before is not None:
-        numbers["before-closing-negative-log-likelihood"] = before
-    found = worse_closed(numbers)
-    assert (found is not None) is warned
-    assert not found or ("0.389" in found and "calibration-share" in found)
+def test_what_tells_errors_no_better_than_chance_is_of_no_use() -> None:
+    rng = np.random.default_rng(0)
+    wrong = np.arange(400) < 60
+    blind, seeing = rng.random(400), rng.random(400) + 0.5 * wrong
+    for epistemic, useless in ((blind, True), (seeing, False), (-seeing, True)):
+        assert (collapse(HEALTHY | error_auroc(epistemic, wrong), 5) is not None) == useless
+    found = error_auroc(seeing, wrong)
+    pairs = (seeing[wrong][:, None] > seeing[~wrong]).mean()
+    assert found["epistemic-error-auroc"] == pytest.approx(pairs)
+    aurocs = [error_auroc(rng.random(400), wrong)["epistemic-error-auroc"] for _ in range(400)]
+    assert np.std(aurocs) == pytest.approx(found["chance-deviation"], rel=0.15)
+    assert error_auroc(blind, np.arange(400) < 4) == {}
