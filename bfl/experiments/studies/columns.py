@@ -17,6 +17,7 @@ from bfl.evaluation.evaluated_ensemble import ENSEMBLE, names_of_members, of_a_p
 from bfl.evaluation.metrics import ExampleMetric, higher_is_better, metric_names, metrics
 from bfl.evaluation.regression import CURVES, ERROR, RANKED_BY
 from bfl.evaluation.uncertainty import uncertainties
+from bfl.experiments.results.best import VALIDATION
 from bfl.experiments.results.evaluated_clients import (
     CLIENTS,
     names_of_means,
@@ -162,7 +163,8 @@ def numbers_of_a_run() -> tuple[str, ...]:
 def numbers_of_rounds() -> tuple[str, ...]:
     """Return the names of the numbers that results keep for each evaluated round."""
     of_ensembles = (f"{ENSEMBLE}{name}" for name in metrics.names())
-    return (*metric_names(), *of_ensembles, *OF_POOLING, FRACTION_AT_FLOOR)
+    of_validation = (f"{VALIDATION}{name}" for name in metric_names())
+    return (*metric_names(), *of_ensembles, *of_validation, *OF_POOLING, FRACTION_AT_FLOOR)
 
 
 def _directed() -> list[str]:

@@ -40,6 +40,7 @@ from bfl.engine.flower.app import own_folder
 from bfl.errors import ConfigurationError, nearest
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE
 from bfl.evaluation.metrics import metrics as registered_metrics
+from bfl.experiments.results.best import VALIDATION
 from bfl.experiments.results.environment import ENDED, PACKAGES, STARTED
 from bfl.experiments.results.foreign import numbers_of_foreign
 from bfl.experiments.results.identity import partition_digest
@@ -129,7 +130,7 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[int, flo
     with folder.decoding(ROUNDS):
         for entry in rounds:
             # A posterior with infinite logits has no metrics, but its ensemble may have some.
-            names = [name.removeprefix(ENSEMBLE) for name in entry]
+            names = [name.removeprefix(ENSEMBLE).removeprefix(VALIDATION) for name in entry]
             if any(name in registered_metrics.names() for name in names):
                 for name in (name for name in kept if name in entry):
                     points.setdefault(name, {})[int(entry["round"])] = rounded(entry[name])

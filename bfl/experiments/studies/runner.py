@@ -22,6 +22,7 @@ from bfl.errors import BflError, ConfigurationError, DataError, RunError
 from bfl.evaluation.evaluated_ensemble import of_a_posterior
 from bfl.evaluation.metrics import metric_names, metrics_by_task
 from bfl.evaluation.regression import ERROR
+from bfl.experiments.results.best import VALIDATION
 from bfl.experiments.results.foreign import BEFORE_CLOSING
 from bfl.experiments.results.identity import is_written_to
 from bfl.experiments.results.run_folder import CONFIG, METRICS
@@ -104,11 +105,12 @@ def make_study(
             )
     study, folder, console = opened.study, opened.folder, console_of_lines()
     console.print(study.title)
-    check_seeds(study)
+    states = opened.results.states
+    if states:
+        check_seeds(study)
     # A dry run looks at a file that may be somebody else's: its plugins do not run.
     unchecked = dry_run and any(named_plugins(run.values) for run in opened.runs)
     missing = [] if unchecked else check_runs(study, opened.runs, machine, data_needed=not dry_run)
-    states = opened.results.states
     if dry_run:
         for run in opened.runs:
             console.print(f"  {run.name}: {states.get(run.name, 'done')}")
@@ -311,7 +313,8 @@ def check_runs(
                 f"'{' or '.join(tasks)}' has '{name}'; allowed: {', '.join(sorted(allowed))}, and "
                 f"what is made of these ({study.source})"
             )
-        number = at[1] if (at := at_round(column.metric)) and "rounds" not in study.scale else 0
+        at = None if column.metric.startswith(VALIDATION) else at_round(column.metric)
+        number = at[1] if at and "rounds" not in study.scale else 0
         for run_name, configuration in configurations.items() if number else ():
             keys = configuration.keys
             if number > keys.rounds or not keys.evaluate_every or number % keys.evaluate_every:

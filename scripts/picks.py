@@ -1,0 +1,118 @@
+#!/usr/bin/env python
+"""Pick one configuration of each method, and write the study that compares them.
+
+    bfl study configs/which-rule/digits-tried.toml --backend serial
+    python scripts/picks.py configs/which-rule/digits-tried.toml
+
+By docs/results/protocol.md: the least mean NLL, over the seeds, of images held back from the
+clients' training data. The study is written beside the file, as ``digits-picked.toml``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import tomli_w
+
+import bfl
+from bfl.errors import ConfigurationError
+from bfl.experiments.results.best import VALIDATION
+from bfl.experiments.results.table import markdown_table
+from bfl.experiments.studies.table import StudyTable
+
+METRIC = f"{VALIDATION}negative-log-likelihood"
+MOST = 8
+"""The most configurations of a method."""
+
+SEEDS = list(range(10))
+"""The seeds of the comparison, which no configuration is picked with."""
+
+PARTITIONS: list[dict[str, Any]] = [
+    {"label": "iid", "partition": "iid"},
+    {"label": "dirichlet-0.5", "partition": "dirichlet", "alpha": 0.5},
+    {"label": "dirichlet-0.1", "partition": "dirichlet", "alpha": 0.1},
+    {"label": "2-class", "partition": "shards", "shards-per-client": 2},
+]
+CLAIMS: list[dict[str, Any]] = [
+    {
+        "metric": "negative-log-likelihood",
+        "better": {"method": "IVON", "partition": [p["label"] for p in PARTITIONS]},
+        "worse": {"method": "FedAvg"},
+    },
+    {
+        "metric": "negative-log-likelihood",
+        "better": {"method": ["WS", "MC dropout"], "partition": ["dirichlet-0.5", "2-class"]},
+        "worse": {"method": "FedAvg"},
+    },
+]
+"""The family of the comparison, eight claims: declared here, before there are runs."""
+
+
+def picks(table: StudyTable) -> pd.DataFrame:
+    """Return the picked configurations, a row a method: its setting, the NLL, and how many tried.
+
+    Raises:
+        ConfigurationError: A run is left to be made, methods have unequal numbers of
+            configurations, or one of more than ``MOST``, or a seed is one of the comparison.
+    """
+    frame, points = table.results.frame, table.results.points
+    if table.results.states:
+        raise ConfigurationError(
+            f"{len(table.results.states)} runs of {table.study.source} are left"
+        )
+    if shared := {int(seed) for seed in frame["seed"]} & set(SEEDS):
+        raise ConfigurationError(
+            f"{table.study.source}: seeds {sorted(shared)} are the comparison's"
+        )
+    last = {name: max(points[name][METRIC].items())[1] for name in frame.index}
+    means = frame.assign(NLL=pd.Series(last)).groupby(["method", "setting"], sort=False).NLL.mean()
+    tried = means.groupby("method", sort=False).size()
+    if tried.nunique() > 1 or tried.max() > MOST:
+        raise ConfigurationError(
+            f"{table.study.source} has {tried.to_dict()} configurations; allowed: as many of each "
+            f"method, at most {MOST}"
+        )
+    picked = means.loc[means.fillna(float("inf")).groupby("method", sort=False).idxmin()]
+    return picked.reset_index().assign(tried=int(tried.max()))
+
+
+def comparison(table: StudyTable, picked: pd.DataFrame) -> str:
+    """Return the study's file that compares the picked configurations on other seeds."""
+    chosen = {(row.method, row.setting) for row in picked.itertuples()}
+    rows = [
+        {"label": {"method": row.labels["method"]}, **row.values}
+        for row in table.study.rows
+        if (row.labels["method"], row.labels["setting"]) in chosen
+    ]
+    tables = {
+        "extends": "digits.toml",
+        "title": table.study.title.replace("configurations to pick from", "picked configurations"),
+        "name": table.study.name.replace("-tried", "-picked"),
+        "axes": {"seed": SEEDS, "partition": PARTITIONS},
+        "rows": rows,
+        "claims": CLAIMS,
+    }
+    head = (
+        f"# Written by scripts/picks.py from {table.study.source.name}: docs/results/protocol.md\n"
+    )
+    return head + tomli_w.dumps(tables)
+
+
+def main() -> None:
+    """Pick, print what was picked, and write the comparison."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("study", type=Path, help="the study of what is tried")
+    path = parser.parse_args().study
+    table = bfl.study(path)
+    picked = picks(table)
+    print(markdown_table(picked.round(4)), end="")
+    to = path.with_name(path.name.replace("-tried", "-picked"))
+    to.write_text(comparison(table, picked), encoding="utf-8")
+    print(to)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Configurations are picked by what the protocol says, and by no test image."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pandas as pd
+import pytest
+
+from bfl.errors import ConfigurationError
+from bfl.experiments.studies import read_study
+from bfl.experiments.studies.claims import check_seeds
+from bfl.experiments.studies.results import StudyResults
+from bfl.experiments.studies.table import StudyTable
+
+ROOT = Path(__file__).resolve().parents[2]
+TRIED = ROOT / "configs" / "which-rule" / "digits-tried.toml"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    specification = importlib.util.spec_from_file_location("picks", ROOT / "scripts" / "picks.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def made(script: ModuleType, best: str, left_out: str = "") -> StudyTable:
+    """Return a table of made-up runs: the test images favour every setting but the best one."""
+    study = read_study(TRIED)
+    runs = [run for run in study.runs if run.labels["setting"] != left_out]
+    rows = {run.name: {**run.labels, "diverged": ""} for run in runs}
+    curves = [
+        (run.name, 20, name, value)
+        for run in runs
+        for held_back in [0.1 if run.labels["setting"] == best else 0.2]
+        for name, value in ((script.METRIC, held_back), ("negative-log-likelihood", 1 - held_back))
+    ]
+    frame = pd.DataFrame.from_dict(rows, orient="index")
+    return StudyTable(
+        study,
+        StudyResults(frame, pd.DataFrame(curves, columns=["run", "round", "metric", "value"])),
+        (),
+        frame,
+    )
+
+
+def test_the_least_nll_on_held_back_images_is_picked(script: ModuleType) -> None:
+    table = made(script, "rate 0.005")
+    picked = script.picks(table)
+    assert picked.method.tolist() == ["FedAvg", "IVON", "WS", "MC dropout"]
+    assert picked.setting[0] == "rate 0.005"
+    assert picked.NLL[0] == 0.1
+    assert set(picked.tried) == {8}
+    with pytest.raises(ConfigurationError, match="'FedAvg': 7"):
+        script.picks(made(script, "", left_out="rate 0.1"))
+
+
+def test_the_comparison_has_ten_other_seeds_that_carry_its_claims(
+    script: ModuleType, tmp_path: Path
+) -> None:
+    table = made(script, "rate 0.005")
+    (tmp_path / "digits.toml").write_text(TRIED.with_name("digits.toml").read_text("utf-8"))
+    path = tmp_path / "digits-picked.toml"
+    path.write_text(script.comparison(table, script.picks(table)), encoding="utf-8")
+    study = read_study(path)
+    check_seeds(study)
+    assert study.tested_claims() == 8
+    assert len(study.runs) == 10 * 4 * 4
+    seeds = {run.values["seed"] for run in study.runs}
+    assert not seeds & {run.values["seed"] for run in table.study.runs}
+    fedavg = next(run for run in study.runs if run.labels["method"] == "FedAvg")
+    assert fedavg.configuration.keys.learning_rate == 0.005
+    # What picks has labels; what compares has none.
+    assert all(run.configuration.keys.server_labels for run in table.study.runs)
+    assert not fedavg.configuration.keys.server_labels
