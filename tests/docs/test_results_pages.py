@@ -6,6 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from bfl.configuration.sources import read_toml
+from bfl.experiments.studies import read_study
 from bfl.experiments.studies.pages import rewritten
 from bfl.experiments.studies.results import open_study
 
@@ -28,13 +30,23 @@ def test_every_page_of_results_is_in_their_index() -> None:
     assert linked == {page.name for page in RESULTS.glob("*.md")} - {"README.md"}
 
 
+NAMES = {
+    path: read_study(path).name
+    for path in sorted((RESULTS.parents[1] / "configs").rglob("*.toml"))
+    if "title" in read_toml(path)
+}
 STUDIES = sorted(path.parent for path in RESULTS.glob("*/study.toml"))
 
 
 @pytest.mark.parametrize("folder", STUDIES, ids=lambda folder: folder.name)
 def test_every_folder_of_a_study_is_read_by_itself_and_in_one_line(folder: Path) -> None:
-    results = open_study(folder, results=[Path("none")]).results
+    opened = open_study(folder, results=[Path("none")])
+    results = opened.results
     frame = pd.read_csv(folder / "runs.csv", index_col="run")
     assert set(results.frame.index) == set(frame.index)
     assert set(pd.read_csv(folder / "curves.csv")["run"]) <= set(frame.index)
-    assert not (folder / "runs.jsonl").exists()
+    # The file in configs is still that of these runs, such as when a key has gone from it.
+    [path] = [path for path, name in NAMES.items() if name == opened.study.name]
+    scale = ",".join(f"{name}={amount:g}" for name, amount in opened.study.scale.items())
+    digests = {run.name: run.digest for run in read_study(path).scaled(scale).runs}
+    assert all(digests[name] == frame.configuration[name] for name in frame.index), path
