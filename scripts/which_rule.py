@@ -84,19 +84,6 @@ def _seconds_a_round(keys: Mapping[str, Any], rounds: int, repeats: int) -> floa
     return median(more - less for more, less in pairs) / rounds
 
 
-def cpu_seconds(keys: Mapping[str, Any]) -> float:
-    """Return the CPU seconds of a run in this process."""
-
-    def used() -> float:
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        return usage.ru_utime + usage.ru_stime
-
-    with tempfile.TemporaryDirectory() as scratch:
-        begun = used()
-        bfl.run(keys, backend="serial", output_dir=scratch)
-        return used() - begun
-
-
 def draw(name: str) -> None:
     """Draw accuracy against AUROC of near foreign images, without and with the closing round."""
     from bfl.experiments.results.figures.style import COLORS, new_figure, styled
