@@ -81,7 +81,7 @@ def is_near(given: str, dataset: str) -> bool:
         return (said or CHANGES[word][0]) == NEAR
     kinds = {each.name: each.kind for each in NAMED}
     own = kinds.get(dataset, "")
-    return bool(own) and kinds.get(source_and_location(word)[0].name) == own
+    return kinds.get(source_and_location(word)[0].name) == own
 
 
 def absolute_foreign(given: str, data_dir: str) -> str:
