@@ -39,8 +39,9 @@ def test_what_is_unknown_is_passed_over() -> None:
         {"client": 0, "meme-accuracy": 0.5, "test-examples": 7.0},
         {"client": 0, "personal-any-accuracy": 9.0, "test-examples": -7.5},
         {"client": 1, "meme-accuracy": 0.25},
+        {"client": 0, "meme-accuracy": 0.375},
     )
-    assert table["0"]["last-meme-accuracy"] == table["0"]["best-meme-accuracy"] == 0.5
+    assert (table["0"]["last-meme-accuracy"], table["0"]["best-meme-accuracy"]) == (0.375, 0.5)
     assert table["0"]["test-examples"] == 2, "the server knows what it has given out"
     assert not [name for name in means_over_clients(table) if "any" in name]
     assert table["1"]["last-meme-accuracy"] == 0.25
