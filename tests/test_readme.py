@@ -43,7 +43,7 @@ def test_the_site_has_every_page_and_no_broken_link(tmp_path: Path) -> None:
 
 
 def test_one_environment_is_stated() -> None:
-    """One version of Flower that the project takes, and the Ray that Flower fixes."""
+    """Versions of Flower that the project takes, and the Ray that Flower fixes."""
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.name != MEASURED)
     words = " ".join(text.split())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -52,8 +52,9 @@ def test_one_environment_is_stated() -> None:
         for requirement in map(Requirement, project["dependencies"])
         if requirement.name == "flwr"
     )
-    (stated,) = set(re.findall(r"\bFlower (\d+\.\d+)", words))
-    assert stated in flower.specifier
+    stated = set(re.findall(r"\bFlower (\d+\.\d+)", words))
+    assert stated
+    assert all(number in flower.specifier for number in stated)
     assert set(re.findall(r"\bRay (\d+\.\d+)", words)) == {version("ray").rpartition(".")[0]}
 
 
