@@ -320,7 +320,8 @@ def _what_to_beware(run: _Run) -> str:
     familiarity = run.classes[0].familiarity if run.classes else None
     if familiarity is not None:
         foreign = int((familiarity < float(run.config.get("familiarity-threshold", 0.01))).sum())
-        found.append(f"{foreign} of {run.tested:,} test examples are unlike the training data")
+        what = f"{foreign} of {run.tested:,} test examples are unlike the training data"
+        found += [what] if foreign else []
     warnings = [text for text in run.folder.warnings() if text not in found]
     if any("has collapsed" in text for text in warnings):
         found.append("the epistemic uncertainty has collapsed: it tells errors from nothing")
