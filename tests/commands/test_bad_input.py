@@ -114,7 +114,7 @@ KEYS_WITH_WORDS: list[tuple[str, str]] = [
 # What is wrong with an archive itself is tested with its reader.
 DATA: list[tuple[str, Make, str]] = [
     ("empty file", file(b""), "data.npz"),
-    ("one class", archive(y_train=np.zeros(40, np.int64)), "two classes"),
+    ("one class", archive(y_train=np.zeros(40, np.int64)), "y_train"),
     (
         "images too small",
         archive(x_train=np.zeros((40, 2, 2), np.uint8), x_test=np.zeros((40, 2, 2), np.uint8)),
