@@ -36,9 +36,8 @@ from bfl.posteriors.posterior import VECTORS
 from strategies.flower_clients import FlowerClients
 from strategies.masked.clients import WantedSum, add_up
 from strategies.method import Method
-from strategies.round import TrainingRequest, training_request
+from strategies.request import TrainingRequest, training_request
 from strategies.server_state import ServerState
-from strategies.updates import ClientUpdate
 
 CLOSING = "closing"
 """The folder in a run's with the sums' results so far."""
@@ -150,10 +149,10 @@ def close(
         request = replace(
             training_request(method, state, range(clients.size)),
             message_type=CLOSE,
-            called=f"closing round {number}",
+            name=f"closing round {number}",
             broadcast=broadcast(chain, known),
             expected=_as_posterior(np.zeros(length(measurements, sizes), np.float32)),
-            problems=[partial(_problem_of, problem)],
+            sums_problem=problem,
             vectors=VECTORS if any(each.compares_draws for each in measurements) else AT_MEAN,
         )
         before(f"{whose} {code} {number}/{len(schedule(chain))}")
@@ -188,16 +187,11 @@ def _problem(
     return find_problem(measurements, vector, examples, sizes, noised=noised)
 
 
-def _problem_of(problem: Problem, update: ClientUpdate) -> str | None:
-    """Return what is wrong with the sums that a client has sent; None if nothing is."""
-    return problem(update.posterior, update.num_examples)
-
-
 def _sums(
     method: Method, request: TrainingRequest, clients: FlowerClients, problem: Problem
 ) -> tuple[Sequence[int], Array]:
     """Return who is in the sums, and the sums: of single vectors, or of masked ones."""
-    expected = request.expected or request.posterior
+    expected = request.expected
     size = expected.point.size
     if secure_sums := method.exchange.secure_sums:
         shares = dict.fromkeys(request.partition_ids, 1.0 / clients.size)
@@ -216,7 +210,7 @@ def _sums(
         counts = [clients.num_examples.get(client, 0) for client in found.partition_ids]
         if wrong := all(counts) and problem(_as_posterior(total), sum(counts)):
             raise RunError(
-                f"{request.called}: {wrong}; only the sum of the clients' vectors is known "
+                f"{request.name}: {wrong}; only the sum of the clients' vectors is known "
                 "(exchange 'masked'), not which of them has sent what"
             )
         return found.partition_ids, total

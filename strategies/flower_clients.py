@@ -1,17 +1,20 @@
-"""The clients of a federation over Flower: what they are asked, and what they answer."""
+"""The clients of a federation over Flower: asked, asked again, and heard in their order."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from bfl import randomness
+from bfl.closing.base import held_back_count
 from bfl.deployment.client_list import client_name
-from bfl.errors import LostStateError, RunError
+from bfl.errors import ConfigurationError, LostStateError, RunError
 from bfl.experiments.results.evaluated_clients import impossible_numbers
 from bfl.federation.client_metrics import neutralized
 from bfl.federation.wire import (
@@ -23,19 +26,27 @@ from bfl.federation.wire import (
     train_content,
 )
 from bfl.posteriors import Manifest
-from strategies.examples import ExampleCounts
 from strategies.federation import Federation
 from strategies.messaging import NO_REPLY_FOR, UsableReplies, exchange_with_retries
 from strategies.plausibility import Plausibility
-from strategies.pool_updates import mean_metrics
-from strategies.round import TrainingRequest
+from strategies.request import TrainingRequest
+from strategies.server_state import PooledRound
 from strategies.updates import (
     ClientUpdate,
     RefusedUpdateError,
-    in_order,
-    measured,
+    mean_metrics,
+    of_vectors,
+    read_evaluation,
     read_update,
 )
+
+T = TypeVar("T")
+
+Warn = Callable[[str, int, str], None]
+"""Told the round in words, the partition and the reason when a client has failed or is refused."""
+
+STOPPED_ANSWERING, FAILED, REFUSED = "stopped answering", "failed", "update refused"
+"""Reasons for which a round is made without a client, in its record."""
 
 
 @dataclass(frozen=True)
@@ -86,32 +97,6 @@ class TaskTemplate:
     calibration_share: float = 0.0
     counts_all_examples: bool = False
 
-    def text(self, paths: bool) -> str:
-        """Return the configuration for a node that looks where the server has the data, or not."""
-        return self.configuration if paths else self.configuration_without_paths
-
-    def task(self, server_round: int, partition_id: int, paths: bool) -> TrainTask:
-        """Return what a client is asked in a round; for ``paths`` see ``text``."""
-        return TrainTask(
-            server_round=server_round,
-            partition_id=partition_id,
-            configuration=self.text(paths),
-            num_classes=self.num_classes,
-            examples=None if self.partition is None else self.partition[partition_id],
-            test_examples=None
-            if self.test_partition is None
-            else self.test_partition[partition_id],
-            run_folder=self.run_folder,
-            run_key=self.run_key,
-        )
-
-
-STOPPED_ANSWERING, FAILED, REFUSED = "stopped answering", "failed", "update refused"
-"""Reasons for which a round is made without a client, in its record."""
-
-Warn = Callable[[str, int, str], None]
-"""Told the round in words, the partition and the reason when a client has failed or is refused."""
-
 
 class FlowerClients:
     """The clients of a federation over Flower.
@@ -125,8 +110,11 @@ class FlowerClients:
         warn: Told what goes wrong with a client.
 
     Attributes:
-        retry_policy: How long they are waited for, and how often asked again.
+        num_examples: Numbers of the clients' examples by partition id: those that the server has
+            assigned, or that a node has declared before the first round.
         more: Values of a ServerApp's own, for its own clients, sent from now on.
+        usable: What has become of the last round's replies so far.
+        suspicion: Whose values were far from all others' in the last round that is complete.
 
     Raises:
         ConfigurationError: The partition or a node's own data do not fit.
@@ -143,36 +131,26 @@ class FlowerClients:
         manifest: Manifest | None,
         warn: Warn,
     ) -> None:
-        self.federation = federation
-        self.more = ConfigRecord()
         self.grid = grid
-        self._template = template
+        self.federation = federation
         self.retry_policy = retry_policy
+        self.most_examples = max_examples
+        self.num_examples = _num_examples(federation, template, max_examples)
+        self.more = ConfigRecord()
+        self.usable = UsableReplies(1)
+        self.suspicion = ""
+        self._template = template
         self._manifest = manifest
         self._warn = warn
-        self._before = ""  # whose values were far from the others' in the round before
-        # What was known before the first round; who comes later is held to it.
-        self._examples = ExampleCounts.of(
-            federation, template.partition, max_examples, template.calibration_share
-        )
-        self._likelihood_examples = (
-            self._examples.total(federation.size) if template.counts_all_examples else 0
-        )
+        self._asked: Sequence[int] = ()
+        self._likelihood_examples = 0
+        if template.counts_all_examples:
+            self._likelihood_examples = self._all_examples()
 
     @property
     def size(self) -> int:
         """The number K of clients."""
         return self.federation.size
-
-    @property
-    def most_examples(self) -> int:
-        """The most examples that a client may claim whose number the server does not know."""
-        return self._examples.most
-
-    @property
-    def num_examples(self) -> Mapping[int, int]:
-        """Numbers of the clients' examples by partition id, as far as the server knows."""
-        return self._examples.known
 
     def train(self, request: TrainingRequest) -> Iterator[ClientUpdate]:
         """Yield the usable updates of a round in the order of partition ids.
@@ -182,22 +160,21 @@ class FlowerClients:
         Raises:
             RunError: See ``updates``, or the engine has died.
         """
-        replies = self.replies(request, self.messages(request))
-        yield from self.updates(request, replies=replies)
+        yield from self.updates(request, self.replies(request, self.messages(request)))
 
     def messages(self, request: TrainingRequest) -> list[Message]:
         """Return the messages of a round; nodes that have come take the place of those gone."""
-        self.refresh(request.called)
-        request.usable = UsableReplies(self.retry_policy.needed(len(request.partition_ids)))
+        self.refresh(request.name)
+        self.usable = UsableReplies(self.retry_policy.needed(len(request.partition_ids)))
         return [
             self.message(partition_id, content, request.message_type, request.server_round)
             for partition_id, content in self.contents(request).items()
             if partition_id not in request.implausible
         ]
 
-    def refresh(self, called: str) -> None:
-        """Have nodes that have come take the place of those gone, in a round that is so called."""
-        self.federation = self.federation.refreshed(self.grid, self.warning(called))
+    def refresh(self, name: str) -> None:
+        """Have nodes that have come take the place of those gone, in a round of that name."""
+        self.federation = self.federation.refreshed(self.grid, self.warning(name))
 
     def replies(self, request: TrainingRequest, messages: Sequence[Message]) -> Iterator[Message]:
         """Send messages and yield the replies as they come; ask again whose are lost.
@@ -205,108 +182,123 @@ class FlowerClients:
         Raises:
             RunError: The engine has died.
         """
-        warn, partition_of = self.warning(request.called), self.federation.partition_of
+        warn, partition_of = self.warning(request.name), self.federation.partition_of
         return exchange_with_retries(
             self.grid,
             messages,
             silence=self.retry_policy.silence,
             retries=self.retry_policy.retries,
-            usable=request.usable,
+            usable=self.usable,
             report=lambda node, reason: warn(partition_of(node), f"failed: {reason}"),
         )
 
     def updates(
-        self, request: TrainingRequest, *, replies: Iterable[Message]
+        self, request: TrainingRequest, replies: Iterable[Message]
     ) -> Iterator[ClientUpdate]:
         """Yield the usable updates in the replies to a round's messages, by partition id.
 
         Args:
-            request: What they answer, where each is counted as it comes.
-            replies: The clients' replies, in any order, while others are still training.
+            request: What they answer.
+            replies: The clients' replies, in any order, while others are still training; each is
+                counted in ``usable`` as it comes.
 
         Raises:
+            ImplausibleUpdatesError: Some that were yielded turn out to be implausible.
             RunError: Fewer clients than ``min-clients`` have sent a usable update; a LostStateError
                 where so many have lost what they kept that it will stay so.
         """
-        warn, usable, left_out = self.warning(request.called), request.usable, request.left_out
-        asked, lost = len(request.partition_ids), set[int]()
+        usable, asked, lost = self.usable, request.partition_ids, set[int]()
+        warn = self.warning(request.name)
 
-        def checked(reply: Message, partition_id: int) -> ClientUpdate | None:
+        def refuse(partition_id: int, problem: str) -> None:
+            usable.refused += 1
+            usable.left_out[partition_id] = REFUSED
+            warn(partition_id, f"update refused: {problem}")
+
+        def read(reply: Message, partition_id: int) -> ClientUpdate | None:
             if reply.has_error():
                 if reply.error.code == RUN_CANNOT_GO_ON:
                     lost.add(partition_id)
                 usable.failed += 1
                 silent = NO_REPLY_FOR in str(reply.error.reason)
-                left_out[partition_id] = STOPPED_ANSWERING if silent else FAILED
+                usable.left_out[partition_id] = STOPPED_ANSWERING if silent else FAILED
                 warn(partition_id, f"failed: {reply.error.reason}")
                 return None
             try:
-                update = self._read(reply, partition_id, request)
+                update = read_update(
+                    reply,
+                    partition_id,
+                    request.expected,
+                    manifest=None if request.sums_problem else self._manifest,
+                    num_examples=self.num_examples.get(partition_id),
+                    most_examples=self.most_examples,
+                    declared=request.declared,
+                    unpack=of_vectors if request.sums_problem else request.method.exchange.unpack,
+                )
+                if problem := request.problem(update):
+                    raise RefusedUpdateError(problem)
             except RefusedUpdateError as error:
                 refuse(partition_id, str(error))
                 return None
             usable.found += 1
+            if lies := dict(impossible_numbers(update.metrics)):
+                told = ", ".join(f"{name} {value:g}" for name, value in lies.items())
+                warn(partition_id, f"says what cannot be, left out of means: {told}")
             return update
 
-        def refuse(partition_id: int, problem: str) -> None:
-            usable.refused += 1
-            left_out[partition_id] = REFUSED
-            warn(partition_id, f"update refused: {problem}")
-
-        def refuse_after_all(partition_id: int, problem: str) -> None:
+        def refuse_implausible(partition_id: int, problem: str) -> None:
             usable.found -= 1
             refuse(partition_id, problem)
 
         for partition_id, problem in sorted(request.implausible.items()):
             refuse(partition_id, problem)
-        judge = Plausibility(request.posterior, request.broadcast, refuse_after_all)
-        partition_of = self.federation.partition_of
-        updates = in_order(replies, request.partition_ids, partition_of, checked)
-        for update in updates if request.expected else judge.judged(updates):
-            if lies := dict(impossible_numbers(update.metrics)):
-                said = ", ".join(f"{name} {value:g}" for name, value in lies.items())
-                warn(update.partition_id, f"says what cannot be, left out of means: {said}")
-            yield update
+        updates = in_order(replies, asked, self.federation.partition_of, read)
+        judge = Plausibility(request.posterior, request.broadcast, refuse_implausible)
+        yield from updates if request.sums_problem else judge.judged(updates)
         if not usable.enough:
             # Whether those that are left could do without the ones that cannot come back.
-            failure = LostStateError if asked - len(lost) < usable.needed else RunError
+            failure = LostStateError if len(asked) - len(lost) < usable.needed else RunError
+            before = f"; in the round before {self.suspicion}" if self.suspicion else ""
             raise failure(
-                f"{request.called}: {usable.found} of {asked} clients have sent a "
-                f"usable posterior, and min-clients asks for {usable.needed}{self._before}"
+                f"{request.name}: {usable.found} of {len(asked)} clients have sent a usable "
+                f"posterior, and min-clients asks for {usable.needed}{before}"
             )
-        request.suspicion = judge.suspicion()
-        self._before = f"; in {request.called} {request.suspicion}" if request.suspicion else ""
+        self.suspicion = judge.suspicion()
 
-    def _read(self, reply: Message, partition_id: int, request: TrainingRequest) -> ClientUpdate:
-        """Return the update in a client's reply, if it is what the round's options take.
+    def counted(self, request: TrainingRequest, pooled: PooledRound) -> PooledRound:
+        """Return a pooled round whose metrics begin with what has become of the clients asked."""
+        found, refused = len(pooled.entries), self.usable.refused
+        self._asked = request.partition_ids
+        counts = {
+            "clients": found,
+            "failures": len(request.partition_ids) - found - refused,
+            "refused": refused,
+        }
+        return replace(pooled, metrics={**counts, **pooled.metrics})
 
-        Raises:
-            RefusedUpdateError: It is not, or not what an update should be.
-        """
-        update = read_update(
-            reply,
-            partition_id,
-            request.expected or request.posterior,
-            manifest=None if request.expected else self._manifest,
-            num_examples=self.num_examples.get(partition_id),
-            most_examples=self.most_examples,
-            declared=request.declared,
-            unpack=request.unpack,
-        )
-        for problem in filter(None, (each(update) for each in request.problems)):
-            raise RefusedUpdateError(problem)
-        return update
+    def left_out(self, pooled: PooledRound) -> list[dict[str, Any]]:
+        """Return who was asked in the last round and is not in its pool: see ``Round.left_out``."""
+        present = {entry["client"] for entry in pooled.entries}
+        return [
+            {
+                "client": client,
+                "name": client_name(self.federation.nodes[client]) or f"client {client}",
+                "reason": self.usable.left_out.get(client, STOPPED_ANSWERING),
+            }
+            for client in self._asked
+            if client not in present
+        ]
 
-    def warning(self, called: str) -> Callable[[int, str], None]:
-        """Return what is told the client and the reason in a round that is so called."""
+    def warning(self, name: str) -> Callable[[int, str], None]:
+        """Return what is told the client and the reason in a round of that name."""
 
         def warn(client: int, text: str) -> None:
-            name = client_name(self.federation.nodes[client])
-            self._warn(f"{called}, {name}" if name else called, client, neutralized(text))
+            bound = client_name(self.federation.nodes[client])
+            self._warn(f"{name}, {bound}" if bound else name, client, neutralized(text))
 
         return warn
 
-    def to_evaluate(
+    def evaluation_messages(
         self, server_round: int, arrays: ArrayRecord, share: float, seed: int
     ) -> list[Message]:
         """Return messages that ask a share of the clients, at least one, to evaluate arrays."""
@@ -323,20 +315,28 @@ class FlowerClients:
             for partition_id in chosen
         ]
 
-    def evaluated(self, server_round: int, replies: Iterable[Message]) -> dict[str, float]:
+    def evaluation_means(self, server_round: int, replies: Iterable[Message]) -> dict[str, float]:
         """Return the metrics of clients that have evaluated, averaged with their examples."""
         warn = self.warning(f"round {server_round}")
-        found = in_order(
-            replies,
-            range(self.size),
-            self.federation.partition_of,
-            lambda reply, client: measured(reply, client, self.most_examples, warn),
-        )
-        return mean_metrics(list(found))
+
+        def read(reply: Message, partition_id: int) -> tuple[int, dict[str, float]] | None:
+            if reply.has_error():
+                warn(partition_id, f"evaluation failed: {reply.error.reason}")
+                return None
+            try:
+                return read_evaluation(reply, self.most_examples)
+            except RefusedUpdateError as error:
+                warn(partition_id, f"evaluation refused: {error}")
+                return None
+
+        ids = range(self.size)
+        return mean_metrics(list(in_order(replies, ids, self.federation.partition_of, read)))
 
     def configuration_text(self, partition_id: int) -> str:
         """Return the run's configuration as a client is sent it."""
-        return self._template.text(self.federation.reads_run_paths(partition_id))
+        if self.federation.reads_run_paths(partition_id):
+            return self._template.configuration
+        return self._template.configuration_without_paths
 
     def message(
         self, partition_id: int, content: RecordDict, message_type: str, server_round: int
@@ -350,21 +350,116 @@ class FlowerClients:
         # One record for all: the clients of a round are sent the same.
         arrays = posterior_to_arrays(request.posterior, request.vectors)
         extras = extras_record(request.broadcast)
+        state = request.state
         return {
-            partition_id: train_content(
+            client: train_content(
                 arrays,
-                replace(
-                    self._task(request.server_round, partition_id),
-                    pooled_round=request.last_pooled[partition_id],
-                    damping=request.damping[partition_id],
+                self._task(
+                    request.server_round,
+                    client,
+                    pooled_round=int(state.last_pooled[client]),
+                    damping=float(state.damping[client]),
                 ),
                 self.more,
                 extras,
             )
-            for partition_id in request.partition_ids
+            for client in request.partition_ids
         }
 
-    def _task(self, server_round: int, partition_id: int) -> TrainTask:
-        paths = self.federation.reads_run_paths(partition_id)
-        task = self._template.task(server_round, partition_id, paths)
-        return replace(task, likelihood_examples=self._likelihood_examples)
+    def _task(self, server_round: int, partition_id: int, **more: Any) -> TrainTask:
+        template = self._template
+        tests = template.test_partition
+        return TrainTask(
+            server_round=server_round,
+            partition_id=partition_id,
+            configuration=self.configuration_text(partition_id),
+            num_classes=template.num_classes,
+            examples=None if template.partition is None else template.partition[partition_id],
+            test_examples=None if tests is None else tests[partition_id],
+            run_folder=template.run_folder,
+            run_key=template.run_key,
+            likelihood_examples=self._likelihood_examples,
+            **more,
+        )
+
+    def _all_examples(self) -> int:
+        """Return how many examples all clients train on.
+
+        Raises:
+            ConfigurationError: Not all of their numbers are known.
+        """
+        if unknown := [str(i) for i in range(self.size) if i not in self.num_examples]:
+            raise ConfigurationError(
+                "likelihood-examples is 'federation', and the number of examples of partitions "
+                f"{', '.join(unknown)} is not known before the first round; allowed: nodes that "
+                "declare their examples, examples that the server assigns, or "
+                "likelihood-examples='client'"
+            )
+        return sum(self.num_examples.values())
+
+
+def _num_examples(federation: Federation, template: TaskTemplate, most: int) -> dict[int, int]:
+    """Return how many examples clients train on, by partition id, where the server knows it.
+
+    Raises:
+        ConfigurationError: There are more clients than parts, a part is empty, or a node has
+            declared more examples of its own than are believed.
+    """
+    parts = [None] * federation.size if template.partition is None else template.partition
+    if len(parts) < federation.size:
+        raise ConfigurationError(
+            f"the partition has {len(parts)} parts and the federation {federation.size} clients"
+        )
+    known = {}
+    for partition_id, own in federation.own_examples.items():
+        part = parts[partition_id]
+        if part is None and own > most:
+            raise ConfigurationError(
+                f"the node of partition {partition_id} declares {own} examples of its own; "
+                f"allowed: at most max-examples, {most}"
+            )
+        if part is not None and not len(part):
+            raise ConfigurationError(
+                f"part {partition_id} of the partition is empty: its client has nothing to "
+                "train on; allowed: at least one example for each client"
+            )
+        # A node that says nothing is believed in each round, up to the most.
+        if examples := own if part is None else len(part):
+            held_back = max(0, held_back_count(examples, template.calibration_share))
+            known[partition_id] = examples - held_back
+    return known
+
+
+def in_order(
+    replies: Iterable[Message],
+    partition_ids: Sequence[int],
+    partition_of: Callable[[int], int],
+    read: Callable[[Message, int], T | None],
+) -> Iterator[T]:
+    """Yield clients' updates in the order of partition ids, each as early as it can be.
+
+    A reply is read as it comes, and its update handed on as soon as all clients before it have been
+    heard of. So what is held is what has come out of order, and nobody needs to hold all updates of
+    a round.
+
+    Args:
+        replies: The clients' replies, in any order.
+        partition_ids: The clients that were asked, sorted.
+        partition_of: Gives the partition id that a node plays.
+        read: Returns the update in a client's reply; None if there is none that can be used.
+    """
+    early: dict[int, T | None] = {}
+    following = deque(partition_ids)
+    for reply in replies:
+        partition_id = partition_of(reply.metadata.src_node_id)
+        early[partition_id] = read(reply, partition_id)
+        while following and following[0] in early:
+            yield from _handed_on(early.pop(following.popleft()))
+    for partition_id in sorted(early):  # some have not been heard of at all
+        yield from _handed_on(early.pop(partition_id))
+
+
+def _handed_on(update: T | None) -> Iterator[T]:
+    """Yield an update, if there is one; nobody holds it here while the next is waited for."""
+    if update is not None:
+        yield update

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flwr.app import DEFAULT_TTL, ArrayRecord, Error, Message
 from flwr.serverapp import Grid
@@ -193,12 +193,14 @@ class UsableReplies:
         found: How many there are; counted by whoever takes them, before it takes the next.
         failed: How many clients have failed for good, counted likewise.
         refused: How many replies are not usable.
+        left_out: Why the round is made without a client, by partition id.
     """
 
     needed: int
     found: int = 0
     failed: int = 0
     refused: int = 0
+    left_out: dict[int, str] = field(default_factory=dict)
 
     @property
     def enough(self) -> bool:

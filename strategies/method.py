@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property, partial
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from bfl.aggregation.defences import Defence
 from bfl.aggregation.pooling import PoolingRule
@@ -26,17 +28,8 @@ from bfl.learning.example_privacy import SumsNoise
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import SCALE_FLOOR
 from bfl.registry import Component
-from strategies.masked.exchange import MaskedExchange
-from strategies.options import (
-    FoldsParts,
-    MeasuresSpread,
-    MovesPool,
-    NoisesPool,
-    RefinesPool,
-    ServerOption,
-    Unpacks,
-)
 from strategies.privacy import PoolNoise
+from strategies.server_state import ServerState, beyond_float32
 
 
 @dataclass(frozen=True)
@@ -98,25 +91,6 @@ class Method:
         """Return the fields that are kinds of parts, of which there is one."""
         kinds = {kind.attribute for kind in SLOTS if not kind.chain}
         return [declared.name for declared in fields(cls) if declared.name in kinds]
-
-    @cached_property
-    def options(self) -> tuple[Callable[[], ServerOption], ...]:
-        """Makers of the options of its rounds on the server, in their order."""
-        sums, noise = self.exchange.secure_sums, self.pool_noise
-        options: list[Callable[[], ServerOption]] = [partial(MaskedExchange, sums)] if sums else []
-        if self.exchange.packs:
-            options.append(Unpacks)
-        if self.pooling.by_precision and not sums:
-            options.append(MeasuresSpread)
-        if noise:
-            options.append(partial(NoisesPool, noise))
-        if self.parts:
-            options.append(FoldsParts)
-        if not self.server_optimizer.idle:  # it may go by what clients have sent to the parts
-            options.append(MovesPool)
-        if not (self.refinement.idle and self.predictive.idle):
-            options.append(RefinesPool)
-        return tuple(options)
 
     @property
     def needs_models(self) -> bool:
@@ -187,6 +161,63 @@ class Method:
                 if after := part.fold(before, combined, counts):
                     folded[part.state_name] = after
         return folded
+
+    def extras_problem(
+        self, state: ServerState, extras: Arrays, declared: Sequence[DeclaredArray], asked: int
+    ) -> str | None:
+        """Return why the arrays of one client would end the run of all; None if they do not.
+
+        They are folded as if they were the only ones.
+        """
+        alone = Counts(asked, 1, state.num_clients, state.server_round + 1)
+        single = Combination(declared)
+        single.add(extras, 1.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            folded = self.fold(state.parts, single.combined(), alone)
+            problem = beyond_float32(folded)
+            try:
+                if not problem:
+                    self.sent_extras(folded, state.posterior)
+            except RunError as error:
+                problem = str(error)
+        return f"with the arrays besides the posterior {problem}" if problem else None
+
+
+class Combination:
+    """The sums over the pooled clients; the memory does not grow with their number."""
+
+    def __init__(self, declared: Sequence[DeclaredArray]) -> None:
+        self._declared = declared
+        self._sums: dict[str, npt.NDArray[np.float64]] = {
+            array.name: np.zeros(array.shape) for array in declared
+        }
+        self._weight = 0.0
+
+    def add(self, arrays: Arrays, weight: float) -> None:
+        """Add what a client has sent, in float64.
+
+        Args:
+            weight: The client's weight in the pooling, in the scale of all others'.
+        """
+        self._weight += weight
+        for array in self._declared:
+            sent = arrays[array.name].astype(np.float64)
+            self._sums[array.name] += sent if array.combined == "sum" else weight * sent
+
+    def combined(self) -> dict[str, npt.NDArray[np.float64]]:
+        """Return the sum or the weighted mean of each array, by name.
+
+        Raises:
+            ValueError: A mean is asked for, and no client with a weight has been added.
+        """
+        if self._weight <= 0 and any(array.combined != "sum" for array in self._declared):
+            raise ValueError("nothing to average: no client with a positive weight was added")
+        return {
+            array.name: self._sums[array.name]
+            if array.combined == "sum"
+            else self._sums[array.name] / self._weight
+            for array in self._declared
+        }
 
 
 def _refuse_taken(

@@ -7,13 +7,10 @@ adds what they lack: replies pooled as they come, nodes asked again, runs that g
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from logging import INFO, WARNING
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -29,7 +26,6 @@ from bfl.aggregation.weightings import Weighting
 from bfl.closing import Closing
 from bfl.closing.base import Known
 from bfl.configuration import Configuration
-from bfl.deployment.client_list import client_name
 from bfl.engine.flower import log
 from bfl.errors import ConfigurationError, RunError
 from bfl.evaluation.predictives import Predictive
@@ -39,16 +35,19 @@ from bfl.federation.parts import TwoSidedPart
 from bfl.federation.sampling import Sampling
 from bfl.federation.wire import Positions, initial_posterior, posterior_to_arrays
 from bfl.learning.example_privacy import SumsNoise
+from bfl.learning.networks.parametrizations import Parametrization
 from bfl.posteriors import Manifest
 from bfl.posteriors.posterior import SCALE_FLOOR
-from strategies.closing import CLOSING, close
-from strategies.course import Course, Round, RunSupport, begin_course
-from strategies.flower_clients import STOPPED_ANSWERING
-from strategies.messaging import UsableReplies, answered, exchange
+from strategies.flower_clients import FlowerClients
+from strategies.masked.round import pool_masked_round
+from strategies.messaging import answered
 from strategies.method import Method
-from strategies.plausibility import ImplausibleUpdatesError
 from strategies.privacy import PoolNoise
-from strategies.round import begin_round, end_round
+from strategies.request import TrainingRequest, round_request
+from strategies.round import pool_round, refine_round
+from strategies.run_support import Round, RunSupport, Warnings
+from strategies.server_state import PooledRound, ServerState, UnfinishedRounds
+from strategies.start import begin, close_federation, run_rounds
 
 __all__ = ["PosteriorPooling", "Round", "RunSupport"]
 
@@ -113,6 +112,11 @@ class PosteriorPooling(Strategy):
     Attributes:
         method: The parts, resolved.
         closed: What the closing has found, once ``start`` has ended; None for no closing.
+        state: Where the federation stands, once it has begun.
+        participants: Its clients.
+        request: The round in progress; None between rounds.
+        pooled: What the last round has led to, or what an interrupted server has left of this one.
+        implausible: Why updates of this round are refused with which it has been pooled before.
 
     Raises:
         TypeError: There is no rule, or a subclass is given another one than its own.
@@ -122,6 +126,12 @@ class PosteriorPooling(Strategy):
     """
 
     rule_class: ClassVar[type[PoolingRule] | None] = None
+
+    state: ServerState = field(init=False)
+    participants: FlowerClients = field(init=False)
+    warnings: Warnings = field(init=False)
+    unfinished: UnfinishedRounds | None = field(init=False)
+    parametrization: Parametrization = field(init=False)
 
     rule: PoolingRule | str | None = None
     weighting: Weighting | str = "train-size"
@@ -158,10 +168,12 @@ class PosteriorPooling(Strategy):
         named = {part.name for part in fields(Method)} - {"pooling"}
         given = {name: getattr(self, name) for name in sorted(named)}
         self.method = Method.of_parts(pooling=self._rule(), **given)
-        self._masked = self.method.exchange.secure_sums is not None
         self.closed: Known | None = None
-        self._course: Course | None = None
-        self._implausible: dict[int, str] = {}
+        self.pooled: PooledRound | None = None
+        self.request: TrainingRequest | None = None
+        self.implausible: dict[int, str] = {}
+        self._begun: tuple[Grid, int] | None = None
+        self._messages: Sequence[Message] = ()
 
     def _rule(self) -> PoolingRule | str:
         """Return the rule that was given, or the subclass's own with the settings given."""
@@ -201,16 +213,16 @@ class PosteriorPooling(Strategy):
             ConfigurationError: Something does not go together, or the arrays are no posterior.
             RunError: Nodes are missing.
         """
-        if self._masked:
+        if self.method.exchange.secure_sums:
             raise ConfigurationError(
                 f"exchange '{self.method.exchange.name}' takes several messages a round, which "
                 "Flower's own start and its wrappers do not send; call this Strategy's start"
             )
-        course = self._begin_round(server_round, arrays, config, grid)
-        if course.opened is None or course.opened.taken_up:  # an interrupted server has left it
+        request = self.begin_round(server_round, arrays, config, grid)
+        if self.pooled:  # an interrupted server has left it
             return []
-        course.messages = course.clients.messages(course.opened.request)
-        return course.messages
+        self._messages = self.participants.messages(request)
+        return self._messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -225,47 +237,62 @@ class PosteriorPooling(Strategy):
             RunError: Fewer clients than ``min_clients`` have sent a usable update, or what is
                 pooled is no posterior, or no such round has begun.
         """
-        course = self._course
-        if course is None or course.opened is None or course.begun != server_round:
+        request = self.request
+        if request is None or request.server_round != server_round:
             raise RunError(f"round {server_round} has not begun: configure_train comes first")
-        replies = answered(replies, course.messages)
-        train = partial(course.clients.updates, replies=replies)
-        pooled = end_round(course.opened, course.clients, train)
-        course.state, course.pooled = pooled.state, replace(pooled, models=None)
-        request = course.opened.request
-        course.suspicion = request.suspicion
-        present = {entry["client"] for entry in pooled.entries}
-        unheard = "not in the sum" if self._masked else STOPPED_ANSWERING
-        nodes = course.clients.federation.nodes
-        course.left_out = [
-            {
-                "client": client,
-                "reason": request.left_out.get(client, unheard),
-                "name": client_name(nodes[client]) or f"client {client}",
-            }
-            for client in request.partition_ids
-            if client not in present
-        ]
-        course.opened, course.messages = None, ()
-        course.warnings.of_weights(server_round, self.method.weighting.name, pooled)
+        clients = self.participants
+        keeps = self.unfinished if self.method.refinement.keeps_pooled_round else None
+        pooled = self.pooled
+        if pooled is None:
+            if secure_sums := self.method.exchange.secure_sums:
+                pooled = pool_masked_round(request, secure_sums, clients, self.manifest)
+            else:
+                pooled = pool_round(
+                    request,
+                    clients.updates(request, answered(replies, self._messages)),
+                    seed=self.seed,
+                    num_examples=clients.num_examples,
+                    manifest=self.manifest,
+                    server=self.server,
+                )
+            pooled = clients.counted(request, pooled)
+            if keeps:
+                keeps.save(request.state, pooled)
+        try:
+            pooled = refine_round(
+                request,
+                pooled,
+                seed=self.seed,
+                manifest=self.manifest,
+                server=self.server,
+                parametrization=self.parametrization,
+            )
+        except RunError:
+            if keeps:  # a resume would meet the same: its clients train again
+                keeps.clear()
+            raise
+        self.state, self.pooled = pooled.state, replace(pooled, models=None)
+        self.request, self._messages = None, ()
+        self.warnings.of_weights(server_round, self.method.weighting.name, pooled)
         return posterior_to_arrays(pooled.state.posterior), MetricRecord(dict(pooled.metrics))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return messages to ``fraction_evaluate`` of the clients, at least one unless it is 0."""
-        course = self._course
-        if not self.fraction_evaluate or course is None:
+        if not self.fraction_evaluate or self.pooled is None:
             return []
-        course.clients.more = config
-        return course.clients.to_evaluate(server_round, arrays, self.fraction_evaluate, self.seed)
+        clients, share = self.participants, self.fraction_evaluate
+        clients.more = config
+        return clients.evaluation_messages(server_round, arrays, share, self.seed)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Return the clients' metrics, averaged with their numbers of examples; None for none."""
-        course = self._course
-        means = course.clients.evaluated(server_round, replies) if course else {}
+        if self.pooled is None:
+            return None
+        means = self.participants.evaluation_means(server_round, replies)
         return MetricRecord(dict(means)) if means else None
 
     def start(
@@ -289,84 +316,28 @@ class PosteriorPooling(Strategy):
             RunError: A round has fewer usable updates than ``min_clients``, what is pooled is no
                 posterior, or the engine has died.
         """
-        course = self._course = begin_course(self, grid, initial_arrays, timeout, num_rounds)
-        result, arrays = Result(arrays=initial_arrays), posterior_to_arrays(course.state.posterior)
-        first = evaluate_fn(0, arrays) if evaluate_fn and not course.state.server_round else None
-        if first is not None:
-            result.evaluate_metrics_serverapp[0] = first
-        while (number := course.state.server_round + 1) <= num_rounds:
-            started = time.perf_counter()
-            replies = self._replies(number, arrays, train_config or ConfigRecord(), grid)
-            try:
-                pooled, metrics = self.aggregate_train(number, replies)
-            except ImplausibleUpdatesError as error:  # again, without those who sent them
-                self._implausible |= error.reasons
-                continue
-            self._implausible = {}
-            seconds = time.perf_counter() - started
-            if pooled is not None and metrics is not None:
-                result.arrays = arrays = pooled
-                result.train_metrics_clientapp[number] = metrics
-            more = evaluate_config or ConfigRecord()
-            asked = list(self.configure_evaluate(number, arrays, more, grid))
-            measured = self.aggregate_evaluate(number, exchange(grid, asked, timeout))
-            if measured is not None:
-                result.evaluate_metrics_clientapp[number] = measured
-            evaluated = evaluate_fn(number, arrays) if evaluate_fn else None
-            if evaluated is not None:
-                result.evaluate_metrics_serverapp[number] = evaluated
-            last = self._recorded(course, seconds, evaluated or {})
-            if last or (should_stop is not None and should_stop(number, result)):
-                break
-        if course.unfinished:
-            course.unfinished.clear()
-        folder = Path(self.run.folder) / CLOSING if self.run.folder else None
-        state = replace(course.state, posterior=self.run.to_close(course.state.posterior))
-        self.closed = close(
-            self.method,
-            state,
-            course.clients,
-            self.manifest,
-            folder,
-            self.run.on_sums,
-            self.run.before_sums,
+        begin(self, grid, initial_arrays, timeout, num_rounds)
+        result = run_rounds(
+            self,
+            grid,
+            Result(arrays=initial_arrays),
+            num_rounds,
+            timeout,
+            train_config or ConfigRecord(),
+            evaluate_config or ConfigRecord(),
+            evaluate_fn,
+            should_stop,
         )
+        self.closed = close_federation(self)
         return result
 
-    def _replies(
+    def begin_round(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Return the replies of a round as they come; none where clients' sums alone are seen."""
-        if self._masked:
-            self._begin_round(server_round, arrays, config, grid)
-            return ()
-        messages = list(self.configure_train(server_round, arrays, config, grid))
-        course = self._course
-        if not messages or course is None or course.opened is None:
-            return ()
-        request = course.opened.request
-        replies = course.clients.replies(request, messages)
-        if self.run.on_replies is None:
-            return replies
-        return _told(replies, partial(self.run.on_replies, len(messages)), request.usable)
-
-    def _recorded(self, course: Course, seconds: float, evaluated: Mapping[str, Any]) -> bool:
-        """Tell whoever looks on of the round that is over; return whether it is the last."""
-        of_models, pooled = self.run.evaluate_models(course.state), course.pooled
-        metrics: dict[str, Any] = {**pooled.metrics, **evaluated, **of_models}
-        course.warnings.of_numbers(course.state.server_round, metrics)
-        suspicion = course.suspicion
-        finished = Round(course.state, metrics, seconds, pooled.entries, suspicion, course.left_out)
-        return bool(self.on_round and self.on_round(finished))
-
-    def _begin_round(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Course:
+    ) -> TrainingRequest:
         """Begin a round with some arrays, of a new federation if it is no later one of the last."""
-        course = self._course
-        again = bool(self._implausible)
-        if course is None or course.grid is not grid or server_round + again <= course.begun:
-            course = self._course = begin_course(self, grid, arrays, TIMEOUT, server_round)
+        last_grid, last_round = self._begun or (None, 0)
+        if last_grid is not grid or server_round + bool(self.implausible) <= last_round:
+            begin(self, grid, arrays, TIMEOUT, server_round)
             if self.run.state and self.run.state.server_round != server_round - 1:
                 raise ConfigurationError(
                     f"this Strategy goes on after round {self.run.state.server_round} and is asked "
@@ -374,27 +345,10 @@ class PosteriorPooling(Strategy):
                 )
         # A wrapper may have changed the arrays, or left out a round.
         posterior = initial_posterior(arrays, self.manifest)
-        state = replace(course.state, server_round=server_round - 1, posterior=posterior)
-        opened = begin_round(
-            self.method,
-            state,
-            self.seed,
-            manifest=self.manifest,
-            server=self.server,
-            unfinished=course.unfinished,
-            parametrization=course.parametrization,
-        )
-        course.begun, course.opened = server_round, opened
-        opened.request.implausible = dict(self._implausible)
-        course.clients.more = config
-        return course
-
-
-def _told(
-    replies: Iterable[Message], tell: Callable[[Mapping[str, int]], None], usable: UsableReplies
-) -> Iterator[Message]:
-    """Yield replies, and tell whoever looks on what each was when the next is waited for."""
-    tell(usable.counts)
-    for reply in replies:
-        yield reply
-        tell(usable.counts)
+        state = replace(self.state, server_round=server_round - 1, posterior=posterior)
+        request = round_request(self.method, state, self.seed, self.implausible)
+        keeps = self.unfinished if self.method.refinement.keeps_pooled_round else None
+        self.pooled = keeps.after(state, self.manifest) if keeps else None
+        self.request, self._begun = request, (grid, server_round)
+        self.participants.more = config
+        return request

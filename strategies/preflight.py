@@ -14,6 +14,7 @@ from bfl.aggregation.weightings import Weighting
 from bfl.configuration import Configuration, contradictions, resolve
 from bfl.configuration.component_slots import SLOTS, base_of
 from bfl.data.datasets.server_data import HELD_BACK
+from bfl.engine.resources import available_memory
 from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.parts import TwoSidedPart
 from bfl.posteriors import Manifest, Posterior
@@ -164,3 +165,38 @@ def check_pooling(rule: PoolingRule) -> None:
         pool(rule, clients, [1.0, 2.0], generators=generators, **kept)
     except PosteriorError as error:
         raise ConfigurationError(f"{error} (tried with two posteriors)") from error
+
+
+WORKING_VECTORS = 8
+"""Vectors over all parameters that the server holds besides the clients' models, in float64."""
+
+
+def check_memory(method: Method, posterior: Posterior, most: int, *, keeps_rounds: bool) -> None:
+    """Raise if the models of all clients of a round are needed and do not fit in memory.
+
+    Args:
+        most: The number of clients of a round.
+        keeps_rounds: Whether a round is kept on the disk between pooling and refining.
+
+    Raises:
+        ConfigurationError: Saying how much is needed and how much there is.
+    """
+    if not method.needs_models:
+        return
+    parameters = posterior.size + posterior.point.size
+    model = sum(vector.nbytes for vector in posterior.vectors().values())
+    # A predictive keeps all models in arrays of their own, besides those that were sent and
+    # those that it has from the round before. A round that is kept has them in arrays and in
+    # the file that is put together, which has those of the round before as well.
+    predicts = int(method.predictive.needs_models)
+    saved = keeps_rounds and method.refinement.keeps_pooled_round
+    copies = 3 + 2 * predicts if saved else 1 + 2 * predicts
+    needed = copies * most * model + WORKING_VECTORS * 8 * parameters
+    if needed > (free := available_memory()):
+        parts = [p.name for p in (method.refinement, method.predictive) if p.needs_models]
+        raise ConfigurationError(
+            f"{' and '.join(parts)} need the models of all {most} clients of a round at once, "
+            f"{needed / 1e9:.1f} GB with {parameters:,} parameters, and there are "
+            f"{free / 1e9:.1f} GB; allowed: fewer clients a round (fraction-train), a smaller "
+            "model, or neither"
+        )

@@ -1,230 +1,326 @@
-"""One federated round in two halves: who is asked what, and what is made of the answers.
+"""One federated round on the server: clients' updates in, the next global posterior out.
 
-Everything here is plain posteriors, arrays and numbers. ``strategies.flower_clients`` has Flower's
-records, who answers for whom and who is asked again. What only some methods do in a round stands in
-``strategies.options``.
+Everything here is plain posteriors, arrays and numbers; ``strategies.flower_clients`` asks the
+clients and reads what they answer. A round whose updates nobody sees is made by
+``strategies.masked.round``, and ends as this one does, in ``next_round``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bfl.aggregation.pooling import DAMPING, Pooled
-from bfl.aggregation.server import Server
-from bfl.errors import PosteriorError, RunError
-from bfl.federation.parts import Arrays, Counts, DeclaredArray
-from bfl.federation.wire import TRAIN
+import numpy as np
+
+from bfl import randomness
+from bfl.aggregation.pooling import CLIPPED, DAMPING, Client, Pooled, normalised, pool_weighted
+from bfl.aggregation.precision_spread import PrecisionSpread
+from bfl.aggregation.samplers import ClientModels
+from bfl.aggregation.server import RoundContext, Server, ServerRound
+from bfl.aggregation.server_optimizers import StepContext
+from bfl.aggregation.weightings import Weighting, describe_weights
+from bfl.errors import NotFiniteError, PosteriorError, RunError
+from bfl.federation.client_metrics import NUM_EXAMPLES, of_each_client, recorded
+from bfl.federation.parts import Arrays, Counts
 from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import with_scale_floor
-from strategies.messaging import UsableReplies
-from strategies.method import Method
-from strategies.options import ServerOption
-from strategies.pool_updates import RoundStatistics, believed_numbers, collect_updates
-from strategies.server_state import PooledRound, ServerState, UnfinishedRounds
-from strategies.updates import ClientUpdate, Unpack, of_vectors
-
-if TYPE_CHECKING:
-    from strategies.flower_clients import FlowerClients
+from strategies.method import Combination
+from strategies.request import TrainingRequest
+from strategies.server_state import PooledRound
+from strategies.updates import ClientUpdate, mean_metrics
 
 
-Train = Callable[["TrainingRequest"], Iterator[ClientUpdate]]
-"""Gives the usable updates of clients in order, and counts them and the others in the request."""
-
-Collect = Callable[["OpenRound", "FlowerClients", Train], tuple[Pooled, RoundStatistics]]
-"""Has the clients of a round train, and pools what they send."""
-
-
-@dataclass
-class TrainingRequest:
-    """Request to the clients of a round.
-
-    Attributes:
-        server_round: The round, from 1.
-        partition_ids: Which clients are asked, sorted.
-        vectors: The names of those of its vectors that they are sent.
-        last_pooled: By partition id, the last round in which a client's update was pooled; 0:
-            none yet.
-        damping: By partition id, by how much that round's change was damped.
-        unpack: Makes posteriors of the vectors that come.
-        broadcast: What they are sent beside the posterior.
-        declared: What they have to send besides theirs.
-        problems: Each says what is wrong with an update beyond its form; None if nothing is.
-        expected: A posterior of the sizes and types that they send back; None: of those sent.
-        usable: How many of their replies are usable so far, and how many are enough.
-        implausible: What was wrong with updates with which the round has been pooled before, by
-            partition id; these clients are not asked again.
-        left_out: Why the round is made without a client that was asked, by partition id.
-        suspicion: Whose values were furthest from the others', once all are there.
-        called: The round, in messages for people.
-    """
-
-    server_round: int
-    partition_ids: Sequence[int]
-    posterior: Posterior
-    vectors: Sequence[str]
-    last_pooled: Mapping[int, int]
-    damping: Mapping[int, float]
-    broadcast: Arrays = field(default_factory=dict)
-    declared: tuple[DeclaredArray, ...] = ()
-    problems: list[Callable[[ClientUpdate], str | None]] = field(default_factory=list)
-    expected: Posterior | None = None
-    unpack: Unpack = of_vectors
-    message_type: str = TRAIN
-    usable: UsableReplies = field(default_factory=lambda: UsableReplies(1))
-    implausible: Mapping[int, str] = field(default_factory=dict)
-    left_out: dict[int, str] = field(default_factory=dict)
-    suspicion: str = ""
-    called: str = ""
-
-    def __post_init__(self) -> None:
-        self.called = self.called or f"round {self.server_round}"
-
-
-def training_request(method: Method, state: ServerState, asked: Sequence[int]) -> TrainingRequest:
-    """Return what some clients are asked in the round after a state.
-
-    Args:
-        method: The parts that the round is made of.
-        asked: Which clients are asked, sorted.
-    """
-    return TrainingRequest(
-        server_round=state.server_round + 1,
-        partition_ids=asked,
-        posterior=state.posterior,
-        vectors=method.broadcast.vectors,
-        last_pooled={i: int(state.last_pooled[i]) for i in asked},
-        damping={i: float(state.damping[i]) for i in asked},
-        problems=[lambda update: method.weighting.unreported(believed_numbers(update.metrics))],
-    )
-
-
-@dataclass(kw_only=True)
-class OpenRound:
-    """A round that has begun; options change it.
-
-    Attributes:
-        method: The parts that the round is made of.
-        state: Where the federation stood before it.
-        manifest: The parameters of the network, whose minima the pooled posterior is held to, and
-            whose moving statistics the server optimizer leaves; None where the server does not know
-            them.
-        server: What the server can do by itself; None for a method that asks nothing of it.
-        unfinished: Where a pooled round is kept until it is refined, if anywhere.
-        parametrization: The clients' network's, which may compute with other variances than
-            a posterior has.
-        options: What the method does besides pooling.
-        collect: Has clients train, and pools what they send.
-        counts: How many clients there were, once they have been pooled.
-        combined: What clients have sent besides their posteriors, summed or averaged.
-        posterior: What the pool has become so far.
-        changes: Entries of the next state that are not this one's.
-        metrics: What clients and pooling have measured.
-        taken_up: What the round has been pooled to by an interrupted server, so that nobody is
-            asked again.
-    """
-
-    method: Method
-    state: ServerState
-    seed: int
-    manifest: Manifest | None
-    server: Server | None
-    unfinished: UnfinishedRounds | None
-    parametrization: Parametrization
-    request: TrainingRequest
-    options: Sequence[ServerOption]
-    collect: Collect = collect_updates
-    counts: Counts = field(init=False)
-    combined: Arrays = field(default_factory=dict)
-    posterior: Posterior = field(init=False)
-    changes: dict[str, Any] = field(default_factory=dict)
-    metrics: dict[str, float] = field(default_factory=dict)
-    taken_up: PooledRound | None = None
-
-
-def begin_round(
-    method: Method,
-    state: ServerState,
-    seed: int,
+def pool_round(
+    request: TrainingRequest,
+    updates: Iterable[ClientUpdate],
     *,
+    seed: int,
+    num_examples: Mapping[int, int],
     manifest: Manifest | None = None,
     server: Server | None = None,
-    unfinished: UnfinishedRounds | None = None,
-    parametrization: Parametrization = SOFTPLUS,
-) -> OpenRound:
-    """Return the round after a state: which clients take part, and what they are asked.
-
-    Clients are sampled by (seed, round), so that one seed gives one result. For the arguments see
-    ``OpenRound``.
-
-    Raises:
-        RunError: What the parts would send has values that their declarations rule out.
-    """
-    asked = method.sampling.sample(seed, state.server_round + 1, state.num_clients)
-    opened = OpenRound(
-        method=method,
-        state=state,
-        seed=seed,
-        manifest=manifest,
-        server=server,
-        unfinished=unfinished,
-        parametrization=parametrization,
-        request=training_request(method, state, asked),
-        options=[option() for option in method.options],
-    )
-    for option in opened.options:
-        option.begin(opened)
-    return opened
-
-
-def end_round(opened: OpenRound, clients: FlowerClients, train: Train | None = None) -> PooledRound:
-    """Pool what the clients of a round send; return what it leads to.
-
-    Clients are pooled in the order of their partition ids, whatever the order in which they finish.
+) -> PooledRound:
+    """Return what the updates of a round are pooled to, before it is refined.
 
     Args:
-        train: Gives the updates of clients in place of ``clients.train``: those in replies that
-            others have collected.
+        request: What the clients were asked.
+        updates: In the order of partition ids; they may come while others are still training.
+        seed: The run's.
+        num_examples: By partition id, what clients hold as far as the server knows.
+        manifest: The parameters of the network, to whose minima the pool is held.
+        server: The server's own data and network, for a weighting that needs them.
 
     Raises:
-        RunError: Too few clients have sent a usable update, or what is pooled, or refined, is no
-            posterior.
+        RunError: There is no update, or no other round can begin with what is made of them.
 
     Source: Fischer et al. (2024), Algorithm 1, for the round without options.
     """
-    pooled = opened.taken_up or _pooled(opened, clients, train or clients.train)
-    for option in opened.options:
-        pooled = option.refine(opened, pooled)
-    pooled.state.check(opened.manifest)
-    return pooled
+    method, state, number = request.method, request.state, request.server_round
+    clients: list[PooledClient] = []
+    weights: list[float] = []
+    models: list[ClientUpdate] = []
+    extras, spread = Combination(request.declared), PrecisionSpread()
+
+    def add(weighted: tuple[ClientUpdate, float]) -> Client:
+        update, weight = weighted
+        measured = update.metrics
+        clients.append(PooledClient(update.partition_id, update.num_examples, measured, weight))
+        weights.append(weight)
+        extras.add(update.extras, weight)
+        if method.pooling.by_precision:
+            spread.add(update.posterior, weight)
+        if method.needs_models:
+            models.append(update)
+        labels = ("pooling", number, update.partition_id)
+        drawer = randomness.generator(seed, *labels) if method.pooling.stochastic else None
+        return update.posterior, weight, drawer
+
+    if method.pool_noise and method.pool_noise.draws:
+        updates = map(_in_float64, updates)  # rounding would let one move the pool further
+    with pooling_errors(request):
+        # Maps in place of loops, which would hold an update while the next one is waited for.
+        weighted = map(add, weigh(request, updates, num_examples, server))
+        pooled = pool_weighted(
+            method.pooling, weighted, previous=state.posterior, unrounded=state.unrounded
+        )
+    metrics = describe_weights(weights)
+    if method.pooling.by_precision:
+        metrics |= spread.metrics(state.posterior, pooled.posterior)
+    result = next_round(request, pooled, clients, metrics, extras.combined(), manifest)
+    if not models:
+        return result
+    return replace(
+        result,
+        models=ClientModels(
+            posteriors=tuple(update.posterior for update in models),
+            partition_ids=tuple(update.partition_id for update in models),
+            num_examples=tuple(update.num_examples for update in models),
+            previous=state.posterior,
+            average=result.state.posterior,
+            manifest=manifest,
+        ),
+    )
 
 
-def _pooled(opened: OpenRound, clients: FlowerClients, train: Train) -> PooledRound:
-    """Have clients train and pool what they send: a round up to what the server does alone."""
-    request, state = opened.request, opened.state
-    number = request.server_round
-    try:
-        pooled, statistics = opened.collect(opened, clients, train)
-        if opened.manifest:
-            opened.manifest.check(pooled.posterior)
-    except PosteriorError as error:
-        raise RunError(f"round {number}, pooling: {error}") from error
-    who = statistics.partition_ids
-    opened.counts = Counts(len(request.partition_ids), len(who), state.num_clients, number)
-    opened.posterior = pooled.posterior
-    opened.metrics = {**statistics.metrics(), **pooled.diagnostics}
-    for option in opened.options:
-        option.conclude(opened)
-    floored = with_scale_floor(opened.posterior, opened.method.scale_floor)
+def next_round(
+    request: TrainingRequest,
+    pooled: Pooled,
+    clients: Sequence[PooledClient],
+    metrics: Mapping[str, float],
+    combined: Arrays,
+    manifest: Manifest | None,
+) -> PooledRound:
+    """Return what a pool leads to: its noise, the parts' states, the server's step, the floor.
+
+    Args:
+        clients: Those whose updates were pooled, in the order of partition ids.
+        metrics: What was measured of their updates.
+        combined: What they have sent besides their posteriors, summed or averaged.
+
+    Raises:
+        RunError: No other round can begin with it.
+    """
+    method, state, number = request.method, request.state, request.server_round
+    ids = [client.partition_id for client in clients]
+    counts = Counts(len(request.partition_ids), len(ids), state.num_clients, number)
+    measured = {**round_metrics(clients), **pooled.diagnostics, **metrics}
+    posterior, parts, optimizer = pooled.posterior, state.parts, state.server_optimizer
+    if manifest:
+        with pooling_errors(request):
+            manifest.check(posterior)
+    if method.pool_noise:  # before the rest: what is made of a noised pool is no further release
+        posterior = method.pool_noise(posterior, state.posterior, counts)
+        measured.pop(CLIPPED, None)
+    if method.parts:
+        parts = method.fold(state.parts, combined, counts)
+    if not method.server_optimizer.idle:
+        optimizer, posterior = method.server_optimizer.apply(
+            state.server_optimizer,
+            state.posterior,
+            posterior,
+            StepContext(number, counts.asked, counts.pooled, combined),
+            moves_point=manifest.trainable_points if manifest else None,
+        )
+    floored = with_scale_floor(posterior, method.scale_floor)
     following = replace(
-        state.with_pooled(who, number, pooled.diagnostics.get(DAMPING, 1.0)),
+        state.with_pooled(ids, number, pooled.diagnostics.get(DAMPING, 1.0)),
         server_round=number,
         posterior=floored.posterior,
         before_rounding=pooled.unrounded,
+        server_optimizer=optimizer,
+        parts=parts,
         predictive={},
-        **opened.changes,
     )
-    metrics = {**opened.metrics, **floored.diagnostics}
-    return PooledRound(following, metrics, statistics.entries(pooled.weights))
+    following.check(manifest)
+    return PooledRound(following, {**measured, **floored.diagnostics}, client_entries(clients))
+
+
+def refine_round(
+    request: TrainingRequest,
+    pooled: PooledRound,
+    *,
+    seed: int,
+    manifest: Manifest | None = None,
+    server: Server | None = None,
+    parametrization: Parametrization = SOFTPLUS,
+) -> PooledRound:
+    """Return a pooled round, refined, with the models that predict besides its posterior.
+
+    Args:
+        parametrization: The clients' network's, which may compute with other variances than a
+            posterior has.
+
+    Raises:
+        RunError: It cannot be refined, or what it is refined to is no posterior.
+    """
+    method = request.method
+    if method.refinement.idle and method.predictive.idle:
+        return pooled
+    used = parametrization.used_variance
+    context = RoundContext(
+        seed=seed,
+        server_round=request.server_round,
+        previous=request.posterior,
+        pooled=pooled.state.posterior,
+        sampler=method.sampler,
+        clients=pooled.models.computing_with(used) if pooled.models else None,
+        server=server,
+    )
+    try:
+        refined = method.refinement.refine(context)
+    except (NotFiniteError, PosteriorError) as error:
+        raise RunError(
+            f"{request.name}, refinement '{method.refinement.name}': {error}; the clients' values, "
+            "or the refinement's own steps, are too large for the network"
+        ) from error
+    predictive = method.predictive.keep(context)
+    following = replace(pooled.state, posterior=refined.posterior, predictive=predictive)
+    following.check(manifest)
+    return replace(pooled, state=following, metrics={**pooled.metrics, **refined.metrics})
+
+
+def weigh(
+    request: TrainingRequest,
+    updates: Iterable[ClientUpdate],
+    num_examples: Mapping[int, int],
+    server: Server | None,
+) -> Iterable[tuple[ClientUpdate, float]]:
+    """Return updates, defended, with their weights, in their order.
+
+    Where the server knows who holds how many examples, and refuses an update that says otherwise, a
+    weighting by these numbers is known before anybody has replied. Then each update can be pooled
+    and let go when its turn comes: the server's memory does not grow with the number of clients. If
+    some do not reply, the weights of the others do not sum to 1, which all rules but those whose
+    ``weights_are_fractions`` make up for.
+
+    Raises:
+        PosteriorError: No client has a positive weight.
+    """
+    method, asked = request.method, request.partition_ids
+    known = {client: num_examples[client] for client in asked if client in num_examples}
+    if (
+        method.weighting.counts_only
+        and not method.pooling.weights_are_fractions
+        and method.defence.idle
+        and len(known) == len(asked)
+    ):
+        foreseen = foreseen_weights(method.weighting, known)
+
+        def with_weight(update: ClientUpdate) -> tuple[ClientUpdate, float]:
+            return update, foreseen[update.partition_id]
+
+        return map(with_weight, updates)
+    together = list(updates)
+    posteriors = method.defence.protect([update.posterior for update in together])
+    weights = method.weighting.weigh(
+        posteriors,
+        [update.num_examples for update in together],
+        request.posterior,
+        ServerRound(server, request.server_round) if server else None,
+        [update.metrics for update in together],
+    )
+    defended = [
+        replace(update, posterior=posterior)
+        for update, posterior in zip(together, posteriors, strict=True)
+    ]
+    return zip(defended, normalised(weights), strict=True)
+
+
+def foreseen_weights(weighting: Weighting, num_examples: Mapping[int, int]) -> dict[int, float]:
+    """Return the weights of a round's clients by partition id, with sum 1.
+
+    Args:
+        weighting: A scheme that goes by ``counts_only``.
+        num_examples: What each client that is asked holds, by partition id; all at least 1.
+    """
+    fractions = normalised(weighting.weigh_counts(list(num_examples.values())))
+    return dict(zip(num_examples, fractions, strict=True))
+
+
+def _in_float64(update: ClientUpdate) -> ClientUpdate:
+    vectors = update.posterior.vectors().items()
+    exact = Posterior(**{name: vector.astype(np.float64) for name, vector in vectors})
+    return replace(update, posterior=exact)
+
+
+@contextmanager
+def pooling_errors(request: TrainingRequest) -> Iterator[None]:
+    """Raise what is wrong with a pool as the round's error."""
+    try:
+        yield
+    except PosteriorError as error:
+        raise RunError(f"{request.name}, pooling: {error}") from error
+
+
+@dataclass(frozen=True)
+class PooledClient:
+    """A client whose update was pooled, without its posterior.
+
+    Attributes:
+        metrics: What it has measured; nothing where its update is a part of a sum alone.
+        weight: Its weight, in the scale of all others'; None where its update is not seen.
+    """
+
+    partition_id: int
+    num_examples: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    weight: float | None = None
+
+
+def round_metrics(clients: Sequence[PooledClient]) -> dict[str, float]:
+    """Return the number of examples and the clients' averaged metrics, as a record names them."""
+    means = mean_metrics([(client.num_examples, client.metrics) for client in clients])
+    return {
+        NUM_EXAMPLES: sum(client.num_examples for client in clients),
+        # The means stand in the clients' namespace; the total is the server's own.
+        **{recorded(name): mean for name, mean in means.items()},
+    }
+
+
+def client_entries(clients: Sequence[PooledClient]) -> list[dict[str, Any]]:
+    """Return one entry for each client pooled, in the order of partition ids.
+
+    An entry has ``client``, the partition id; ``num-examples``; what the client has measured (the
+    negative log-likelihood per example and the divergence from the prior of its last epoch, in
+    nats, its seconds, and where it has test data of its own the accuracy of its posterior on them
+    and their number); and ``weight``, its share ω_k of all weights. Of clients whose updates nobody
+    sees it is the first two.
+    """
+    weights = [client.weight for client in clients if client.weight is not None]
+    shares: list[dict[str, float]] = [{} for _ in clients]
+    if weights:
+        shares = [{"weight": share} for share in normalised(weights)]
+    return [
+        {
+            "client": client.partition_id,
+            NUM_EXAMPLES: client.num_examples,
+            **{
+                name: client.metrics[name]
+                for name in sorted(filter(of_each_client, client.metrics))
+            },
+            **share,
+        }
+        for client, share in zip(clients, shares, strict=True)
+    ]

@@ -35,7 +35,7 @@ class PooledRound:
     Attributes:
         state: Where the federation stands, with the pooled posterior.
         metrics: What clients and pooling have measured.
-        entries: One for each client pooled, see ``strategies.pool_updates``.
+        entries: One for each client pooled, see ``strategies.round.client_entries``.
     """
 
     state: ServerState

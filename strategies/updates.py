@@ -1,17 +1,17 @@
-"""Updates of clients: taken in order, and checked or refused before they can reach the pool."""
+"""Updates of clients: read, and refused where they are not what an update should be."""
 
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from bfl.errors import BflError, PosteriorError
+from bfl.experiments.results.evaluated_clients import impossible_numbers
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.parts import Arrays, DeclaredArray, extras_problem
 from bfl.federation.wire import (
@@ -40,8 +40,6 @@ a mean over a variance overflows, and a client that nothing else refuses would e
 METRIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Pattern of the names that a client may give to metrics."""
 
-
-T = TypeVar("T")
 
 Unpack = Callable[[Mapping[str, Vector], Posterior], Posterior]
 """Makes a client's posterior of the vectors that have come, and of the posterior it was sent."""
@@ -72,61 +70,16 @@ class ClientUpdate:
     extras: Arrays = field(default_factory=dict)
 
 
-def in_order(
-    replies: Iterable[Message],
-    partition_ids: Sequence[int],
-    partition_of: Callable[[int], int],
-    checked: Callable[[Message, int], T | None],
-) -> Iterator[T]:
-    """Yield clients' updates in the order of partition ids, each as early as it can be.
-
-    A reply is checked as it comes, and its update handed on as soon as all clients before it have
-    been heard of. So what is held is what has come out of order, and nobody needs to hold all
-    updates of a round.
-
-    Args:
-        replies: The clients' replies, in any order.
-        partition_ids: The clients that were asked, sorted.
-        partition_of: Gives the partition id that a node plays.
-        checked: Returns the update in a client's reply; None if there is none that can be used.
-    """
-    held: dict[int, T | None] = {}
-    following = deque(partition_ids)
-    for reply in replies:
-        partition_id = partition_of(reply.metadata.src_node_id)
-        held[partition_id] = checked(reply, partition_id)
-        while following and following[0] in held:
-            yield from _handed_on(held.pop(following.popleft()))
-    for partition_id in sorted(held):  # some have not been heard of at all
-        yield from _handed_on(held.pop(partition_id))
-
-
-def _handed_on(update: T | None) -> Iterator[T]:
-    """Yield an update, if there is one; nobody holds it here while the next is waited for."""
-    if update is not None:
-        yield update
-
-
-def measured(
-    reply: Message, partition_id: int, most_examples: int, warn: Callable[[int, str], None]
-) -> tuple[int, dict[str, float]] | None:
+def read_evaluation(reply: Message, most_examples: int) -> tuple[int, dict[str, float]]:
     """Return the number of examples and the metrics of a client that has evaluated.
 
-    Args:
-        warn: Told the client and the reason when it has failed, or its metrics are refused.
+    Raises:
+        RefusedUpdateError: They are not what they should be.
     """
-    if reply.has_error():
-        warn(partition_id, f"evaluation failed: {reply.error.reason}")
-        return None
     metrics = reply.content.get(METRICS)
-    try:
-        if not isinstance(metrics, MetricRecord):
-            raise RefusedUpdateError(f"the reply has no record '{METRICS}' of metrics")
-        count = _num_examples(metrics.get(NUM_EXAMPLES), None, most_examples)
-        return count, _numbers(metrics)
-    except RefusedUpdateError as error:
-        warn(partition_id, f"evaluation refused: {error}")
-        return None
+    if not isinstance(metrics, MetricRecord):
+        raise RefusedUpdateError(f"the reply has no record '{METRICS}' of metrics")
+    return _num_examples(metrics.get(NUM_EXAMPLES), None, most_examples), _numbers(metrics)
 
 
 def read_update(
@@ -248,3 +201,27 @@ def _numbers(metrics: MetricRecord) -> dict[str, float]:
         for name, value in metrics.items()
         if name != NUM_EXAMPLES and isinstance(value, int | float) and abs(value) <= GREATEST_METRIC
     }
+
+
+def mean_metrics(updates: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, float]:
+    """Return clients' metrics averaged with the numbers of examples of those that have sent each.
+
+    What cannot have been measured is left out, so no client moves a mean beyond what honest ones
+    could.
+
+    Args:
+        updates: Each client's number of examples and what it has measured.
+    """
+    means: dict[str, float] = {}
+    believed = [(count, believed_numbers(measured)) for count, measured in updates]
+    for name in dict.fromkeys(name for _, measured in believed for name in measured):
+        senders = [(measured[name], count) for count, measured in believed if name in measured]
+        values, counts = zip(*senders, strict=True)
+        means[name] = float(np.average(values, weights=counts))
+    return means
+
+
+def believed_numbers(measured: Mapping[str, float]) -> dict[str, float]:
+    """Return what a client has sent, without numbers that it cannot have measured."""
+    impossible = dict(impossible_numbers(measured))
+    return {name: value for name, value in measured.items() if name not in impossible}

@@ -25,11 +25,11 @@ from bfl.federation.client_metrics import neutralized
 from bfl.federation.node_description import NETWORK_QUERY, NetworkQuery, manifest_from_content
 from bfl.federation.wire import WireFormatError, posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
-from strategies.course import NOT_FINITE
 from strategies.federation import Federation
 from strategies.flower_clients import RetryPolicy
 from strategies.messaging import UsableReplies, exchange_with_retries
 from strategies.preflight import text_for_clients
+from strategies.run_support import NOT_FINITE
 from strategies.server_state import ServerState
 
 

@@ -54,7 +54,7 @@ from strategies.application.run_context import (
     best_posterior,
     posterior_to_close,
 )
-from strategies.course import told_of_logits
+from strategies.run_support import told_of_logits
 from strategies.server_state import ServerState
 
 if TYPE_CHECKING:

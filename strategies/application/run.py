@@ -62,11 +62,11 @@ from strategies.application.run_context import (
     posterior_to_close,
     start_tensorflow,
 )
-from strategies.course import RunSupport
 from strategies.federation import Federation, discover
 from strategies.masked.clients import hidden_metrics
 from strategies.method import Method
 from strategies.privacy import pool_noise
+from strategies.run_support import RunSupport
 from strategies.server_state import ServerState
 
 if TYPE_CHECKING:

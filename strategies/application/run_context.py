@@ -29,7 +29,6 @@ from bfl.experiments.tracking import LiveLog
 from bfl.federation.wire import Positions
 from bfl.posteriors import Manifest, Posterior
 from strategies import strategy_class
-from strategies.course import NOT_FINITE, Round
 from strategies.federation import Federation
 from strategies.method import Method
 from strategies.posterior_pooling import PosteriorPooling
@@ -41,6 +40,7 @@ from strategies.privacy import (
     sums_begun,
     sums_room,
 )
+from strategies.run_support import NOT_FINITE, Round
 
 
 def make_strategy(

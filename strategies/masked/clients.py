@@ -52,12 +52,12 @@ from bfl.federation.wire import TRAIN
 from bfl.posteriors import Posterior
 from strategies.messaging import exchange
 from strategies.plausibility import implausible_pool
-from strategies.pool_updates import foreseen_weights
+from strategies.round import foreseen_weights
 
 if TYPE_CHECKING:
     from strategies.flower_clients import FlowerClients
     from strategies.method import Method
-    from strategies.round import TrainingRequest
+    from strategies.request import TrainingRequest
 
 
 UNSIGNED = (
@@ -82,11 +82,11 @@ class MaskedAttempt:
         wanted: WantedSum,
         left_out: Set[int],
     ) -> None:
-        clients.refresh(request.called)
+        clients.refresh(request.name)
         self._clients = clients
         self._request = request
         self._wanted = wanted
-        self._warn = clients.warning(request.called)
+        self._warn = clients.warning(request.name)
         contents = clients.contents(request)
         self._tasks = {each: contents[each] for each in contents if each not in left_out}
         # The word makes each attempt's label another one, also that of a round made again.
@@ -195,13 +195,13 @@ def add_up(clients: FlowerClients, request: TrainingRequest, wanted: WantedSum) 
             off, in every attempt; or rounding could carry their pool too far, and nobody was
             asked; or the engine has died.
     """
-    retry_policy, warn = clients.retry_policy, clients.warning(request.called)
+    retry_policy, warn = clients.retry_policy, clients.warning(request.name)
     needed = retry_policy.needed(len(request.partition_ids))
     try:
         wanted.check(needed)
     except ConfigurationError as error:
         raise RunError(
-            f"{request.called} was not begun, and no client was asked: {error}; the range is "
+            f"{request.name} was not begun, and no client was asked: {error}; the range is "
             "that of the whole run: begin another one with these keys changed"
         ) from error
     left_out: set[int] = set()
@@ -210,7 +210,7 @@ def add_up(clients: FlowerClients, request: TrainingRequest, wanted: WantedSum) 
             return MaskedAttempt(clients, request, wanted, left_out).run(needed)
         except (TooFewClientsError, UnusableClientsError) as error:
             if not left:
-                raise RunError(f"{request.called}: {error}; nothing was unmasked") from error
+                raise RunError(f"{request.name}: {error}; nothing was unmasked") from error
             if isinstance(error, UnusableClientsError):
                 left_out |= error.reasons.keys()
                 for client, reason in sorted(error.reasons.items()):

@@ -60,7 +60,7 @@ def test_one_update_goes_through_three_files_on_the_server() -> None:
     files = [file for _, file, _ in STEP.findall(steps)]
     assert files == [
         "strategies/updates.py",
-        "strategies/pool_updates.py",
+        "strategies/round.py",
         "bfl/aggregation/pooling/core.py",
     ]
 

@@ -20,7 +20,7 @@ from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import NaturalParameters
 from clients.state import PartStates
 from strategies import PosteriorPooling
-from strategies.course import Round
+from strategies.run_support import Round
 
 SCALE, SEED = 2.0, 3
 PRIOR = priors.create("cavity", {"prior-scale": SCALE})

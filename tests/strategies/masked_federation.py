@@ -38,7 +38,7 @@ from clients.masked import (
 from clients.node import Node
 from clients.process import reports_errors
 from strategies import PosteriorPooling
-from strategies.course import Round
+from strategies.run_support import Round
 
 SIZES = (10, 20, 30, 15, 25, 40)
 START = Posterior(

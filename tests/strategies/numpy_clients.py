@@ -38,7 +38,7 @@ from clients.node import Node
 from clients.process import cached_configuration
 from clients.state import PartStates, client_state, keeps_state, received_extras, taken_up
 from strategies import PosteriorPooling
-from strategies.course import Round, RunSupport
+from strategies.run_support import Round, RunSupport
 from strategies.server_state import ServerState
 
 SILENCE = 0.002

@@ -22,11 +22,12 @@ from bfl.federation.wire import (
 )
 from bfl.posteriors import Manifest, Posterior
 from strategies import PosteriorPooling
-from strategies.course import Round
 from strategies.federation import discover
 from strategies.flower_clients import FlowerClients, RetryPolicy, TaskTemplate
 from strategies.method import Method
-from strategies.round import begin_round, end_round
+from strategies.request import round_request
+from strategies.round import pool_round, refine_round
+from strategies.run_support import Round
 from strategies.server_state import PooledRound, ServerState
 
 START = Posterior(
@@ -111,8 +112,13 @@ def federated_round(
     server: Server | None = None,
 ) -> tuple[ServerState, PooledRound]:
     """Run a round of any clients, whose replies need not be Flower's."""
-    opened = begin_round(method, state, seed, manifest=manifest, server=server)
-    pooled = end_round(opened, clients)
+    request = round_request(method, state, seed, {})
+    fixed: Any = {"seed": seed, "manifest": manifest, "server": server}
+    known = clients.num_examples
+    pooled = pool_round(request, clients.train(request), num_examples=known, **fixed)
+    if isinstance(clients, FlowerClients):
+        pooled = clients.counted(request, pooled)
+    pooled = refine_round(request, pooled, **fixed)
     return pooled.state, pooled
 
 

@@ -14,8 +14,8 @@ from bfl.federation.parts import Arrays, Counts, DeclaredArray, TwoSidedPart
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.learning.corrections.scaffold import Scaffold
 from bfl.posteriors import Posterior
-from strategies.course import Round
-from strategies.options import Combination
+from strategies.method import Combination
+from strategies.run_support import Round
 
 SIZE, HOSTILE, ROUNDS = 3, 2, 6
 START = Posterior(np.zeros(SIZE, np.float32), np.ones(SIZE, np.float32), np.zeros(1, np.float32))

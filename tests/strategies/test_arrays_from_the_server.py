@@ -12,7 +12,7 @@ from bfl.errors import ConfigurationError, RunError
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, TwoSidedPart
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Posterior
-from strategies.course import Round
+from strategies.run_support import Round
 
 START = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(1, np.float32))
 ZEROS = np.zeros(3, np.float32)

@@ -18,8 +18,8 @@ from bfl.errors import ConfigurationError, RunError
 from bfl.federation.node_description import NodeDescription, code_digest
 from bfl.federation.wire import TrainTask, posterior_to_arrays
 from bfl.posteriors import Posterior
-from strategies.course import Round
 from strategies.federation import Federation, discover
+from strategies.run_support import Round
 
 
 def queries(grid: DeploymentGrid) -> list[int]:

@@ -8,7 +8,7 @@ import pytest
 from bfl.aggregation.samplers import GaussianSampler
 from bfl.configuration import resolve
 from strategies.application.preflight import samples_around_no_pool
-from strategies.course import Warnings
+from strategies.run_support import Warnings
 
 FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
 

@@ -7,14 +7,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bfl.aggregation.defences import Defence
-from bfl.aggregation.pooling import pooling_rules
-from bfl.aggregation.weightings import weightings
 from bfl.configuration import resolve
 from bfl.federation.attacks import Attack
 from bfl.federation.outgoing import Outgoing
 from bfl.posteriors import Posterior
-from strategies.pool_updates import pool_updates
+from strategies.method import Method
 from strategies.privacy import PoolNoise
+from strategies.request import round_request
+from strategies.round import weigh
+from strategies.server_state import ServerState
 from strategies.updates import ClientUpdate
 
 START = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32))
@@ -64,19 +65,18 @@ def test_an_idle_defence_waits_for_no_other_update() -> None:
             pending.append(client)
             yield ClientUpdate(client, START, 5, {})
 
-    pooled = pool_updates(
-        updates(),
-        pooling_rules.create("conflation"),
-        weightings.create("train-size"),
-        defence,
-        previous=START,
-        num_examples=dict.fromkeys(range(3), 5),
-        asked=3,
-        generator=np.random.default_rng,
-        on_weighed=lambda update, weight: pending.remove(update.partition_id),
+    method = Method.of_parts(
+        sampling="random",
+        pooling="conflation",
+        weighting="train-size",
+        defence=defence,
+        server_optimizer="none",
     )
-    assert pooled.weights == (1 / 3, 1 / 3, 1 / 3)
-    assert not pending
+    request = round_request(method, ServerState.first(START, 3), 0, {})
+    for update, weight in weigh(request, updates(), dict.fromkeys(range(3), 5), None):
+        assert weight == 1 / 3
+        assert pending == [update.partition_id]
+        pending.clear()
 
 
 def test_with_an_idle_attack_nobody_is_hostile() -> None:

@@ -31,7 +31,7 @@ from bfl.federation.wire import posterior_to_arrays
 from bfl.learning.corrections.scaffold import Scaffold
 from bfl.posteriors import Posterior
 from strategies import PosteriorPooling
-from strategies.course import RunSupport
+from strategies.run_support import RunSupport
 from strategies.server_state import ServerState
 
 

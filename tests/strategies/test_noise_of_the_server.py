@@ -16,7 +16,7 @@ from bfl.federation.privacy.noise import difference
 from bfl.posteriors import Posterior
 from strategies.method import Method
 from strategies.privacy import PoolNoise, pool_noise
-from strategies.round import TrainingRequest
+from strategies.request import TrainingRequest
 from strategies.server_state import ServerState
 from strategies.updates import ClientUpdate
 
@@ -68,10 +68,9 @@ class Clients:
         self.sent, self.seen = sent, seen
 
     def train(self, request: TrainingRequest) -> Iterator[ClientUpdate]:
-        problem = request.problems[-1]
         for client, posterior in self.sent.items():
             update = ClientUpdate(client, posterior, 5, {}, {})
-            self.seen.append(problem(update))
+            self.seen.append(request.problem(update))
             if self.seen[-1] is None:
                 yield update
 

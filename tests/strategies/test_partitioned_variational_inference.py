@@ -23,7 +23,7 @@ from bfl.federation.sampling import Sampling
 from bfl.learning.priors import QuadraticPrior
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import NaturalParameters
-from strategies.course import Round
+from strategies.run_support import Round
 
 D, NOISE = 4, 0.5
 COUNTS = (4, 7, 12, 20, 40)

@@ -36,9 +36,9 @@ from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from clients.state import PartStates
 from strategies.application.run_context import make_strategy
-from strategies.course import Round
 from strategies.method import Method
 from strategies.privacy import pool_noise
+from strategies.run_support import Round
 
 K, D, P, ROUNDS, STEPS, RATE = 4, 5, 3, 4, 3, 0.05
 EXAMPLES = (20, 5, 11, 8)

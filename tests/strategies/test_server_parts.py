@@ -10,7 +10,6 @@ import pytest
 from numpy_server import NumpyServer
 from small_federation import make_app, make_grid
 
-import strategies.options
 import strategies.preflight
 from bfl.aggregation.refinements import Refinement, refinements
 from bfl.aggregation.samplers import ClientModels, GaussianSampler, samplers
@@ -22,8 +21,8 @@ from bfl.evaluation.predictives import Predictive, predictives
 from bfl.federation.wire import posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies import NaiveWeightedAveraging
-from strategies.course import RunSupport
 from strategies.method import Method
+from strategies.run_support import RunSupport
 
 D, P = 4, 2
 
@@ -155,11 +154,11 @@ def test_models_that_do_not_fit_in_memory_are_refused(
     """
     given: dict[str, Any] = {kind: name, "server": NumpyServer(D + P)}
     needed = copies * 4 * 10 * 4 + 8 * 8 * 6
-    monkeypatch.setattr(strategies.options, "available_memory", lambda: needed - 1.0)
+    monkeypatch.setattr(strategies.preflight, "available_memory", lambda: needed - 1.0)
     with pytest.raises(ConfigurationError, match="models of all 4 clients of a round at once"):
         start(**given)
     start()
-    monkeypatch.setattr(strategies.options, "available_memory", lambda: float(needed))
+    monkeypatch.setattr(strategies.preflight, "available_memory", lambda: float(needed))
     start(**given)
 
 
@@ -171,10 +170,10 @@ def test_models_that_do_not_fit_while_a_round_is_kept_are_refused(
     given: dict[str, Any] = {"refinement": "distillation", "predictive": predictive}
     given |= {"server": NumpyServer(D + P), "run": RunSupport(folder=str(tmp_path))}
     needed = copies * 4 * 10 * 4 + 8 * 8 * 6
-    monkeypatch.setattr(strategies.options, "available_memory", lambda: needed - 1.0)
+    monkeypatch.setattr(strategies.preflight, "available_memory", lambda: needed - 1.0)
     with pytest.raises(ConfigurationError, match="models of all 4 clients of a round at once"):
         start(**given)
-    monkeypatch.setattr(strategies.options, "available_memory", lambda: float(needed))
+    monkeypatch.setattr(strategies.preflight, "available_memory", lambda: float(needed))
     start(**given)
 
 

@@ -13,8 +13,9 @@ from bfl.aggregation.refinements.distillation import Distillation
 from bfl.federation.wire import posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies import NaiveWeightedAveraging
-from strategies.course import UNFINISHED, RunSupport
+from strategies.run_support import RunSupport
 from strategies.server_state import ServerState
+from strategies.start import UNFINISHED
 
 D, P = 3, 1
 START = Posterior(np.zeros(D, np.float32), np.full(D, 0.1, np.float32), np.ones(P, np.float32))

@@ -11,7 +11,8 @@ import pytest
 from flwr.app import Error, Message, RecordDict
 
 from bfl.posteriors import Posterior
-from strategies.updates import ClientUpdate, in_order
+from strategies.flower_clients import in_order
+from strategies.updates import ClientUpdate
 
 
 def update(partition_id: int) -> ClientUpdate:

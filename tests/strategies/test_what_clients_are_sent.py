@@ -17,7 +17,7 @@ from clients import client_app
 from strategies.application.pretraining import configuration_of_pretraining
 from strategies.application.run import run_federation
 from strategies.application.run_context import make_strategy
-from strategies.course import RunSupport
+from strategies.run_support import RunSupport
 
 
 def test_no_file_of_the_server_is_named_in_a_task(tmp_path: Path) -> None:

@@ -20,12 +20,11 @@ from small_federation import (
 )
 
 import strategies
-from bfl.aggregation.pooling import pooling_rules
+from bfl.aggregation.pooling import pool_weighted, pooling_rules
 from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.wire import TrainTask, posterior_to_arrays, reply_content
 from bfl.posteriors import Manifest, Parameter, Posterior
-from strategies.pool_updates import pool_updates
 from strategies.server_state import ServerState
 
 MANIFEST = Manifest(
@@ -63,11 +62,11 @@ def test_what_pooling_makes_of_point_parameters_is_checked_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def careless(*given: Any, **named: Any) -> Any:
-        pooled = pool_updates(*given, **named)
+        pooled = pool_weighted(*given, **named)
         pooled.posterior.point[1] = -1.0
         return pooled
 
-    monkeypatch.setattr("strategies.pool_updates.pool_updates", careless)
+    monkeypatch.setattr("strategies.round.pool_weighted", careless)
     strategy = strategies.PosteriorPooling(rule="nwa", weighting="equal", manifest=MANIFEST)
     with pytest.raises(RunError, match=r"round 1, pooling: .*'norm/moving_variance' has 1 of 2"):
         strategy.start(make_grid(make_app()), posterior_to_arrays(START), num_rounds=1)

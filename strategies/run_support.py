@@ -1,139 +1,19 @@
-"""The course of a Strategy's federation: its clients, its state and the round in progress.
-
-With what an application lends a Strategy, what a round gives back, and what goes wrong with it.
-"""
+"""Objects that an application lends a Strategy, those that it gets back, and its warnings."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from flwr.app import ArrayRecord, Message
-from flwr.serverapp import Grid
+from dataclasses import dataclass
+from typing import Any
 
 from bfl.aggregation.ensemble import LEFT_OUT
 from bfl.aggregation.refinements import AFTER, BEFORE
 from bfl.federation.client_metrics import CONTINUED, recorded
-from bfl.federation.wire import Positions, initial_posterior
-from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
+from bfl.federation.wire import Positions
 from bfl.posteriors import Posterior
-from strategies.federation import Federation, discover
-from strategies.flower_clients import FlowerClients, RetryPolicy, TaskTemplate
-from strategies.options import Planned
-from strategies.preflight import check_method, known_configuration, text_for_clients
-from strategies.round import OpenRound
-from strategies.server_state import PooledRound, ServerState, UnfinishedRounds
-
-if TYPE_CHECKING:
-    from strategies.posterior_pooling import PosteriorPooling
-
-UNFINISHED = "pooled-round"
-"""The folder in a run's, with the round that is pooled and not yet refined."""
-
-
-@dataclass
-class Course:
-    """State of a Strategy between its two halves.
-
-    Attributes:
-        warnings: Tells what goes wrong with them.
-        unfinished: Where a pooled round is kept until it is refined, if the run has a folder.
-        opened: That round, until it is pooled.
-        pooled: What the last round has led to, without the clients' models.
-    """
-
-    grid: Grid
-    clients: FlowerClients
-    warnings: Warnings
-    state: ServerState
-    parametrization: Parametrization
-    unfinished: UnfinishedRounds | None
-    begun: int
-    opened: OpenRound | None = None
-    messages: Sequence[Message] = ()
-    suspicion: str = ""
-    left_out: Sequence[Mapping[str, Any]] = ()
-    pooled: PooledRound = field(init=False)
-
-
-def begin_course(
-    strategy: PosteriorPooling, grid: Grid, arrays: ArrayRecord, timeout: float, num_rounds: int
-) -> Course:
-    """Wait for the nodes and refuse what does not go together, before anybody trains.
-
-    Args:
-        timeout: Seconds without any reply after which a round goes on without the rest.
-
-    Raises:
-        ConfigurationError: Something does not go together.
-        RunError: Nodes are missing.
-    """
-    method = strategy.method
-    initial = initial_posterior(arrays, strategy.manifest)
-    known = known_configuration(strategy.configuration)
-    check_method(method, initial, known, strategy.server, strategy.round_retries, strategy.manifest)
-    method.declared(initial)  # refuses what does not fit before anybody trains
-    # Examples are assigned by partition ids, and parts keep clients' states by them.
-    by_order = strategy.partition is None and not method.parts
-    federation = strategy.run.federation or discover(
-        grid, strategy.clients, strategy.node_timeout, by_order=by_order
-    )
-    warnings = Warnings(strategy.on_warning)
-    clients = FlowerClients(
-        grid,
-        federation,
-        TaskTemplate(
-            configuration=text_for_clients(strategy.configuration),
-            configuration_without_paths=text_for_clients(strategy.configuration, paths=False),
-            num_classes=strategy.num_classes,
-            partition=strategy.partition,
-            test_partition=strategy.run.test_partition
-            if known and known.keys.evaluated_by == "clients"
-            else None,
-            run_folder=strategy.run.folder if federation.simulated else "",
-            run_key=strategy.run.key,
-            calibration_share=known.held_back_share if known else 0.0,
-            counts_all_examples=bool(known and known.inference.counts_all_examples),
-        ),
-        RetryPolicy(timeout, strategy.min_clients, strategy.round_retries),
-        max_examples=strategy.max_examples,
-        manifest=strategy.manifest,
-        warn=warnings.of_client,
-    )
-    planned = Planned(
-        method=method,
-        posterior=initial,
-        configuration=known,
-        manifest=strategy.manifest,
-        clients=clients,
-        rounds=num_rounds,
-        seed=strategy.seed,
-        keeps_rounds=bool(strategy.run.folder),
-        warn=strategy.on_warning,
-    )
-    for option in method.options:
-        option().check(planned)
-    state = strategy.run.state or ServerState.first(
-        initial, federation.size, method.begin(initial, federation.size)
-    )
-    parametrization = known.inference.parametrization if known else SOFTPLUS
-    kept = _unfinished(strategy)
-    return Course(grid, clients, warnings, state, parametrization, kept, state.server_round)
-
-
-def _unfinished(strategy: PosteriorPooling) -> UnfinishedRounds | None:
-    """Return where a pooled round is kept until it is refined, if the run has a folder."""
-    if not strategy.run.folder:
-        return None
-    # The run's key stands for a configuration that a resume has compared already, but for keys
-    # that change no result.
-    known = strategy.run.key or text_for_clients(strategy.configuration)
-    return UnfinishedRounds(
-        Path(strategy.run.folder) / UNFINISHED, f"{known} {strategy.seed} {strategy.method!r}"
-    )
+from strategies.federation import Federation
+from strategies.server_state import PooledRound, ServerState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +57,7 @@ class Round:
         state: Where the federation stands after it, with the global posterior.
         metrics: What clients and pooling have measured, and what was evaluated.
         seconds: How long training and pooling took.
-        clients: One entry for each client pooled, see ``strategies.pool_updates``.
+        clients: One entry for each client pooled, see ``strategies.round.client_entries``.
         suspicion: Whose values were far from all others', if anybody's were.
         left_out: One entry for each client that was asked and is not in the pool: ``client``, the
             partition id, its ``name`` and the ``reason``.
