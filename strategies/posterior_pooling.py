@@ -280,7 +280,7 @@ class PosteriorPooling(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return messages to ``fraction_evaluate`` of the clients, at least one unless it is 0."""
-        if not self.fraction_evaluate or self.pooled is None:
+        if not self.fraction_evaluate or self._begun is None:
             return []
         clients, share = self.participants, self.fraction_evaluate
         clients.more = config
@@ -290,7 +290,7 @@ class PosteriorPooling(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Return the clients' metrics, averaged with their numbers of examples; None for none."""
-        if self.pooled is None:
+        if self._begun is None:
             return None
         means = self.participants.evaluation_means(server_round, replies)
         return MetricRecord(dict(means)) if means else None
@@ -317,6 +317,7 @@ class PosteriorPooling(Strategy):
                 posterior, or the engine has died.
         """
         begin(self, grid, initial_arrays, timeout, num_rounds)
+        self._begun = (grid, self.state.server_round)
         result = run_rounds(
             self,
             grid,
