@@ -241,7 +241,7 @@ def test_a_run_is_not_gone_on_with_by_another_partition(
 
     with monkeypatch.context() as patch:
         patch.setattr(preflight, "split", reversed_parts)
-        with pytest.raises(ConfigurationError, match=r"the clients' images .*run\.json:partition"):
+        with pytest.raises(ConfigurationError, match=r"the positions of the clients' images"):
             go_on(rounds=3)
         assert folder.metrics() == {"accuracy": 0.5}
         assert (folder.config()["rounds"], folder.read_json("run.json:partition")) == (2, was)
