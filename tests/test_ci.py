@@ -29,7 +29,9 @@ def test_all_parts_are_run_and_judged(tests: int, long: int, alone: int, tmp_pat
     stand_in.chmod(0o755)
     done = subprocess.run([tmp_path / ".ci" / "run"], capture_output=True, text=True, timeout=60)
     assert done.returncode == (tests or long or alone)
-    assert done.stdout.splitlines()[-3:] == [
+    *_, quick, more, last, newest = done.stdout.splitlines()
+    assert newest.startswith("quick tests, Python 3.13")
+    assert [quick, more, last] == [
         f"tests (status {tests}): == 7 quick ==",
         f"long tests (status {long}): == 5 long ==",
         f"long tests, alone (status {alone}): == 6 alone ==",

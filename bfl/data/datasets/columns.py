@@ -26,12 +26,14 @@ NO_VALUE = frozenset(
 """Words that are no value among numbers; among texts they are texts, and only "" is no value."""
 
 _BOOLEANS = frozenset(("true", "false"))
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff]")
 _CODE = re.compile(r"[+-]?0[0-9]+")
 
 
 def normalize(text: str) -> str:
-    """Return a text as its name is known: composed (NFC), without spaces or marks around it."""
-    return unicodedata.normalize("NFC", text.replace("\ufeff", "")).strip()
+    """Return a text as its name is known: composed (NFC), without control characters or spaces."""
+    printable = _UNPRINTABLE.sub("", text)
+    return unicodedata.normalize("NFC", printable).strip()
 
 
 class TypedColumn(NamedTuple):

@@ -67,7 +67,7 @@ def test_what_a_folder_has_and_a_run_does_not_use_is_counted(tmp_path: Path) -> 
     assert "ant/gone.png" in line
 
 
-@pytest.mark.parametrize("mark", ["\ufeff", ""])
+@pytest.mark.parametrize("mark", ["\ufeff", "", "\x07"])
 def test_names_of_classes_are_normalized(tmp_path: Path, mark: str) -> None:
     """However a file system composes an accent, and an editor begins a file."""
     for part in ("train", "test"):
