@@ -84,13 +84,6 @@ def train_round(
     private = says_nothing_measured(configuration)
     keyed = (task.server_round, task.partition_id)
 
-    # What the server has sent.
-    arrays: Any = message.content[ARRAYS]
-    # The virtual client that pre-trains is sent all of the posterior, whatever the broadcast.
-    whole = "variance" in configuration.broadcast.vectors
-    initial = configuration.inference.initial_standard_deviation
-    global_posterior = posterior_from_arrays(arrays, None if whole else initial**2)
-
     # Before it trains, and keeps a state, for what it would not send.
     masked_task = None
     if exchange.secure_sums:
@@ -100,6 +93,13 @@ def train_round(
             else int(examples.size)
         )
         masked_task = checked_task(message, node, configuration, count)
+
+    # What the server has sent.
+    arrays: Any = message.content[ARRAYS]
+    # The virtual client that pre-trains is sent all of the posterior, whatever the broadcast.
+    whole = "variance" in configuration.broadcast.vectors
+    initial = configuration.inference.initial_standard_deviation
+    global_posterior = posterior_from_arrays(arrays, None if whole else initial**2)
 
     # State in: what was kept in the last round that the server has pooled.
     keeps_optimizer = keys.optimizer_state == "keep"

@@ -78,7 +78,7 @@ def begin(
             else None,
             run_folder=run.folder if federation.simulated else "",
             run_key=run.key,
-            calibration_share=known.keys.calibration_share if known else 0.0,
+            calibration_share=known.held_back_share if known else 0.0,
             counts_all_examples=bool(known and known.inference.counts_all_examples),
         ),
         RetryPolicy(timeout, strategy.min_clients, strategy.round_retries),

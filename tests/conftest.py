@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from bfl import plugins
 from bfl.registry import Component, Registry
 
 os.environ["BFL_CPUS"] = "1"
+# No example of a property has a time limit: other tests run beside it.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
 
 # Where a shell starts the tests in the background, they and what they start would ignore Ctrl-C.

@@ -52,7 +52,7 @@ ARCHIVES: dict[str, tuple[dict[str, Any], str]] = {
     "unseen word": ({**WORDS, "y_test": np.array(["a", "dog"])}, "y_test[1] is 'dog'"),
     "no name": ({**WORDS, "class_names": np.array(["a", "c"])}, "y_train[1] is 'b'"),
     "no word": ({**WORDS, "y_train": np.array(["a", " ", "b", "a"])}, "y_train[1] is empty"),
-    "escaped": ({**WORDS, "y_test": np.array(["a", "\x1b[2J"])}, r"'\x1b[2J'"),
+    "escaped": ({**WORDS, "y_test": np.array(["a", "\x1b[2J"])}, "y_test[1] is '[2J'"),
     "latin bytes": ({"y_train": np.array([b"\xe4", b"b", b"b", b"b"])}, "y_train"),
     "dates": ({"y_train": np.zeros(4, "M8[D]")}, "y_train"),
     "gaps": ({"y_train": np.array([1, 2, 5, 1]), "y_test": np.array([1, 5])}, "y_train begins"),

@@ -94,7 +94,6 @@ def test_a_wrong_list_is_refused_by_client(
     [
         ('dataset = "npz:data.npz"', "client client-0: dataset is npz:data.npz, and there is no"),
         ('dataset = "mnst"', "client client-0: unknown dataset 'mnst'; did you mean 'mnist'"),
-        ('dataset = "padded:32:digits"', "client client-0: dataset 'padded:32:digits' says the"),
         ('data-dir = "/nowhere/data"', "client client-0: data-dir is /nowhere/data, and there"),
         ("cpus = -1", "client client-0: cpus is -1"),
         ("allow-run-paths = 1", "client client-0: allow-run-paths is 1; allowed: true or false"),

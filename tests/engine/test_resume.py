@@ -214,7 +214,9 @@ def test_results_of_fewer_rounds_do_not_stay_beside_more(
     assert not list(folder.path.glob("figures/*"))
     arguments = ["--app", str(ROOT), "--resume", str(folder.path), "--run-config", "rounds=1"]
     assert main(arguments) == 2
-    assert f"rounds is 1, and the run in {folder.path} has made 2" in capsys.readouterr().err
+    refused = capsys.readouterr().err
+    assert "rounds" in refused
+    assert str(folder.path) in refused
 
 
 def test_an_interrupted_run_is_finished_with_the_rounds_that_it_has(

@@ -92,6 +92,7 @@ def test_the_run_folder_is_complete(default_run: RunFolder) -> None:
         "foreign-images",
         "corruptions",
         "predicted-numbers",
+        "familiarity",
     }  # of others alone
 
 

@@ -60,7 +60,7 @@ def test_a_part_s_state_that_overflows_ends_the_run() -> None:
         beside = {"control-change-mean": sent, "control-change-point": np.zeros(0, np.float32)}
         return ClientUpdate(client, posterior(0.1), 10, {}, beside)
 
-    words = "part 'scaffold' broadcasts what clients refuse: control-mean has 3 of 3 values outside"
+    words = "part 'scaffold' broadcasts 'control-mean' with 3 of 3 values outside"
     with np.errstate(over="ignore"), pytest.raises(RunError, match=words):
         rounds({"strategy": "scaffold"}, update, 6)
 

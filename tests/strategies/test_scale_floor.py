@@ -110,7 +110,7 @@ def test_a_run_that_has_collapsed_says_so_once_and_keeps_it(
         "output-dir": str(tmp_path),
     }
     told = {}
-    for name, scale in (("narrow", 1e-5), ("wide", 0.05)):
+    for name, scale in (("narrow", 1e-5), ("wide", 0.3)):
         run_serially(FlowerApp.read(root), {**values, "name": name, "initial-scale": scale}, 2, {})
         told[name] = capsys.readouterr().out.count("the epistemic uncertainty has collapsed")
     assert told == {"narrow": 1, "wide": 0}
@@ -121,7 +121,7 @@ def test_a_run_that_has_collapsed_says_so_once_and_keeps_it(
     assert [entry[FRACTION_AT_FLOOR] > 0.9 for entry in narrow.rounds()] == [True, True]
     assert [entry[FRACTION_AT_FLOOR] for entry in wide.rounds()] == [0, 0]
     for entry in wide.rounds():
-        assert entry["mean-epistemic"] > 1e-3 * (entry["mean-epistemic"] + entry["mean-aleatoric"])
+        assert entry["mean-epistemic"] > 1e-2 * (entry["mean-epistemic"] + entry["mean-aleatoric"])
         parts = (
             entry["client/train-negative-log-likelihood"]
             + entry["client/train-divergence-per-example"]

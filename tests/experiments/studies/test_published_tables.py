@@ -68,8 +68,8 @@ def test_published_numbers_are_read_in_the_units_of_the_tables(
         if where.items() & dict(key).items() == {(k, v) for k, v in where.items() if k in dict(key)}
     ]
     [entry] = [line["negative-log-likelihood" if metric == "nll" else metric] for line in lines]
-    assert value is None or entry.value == value
-    assert spread is None or entry.spread == pytest.approx(spread)
+    assert value is None or entry[0] == value
+    assert spread is None or entry[1] == pytest.approx(spread)
 
 
 # Orders ------------------------------------------------------------------------------------------
