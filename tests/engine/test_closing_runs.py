@@ -300,9 +300,8 @@ def test_a_client_that_claims_examples_in_its_sums_is_refused_by_name(
     run = make_run(VALUES, 3, tmp_path / "run", **changes)
     refused = run.path.joinpath("refusals.txt").read_text(encoding="utf-8").splitlines()
     assert len(refused) == 2
-    assert [
-        name in line for name, line in zip(("HeadCurvature", "HeldBackGains"), refused, strict=True)
-    ]
+    assert "HeadCurvature" in refused[0]
+    assert "HeldBackGains" in refused[1]
     assert all("client 1" in line for line in refused)
     assert run.holds("closing.npz")
 
