@@ -195,7 +195,7 @@ def test_what_is_left_of_the_first_hessian_does_not_depend_on_the_steps(rounds):
         ({"strategy": "ivon", "personalization": "alone"}, "likelihood-examples"),
         ({"strategy": "ivon", "pooling": "conflation"}, "likelihood-examples"),
         ({"strategy": "ivon", "pooling": "weighted-conflation"}, "likelihood-examples"),
-        ({"strategy": "ivon", "pooling": "distributed-weight-consolidation"}, "likelihood-examples"),
+        ({"strategy": "ivon", "pooling": "dwc"}, "likelihood-examples"),
         ({"personalization": "alone", "personal-inference": "ivon"}, "personal-optimizer"),
     ],
 )
