@@ -166,6 +166,7 @@ def test_all_quick_tests_pass_with_all_examples(copy: Path) -> None:
         options = ["-q", "-p", "no:cacheprovider"]
         options += ["-m", "not slow and not long and not of_bfls_own"]
         options += ["--assert=plain", "-n", "3", "--dist", "loadfile"]
+        options += ["--deselect", "tests/test_sources.py::test_the_project_does_not_grow"]
         # test_plugins.py takes the same parts from outside, which this copy has inside.
         left_out = tuple(f"tests/{name}" for name in (*OF_GIVEN_PARTS, "test_plugins.py"))
         files = {str(f.relative_to(copy)): f.read_text("utf-8") for f in copy.rglob("test_*.py")}

@@ -152,6 +152,9 @@ def make_study(
                 elif run.name in outcome.elsewhere:
                     told = "another process is working on it"
                 console.print(f"{number} {run.name}: {told}", markup=False)
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(GO_ON)
+        raise
     finally:
         whole = open_study(folder.path, results=opened.places)
         write_results(folder, gather(whole))
@@ -226,8 +229,7 @@ def _make(
         process = subprocess.Popen(arguments, stdout=output, stderr=subprocess.STDOUT)
         try:
             code = process.wait()
-        except KeyboardInterrupt as interrupt:
-            interrupt.add_note(GO_ON)
+        except KeyboardInterrupt:
             # A terminal interrupts both; whoever interrupts this process alone does not.
             process.send_signal(signal.SIGINT)
             try:
