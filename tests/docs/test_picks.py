@@ -67,12 +67,17 @@ def test_the_comparison_has_ten_other_seeds_that_carry_its_claims(
     path.write_text(script.comparison(table, script.picks(table)), encoding="utf-8")
     study = read_study(path)
     check_seeds(study)
-    assert study.tested_claims() == 8
-    assert len(study.runs) == 10 * 4 * 4
+    assert study.tested_claims() == 12
+    assert len(study.runs) == 10 * 4 * 5
     seeds = {run.values["seed"] for run in study.runs}
     assert not seeds & {run.values["seed"] for run in table.study.runs}
-    fedavg = next(run for run in study.runs if run.labels["method"] == "FedAvg")
+    fedavg, longer = (
+        next(run for run in study.runs if run.labels["method"] == method)
+        for method in ("FedAvg", "FedAvg, 40 rounds")
+    )
     assert fedavg.configuration.keys.learning_rate == 0.005
+    assert longer.configuration.keys.learning_rate == 0.005
+    assert longer.configuration.keys.rounds == 40
     # What picks has labels; what compares has none.
     assert all(run.configuration.keys.server_labels for run in table.study.runs)
     assert not fedavg.configuration.keys.server_labels
