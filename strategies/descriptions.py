@@ -24,9 +24,6 @@ AGAIN_AFTER_SILENCE = 60.0
 """Seconds after which a node is asked again that says nothing: its process may have been ended with
 the question in hand. The answer to an earlier question is still taken."""
 
-NO_QUERY = "No query function registered"
-"""Flower's error for a ClientApp without ``@app.query``."""
-
 
 class NodeDescriptions:
     """Asks nodes who they are, and remembers what they say.
@@ -43,7 +40,6 @@ class NodeDescriptions:
     Attributes:
         failures: What nodes have answered that could not say who they are.
         malformed: The answers that are not as docs/wire-format.md says.
-        without_query: Nodes whose app answers no query.
     """
 
     def __init__(
@@ -59,7 +55,6 @@ class NodeDescriptions:
         self.known: dict[int, NodeDescription] = {}
         self.failures: dict[int, str] = {}
         self.malformed: dict[int, str] = {}
-        self.without_query: set[int] = set()
         self._told: set[str] = set()
         self._grid = grid
         self._question: dict[str, Any] = {
@@ -74,13 +69,8 @@ class NodeDescriptions:
         self._outstanding = Outstanding(grid)
         self._ask_again: dict[int, float] = {}
 
-    def ask(self, besides: Collection[int] = (), *, one_first: bool = False) -> set[int]:
-        """Ask the nodes online that are not known yet; return the ids of all that are online.
-
-        Args:
-            one_first: Whether one is asked alone first: where its app answers no query, that of the
-                others, whose logs an unexpected message would fill, does not either.
-        """
+    def ask(self, besides: Collection[int] = ()) -> set[int]:
+        """Ask the nodes online that are not known yet; return the ids of all that are online."""
         online = set(self._grid.get_node_ids())
         now = time.monotonic()
         unknown = [
@@ -88,8 +78,6 @@ class NodeDescriptions:
             for node in sorted(online - self.known.keys() - set(besides))
             if self._ask_again.get(node, now) <= now
         ]
-        if one_first and not self.known and not self.failures.keys() - self.without_query:
-            unknown = unknown[: not self._ask_again.keys() & online]
         self._ask_again.update(dict.fromkeys(unknown, now + AGAIN_AFTER_SILENCE))
         self._send(self._question, unknown)
         return online
@@ -131,8 +119,6 @@ class NodeDescriptions:
             node = reply.metadata.src_node_id
             try:
                 if reply.has_error():
-                    if NO_QUERY in str(reply.error.reason):
-                        self.without_query.add(node)
                     raise RunError(reply.error.reason)
                 description = NodeDescription.from_content(reply.content)
                 if problem := binding_problem(node, description.partition_id):

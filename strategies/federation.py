@@ -52,7 +52,7 @@ class Federation:
         attackable: The partitions whose nodes would play hostile clients.
         stateful: The partitions whose nodes keep a state that outlives Flower's run.
         noise_anew: Whether some node draws noise that no seed repeats.
-        by_order: Whether the nodes answer no query, and are numbered by the order of their ids.
+        by_order: Whether the nodes are asked nothing, and numbered by the order of their ids.
         descriptions: What nodes have said of themselves so far.
     """
 
@@ -176,7 +176,6 @@ def discover(
     num_classes: int | None = None,
     dataset: tuple[str, str, Reading] | None = None,
     personal_models: bool = False,
-    by_order: bool = False,
 ) -> Federation:
     """Wait until all nodes have registered and said who they are, and return the federation.
 
@@ -190,9 +189,6 @@ def discover(
         clients: The configured number of clients; 0: as many as the nodes' ``num-partitions``.
         timeout: Seconds to wait for nodes and for their answers.
         poll: Seconds between looks for nodes.
-        by_order: Whether nodes will do that answer no query: they are numbered by the order of
-            their ids. There have to be ``clients`` of them, or if that is 0 as many as at the look
-            before.
 
     Raises:
         RunError: Nodes are missing when the time is over, which are named, or the engine has died.
@@ -210,18 +206,11 @@ def discover(
         dataset=dataset,
         personal_models=personal_models,
     )
-    before: set[int] = set()
     while True:
-        online = descriptions.ask(one_first=by_order)
+        online = descriptions.ask()
         descriptions.listen(min(deadline, time.monotonic() + poll))
         for node, reason in descriptions.malformed.items():
             raise ConfigurationError(f"{called(node)}: {reason}")
-        if by_order and descriptions.without_query and not descriptions.known:
-            if clients and len(online) > clients:
-                raise ConfigurationError(OTHER_NUMBER.format(clients, len(online)))
-            if len(online) == clients or (not clients and online == before):
-                return _ordered(online, simulated=is_simulation(grid))
-        before = online
         described = {n: d for n, d in sorted(descriptions.known.items()) if n in online}
         expected = _expected(clients, described)
         federation = _complete(expected, described, descriptions)
@@ -235,14 +224,38 @@ def discover(
             time.sleep(poll)
 
 
-def _ordered(nodes: set[int], *, simulated: bool) -> Federation:
-    """Return the federation of nodes that report no partition, in the order of their ids."""
-    return Federation(
-        nodes=dict(enumerate(sorted(nodes))),
-        own_examples=dict.fromkeys(range(len(nodes)), 0),
-        noise_anew=not simulated,
-        by_order=True,
-    )
+def number_nodes(grid: Grid, clients: int, timeout: float, poll: float = 0.2) -> Federation:
+    """Wait for the nodes, and number them by the order of their ids; they are asked nothing.
+
+    Args:
+        clients: How many there have to be; 0: as many as at the look before.
+        timeout: Seconds to wait for them.
+        poll: Seconds between looks for nodes.
+
+    Raises:
+        RunError: Nodes are missing when the time is over.
+        ConfigurationError: There are more than ``clients``.
+    """
+    deadline = time.monotonic() + timeout
+    before: set[int] = set()
+    while True:
+        online = set(grid.get_node_ids())
+        if clients and len(online) > clients:
+            raise ConfigurationError(OTHER_NUMBER.format(clients, len(online)))
+        if len(online) == clients or (not clients and online and online == before):
+            return Federation(
+                nodes=dict(enumerate(sorted(online))),
+                own_examples=dict.fromkeys(range(len(online)), 0),
+                noise_anew=not is_simulation(grid),
+                by_order=True,
+            )
+        if time.monotonic() > deadline:
+            raise RunError(
+                f"{len(online)} of {clients or 1} nodes are there after {timeout:g} s "
+                "(node-timeout); start the missing SuperNodes, or set clients"
+            )
+        before = online
+        time.sleep(poll)
 
 
 def _expected(clients: int, described: Described) -> int:

@@ -64,9 +64,9 @@ class PosteriorPooling(Strategy):
     """Pool clients' posteriors with any rule and any weighting, and any parts besides them.
 
     Clients are sampled by (seed, round) and pooled in the order of their partition ids, whatever
-    their node ids and the order in which they finish, so that one seed gives one result. A
-    federation whose ClientApp answers no query has no partition ids: its clients are numbered by
-    the order of their node ids.
+    their node ids and the order in which they finish, so that one seed gives one result. Nodes are
+    asked for their partition ids where there is a configuration, a partition, a part or a masked
+    exchange; without, clients are numbered by the order of their node ids.
 
     Each part is given by itself or by its name; ``bfl list`` prints the names.
 
@@ -103,7 +103,7 @@ class PosteriorPooling(Strategy):
             object of flat keys.
         num_classes: The number of classes, for the same.
         partition: The examples of each client by partition id, for the same; None where nodes have
-            their own.
+            their own, and ``[None] * clients`` where those say which partition is theirs.
         on_round: Called after each round of the ``start`` here; if it returns True, no other round
             follows.
         on_warning: Called with what goes wrong with clients; by default it is logged.

@@ -21,7 +21,7 @@ from bfl.closing.base import Known
 from bfl.federation.wire import initial_posterior, posterior_to_arrays
 from bfl.learning.networks.parametrizations import SOFTPLUS
 from strategies.closing import CLOSING, close
-from strategies.federation import discover
+from strategies.federation import discover, number_nodes
 from strategies.flower_clients import FlowerClients, RetryPolicy, TaskTemplate
 from strategies.masked.round import check_masked
 from strategies.messaging import UsableReplies, exchange
@@ -59,11 +59,13 @@ def begin(
     known = known_configuration(strategy.configuration)
     check_method(method, initial, known, strategy.server, strategy.round_retries, strategy.manifest)
     method.declared(initial)  # refuses what does not fit before anybody trains
-    # Examples are assigned by partition ids, and parts keep clients' states by them.
-    by_order = strategy.partition is None and not method.parts
-    federation = run.federation or discover(
-        grid, strategy.clients, strategy.node_timeout, by_order=by_order
+    # Examples are assigned by partition ids, parts keep clients' states by them, and masks are
+    # agreed on by them; the clients of this package have a configuration, and say what they hold.
+    by_partition = bool(
+        known or strategy.partition is not None or method.parts or method.exchange.secure_sums
     )
+    wait_for_nodes = discover if by_partition else number_nodes
+    federation = run.federation or wait_for_nodes(grid, strategy.clients, strategy.node_timeout)
     strategy.warnings = Warnings(strategy.on_warning)
     strategy.participants = clients = FlowerClients(
         grid,

@@ -143,8 +143,9 @@ def play(
     """
     seen: list[Round] = []
     told: list[str] = []
+    asks = {"partition": [None] * clients} if described else {}
     strategy = PosteriorPooling(
-        **{"rule": "ws", "weighting": "equal", **settings},
+        **{"rule": "ws", "weighting": "equal", **asks, **settings},
         on_round=seen.append,
         on_warning=told.append,
     )

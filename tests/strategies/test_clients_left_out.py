@@ -2,13 +2,11 @@
 
 from typing import Any
 
-from flwr.app import Context, Error, Message, RecordDict
-from flwr.clientapp import ClientApp
-from small_federation import START, make_grid, play, shifted
+from flwr.app import Error, RecordDict
+from small_federation import play, shifted
 
-import strategies
 from bfl.experiments.results.left_out import CLIENTS_LEFT_OUT, describe_left_out
-from bfl.federation.wire import CONFIG, TrainTask, posterior_to_arrays
+from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 
 
@@ -41,23 +39,3 @@ def test_rounds_without_a_client_are_told_in_one_line_and_too_few_in_another() -
     assert "1 of 3" in few
     assert describe_left_out(rounds[:2]) == ["round 1 without a (failed)"]
     assert not describe_left_out([])
-
-
-def test_of_apps_that_answer_no_query_one_alone_is_asked() -> None:
-    app, asked = ClientApp(), []
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        task: Any = message.content[CONFIG]
-        return Message(shifted(TrainTask.from_config(task), START), reply_to=message)
-
-    class Grid(make_grid(app).__class__):  # type: ignore[misc]
-        def push_messages(self, messages: Any) -> Any:
-            taken = list(messages)
-            asked.extend(m.metadata.message_type for m in taken)
-            return super().push_messages(taken)
-
-    grid = make_grid(app, 3, Grid)
-    result = strategies.WeightedSumOfNormals(clients=3).start(grid, posterior_to_arrays(START), 1)
-    assert result.train_metrics_clientapp[1]["clients"] == 3
-    assert asked.count("query") == 1

@@ -1,7 +1,7 @@
 """Every Strategy is one of Flower's: its start, its wrappers and its mods, with any ClientApp."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from flwr.serverapp.strategy import (
 from small_federation import make_app, make_grid, make_training_app, shifted
 
 import strategies
+from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.wire import (
     CONFIG,
@@ -328,6 +329,23 @@ def test_a_wrong_number_of_plain_clients_is_refused(clients: int) -> None:
     strategy = strategies.Conflation(clients=clients, node_timeout=0.2)
     with pytest.raises((ConfigurationError, RunError), match=f"{CLIENTS}.*{clients}|{clients}.*"):
         run(strategy.start)
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_clients_are_asked_only_where_something_is_needed(asks: bool) -> None:
+    """A ClientApp that answers no query prints a traceback for each."""
+    sent: list[str] = []
+
+    class WatchedGrid(SerialGrid):
+        def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+            given = list(messages)
+            sent.extend(message.metadata.message_type for message in given)
+            return super().push_messages(given)
+
+    strategy = strategies.Conflation(partition=[None] * CLIENTS if asks else None)
+    app = make_training_app(learn) if asks else plain_app()
+    strategy.start(make_grid(app, CLIENTS, WatchedGrid), posterior_to_arrays(START), 2)
+    assert sent == ["query"] * CLIENTS * asks + ["train"] * CLIENTS * 2
 
 
 def test_plain_clients_cannot_be_assigned_examples() -> None:

@@ -102,7 +102,7 @@ def test_a_client_that_claims_more_than_it_has_declared_is_refused() -> None:
     module: dict[str, Any] = {"__name__": "numpy_client"}
     exec(text, module)
     told: list[str] = []
-    strategy = strategies.Conflation(on_warning=told.append)
+    strategy = strategies.Conflation(partition=[None] * CLIENTS, on_warning=told.append)
     with pytest.raises(RunError, match="0 of 4 clients"):
         strategy.start(make_grid(module["app"], CLIENTS), posterior_to_arrays(prior()))
     assert "num-examples is 21; this client holds 20" in told[0]
@@ -124,7 +124,7 @@ def test_nodes_that_speak_otherwise_are_refused(change: tuple[str, str], words: 
     module: dict[str, Any] = {"__name__": "numpy_client"}
     exec(text, module)
     with pytest.raises(BflError, match=f"node 1: .*{words}"):
-        strategies.Conflation(node_timeout=0.2).start(
+        strategies.Conflation(partition=[None] * CLIENTS, node_timeout=0.2).start(
             make_grid(module["app"], CLIENTS), posterior_to_arrays(prior())
         )
 
