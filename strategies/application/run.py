@@ -20,7 +20,14 @@ from bfl.evaluation.uncertainty import check_measures
 from bfl.experiments.results.environment import STARTED, describe_environment, time_now
 from bfl.experiments.results.identity import run_key
 from bfl.experiments.results.progress import ProgressReport
-from bfl.experiments.results.run_folder import CONFIG, NETWORK, PARTITION, REFUSALS, RunFolder
+from bfl.experiments.results.run_folder import (
+    CONFIG,
+    FOR_NODES,
+    NETWORK,
+    PARTITION,
+    REFUSALS,
+    RunFolder,
+)
 from bfl.experiments.run.network import NetworkDescription, given_posterior
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.simulation import made_up_name
@@ -205,9 +212,17 @@ def _opened(
 def _write_network(
     folder: RunFolder, configuration: Configuration, dataset: Dataset, *, evaluated: bool
 ) -> None:
-    """Write which network it is, and on how many threads the server evaluates it, if it does."""
+    """Write which network it is, and on how many threads the server evaluates it, if it does.
+
+    Of a table, what nodes with tables of their own are given stands in a file of its own: the rest
+    of ``run.json`` has the clients' numbers.
+    """
     threads = _threads() if evaluated else None
-    folder.write_json(NETWORK, NetworkDescription.of(configuration, dataset, threads).to_dict())
+    content = NetworkDescription.of(configuration, dataset, threads).to_dict()
+    folder.write_json(NETWORK, content)
+    if dataset.encoding:
+        for_nodes = ("class-names", "columns", "target")
+        folder.write_json(FOR_NODES, {name: content[name] for name in for_nodes if name in content})
 
 
 def _write_data(

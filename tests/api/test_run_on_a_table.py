@@ -1,5 +1,6 @@
 """A run from a data frame to predictions, its clients the sites: what other tests show in parts."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pandas as pd
 import pytest
 
 import bfl
+from bfl.data.datasets import Reading, load_dataset
 from bfl.experiments.results.run_folder import RunFolder
 
 
@@ -63,6 +65,13 @@ def test_a_data_frame_by_site_becomes_predictions(tmp_path: Path) -> None:
     assert (found["metrics"]["accuracy"], found["examples"]) == (right.mean(), 80)
     in_memory = (result.evaluate(frame), result.evaluate(frame, list(frame["outcome"])))
     assert [each["metrics"] for each in in_memory] == [found["metrics"]] * 2
+    # A node's few rows, with the run's network.json beside them, are encoded as all were.
+    site = frame[:5].rename(columns={"outcome": "target"})
+    site.to_csv(tmp_path / "node.csv", index=False)
+    shutil.copy(Path(result.folder) / "network.json", tmp_path / "node.columns.json")
+    node = load_dataset(f"table:{tmp_path / 'node.csv'}", "", Reading())
+    assert not node.numbered_here
+    assert node.class_names == result.class_names
     # A kind that training had none of is taken, and said.
     strange = frame.assign(kind=["c"] * 3 + ["a"] * 77)
     strange.to_csv(tmp_path / "strange.csv", index=False)

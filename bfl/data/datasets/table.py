@@ -63,7 +63,7 @@ class Table(PathSource):
     .parquet) says which ones itself. All other columns but ``columns-left-out`` are inputs:
     numbers are standardised by the training rows of all clients, and categories become an input
     each, 0 or 1. Missing values are refused, or filled (``missing``). A file FILE.columns.json,
-    which is another run's run.json, says means, deviations, categories and classes beforehand.
+    another run's network.json, says means, deviations, categories and classes beforehand.
     It takes a network of dense layers, such as ``model="mlp"``. Partitions may go by any column.
     """
 
@@ -310,9 +310,9 @@ def _columns_file(path: Path, *, regression: bool) -> _Known:
         return _Known()
     try:
         content = json.loads(beside.read_text(encoding="utf-8"))
-        content = content.get("network", content)
+        content = content.get("network", content)  # of a whole run.json
         names = tuple(map(str, content["class-names"]))
         scale = Column.from_dict(content["target"]) if regression else None
         return _Known(Encoding.from_list(content["columns"]), names, scale)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{beside} is no run.json of a run on a table: {error!r}") from error
+        raise DataError(f"{beside} is no network.json of a run on a table: {error!r}") from error

@@ -11,6 +11,7 @@
 | ``report.html``, ``figures/`` | the results for people |
 | ``closing.npz`` | the result of the closing round, if there was one |
 | ``best-posterior.npz`` | the best round's posterior, where rounds are validated |
+| ``network.json`` | of a table: what nodes' own tables are encoded by, ``FILE.columns.json`` |
 | ``refusals.txt`` | which client failed or was refused in which round, and why; if any |
 | ``run-key``, ``run.lock`` | the run's identity, and who writes here: see ``identity`` |
 | ``checkpoints/`` | the last two states, from which the run is resumed |
@@ -89,6 +90,7 @@ BEST_POSTERIOR = "best-posterior.npz"
 REFUSALS = "refusals.txt"
 FIGURES = "figures"
 REPORT = "report.html"
+FOR_NODES = "network.json"
 
 ENVIRONMENT = f"{RUN}:environment"
 GIVEN = f"{RUN}:given"
