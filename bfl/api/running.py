@@ -21,7 +21,6 @@ from bfl.configuration.sources import read_config_file
 from bfl.engine.flower import FlowerApp, RayEngine, run_serially
 from bfl.engine.run import EngineRun, OnRound
 from bfl.errors import ConfigurationError, unknown_name
-from bfl.experiments.results.progress import Follower
 from bfl.experiments.run.simulation import (
     BACKENDS,
     agree_on_clients,
@@ -108,8 +107,7 @@ def run(
         with running_alone():
             told = say if verbose else _nothing
             check(app, overrides, count, backend=backend, overwrite=overwrite, say=told)
-            followed = None if verbose else Follower(Console(quiet=True), _nothing)
-            engine_run = EngineRun(followed, on_round=on_round)
+            engine_run = EngineRun(None if verbose else Console(quiet=True), on_round=on_round)
             if backend == "serial":
                 run_serially(app, overrides, count, engine_config, engine_run)
             else:

@@ -1,4 +1,4 @@
-"""One run of an engine: whether it can go on, what to do when it cannot, and who follows it."""
+"""One run of an engine: whether it can go on, what to do when it cannot, and where it is shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from bfl.errors import RunError
 
 if TYPE_CHECKING:
-    from bfl.experiments.results.progress import Follower
+    from rich.console import Console
+
     from bfl.posteriors import Posterior
 
 INTERRUPTED = "the run has been interrupted"
@@ -27,18 +28,18 @@ class EngineRun:
     been ended, so nothing of a run that has ended goes on, whatever is started after it.
 
     Args:
-        follower: Who shows the run's rounds; by default the run shows them itself.
+        console: Where the run shows its rounds, such as a quiet one; by default standard output.
         advice: What the user can do when the run ends early; by default what the ServerApp says.
         on_round: Called with the number, the metrics and the posterior of each round that is over.
     """
 
     def __init__(
         self,
-        follower: Follower | None = None,
+        console: Console | None = None,
         advice: str = "",
         on_round: OnRound = lambda *_: None,
     ) -> None:
-        self.follower = follower
+        self.console = console
         self.on_round = on_round
         self.client_threads: int | None = None
         """The threads of clients that compute in this process; None: they have their own."""

@@ -96,8 +96,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
     keys = configuration.keys
     engine_run = run_of(grid)
     configuration.tracker.check()
-    with ProgressReport(keys.rounds, follower=engine_run.follower) as progress:
-        if engine_run.follower or not hasattr(grid, "engine_run"):  # who simulates has said it
+    with ProgressReport(keys.rounds, engine_run.console) as progress:
+        if engine_run.console or not hasattr(grid, "engine_run"):  # who simulates has said it
             progress.say(configuration.title)
         whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
         dataset = with_test_examples(whole, keys.test_examples)

@@ -23,11 +23,7 @@ VALIDATION = "validation-"
 
 @dataclass(frozen=True)
 class Best:
-    """A best round.
-
-    Attributes:
-        metric: The metric's name in rounds: ``validation-...``.
-    """
+    """A best round, by a metric of ``rounds.jsonl``."""
 
     metric: str
     round: int
@@ -35,11 +31,9 @@ class Best:
 
 
 def best_of(rounds: Sequence[Mapping[str, Any]], metric: str) -> Best | None:
-    """Return the best of some rounds, the first one of a tie; None if no value is finite.
+    """Return the best of some lines of ``rounds.jsonl`` by a metric on the server's images.
 
-    Args:
-        rounds: Lines of ``rounds.jsonl``.
-        metric: The metric's name.
+    Of a tie it is the first one; None if no value is finite.
     """
     name = f"{VALIDATION}{metric}"
     sign = 1.0 if higher_is_better(metric) else -1.0
@@ -61,7 +55,7 @@ def out_of_patience(rounds: Sequence[Mapping[str, Any]], metric: str, patience: 
 
 @dataclass
 class BestPosterior:
-    """Keeper of a run's best posterior in its folder.
+    """Keeper of a run's best posterior in its folder; its methods raise RunError if it fails.
 
     Attributes:
         patience: The number of rounds without improvement that ends the run; 0: never.
@@ -78,9 +72,6 @@ class BestPosterior:
         """Reset the best posterior of a resumed run to its records and its last checkpoint.
 
         The posterior of a dropped round is removed, as the repeated round may be worse.
-
-        Raises:
-            RunError: A file cannot be written or removed.
         """
         rounds, kept = self.folder.rounds(), self._kept()
         if kept is None or kept not in [best_of([entry], self.metric) for entry in rounds]:
@@ -91,17 +82,12 @@ class BestPosterior:
             self.look(posterior)
 
     def _kept(self) -> Best | None:
-        """Return the round of the posterior in the folder; None if there is no readable one."""
         with suppress(DataError):
             return Best(**self.folder.best())
         return None
 
     def look(self, posterior: Posterior) -> bool:
-        """Keep the last round's posterior if it is the best; return whether to stop the run.
-
-        Raises:
-            RunError: It cannot be written.
-        """
+        """Keep the last round's posterior if it is the best; return whether to stop the run."""
         rounds = self.folder.rounds()  # read once: it takes seconds in a long run of many clients
         best = best_of(rounds, self.metric)
         if best and best.round == rounds[-1]["round"]:

@@ -15,7 +15,6 @@ from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.experiments.results.run_folder import DATA, RunFolder
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 
-CLASSES = "classification"
 LEAST_SHARE = 1e-2
 MOST_AT_FLOOR = 0.5
 FEWEST = 5
@@ -47,8 +46,7 @@ def collapse(numbers: Mapping[str, Any], samples: int) -> str | None:
     - more than half of all standard deviations lie at ``scale-floor``.
 
     Args:
-        numbers: A round's or a run's metrics; ``mean-epistemic``, ``mean-aleatoric``,
-            ``fraction-at-scale-floor`` and those of ``error_auroc`` may be missing.
+        numbers: A round's or a run's metrics, any of which may be missing.
         samples: The number of Monte Carlo samples of the uncertainties.
     """
     found = []
@@ -82,8 +80,8 @@ def error_auroc(epistemic: FloatArray, wrong: npt.NDArray[np.bool_]) -> dict[str
         wrong: (N,) whether a prediction is wrong.
 
     Returns:
-        The AUROC, and the standard deviation that it has by chance (Mann and Whitney, 1947); empty
-        where fewer than five are wrong, or right.
+        The AUROC, and its standard deviation by chance (Mann and Whitney, 1947); empty where fewer
+        than five are wrong, or right.
     """
     from sklearn.metrics import roc_auc_score
 
@@ -102,18 +100,14 @@ class CollapseWatch:
     say: Callable[[str], None]
 
     def look(self, numbers: Mapping[str, Any], samples: int, when: str) -> None:
-        """Assess a variational posterior by its numbers; see ``collapse``.
-
-        Raises:
-            RunError: The warning cannot be written.
-        """
+        """Assess a variational posterior by its numbers; see ``collapse``."""
         found = collapse(numbers, samples)
         if found and not any("has collapsed" in told for told in self.folder.warnings()):
             config = self.folder.config()
             simulated = self.folder.read_json(DATA, {"train": ""}).get("train") is not None
             remedy = REMEDY if simulated else REMEDY_OF_NODES
             remedy = CLOSES if DENSITY in config.get("closing", "") else remedy
-            # Closing rounds are for classification.
-            found += remedy if config.get("task", CLASSES) == CLASSES else OTHER_RULES
+            classifies = config.get("task", "classification") == "classification"
+            found += remedy if classifies else OTHER_RULES  # as it cannot be closed
             self.say(f"warning, {when}: {found}")
             self.folder.append_warning(f"{when}: {found}")

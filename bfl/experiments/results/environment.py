@@ -15,15 +15,7 @@ from typing import Any
 import bfl
 from bfl.cpus import available_cpus, memory_bytes
 
-PACKAGES = (
-    "flwr",
-    "tensorflow",
-    "tensorflow-probability",
-    "tf-keras",
-    "numpy",
-    "scipy",
-    "ray",
-)
+PACKAGES = ("flwr", "tensorflow", "tensorflow-probability", "tf-keras", "numpy", "scipy", "ray")
 
 
 FAMILY = ("vendor_id", "cpu family", "model", "stepping", "CPU implementer", "CPU part")
@@ -65,35 +57,24 @@ def package_version(package: str) -> str | None:
 
 
 def _processor() -> dict[str, str]:
-    """Return the kernel's description of the first processor."""
+    """Return the name, family and vector instructions of the first processor.
+
+    Bits depend on them, and on the restrictions of TensorFlow's oneDNN. Processors of one name may
+    differ, for instance in AVX-512.
+    """
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return {}
+        text = ""
     pairs = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def processor_model() -> str:
-    """Return the processor's name by the kernel or, without one, by Python."""
-    return _processor().get("model name") or platform.processor() or platform.machine()
-
-
-def processor_family() -> str:
-    """Return vendor, family, model and stepping, which may differ for processors of one name."""
-    said = _processor()
-    return ", ".join(f"{name} {said[name]}" for name in FAMILY if name in said)
-
-
-def vector_instructions() -> str:
-    """Return the processor's vector instructions, and the restrictions of TensorFlow's oneDNN.
-
-    Bits depend on them, and processors of one name may differ, for instance in AVX-512.
-    """
-    said = _processor()
-    flags = (said.get("flags") or said.get("Features") or "").split()
+    kernel = {name.strip(): value.strip() for name, _, value in pairs}
+    flags = (kernel.get("flags") or kernel.get("Features") or "").split()
     limits = [f"{name}={os.environ[name]}" for name in ONEDNN if name in os.environ]
-    return " ".join([*sorted(filter(VECTORS.match, flags)), *limits])
+    return {
+        "processor": kernel.get("model name") or platform.processor() or platform.machine(),
+        "processor-family": ", ".join(f"{key} {kernel[key]}" for key in FAMILY if key in kernel),
+        "vector-instructions": " ".join([*sorted(filter(VECTORS.match, flags)), *limits]),
+    }
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
@@ -114,18 +95,13 @@ def _git(folder: Path, *arguments: str) -> str | None:
 def describe_commit(source: Path) -> dict[str, Any]:
     """Return the git commit of a source tree, and whether tracked files differ from it.
 
-    Returns:
-        ``git-commit`` and ``git-changed``; both None unless ``source`` itself is a checkout, as an
-        installed copy may lie in the checkout of another project.
+    Both are None unless ``source`` itself is a checkout, as an installed copy may lie in the
+    checkout of another project.
     """
-    nothing = {"git-commit": None, "git-changed": None}
     top = _git(source, "rev-parse", "--show-toplevel")
-    if top is None or Path(top).resolve() != source.resolve():
-        return nothing
-    commit = _git(source, "rev-parse", "HEAD")
-    if commit is None:
-        return nothing
-    changes = _git(source, "status", "--porcelain", "--untracked-files=no")
+    own = top is not None and Path(top).resolve() == source.resolve()
+    commit = _git(source, "rev-parse", "HEAD") if own else None
+    changes = _git(source, "status", "--porcelain", "--untracked-files=no") if commit else None
     return {"git-commit": commit, "git-changed": None if changes is None else bool(changes)}
 
 
@@ -145,9 +121,7 @@ def describe_environment() -> dict[str, Any]:
         "python": platform.python_version(),
         **{package: package_version(package) for package in PACKAGES},
         "platform": platform.platform(),
-        "processor": processor_model(),
-        "processor-family": processor_family(),
-        "vector-instructions": vector_instructions(),
+        **_processor(),
         "processors": available_cpus(),
         "memory-bytes": memory_bytes(),
         **describe_commit(Path(bfl.__file__).resolve().parent.parent),

@@ -5,10 +5,10 @@ Metrics that clients report are rejected outside their possible range.
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,28 +34,24 @@ from bfl.federation.client_metrics import (
     of_evaluated_models,
 )
 
+CLIENTS = "clients-"
+"""Prefix of the names of means over the clients."""
 
-def metrics_of_models() -> dict[str, type[Metric]]:
-    """Return the names that clients may report of their models, each with its metric."""
+IMPOSSIBLE = "impossible-"
+"""Prefix of the names of impossible numbers that clients reported."""
+
+Positions = npt.NDArray[np.int64]
+
+
+@lru_cache(maxsize=1)
+def _bounded(registered: tuple[type[Metric], ...]) -> tuple[dict[str, type[Metric]], ...]:
+    """Return the metrics that clients may report by name: of their models, and of any network."""
     accuracy = metrics.get("accuracy")
-    of_models = {
-        f"{model}{name}": metrics.get(name)
-        for model in (MEME, PERSONAL)
-        for name in metrics.names()
-    }
-    areas = {f"{model}{RETENTION_AREA}": accuracy for model in (MEME, PERSONAL)}
-    return {**of_models, **areas, BETTER: accuracy}
-
-
-@functools.lru_cache(maxsize=1)
-def _named(registered: tuple[type[Metric], ...]) -> dict[str, type[Metric]]:
-    """Return all names under which a metric may be reported, of any model.
-
-    Args:
-        registered: All metrics; the argument keys the cache.
-    """
+    of_models = {f"{model}{each.name}": each for model in (MEME, PERSONAL) for each in registered}
+    of_models |= {f"{model}{RETENTION_AREA}": accuracy for model in (MEME, PERSONAL)}
+    of_models[BETTER] = accuracy
     plain = {f"{of}{metric.name}": metric for of in ("", OWN_TEST) for metric in registered}
-    return {**metrics_of_models(), **plain}
+    return of_models, {**of_models, **plain}
 
 
 def impossible_numbers(measured: Mapping[str, float]) -> Iterator[tuple[str, float]]:
@@ -65,28 +61,16 @@ def impossible_numbers(measured: Mapping[str, float]) -> Iterator[tuple[str, flo
     whole and at least 1. The better of two accuracies is the greater of the reported ones. Numbers
     of other names are not checked.
     """
-    known = _named(metrics.classes())
+    _, known = _bounded(metrics.classes())
+    accuracies = [measured[n] for m in (MEME, PERSONAL) if (n := f"{m}accuracy") in measured]
     for name, value in measured.items():
-        bounded = name not in known or known[name].possible(value)
-        too_little = name in LEAST and not LEAST[name] <= value < math.inf
-        no_steps = name == TRAIN_STEPS and value % 1
-        if not bounded or too_little or no_steps or (name == BETTER and value != _better(measured)):
+        if (
+            (name in known and not known[name].possible(value))
+            or (name in LEAST and not LEAST[name] <= value < math.inf)
+            or (name == TRAIN_STEPS and value % 1)
+            or (name == BETTER and value != max(accuracies, default=None))
+        ):
             yield name, value
-
-
-def _better(measured: Mapping[str, float]) -> float | None:
-    """Return the greatest reported accuracy of a client's models; None without any."""
-    names = {f"{model}accuracy" for model in (MEME, PERSONAL)} & measured.keys()
-    return max((measured[name] for name in names), default=None)
-
-
-CLIENTS = "clients-"
-"""Prefix of the names of means over the clients."""
-
-IMPOSSIBLE = "impossible-"
-"""Prefix of the names of impossible numbers that clients reported."""
-
-Positions = npt.NDArray[np.int64]
 
 
 def evaluated_clients(
@@ -117,7 +101,7 @@ def evaluated_clients(
         ``better-accuracy`` is the greater accuracy of both models in one round. Yang et al. (2023)
         report its best value in Tables 2 to 4: "the trained μ of the meme model and the trained θ
         of the local model are used to infer test sets and we record the best accuracy between them"
-        (section 5).
+        (section 5). A client with an impossible report has ``impossible-NAME`` in place of these.
     """
     table: dict[int, dict[str, float]] = {}
     for client, part in enumerate(test_partition or ()):
@@ -125,18 +109,34 @@ def evaluated_clients(
             table[client] = {TEST_EXAMPLES: int(part.size)}
             if evaluate is not None:
                 table[client] |= {f"global-{name}": value for name, value in evaluate(part).items()}
-    known = _measured_of(models)
+    reported, _ = _bounded(metrics.classes())
+    known = [
+        name
+        for name in reported
+        if name.startswith(tuple(models)) or (name == BETTER and PERSONAL in models)
+    ]
     for record in (record for record in rounds if due(record["round"])):
         for entry in record.get(PER_CLIENT, ()):
-            if not known.isdisjoint(entry):
-                _add(table.setdefault(int(entry["client"]), {}), entry, known)
-    return {str(client): _believed(table[client]) for client in sorted(table)}
-
-
-def _measured_of(models: Collection[str]) -> frozenset[str]:
-    """Return the names of the metrics that clients with these models may report."""
-    known = {name for name in metrics_of_models() if name.startswith(tuple(models))}
-    return frozenset(known | {BETTER} if PERSONAL in models else known)
+            measured = {name: entry[name] for name in known if name in entry}
+            if not measured:
+                continue
+            row = table.setdefault(int(entry["client"]), {})
+            examples = entry.get(TEST_EXAMPLES, 0)
+            if examples >= 0 and float(examples).is_integer():
+                # For test examples that it has assigned itself, the server knows the number.
+                row.setdefault(TEST_EXAMPLES, examples)
+            else:
+                row[f"{IMPOSSIBLE}{TEST_EXAMPLES}"] = examples
+            row.update({f"{IMPOSSIBLE}{name}": v for name, v in impossible_numbers(measured)})
+            for name, value in measured.items():
+                row[f"last-{name}"] = value
+                if name.endswith("accuracy"):
+                    row[f"best-{name}"] = max(value, row.get(f"best-{name}", value))
+    believed = {}
+    for client, row in sorted(table.items()):
+        dropped = ("last-", "best-") if any(n.startswith(IMPOSSIBLE) for n in row) else ()
+        believed[str(client)] = {n: v for n, v in row.items() if not n.startswith(dropped)}
+    return believed
 
 
 def drop_evaluations(folder: RunFolder, due: Callable[[int], bool]) -> None:
@@ -147,54 +147,25 @@ def drop_evaluations(folder: RunFolder, due: Callable[[int], bool]) -> None:
     Raises:
         RunError: The records cannot be written.
     """
-    records = folder.rounds()
-    if not all(due(record["round"]) for record in records):
-        folder.write_rounds([r if due(r["round"]) else _without_evaluation(r) for r in records])
-
-
-def _without_evaluation(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a round's record without the clients' evaluations."""
 
     def without(entry: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-        said = {name: name.removeprefix(prefix) for name in entry if name.startswith(prefix)}
-        own = {n for n, of in said.items() if of_evaluated_models(of) or of == TEST_EXAMPLES}
-        return {name: value for name, value in entry.items() if name not in own}
+        kept = {}
+        for name, value in entry.items():
+            own = name.removeprefix(prefix)
+            measured = of_evaluated_models(own) or own == TEST_EXAMPLES
+            if not (name.startswith(prefix) and measured):
+                kept[name] = value
+        return kept
 
-    kept = without(record, NAMESPACE)
-    if PER_CLIENT in record:
-        kept[PER_CLIENT] = [without(entry) for entry in record[PER_CLIENT]]
-    return kept
-
-
-def _add(row: dict[str, float], entry: Mapping[str, Any], known: Collection[str]) -> None:
-    """Add a client's report of a round; unknown names are ignored."""
-    examples = entry.get(TEST_EXAMPLES, 0)
-    if examples >= 0 and float(examples).is_integer():
-        # For test examples that it has assigned itself, the server knows the number.
-        row.setdefault(TEST_EXAMPLES, examples)
-    else:
-        row[f"{IMPOSSIBLE}{TEST_EXAMPLES}"] = examples
-    said = {name: entry[name] for name in metrics_of_models() if name in entry and name in known}
-    row.update({f"{IMPOSSIBLE}{name}": value for name, value in impossible_numbers(said)})
-    for name, value in said.items():
-        row[f"last-{name}"] = value
-        if name.endswith("accuracy"):
-            row[f"best-{name}"] = max(value, row.get(f"best-{name}", value))
-
-
-def _believed(row: Mapping[str, float]) -> dict[str, float]:
-    """Return a client's row, without its reports if some of them are impossible."""
-    said = ("last-", "best-") if _impossible(row) else ()
-    return {name: value for name, value in row.items() if not name.startswith(said)}
-
-
-def _impossible(row: Mapping[str, float]) -> dict[str, float]:
-    """Return the impossible numbers in a client's row, by their reported names."""
-    return {
-        name.removeprefix(IMPOSSIBLE): value
-        for name, value in row.items()
-        if name.startswith(IMPOSSIBLE)
-    }
+    records = folder.rounds()
+    if all(due(record["round"]) for record in records):
+        return
+    for place, record in enumerate(records):
+        if not due(record["round"]):
+            records[place] = without(record, NAMESPACE)
+            if PER_CLIENT in record:
+                records[place][PER_CLIENT] = [without(entry) for entry in record[PER_CLIENT]]
+    folder.write_rounds(records)
 
 
 def means_over_clients(table: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
@@ -218,9 +189,10 @@ def names_of_sets() -> tuple[str, ...]:
 
 def names_of_means() -> tuple[str, ...]:
     """Return all names that ``means_over_clients`` may give, except those of foreign images."""
+    reported, _ = _bounded(metrics.classes())
     corrupted = [f"{CORRUPTED}{kind}-{what}" for kind in CORRUPTIONS for what in METRICS]
-    last = [f"last-{name}" for name in metrics_of_models()]
-    best = [f"best-{name}" for name in metrics_of_models() if name.endswith("accuracy")]
+    last = [f"last-{name}" for name in reported]
+    best = [f"best-{name}" for name in reported if name.endswith("accuracy")]
     of_all = [f"global-{name}" for name in (*metric_names(), *names_of_sets(), *corrupted)]
     return tuple(f"{CLIENTS}{name}" for name in (*of_all, *last, *best))
 
@@ -233,11 +205,9 @@ def number_of_a_client(name: str) -> tuple[str, str] | None:
     match = re.fullmatch(r"client-(0|[1-9][0-9]*)-(.+)", name)
     if not match:
         return None
-    known = f"{CLIENTS}{match[2]}" in names_of_means() or _OF_FOREIGN.fullmatch(match[2])
+    of_foreign = re.fullmatch(rf"global-{OF_FOREIGN}.+-(auroc|aupr|fpr95)", match[2])
+    known = of_foreign or f"{CLIENTS}{match[2]}" in names_of_means()
     return (match[1], match[2]) if known else None
-
-
-_OF_FOREIGN = re.compile(rf"global-{OF_FOREIGN}.+-(auroc|aupr|fpr95)")
 
 
 def told(table: Mapping[str, Mapping[str, float]], called: Sequence[str] = ()) -> str:
@@ -247,8 +217,7 @@ def told(table: Mapping[str, Mapping[str, float]], called: Sequence[str] = ()) -
         table: A result of ``evaluated_clients``.
         called: The clients' names, whose values are listed; empty: they have none.
     """
-    numbers = any(f"global-{ERROR}" in row for row in table.values())
-    metric = ERROR if numbers else "accuracy"
+    metric = ERROR if any(f"global-{ERROR}" in row for row in table.values()) else "accuracy"
     names = {
         "global": f"global-{metric}",
         "meme": f"last-{MEME}accuracy",
@@ -256,16 +225,10 @@ def told(table: Mapping[str, Mapping[str, float]], called: Sequence[str] = ()) -
         "better of both": f"last-{BETTER}",
         "best of the better": f"best-{BETTER}",
     }
-    of_all = {
-        what: [row[name] for row in table.values() if name in row] for what, name in names.items()
-    }
-    said = [f"{what} {np.mean(values):.4f}" for what, values in of_all.items() if values]
-    left_out = [
-        f"client {client} ({', '.join(f'{name} {value:g}' for name, value in impossible.items())})"
-        for client, row in table.items()
-        if (impossible := _impossible(row))
-    ]
-    line = f"own test data of {len(table)} clients, mean {metric}: {', '.join(said) or 'unknown'}"
+    means = means_over_clients(table)
+    found = {what: means.get(f"{CLIENTS}{name}") for what, name in names.items()}
+    shown = [f"{what} {value:.4f}" for what, value in found.items() if value is not None]
+    line = f"own test data of {len(table)} clients, mean {metric}: {', '.join(shown) or 'unknown'}"
     by_name = [
         f"{name} {row[f'global-{metric}']:.4f} of {row[TEST_EXAMPLES]:g}"
         for client, name in enumerate(called)
@@ -273,6 +236,15 @@ def told(table: Mapping[str, Mapping[str, float]], called: Sequence[str] = ()) -
     ]
     if by_name:
         line += f"; global, by name: {', '.join(by_name)}"
+    impossible = {
+        client: [
+            f"{n.removeprefix(IMPOSSIBLE)} {row[n]:g}" for n in row if n.startswith(IMPOSSIBLE)
+        ]
+        for client, row in table.items()
+    }
+    left_out = [
+        f"client {client} ({', '.join(each)})" for client, each in impossible.items() if each
+    ]
     if left_out:
         line += f"; left out for impossible reports: {', '.join(left_out)}"
     return line

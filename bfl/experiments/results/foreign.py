@@ -14,18 +14,35 @@ from bfl.data.datasets.foreign import ForeignImages
 from bfl.data.images import Images
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction import Predictions
-from bfl.evaluation.prediction.predictions import FloatArray, IntArray
+from bfl.evaluation.prediction.predictions import IntArray
 from bfl.evaluation.uncertainty import measure_all
 from bfl.experiments.results.run_folder import FOREIGN, RunFolder
 
 METRICS = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
-
+"""The metrics of corrupted images."""
 
 CORRUPTED = "corrupted-"
 """The prefix of metrics of corrupted images, means over the strengths from 1."""
 
+BEFORE_CLOSING = "before-closing-"
+"""The prefix of metrics of the posterior without its closing."""
+
+OF_FOREIGN = "ood-"
+"""The prefix of metrics of foreign images."""
+
+WITHOUT_DENSITY = "predictive-entropy"
+"""The score of a run without a closing that has a feature density."""
+
+QUANTILES = np.linspace(0.0, 1.0, 201)
+
 ByStrength = Mapping[str, Sequence[Predictions]]
 """Predictions for images by corruption, at strengths 0 to 5; at 0 the images are unchanged."""
+
+Shown = Mapping[str, Predictions]
+"""Predictions for the same images, by the prefix of their uncertainties' names."""
+
+ShownForeign = tuple[ForeignImages, Shown]
+"""Foreign images, and the predictions for them."""
 
 
 def predicted_by_strength(
@@ -34,11 +51,7 @@ def predicted_by_strength(
     clean: Predictions,
     predict: Callable[[Images], Predictions],
 ) -> ByStrength:
-    """Return the predictions for images under each corruption.
-
-    Args:
-        images: uint8 (N, H, W, C) images.
-    """
+    """Return the predictions for uint8 images (N, H, W, C) under each corruption."""
     return {
         name: [clean, *(predict(corrupted(images, name, strength)) for strength in STRENGTHS)]
         for name in names
@@ -57,14 +70,11 @@ def by_strength(
     Returns:
         The section ``corruptions``: ``found[corruption][metric]`` is a list by strength.
     """
-    found = {
-        corruption: [evaluate(predictions, labels, settings) for predictions in rows]
-        for corruption, rows in shown.items()
-    }
-    return {
-        corruption: {name: [row[name] for row in rows] for name in METRICS}
-        for corruption, rows in found.items()
-    }
+    found: dict[str, dict[str, list[float]]] = {}
+    for corruption, by_level in shown.items():
+        rows = [evaluate(predictions, labels, settings) for predictions in by_level]
+        found[corruption] = {name: [row[name] for row in rows] for name in METRICS}
+    return found
 
 
 def means_by_corruption(found: Mapping[str, Mapping[str, list[float]]]) -> dict[str, float]:
@@ -74,23 +84,6 @@ def means_by_corruption(found: Mapping[str, Mapping[str, list[float]]]) -> dict[
         for corruption, by_metric in found.items()
         for metric, values in by_metric.items()
     }
-
-
-WITHOUT_DENSITY = "predictive-entropy"
-
-BEFORE_CLOSING = "before-closing-"
-"""The prefix of metrics of the posterior without its closing."""
-
-OF_FOREIGN = "ood-"
-"""The prefix of metrics of foreign images."""
-
-Shown = Mapping[str, Predictions]
-"""Predictions for the same images, by the prefix of their uncertainties' names."""
-
-ShownForeign = tuple[ForeignImages, Shown]
-"""Foreign images, and the predictions for them."""
-
-QUANTILES = np.linspace(0.0, 1.0, 201)
 
 
 def write_foreign(
@@ -108,17 +101,16 @@ def write_foreign(
         ``ood-NAME-auroc``, ``ood-NAME-aupr`` and ``ood-NAME-fpr95`` of each source.
     """
     content = evaluated_foreign(test, foreign, settings)
-    if not content:
-        return {}
-    folder.write_json(FOREIGN, content)
-    return headline(content)
+    if content:
+        folder.write_json(FOREIGN, content)
+    return _by_score(content)
 
 
-def headline(content: Mapping[str, Any]) -> dict[str, float]:
+def _by_score(content: Mapping[str, Any]) -> dict[str, float]:
     """Return the metrics of ``run.json:foreign`` by the run's score."""
     return {
         f"{OF_FOREIGN}{name}-{what}": value
-        for name, source in content["sources"].items()
+        for name, source in content.get("sources", {}).items()
         for what, value in source["uncertainties"][content["score"]].items()
     }
 
@@ -137,13 +129,11 @@ def foreign_to_some(
         positions: Positions of test images, at least one.
         settings: As for ``evaluated_foreign``.
     """
-    some = {"": test.take(positions)}
     shown = [
         (each.name, each.near, {"": by[""].take(positions) if each.changed else by[""]})
         for each, by in foreign
     ]
-    content = evaluated_foreign(some, shown, settings)
-    return headline(content) if content else {}
+    return _by_score(evaluated_foreign({"": test.take(positions)}, shown, settings))
 
 
 def evaluated_foreign(
@@ -157,11 +147,19 @@ def evaluated_foreign(
         foreign: The name of each foreign source, whether it is near, and its predictions.
         settings: The configuration, from which each uncertainty takes its keys.
     """
-    inside = _measured(test, settings)
+
+    def measured(shown: Shown) -> dict[str, npt.NDArray[np.float64]]:
+        return {
+            f"{prefix}{name}": values
+            for prefix, predictions in shown.items()
+            for name, values in measure_all(predictions, settings).items()
+        }
+
+    inside = measured(test)
     score = DENSITY if DENSITY in inside else WITHOUT_DENSITY
     sources: dict[str, Any] = {}
     for name, near, shown in foreign:
-        outside = _measured(shown, settings)
+        outside = measured(shown)
         sources[name] = {
             "near": near,
             "examples": shown[""].examples,
@@ -193,14 +191,6 @@ def told_of_foreign(content: Mapping[str, Any]) -> str:
         for name, source in content["sources"].items()
     )
     return f"foreign images are told from test images by {score}, AUROC: {', '.join(found)}"
-
-
-def _measured(shown: Shown, settings: Mapping[str, Any]) -> dict[str, FloatArray]:
-    return {
-        f"{prefix}{name}": values
-        for prefix, predictions in shown.items()
-        for name, values in measure_all(predictions, settings).items()
-    }
 
 
 def detection(inside: npt.ArrayLike, foreign: npt.ArrayLike) -> dict[str, float]:

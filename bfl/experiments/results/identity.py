@@ -29,8 +29,7 @@ def run_key(folder: Path) -> str:
     same name gets another one.
 
     Raises:
-        DataError: The file is corrupt.
-        RunError: It cannot be written.
+        DataError: The file is corrupt. RunError: it cannot be written.
     """
     path = folder / RUN_KEY
     try:
@@ -91,24 +90,19 @@ def locked(folder: Path, who: str = "another server writes to") -> Iterator[None
         yield
 
 
-def digest(content: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a mapping, independent of the order of its keys."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def without_numbers(partition: Mapping[str, Any]) -> dict[str, Any]:
     """Return a partition's description without the numbers of single clients, for a private run.
 
     A resume compares its one digest, and a study the digest of the complete description.
     """
     kept = {key: partition[key] for key in ("sha256", "server") if key in partition}
-    return {**kept, WHOLE: digest(partition)}
+    return {**kept, WHOLE: partition_digest(partition)}
 
 
 def partition_digest(partition: Mapping[str, Any]) -> str:
-    """Return the digest of a partition's description, which is equal for equal partitions."""
-    return str(partition.get(WHOLE) or digest(partition))
+    """Return the SHA-256 of a partition's description, independent of the order of its keys."""
+    text = json.dumps(partition, sort_keys=True, separators=(",", ":"))
+    return str(partition.get(WHOLE) or hashlib.sha256(text.encode()).hexdigest())
 
 
 def is_written_to(folder: Path) -> bool:

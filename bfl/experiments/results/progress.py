@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -49,37 +48,16 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(_HEIGHTS[round(top * (v - low) / ((high - low) or 1.0))] for v in shown)
 
 
-_HIDDEN_AT_0 = frozenset({"failures"})
-"""Numbers that are hidden if they are 0."""
-
-
-@dataclass
-class Follower:
-    """Follower of a run that shows its progress differently, such as a study.
-
-    Attributes:
-        round: Called after each round with its number, from 1, the number of rounds, its seconds,
-            and its metrics as text.
-    """
-
-    console: Console
-    round: Callable[[int, int, float, str], None]
-
-
 class ProgressReport:
     """Prints a line for each round; in a terminal also a bar with the remaining time.
 
     Args:
-        console: Where to print; by default the follower's console, or standard output.
+        console: Where to print; by default standard output.
     """
 
-    def __init__(
-        self, rounds: int, console: Console | None = None, follower: Follower | None = None
-    ) -> None:
+    def __init__(self, rounds: int, console: Console | None = None) -> None:
         self.rounds = rounds
-        self._follower = follower if console is None else None
-        followed = self._follower.console if self._follower else None
-        self.console = console or followed or console_of_lines()
+        self.console = console or console_of_lines()
         self._progress = Progress(
             TextColumn("rounds"),
             BarColumn(bar_width=8),  # 80 columns are enough for all
@@ -88,7 +66,7 @@ class ProgressReport:
             TextColumn("{task.fields[seen]}", style="dim"),
             console=self.console,
             transient=True,
-            disable=not self.console.is_terminal or self._follower is not None,
+            disable=not self.console.is_terminal or self.console.quiet,
         )
         self._bar = self._progress.add_task("rounds", total=rounds, seen="")
         self._curves: dict[str, list[float]] = {key: [] for key in _DRAWN}
@@ -103,19 +81,17 @@ class ProgressReport:
         shown = "  ".join(
             f"{name} {cell(metrics[key])}"
             for key, name in _SHOWN.items()
-            if metrics.get(key) is not None and (metrics[key] or key not in _HIDDEN_AT_0)
+            if metrics.get(key) is not None and (metrics[key] or key != "failures")
         )
         self.say(f"round {number}/{self.rounds}  {shown}  ({seconds:.1f} s)")
         for key, curve in self._curves.items():
             if isinstance(value := metrics.get(key), int | float):
                 curve.append(value)
         self._progress.update(self._bar, completed=number, seen=self._seen(metrics))
-        if self._follower:
-            self._follower.round(number, self.rounds, seconds, shown)
 
     @property
     def is_live(self) -> bool:
-        """True if there is a line that changes: in a terminal, unless somebody else follows."""
+        """True if there is a line that changes: in a terminal."""
         return not self._progress.disable
 
     def replied(self, asked: int, counts: Mapping[str, int]) -> None:

@@ -133,13 +133,11 @@ CORRUPT = (
 )
 """Errors of NumPy, zip, JSON and TOML for truncated files and files of another format."""
 
-_LONGEST_REASON = 300
-
 
 def _reason(error: Exception) -> str:
     """Return an error's text, which may quote a file of somebody else's, for a terminal."""
     text = printable(str(getattr(error, "strerror", None) or error))
-    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]} …"
+    return text if len(text) <= 300 else f"{text[:300]} …"
 
 
 @dataclass(frozen=True)
@@ -180,11 +178,10 @@ class Files:
     @contextmanager
     def writing(self, file: str) -> Iterator[Path]:
         """Yield the file's path to a block that writes it."""
-        path = self.path / file
         try:
-            yield path
+            yield self.path / file
         except OSError as error:
-            raise RunError(f"cannot write {path}: {_reason(error)}") from error
+            raise RunError(f"cannot write {self.path / file}: {_reason(error)}") from error
 
     def write(self, file: str, data: bytes) -> Path:
         """Replace a file atomically."""
@@ -211,9 +208,7 @@ class Files:
     def write_arrays(self, file: str, arrays: Arrays) -> None:
         """Write arrays, compressed."""
         buffer = io.BytesIO()
-        # NumPy 1 would store the argument allow_pickle as an array. Without it, the type checker
-        # takes the arrays for that argument, hence Any.
-        named: dict[str, Any] = dict(arrays)
+        named: dict[str, Any] = dict(arrays)  # or the arrays would be taken for allow_pickle
         np.savez_compressed(buffer, **named)
         self.write(file, buffer.getvalue())
 
@@ -248,11 +243,7 @@ def plain(value: Any) -> Any:
 
 
 def config_of(data: bytes) -> dict[str, Any]:
-    """Return the configuration in the bytes of a run's file.
-
-    Raises:
-        ValueError: It is not TOML, or its rounds are not a number.
-    """
+    """Return the configuration in the bytes of a run's file; ValueError where it is none."""
     config: dict[str, Any] = {}
     for key, value in from_toml(data).items():
         config |= value if isinstance(value, Mapping) else {key: value}  # a section, or a key
@@ -286,8 +277,7 @@ class RunFolder(Files):
         Args:
             output_dir: The folder of all runs, made if it does not exist.
             name: The run's name, which is its folder below ``output_dir``.
-            config: The complete configuration; settings that are None are left out, as TOML has
-                no null.
+            config: The complete configuration; settings that are None are left out.
             environment: See ``describe_environment``.
             given: What of the configuration was given.
 
@@ -343,13 +333,8 @@ class RunFolder(Files):
 
     @classmethod
     def named(cls, output_dir: str | os.PathLike[str], name: str) -> RunFolder:
-        """Return the folder of a run by its name, whether it exists or not.
-
-        Raises:
-            ConfigurationError: The name is not valid for a folder.
-        """
-        problem = folder_name_problem(name)
-        if problem:
+        """Return the folder of a run, which need not exist; ConfigurationError for no name."""
+        if problem := folder_name_problem(name):
             raise ConfigurationError(f"run name '{name}' is not the name of a folder: {problem}")
         return cls(Path(output_dir) / name)
 
@@ -415,10 +400,8 @@ class RunFolder(Files):
         """Remove the final results, their figures and their warnings."""
         sections = {name.partition(":")[2] for name in FINAL_RESULTS}
         with self.writing(METRICS):
-            for name in FINAL_RESULTS:
-                if ":" not in name:
-                    (self.path / name).unlink(missing_ok=True)
-            (self.path / REPORT).unlink(missing_ok=True)
+            for name in (*(name for name in FINAL_RESULTS if ":" not in name), REPORT):
+                (self.path / name).unlink(missing_ok=True)
             if not (figures := self.path / FIGURES).is_symlink():
                 for figure in figures.glob("*.*"):
                     figure.unlink()
@@ -458,11 +441,8 @@ class RunFolder(Files):
     def append_round(self, entry: Mapping[str, Any]) -> None:
         """Append one round's line, and flush it to the disk.
 
-        An incomplete last line, of a process that was killed while writing, is removed first.
-
-        Args:
-            entry: ``{"round": 3, "seconds": 4.2, "clients": 10, "accuracy": ..., ...}``. NaN and
-                infinity are written as Python's json writes them.
+        An incomplete last line, of a process that was killed while writing, is removed first. NaN
+        and infinity are written as Python's json writes them.
         """
         line = (json.dumps(plain(entry)) + "\n").encode()
         kept, _ = self._whole_rounds()
@@ -486,11 +466,7 @@ class RunFolder(Files):
         return self._whole_rounds()[1]
 
     def keep_rounds(self, last: int) -> None:
-        """Drop the rounds after ``last``, which will be repeated, and before them final results.
-
-        Args:
-            last: The last round to keep; 0 keeps none.
-        """
+        """Drop the rounds after ``last``, which will be repeated, and before them final results."""
         rounds = self.rounds()
         if any(entry["round"] > last for entry in rounds):
             self._drop_final_results()
@@ -527,17 +503,20 @@ class RunFolder(Files):
 
     # Posterior and predictions -----------------------------------------------------------------
 
-    def write_posterior(self, posterior: Posterior, manifest: Manifest) -> None:
-        """Write the global posterior with the manifest of its vectors."""
-        self.write_arrays(POSTERIOR, _posterior_arrays(posterior, manifest))
+    def write_posterior(
+        self, posterior: Posterior, manifest: Manifest, file: str = POSTERIOR, **facts: Any
+    ) -> None:
+        """Write the global posterior, the manifest of its vectors, and single facts about it."""
+        known = {name: np.array(value) for name, value in facts.items()}
+        named = {**posterior.vectors(), "manifest": np.array(manifest.to_json()), **known}
+        self.write_arrays(file, named)
 
     def write_best_posterior(
         self, posterior: Posterior, manifest: Manifest, metric: str, server_round: int, value: float
     ) -> None:
         """Write the posterior of the best round so far, by the value of a metric."""
         best = {"metric": metric, "round": server_round, "value": value}
-        arrays = {name: np.array(value) for name, value in best.items()}
-        self.write_arrays(BEST_POSTERIOR, {**_posterior_arrays(posterior, manifest), **arrays})
+        self.write_posterior(posterior, manifest, BEST_POSTERIOR, **best)
 
     def best(self) -> dict[str, Any]:
         """Return ``metric``, ``round`` and ``value`` of the best posterior."""
@@ -546,18 +525,13 @@ class RunFolder(Files):
             return {name: a.item() for name, a in arrays.checked(shapes, shapes=shapes).items()}
 
     def posterior(self, file: str = POSTERIOR) -> tuple[Posterior, Manifest]:
-        """Return the global posterior, or the best one, and the manifest of its vectors.
-
-        Raises:
-            DataError: The file is missing or corrupt, or its vectors do not fit the manifest or are
-                not a posterior.
-        """
+        """Return the global posterior, or that of another file, and its vectors' manifest."""
         with self.reading_arrays(file) as arrays:
             try:
                 text = str(arrays.checked(["manifest"], shapes={"manifest": ()})["manifest"])
                 manifest = Manifest.from_json(text)
                 gaussian, point = manifest.gaussian_size, manifest.point_size
-            except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            except (*CORRUPT, RecursionError) as error:
                 what = f"{type(error).__name__}: {error}"
                 raise ValueError(f"its manifest is not valid: {what}") from error
             shapes = {"mean": (gaussian,), "variance": (gaussian,), "point": (point,)}
@@ -566,11 +540,7 @@ class RunFolder(Files):
             return posterior, manifest
 
     def write_predictions(self, predictions: Predictions, labels: npt.ArrayLike) -> None:
-        """Write the predictions for the test examples in full precision, for later analyses.
-
-        The arrays are ``labels`` (N,), ``mean_probability`` and ``log_mean_probability`` (N, C),
-        ``predicted`` (N,), ``samples`` and each registered uncertainty (N,), by its name.
-        """
+        """Write the predictions for the test examples (N) and each registered uncertainty (N,)."""
         settings = self.config() if self.holds(CONFIG) else {}
         arrays = {
             "labels": np.asarray(labels, dtype=np.int64),
@@ -625,7 +595,3 @@ class RunFolder(Files):
 
 def _as_toml(config: Mapping[str, Any]) -> bytes:
     return tomli_w.dumps({k: v for k, v in plain(config).items() if v is not None}).encode()
-
-
-def _posterior_arrays(posterior: Posterior, manifest: Manifest) -> dict[str, npt.NDArray[Any]]:
-    return {**posterior.vectors(), "manifest": np.array(manifest.to_json())}

@@ -73,35 +73,12 @@ def retention_curves(
     }
 
 
-def retention_gains(
-    predictions: Predictions, labels: npt.ArrayLike, settings: Mapping[str, Any] | None = None
-) -> dict[str, dict[str, float]]:
-    """Return the gains of retention by uncertainty, ``gains[metric][uncertainty]``.
-
-    See ``retention_curves`` for arguments and errors, and ``retention_gain`` for the gain. The
-    uncertainty "random" is the control, see ``random_gain``.
-    """
-    retained, ranks = _ranked(predictions, labels, settings)
-    return {
-        metric: {
-            by: retention_gain(values, rank, higher_is_better=higher) for by, rank in ranks.items()
-        }
-        | {RANDOM: random_gain(values)}
-        for metric, (values, higher) in retained.items()
-    }
-
-
 def _ranked(
     predictions: Predictions | TaskPredictions,
     labels: npt.ArrayLike,
     settings: Mapping[str, Any] | None,
 ) -> tuple[dict[str, tuple[Numbers, bool]], dict[str, Numbers]]:
-    """Return the data of retention curves.
-
-    Returns:
-        For each metric the values (N,), and whether higher is better; for each uncertainty the
-        values (N,) that sort the examples.
-    """
+    """Return by metric its values (N,) and whether higher is better; by uncertainty its (N,)."""
     if isinstance(predictions, TaskPredictions):
         measured = predictions.uncertainty
         ranks = {by: measured[by] for by in predictions.ranked_by}
@@ -121,34 +98,26 @@ def summarize(
     settings: Mapping[str, Any] | None = None,
     curves: Curves | None = None,
 ) -> dict[str, float]:
-    """Return the content of ``metrics.json``.
+    """Return the content of ``metrics.json``; see ``retention_curves`` for arguments and errors.
 
     Args:
-        predictions: The predictions for N examples.
-        labels: (N,) true classes, integers in [0, C).
-        settings: The configuration, from which each component takes its keys.
         curves: The retention curves; None: they are computed.
 
     Returns:
         All metrics by name (``accuracy``), the means of all uncertainties (``mean-epistemic``),
         coverage and size of prediction sets, and the areas of all retention curves
         (``retention-area-accuracy-epistemic``).
-
-    Raises:
-        ValueError: The labels do not fit the predictions.
     """
     curves = retention_curves(predictions, labels, settings) if curves is None else curves
-    areas = {
-        f"retention-area-{metric}-{by}": curve.area
-        for metric, by_uncertainty in curves.items()
-        for by, curve in by_uncertainty.items()
-    }
-    means = mean_uncertainties(predictions, settings)
     return {
         **evaluate(predictions, labels, settings),
         **set_numbers(predictions, labels),
-        **means,
-        **areas,
+        **mean_uncertainties(predictions, settings),
+        **{
+            f"retention-area-{metric}-{by}": curve.area
+            for metric, by_uncertainty in curves.items()
+            for by, curve in by_uncertainty.items()
+        },
     }
 
 
@@ -178,17 +147,11 @@ def write_evaluation(
     """Write the final predictions and retention curves of a run; return its metrics.
 
     The metrics are not written: ``metrics.json`` marks a finished run, so it must be the last file.
+    See ``retention_curves`` for the other arguments and the errors.
 
     Args:
-        predictions: The predictions for N examples.
-        labels: (N,) true classes, integers in [0, C).
-        settings: The configuration, from which each component takes its keys.
         posterior: The posterior that has predicted, whose metrics are added.
         ensemble: An ensemble that predicts besides it; see ``write_ensemble``.
-
-    Raises:
-        ValueError: The labels do not fit the predictions.
-        RunError: A file cannot be written.
     """
     curves = retention_curves(predictions, labels, settings)
     numbers = summarize(predictions, labels, settings, curves)
@@ -201,7 +164,13 @@ def write_evaluation(
         folder.write_json(RETENTION, _on_grid(curves))
         return numbers
     folder.write_predictions(predictions, labels)
-    gains = retention_gains(predictions, labels, settings)
+    retained, ranks = _ranked(predictions, labels, settings)
+    gains: dict[str, dict[str, float]] = {}
+    for metric, (values, higher) in retained.items():
+        gains[metric] = {
+            by: retention_gain(values, rank, higher_is_better=higher) for by, rank in ranks.items()
+        }
+        gains[metric][RANDOM] = random_gain(values)  # the control
     folder.write_json(RETENTION, {**_on_grid(curves), "gains": gains})
     return numbers
 
@@ -211,14 +180,8 @@ def write_ensemble(
 ) -> dict[str, float]:
     """Write a run's ``run.json:ensemble``; return the ensemble's metrics, ``ensemble-NAME``.
 
-    The file has its retention curves, its members' accuracies and confidences, and the models that
-    are left out.
-
-    Args:
-        settings: The configuration, from which each component takes its keys.
-
-    Raises:
-        RunError: The file cannot be written.
+    The section has its retention curves, its members' accuracies and confidences, and the models
+    that are left out.
     """
     curves = retention_curves(ensemble.predictions, ensemble.labels, settings)
     numbers = prefixed(summarize(ensemble.predictions, ensemble.labels, settings, curves))
@@ -248,7 +211,6 @@ def _on_grid(curves: Curves) -> dict[str, Any]:
 BY = "predictive-entropy"
 """The uncertainty by which images are chosen: aleatoric and epistemic together."""
 
-
 EXAMPLE = "example-"
 """Prefix of the arrays of these images in ``predictions.npz``."""
 
@@ -276,12 +238,9 @@ class Examples:
 
 
 def write_examples(
-    folder: RunFolder,
-    predictions: Predictions,
-    images: Images,
-    labels: npt.ArrayLike,
+    folder: RunFolder, predictions: Predictions, images: Images, labels: npt.ArrayLike
 ) -> None:
-    """Write the most and the least certain test images, equally many, into a run's folder.
+    """Add the most and the least certain test images, equally many, to a run's predictions.
 
     Ties keep the order of the test set.
 
@@ -289,24 +248,21 @@ def write_examples(
         predictions: The predictions for N test images.
         images: (N, H, W, C) the images.
         labels: (N,) true classes.
-
-    Raises:
-        RunError: The file cannot be written.
     """
     ranks = uncertainties.create(BY).measure(predictions)
     order = np.argsort(ranks, kind="stable")
     of_each = min(MOST, len(order) // 2)
     chosen = np.concatenate([order[:of_each], order[len(order) - of_each :]])
+    examples = Examples(
+        positions=chosen,
+        images=images[chosen],
+        labels=np.asarray(labels, np.int64)[chosen],
+        predicted=predictions.predicted[chosen],
+        uncertainty=ranks[chosen],
+    )
     with folder.reading_arrays(PREDICTIONS) as held:
         before = dict(held)
-    arrays = {
-        "positions": chosen,
-        "images": images[chosen],
-        "labels": np.asarray(labels, np.int64)[chosen],
-        "predicted": predictions.predicted[chosen],
-        "uncertainty": ranks[chosen],
-    }
-    of_examples = {f"{EXAMPLE}{name}": array for name, array in arrays.items()}
+    of_examples = {f"{EXAMPLE}{name}": array for name, array in vars(examples).items()}
     folder.write_arrays(PREDICTIONS, before | of_examples)
 
 

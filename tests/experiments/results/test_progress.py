@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from bfl.experiments.results.progress import Follower, ProgressReport, sparkline
+from bfl.experiments.results.progress import ProgressReport, sparkline
 
 
 def printed(*rounds: dict[str, Any], terminal: bool = False) -> list[str]:
@@ -71,14 +71,3 @@ def test_a_terminal_shows_who_has_replied_in_the_round_under_way(
             progress.round(number, 2.5, {"accuracy": number / 20})
         progress.replied(10, {"clients": 7, "failures": 1, "refused": 0})
     assert "7/10 clients  1 failures" in stream.getvalue()
-
-
-@pytest.mark.parametrize("own", [False, True])
-def test_a_follower_hears_of_its_run_unless_it_has_a_console_of_its_own(own: bool) -> None:
-    rounds: list[Any] = []
-    theirs, mine = io.StringIO(), io.StringIO()
-    follower = Follower(Console(file=theirs), lambda *heard: rounds.append(heard))
-    with ProgressReport(3, Console(file=mine) if own else None, follower) as progress:
-        progress.round(1, 2.5, {"accuracy": 0.5, "failures": 0})
-    assert rounds == ([] if own else [(1, 3, 2.5, "accuracy 0.5000")])
-    assert "round 1/3" in (mine if own else theirs).getvalue()
