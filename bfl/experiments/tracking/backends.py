@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import struct
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,10 +18,7 @@ from bfl.files import private_folder, write_atomically
 RUN_KEY = "bfl.run-key"
 """The tag that identifies a resumed run."""
 
-EXPERIMENT = "bfl"
-"""The experiment, unless MLFLOW_EXPERIMENT_NAME is set."""
-
-_MOST_PARAMETERS, _MOST_METRICS = 100, 1000
+MOST_PARAMETERS, MOST_METRICS = 100, 1000
 """The most parameters and metrics in one request to MLflow."""
 
 
@@ -37,7 +33,12 @@ class _MlflowRun(Tracking):
         parent = run.path.resolve().parent
         local = None if mlflow.is_tracking_uri_set() else f"sqlite:///{parent / 'mlflow.db'}"
         self._client = mlflow.MlflowClient(local)
-        experiment = self._experiment((parent / "mlflow-artifacts").as_uri() if local else None)
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "bfl"
+        if known := self._client.get_experiment_by_name(name):
+            experiment = str(known.experiment_id)
+        else:
+            artifacts = (parent / "mlflow-artifacts").as_uri() if local else None
+            experiment = self._client.create_experiment(name, artifact_location=artifacts)
         found = self._client.search_runs([experiment], f"tags.`{RUN_KEY}` = '{run.key}'")
         if found:
             self._id = found[0].info.run_id
@@ -49,16 +50,10 @@ class _MlflowRun(Tracking):
             self._id = created.info.run_id
             # MLflow sets a parameter once; later changes, such as more rounds, are in config.toml.
             parameters = [Param(key, str(value)) for key, value in run.configuration.items()]
-            for part in _parts(parameters, _MOST_PARAMETERS):
+            for at in range(0, len(parameters), MOST_PARAMETERS):
+                part = parameters[at : at + MOST_PARAMETERS]
                 self._client.log_batch(self._id, params=part)
         self._client.log_artifact(self._id, str(run.path / "config.toml"))
-
-    def _experiment(self, artifacts: str | None) -> str:
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
-        found = self._client.get_experiment_by_name(name)
-        if found:
-            return str(found.experiment_id)
-        return str(self._client.create_experiment(name, artifact_location=artifacts))
 
     @property
     def last_round(self) -> int:
@@ -86,14 +81,8 @@ class _MlflowRun(Tracking):
 
         now = int(1000 * time.time())
         entries = [Metric(name, value, now, step) for name, value in metrics.items()]
-        for part in _parts(entries, _MOST_METRICS):
-            self._client.log_batch(self._id, metrics=part)
-
-
-def _parts(entries: Iterable[Any], most: int) -> Iterable[list[Any]]:
-    iterator = iter(entries)
-    while part := list(itertools.islice(iterator, most)):
-        yield part
+        for at in range(0, len(entries), MOST_METRICS):
+            self._client.log_batch(self._id, metrics=entries[at : at + MOST_METRICS])
 
 
 @trackers.register("mlflow")
@@ -107,13 +96,6 @@ class MlflowTracker(Tracker):
         return _MlflowRun(run)
 
 
-FOLDER = "tensorboard"
-"""Folder of the event files in a run's folder."""
-
-FINAL = "final/"
-"""Prefix of the names of the final metrics."""
-
-
 class _EventFiles(Tracking):
     """The event files of a run, rewritten by each process that resumes it."""
 
@@ -122,7 +104,7 @@ class _EventFiles(Tracking):
         from tensorboard.plugins.text.summary_v2 import text_pb
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        folder = private_folder(run.path / FOLDER)
+        folder = private_folder(run.path / "tensorboard")
         # All earlier rounds are logged again from the run's record: an old file may have rounds
         # whose checkpoint was lost.
         for old in folder.glob("events.out.tfevents.*"):
@@ -134,37 +116,34 @@ class _EventFiles(Tracking):
         self._writer.flush()
 
     def log_round(self, number: int, metrics: Mapping[str, float]) -> None:
-        self._add_scalars(number, metrics)
+        from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+
+        for name, value in metrics.items():
+            self._add(number, scalar_pb(name, value))
+        self._writer.flush()
 
     def log_end(self, rounds: int, metrics: Mapping[str, float], figures: Sequence[Path]) -> None:
-        self._add_scalars(rounds, {f"{FINAL}{name}": value for name, value in metrics.items()})
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        self.log_round(rounds, {f"final/{name}": value for name, value in metrics.items()})
         for path in figures:
-            self._add(rounds, _image(f"figures/{path.stem}", path.read_bytes()))
+            png = path.read_bytes()
+            # RGBA; a PNG file has its size in bytes 16 to 24.
+            width, height = struct.unpack(">II", png[16:24])
+            image = Summary.Image(
+                height=height, width=width, colorspace=4, encoded_image_string=png
+            )
+            tag = f"figures/{path.stem}"
+            self._add(rounds, Summary(value=[Summary.Value(tag=tag, image=image)]))
         self._writer.flush()
 
     def close(self, *, finished: bool) -> None:
         self._writer.close()
 
-    def _add_scalars(self, step: int, values: Mapping[str, float]) -> None:
-        from tensorboard.plugins.scalar.summary_v2 import scalar_pb
-
-        for name, value in values.items():
-            self._add(step, scalar_pb(name, value))
-        self._writer.flush()
-
     def _add(self, step: int, summary: Any) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
 
         self._writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))
-
-
-def _image(tag: str, png: bytes) -> Any:
-    """Return a summary of an image in RGBA; a PNG file has its width and height in bytes 16-24."""
-    from tensorboard.compat.proto.summary_pb2 import Summary
-
-    width, height = struct.unpack(">II", png[16:24])
-    image = Summary.Image(height=height, width=width, colorspace=4, encoded_image_string=png)
-    return Summary(value=[Summary.Value(tag=tag, image=image)])
 
 
 @trackers.register("tensorboard", aliases=("tb",))
@@ -178,21 +157,14 @@ class TensorBoardTracker(Tracker):
         return _EventFiles(run)
 
 
-PROJECT = "bfl"
-"""The project, unless WANDB_PROJECT is set."""
-
-LAST_ROUND = "wandb/last-round"
-"""The file with the last logged round, which wandb does not know when offline."""
-
-
 class _WandbRun(Tracking):
     def __init__(self, run: TrackedRun) -> None:
         import wandb
 
-        self._marker = run.path / LAST_ROUND
-        private_folder(self._marker.parent)
+        # wandb does not know the last logged round when it is offline.
+        self._marker = private_folder(run.path / "wandb") / "last-round"
         self._run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT") or PROJECT,
+            project=os.environ.get("WANDB_PROJECT") or "bfl",
             id=run.key,
             name=run.name,
             dir=str(run.path),
@@ -211,7 +183,7 @@ class _WandbRun(Tracking):
     def log_round(self, number: int, metrics: Mapping[str, float]) -> None:
         self._run.log(dict(metrics), step=number)
         # wandb writes a step when the next one comes.
-        self._write_marker(number - 1)
+        write_atomically(self._marker, f"{number - 1}\n".encode())
         self._logged = number
 
     def log_end(self, rounds: int, metrics: Mapping[str, float], figures: Sequence[Path]) -> None:
@@ -223,10 +195,7 @@ class _WandbRun(Tracking):
 
     def close(self, *, finished: bool) -> None:
         self._run.finish(exit_code=0 if finished else 1)
-        self._write_marker(self._logged)
-
-    def _write_marker(self, number: int) -> None:
-        write_atomically(self._marker, f"{number}\n".encode())
+        write_atomically(self._marker, f"{self._logged}\n".encode())
 
 
 @trackers.register("wandb")
