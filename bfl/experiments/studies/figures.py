@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +89,7 @@ class Overlay:
     def panels(self) -> tuple[Choice, ...]:
         """The panels with a selected run."""
         selected = [run.labels.items() for run in self.opened.runs]
-        panels = self.opened.study.panels()
+        panels = map(Choice.of, product(*self.opened.study.other_axes.values()))
         return tuple(p for p in panels if any(p.labels.items() <= labels for labels in selected))
 
     @cached_property

@@ -48,13 +48,12 @@ GIVEN_BY_THE_RUNNER = ("name", "output-dir", "resume", "data-dir")
 """Keys of a run's place, which the study's folder and the machine decide."""
 
 EXAMPLES = ("train-examples", "test-examples")
-COUNTS = ("rounds", "local-epochs", "mc-samples", "evaluate-mc-samples")
 SEEDS = "seeds"
-REDUCIBLE = (*COUNTS, *EXAMPLES, SEEDS)
-"""Names that a scale has: configuration keys, and the number of seeds."""
-
 LISTED = 6
 """The most lines that a message names."""
+
+REDUCIBLE = ("rounds", "local-epochs", "mc-samples", "evaluate-mc-samples", *EXAMPLES, SEEDS)
+"""Names that a scale has: configuration keys, and the number of seeds."""
 
 Key = tuple[tuple[str, str], ...]
 """The labels of a line by column, sorted by column."""
@@ -153,9 +152,6 @@ def slug(label: str) -> str:
     return re.sub(r"[^a-z0-9.+]+", "-", label.lower()).strip("-.")
 
 
-# Claims ------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Claim:
     """A claimed ranking of two lines by a metric.
@@ -209,19 +205,17 @@ class _Claim(BaseModel):
 
     def claims(self) -> list[Claim]:
         """Return a claim for each combination of a metric, a better and a worse line."""
-        expanded_names = product(self.metric, _lines(self.better), _lines(self.worse))
+        better, worse = (
+            [dict(zip(labels, chosen, strict=True)) for chosen in product(*labels.values())]
+            for labels in (self.better, self.worse)
+        )
         numbers = cycle(self.published or [None])
         return [
-            Claim(metric, better, worse, self.than, self.beforehand, number)
-            for (metric, better, worse), number in zip(expanded_names, numbers, strict=False)
+            Claim(metric, one, other, self.than, self.beforehand, number)
+            for (metric, one, other), number in zip(
+                product(self.metric, better, worse), numbers, strict=False
+            )
         ]
-
-
-def _lines(labels: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
-    return [dict(zip(labels, chosen, strict=True)) for chosen in product(*labels.values())]
-
-
-# Published tables --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -282,47 +276,45 @@ class _Published(BaseModel):
                 raise ConfigurationError(f"{where}: no column {name}; it has {', '.join(header)}")
         lines: dict[Key, dict[str, tuple[float | None, float | None]]] = {}
         for number, row in enumerate(rows, start=2):
-            if len(row) != len(header):
-                raise ConfigurationError(f"{where}: line {number}: not {len(header)} cells")
-            line = dict(zip(header, map(str.strip, row), strict=True))
-            if any(labels.items() <= line.items() for labels in self.leave_out):
-                continue
-            key = tuple(sorted((name, line[name]) for name in study.label_columns))
-            if key in lines:
-                raise ConfigurationError(f"{where}: line {number} stands there twice: {key}")
-            fraction = any(labels.items() <= line.items() for labels in self.spread_as_fraction)
-            lines[key] = {}
-            for column in columns:
-                try:
+            try:
+                if len(row) != len(header):
+                    raise ValueError(f"not {len(header)} cells")
+                line = dict(zip(header, map(str.strip, row), strict=True))
+                if any(labels.items() <= line.items() for labels in self.leave_out):
+                    continue
+                key = tuple(sorted((name, line[name]) for name in study.label_columns))
+                if key in lines:
+                    raise ValueError(f"stands there twice: {key}")
+                fraction = any(labels.items() <= line.items() for labels in self.spread_as_fraction)
+                lines[key] = {}
+                for column in columns:
                     value, spread = (
                         float(line[name]) if name and line[name] else None
                         for name in (column.published, column.published_spread)
                     )
-                except ValueError as error:
-                    raise ConfigurationError(f"{where}: line {number}: {error}") from error
-                unit = column.scale if fraction else column.published_spread_scale
-                lines[key][column.metric] = value, None if spread is None else spread * unit
+                    unit = column.scale if fraction else column.published_spread_scale
+                    lines[key][column.metric] = value, None if spread is None else spread * unit
+            except ValueError as error:
+                raise ConfigurationError(f"{where}: line {number}: {error}") from error
         ours = {cell.key for cell in study.cells() if cell.published}
-        if absent := [key for key in ours if key not in lines]:
-            raise ConfigurationError(
-                f"{where}: it has no line for {_listed(absent)}; correct the labels, or mark the "
-                "row or the axis's value with published = false"
-            )
-        if extra := [key for key in lines if key not in ours]:
-            raise ConfigurationError(
-                f"{where}: the study has nothing for its line {_listed(extra)}; add the rows, or "
-                "name these lines in leave-out"
-            )
+        for keys, problem in (
+            (
+                ours - lines.keys(),
+                "it has no line for {}; correct the labels, or mark the row or the axis's value "
+                "with published = false",
+            ),
+            (
+                lines.keys() - ours,
+                "the study has nothing for its line {}; add the rows, or name these lines in "
+                "leave-out",
+            ),
+        ):
+            if keys:
+                texts = [f"({', '.join(map(' '.join, key))})" for key in sorted(keys)]
+                more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED else ""
+                shown = "; ".join(texts[:LISTED]) + more
+                raise ConfigurationError(f"{where}: {problem.format(shown)}")
         return PublishedTable(text, lines, tuple(self.notes))
-
-
-def _listed(keys: Sequence[Key]) -> str:
-    texts = [", ".join(f"{column} {label}" for column, label in key) for key in keys[:LISTED]]
-    more = f" and {len(keys) - LISTED} more" if len(keys) > LISTED else ""
-    return "; ".join(f"({text})" for text in texts) + more
-
-
-# Scales ------------------------------------------------------------------------------------------
 
 
 def read_scale(text: str) -> dict[str, float]:
@@ -373,9 +365,6 @@ def reduced(number: float, amount: float, key: str) -> float:
     return float(least) if key in EXAMPLES else least
 
 
-# Studies -----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Study:
     """A set of runs that are made and evaluated together.
@@ -417,17 +406,15 @@ class Study:
     def scale_in_words(self) -> str:
         """The reduction, or the numbers of examples that the file sets."""
         if self.scale:
-            told = [
-                f"{name} {n:g}" if n >= 1 else f"{name} × {n:g}" for name, n in self.scale.items()
-            ]
-            return f"scaled: {', '.join(told)}"
-        left = []
+            amounts = (f"{name} {'' if n >= 1 else '× '}{n:g}" for name, n in self.scale.items())
+            return f"scaled: {', '.join(amounts)}"
+        words = ["at the scale of the study's file"]
         for name in EXAMPLES:
             given = dict.fromkeys(run.values.get(name, 0) for run in self.runs)
             numbers = [number for number in given if isinstance(number, int | float)]
             if any(numbers):
-                left.append(f"{name} {' and '.join(f'{n:g}' if n else 'all' for n in numbers)}")
-        return ", ".join(["at the scale of the study's file", *left])
+                words.append(f"{name} {' and '.join(f'{n:g}' if n else 'all' for n in numbers)}")
+        return ", ".join(words)
 
     @property
     def other_axes(self) -> dict[str, tuple[Choice, ...]]:
@@ -442,10 +429,6 @@ class Study:
     def cells(self) -> tuple[Choice, ...]:
         """Return the lines of the tables: row after row, the axes varying within a row."""
         return tuple(map(Choice.of, product(self.rows, *self.other_axes.values())))
-
-    def panels(self) -> tuple[Choice, ...]:
-        """Return the panels of a figure: combinations of all axes except the seeds."""
-        return tuple(map(Choice.of, product(*self.other_axes.values())))
 
     def tested_claims(self) -> int:
         """Return the number of pairs of lines that the claims compare, of those that are tested."""
@@ -469,23 +452,16 @@ class Study:
                 now = None if key == SEEDS else expanded(values)[key]
                 if isinstance(now, int | float):  # anything else is refused later
                     values[key] = reduced(now, amount, key)
-            found.append(
-                Run(
-                    name=Choice.of((row, *by_name)).name or "run",
-                    cell=Choice.of((row, *(c for name, c in chosen.items() if name != SEED))),
-                    labels=whole.labels,
-                    values=values,
-                )
-            )
+            cell = Choice.of((row, *(c for name, c in chosen.items() if name != SEED)))
+            name = Choice.of((row, *by_name)).name or "run"
+            found.append(Run(name, cell, whole.labels, values))
         return tuple(found)
 
     def scaled(self, text: str) -> Study:
         """Return the study at another scale, with fewer or more seeds if the scale says so.
 
         Raises:
-            ConfigurationError: The scale is not valid; the study has no axis of seeds, or seeds
-                cannot be added, as their values are not numbers or set other keys; or a share of
-                examples becomes a number.
+            ConfigurationError: The scale is not valid, or the study cannot have so many seeds.
         """
         scale = read_scale(text)
         if SEEDS not in scale:
@@ -504,9 +480,6 @@ class Study:
         free = islice((s for s in count() if s not in there), max(0, number - len(seeds)))
         more = (Choice({SEED: str(seed)}, {SEED: seed}, f"{SEED}-{seed}") for seed in free)
         return replace(self, axes={**self.axes, SEED: (*seeds[:number], *more)}, scale=scale)
-
-
-# Files -------------------------------------------------------------------------------------------
 
 
 class _File(BaseModel):
@@ -574,17 +547,10 @@ def read_study(path: Path) -> Study:
     if name != slug(name):
         problems.append(f"name is {name!r}; allowed: small letters, digits, '.' and '-'")
     refuse([*problems, *_collisions(study)])
-    refuse([*_same_names(study), *_problems_of_figures(study), *_problems_of_claims(study)])
+    refuse(_problems(study))
     if file.published is not None:
         study = replace(study, published=file.published.read(published_folder, study))
     return study.scaled(file.scale)
-
-
-_TABLES: dict[str, type[BaseModel]] = {
-    "columns": Column,
-    "published": _Published,
-    "claims": _Claim,
-}
 
 
 def _refused(error: pydantic.ValidationError) -> Iterable[str]:
@@ -599,7 +565,8 @@ def _refused(error: pydantic.ValidationError) -> Iterable[str]:
         elif not where and (key in SECTIONS or key in default_values()):
             yield f"'{key}' belongs to a run; give it in [base]"
         else:
-            model = _TABLES.get(str(where[0])) if where else _File
+            tables = {"": _File, "columns": Column, "published": _Published, "claims": _Claim}
+            model = tables.get(str(where[0]) if where else "")
             fields = model.model_fields.items() if model else ()
             yield unknown_key(str(key), [info.alias or name for name, info in fields]) + within
 
@@ -669,7 +636,8 @@ def _collisions(study: Study) -> Iterable[str]:
         "--run-config"
 
 
-def _same_names(study: Study) -> Iterable[str]:
+def _problems(study: Study) -> Iterable[str]:
+    """Yield the problems of runs' and figures' names, of figures' rows and of claims."""
     for name, number in Counter(run.name for run in study.runs).items():
         if number > 1:
             yield (
@@ -678,17 +646,10 @@ def _same_names(study: Study) -> Iterable[str]:
             )
     figures = Counter(figure.name for figure in study.figures)
     yield from (f"{n} figures have the name '{name}'" for name, n in figures.items() if n > 1)
-
-
-def _problems_of_figures(study: Study) -> Iterable[str]:
     for figure in study.figures:
         for column, labels in (pair for choice in figure.rows for pair in choice.items()):
             for label in set(labels) - {row.labels.get(column) for row in study.rows}:
                 yield f"figure '{figure.name}': no row has the {column} '{label}'"
-
-
-def _problems_of_claims(study: Study) -> Iterable[str]:
-    """Yield the problems of the claims with the study's columns and lines."""
     shown = {column.metric: (column.higher_is_better, column.scale) for column in study.columns}
     ranked = ", ".join(m for m, (side, _) in shown.items() if side is not None)
     for claim in study.claims:
