@@ -565,8 +565,9 @@ def _refused(error: pydantic.ValidationError) -> Iterable[str]:
         elif not where and (key in SECTIONS or key in default_values()):
             yield f"'{key}' belongs to a run; give it in [base]"
         else:
-            tables = {"": _File, "columns": Column, "published": _Published, "claims": _Claim}
-            model = tables.get(str(where[0]) if where else "")
+            models: dict[str, type[BaseModel]] = {"": _File, "columns": Column}
+            models |= {"published": _Published, "claims": _Claim}
+            model = models.get(str(where[0]) if where else "")
             fields = model.model_fields.items() if model else ()
             yield unknown_key(str(key), [info.alias or name for name, info in fields]) + within
 
