@@ -267,8 +267,9 @@ class FlowerClients:
 
     def counted(self, request: TrainingRequest, pooled: PooledRound) -> PooledRound:
         """Return a pooled round whose metrics begin with what has become of the clients asked."""
-        found, refused = len(pooled.entries), self.usable.refused
         self._asked = request.partition_ids
+        found = len(pooled.entries)
+        refused = [client["reason"] for client in self.left_out(pooled)].count(REFUSED)
         counts = {
             "clients": found,
             "failures": len(request.partition_ids) - found - refused,

@@ -50,12 +50,12 @@ from bfl.federation.secure_aggregation.on_the_wire import (
 from bfl.federation.secure_aggregation.server import SecureSum
 from bfl.federation.wire import TRAIN
 from bfl.posteriors import Posterior
-from strategies.messaging import exchange
+from strategies.flower_clients import FAILED, REFUSED, STOPPED_ANSWERING, FlowerClients
+from strategies.messaging import UsableReplies, exchange
 from strategies.plausibility import implausible_pool
 from strategies.round import foreseen_weights
 
 if TYPE_CHECKING:
-    from strategies.flower_clients import FlowerClients
     from strategies.method import Method
     from strategies.request import TrainingRequest
 
@@ -83,6 +83,7 @@ class MaskedAttempt:
         left_out: Set[int],
     ) -> None:
         clients.refresh(request.name)
+        self._left_out = clients.usable.left_out
         self._clients = clients
         self._request = request
         self._wanted = wanted
@@ -175,13 +176,16 @@ class MaskedAttempt:
             client = clients.federation.partition_of(reply.metadata.src_node_id)
             heard.add(client)
             if reply.has_error():
+                self._left_out[client] = FAILED
                 self._warn(client, f"failed: {reply.error.reason}")
                 continue
             try:
                 take(client, reply.content)
             except (ProtocolError, ValueError) as error:
+                self._left_out[client] = REFUSED
                 self._warn(client, f"refused: {error}")
         for client in sorted(contents.keys() - heard):
+            self._left_out[client] = STOPPED_ANSWERING
             self._warn(client, f"failed: no reply for {silence:g} s (client-timeout)")
 
 
@@ -197,6 +201,7 @@ def add_up(clients: FlowerClients, request: TrainingRequest, wanted: WantedSum) 
     """
     retry_policy, warn = clients.retry_policy, clients.warning(request.name)
     needed = retry_policy.needed(len(request.partition_ids))
+    clients.usable = UsableReplies(needed)
     try:
         wanted.check(needed)
     except ConfigurationError as error:
@@ -214,6 +219,7 @@ def add_up(clients: FlowerClients, request: TrainingRequest, wanted: WantedSum) 
             if isinstance(error, UnusableClientsError):
                 left_out |= error.reasons.keys()
                 for client, reason in sorted(error.reasons.items()):
+                    clients.usable.left_out[client] = REFUSED
                     warn(client, f"left out of this round: {reason}")
     raise AssertionError("unreachable")
 

@@ -79,6 +79,8 @@ def test_a_client_that_drops_out_is_left_out_where_its_update_has_not_come(stage
     run.close_to(Run({}, nodes=MaskedNodes(fault=left)))
     assert run.rounds[0].metrics["clients"] == (6 if heard else 5)
     assert run.rounds[0].metrics["failures"] == (0 if heard else 1)
+    reasons = [(each["client"], each["reason"]) for each in run.rounds[0].left_out]
+    assert reasons == ([] if heard else [(2, "failed")])
     assert "client 2: failed" in run.warnings[0]
     assert f"{stage}: the node is down" in run.warnings[0]
 
@@ -309,16 +311,24 @@ class Tampering(MaskedNodes):
         return work
 
 
-def test_a_sum_that_is_no_posterior_ends_the_run_and_nobody_is_blamed():
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda vector: np.random.default_rng(0).integers(0, 2**63, vector.size, np.uint64),
+        # A posterior, with point parameters of 1.6e4 where clients were sent up to 2.
+        lambda vector: vector + (np.arange(vector.size) >= 100) * np.uint64(2**56),
+    ],
+    ids=["no posterior", "far from what was sent"],
+)
+def test_a_sum_that_is_of_no_use_ends_the_run_and_nobody_is_blamed(change):
     class Liar(MaskedNodes):
-        """Clients of which one sends anything in place of its masked vector."""
+        """Clients of which one sends something else in place of its masked vector."""
 
         def _train(self, message, context):
             content = super()._train(message, context)
             if int(context.node_config["partition-id"]) == 2:
                 vector = content["arrays"]["masked"].numpy()
-                anything = np.random.default_rng(0).integers(0, 2**63, vector.size, np.uint64)
-                content["arrays"]["masked"] = Array(anything.reshape(vector.shape))
+                content["arrays"]["masked"] = Array(change(vector).reshape(vector.shape))
             return content
 
     with pytest.raises(RunError) as caught:
@@ -344,6 +354,8 @@ def test_a_client_that_keeps_an_attempt_from_ending_is_left_out_of_the_next(stag
         "client 2: left out of this round: " in text and said in text for text in run.warnings
     )
     assert run.rounds[0].metrics["clients"] == 5
+    assert [each["reason"] for each in run.rounds[0].left_out] == ["update refused"]
+    assert (run.rounds[0].metrics["refused"], run.rounds[0].metrics["failures"]) == (1, 0)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What clients may say of themselves, and what of it reaches a round's record and its weights."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,29 @@ SERVERS = (
 )
 
 
+class Quiet:
+    def say(self, text: str) -> None: ...
+
+    def round(self, *given: Any) -> None: ...
+
+
+@pytest.mark.parametrize("chance", [0.1, None])
+def test_no_pool_that_guesses_after_it_was_good_is_a_round(
+    chance: float | None, tmp_path: Path
+) -> None:
+    """The round is not written; a run that measures an attack has no such bound."""
+    from strategies.application.run_context import RoundRecorder
+
+    _, (finished,), _ = play()
+    folder = RunFolder.create(tmp_path, "run", {}, {})
+    recorder = RoundRecorder(folder, Quiet(), chance=chance)  # type: ignore[arg-type]
+    with pytest.raises(RunError) if chance else nullcontext():
+        # The third has lost much, and learns on.
+        for accuracy in (0.12, 0.6, 0.2, 0.6, 0.12):
+            recorder.record(replace(finished, metrics={"accuracy": accuracy}))
+    assert len(folder.rounds()) == (4 if chance else 5)
+
+
 def test_a_client_overwrites_nothing(tmp_path: Path) -> None:
     """One that sent ``round``, ``clients``, ``seconds`` and ``accuracy`` had them recorded."""
     from strategies.application.run_context import RoundRecorder
@@ -120,12 +144,6 @@ def test_a_client_overwrites_nothing(tmp_path: Path) -> None:
     # No accuracy is a million, and no likelihood below one.
     bounded = {"accuracy"}
     assert news == {f"client/{n}" for n in {*SERVERS.split(), "train-loss"} - bounded}
-
-    class Quiet:
-        def say(self, text: str) -> None:
-            pass
-
-        def round(self, *given: Any) -> None: ...
 
     folder = RunFolder.create(tmp_path, "run", {}, {})
     RoundRecorder(folder, Quiet()).record(lied)  # type: ignore[arg-type]
