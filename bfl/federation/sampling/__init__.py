@@ -26,16 +26,6 @@ class Sampling(Component, ABC):
             clients: The number of clients K; their partition ids are 0 to K − 1.
         """
 
-    def expected_share(self, clients: int) -> float:
-        """Return the mean share of the clients that take part in a round, over what is drawn.
-
-        By default that of one round: a sampling that takes now more and now fewer says its own.
-
-        Args:
-            clients: The number of clients K, at least 1.
-        """
-        return len(self.sample(0, 1, clients)) / clients
-
 
 samplings: Registry[Sampling] = Registry("sampling", "bfl.federation.sampling")
 
@@ -77,13 +67,6 @@ class RandomSampling(Sampling):
 
     def sample(self, seed: int, server_round: int, clients: int) -> list[int]:
         """Return the round's partition ids, sorted."""
+        count = min(clients, max(1, round(self.fraction_train * clients)))
         generator = randomness.generator(seed, "clients", server_round)
-        chosen = generator.choice(clients, size=self._count(clients), replace=False)
-        return sorted(int(i) for i in chosen)
-
-    def expected_share(self, clients: int) -> float:
-        """Return the share of every round, without a draw."""
-        return self._count(clients) / clients
-
-    def _count(self, clients: int) -> int:
-        return min(clients, max(1, round(self.fraction_train * clients)))
+        return sorted(int(i) for i in generator.choice(clients, size=count, replace=False))

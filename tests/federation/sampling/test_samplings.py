@@ -47,22 +47,3 @@ def test_cyclic_sampling_lets_everybody_take_part_equally_often(in_turn: int, cl
     assert set(taken.values()) == {min(in_turn, clients)}
     if in_turn == 1:
         assert [sampling.sample(0, n, clients) for n in (1, 2)] == [[0], [1]]
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "clients"),
-    [
-        ("random", {"fraction-train": 0.3}, 10),
-        ("random", {"fraction-train": 0.01}, 10),  # at least one
-        ("random", {"fraction-train": 0.3}, 5),  # 1.5 of them, rounded
-        ("cyclic", {}, 5),
-        ("cyclic", {"clients-in-turn": 2}, 5),
-        ("cyclic", {"clients-in-turn": 7}, 4),
-    ],
-)
-def test_the_expected_share_is_the_mean_over_rounds(
-    name: str, settings: dict[str, float], clients: int
-) -> None:
-    sampling = samplings.create(name, settings)
-    taken = [len(sampling.sample(5, number, clients)) for number in range(1, 4 * clients + 1)]
-    assert sampling.expected_share(clients) == pytest.approx(np.mean(taken) / clients)
