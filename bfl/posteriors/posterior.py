@@ -251,8 +251,6 @@ def greatest_step(precision: Array, change: Array, least_share: float) -> float:
         change: ΔΛ, (D,), of any sign.
         least_share: The share of its precision that every parameter keeps, in [0, 1).
     """
-    falls = change < 0
-    if not falls.any():
-        return 1.0
-    room = (1.0 - least_share) * precision[falls] / -change[falls]
-    return float(min(1.0, room.min()))
+    room, fall = (1.0 - least_share) * precision, -change
+    beyond = fall > room  # elsewhere ρ = 1 leaves enough, and room / fall might overflow
+    return float(np.min(room[beyond] / fall[beyond], initial=1.0))

@@ -78,9 +78,6 @@ def test_values_that_cannot_change_are_looked_at_once(monkeypatch: pytest.Monkey
 
     looked: list[Posterior] = []
     monkeypatch.setattr(
-        "bfl.aggregation.pooling.core.is_sound", lambda given, part: looked.append(given)
-    )
-    monkeypatch.setattr(
         "bfl.posteriors.posterior.between", lambda low, values, high: looked.append(values)
     )
     pool(pooling_rules.create("nwa"), [fixed, fixed], [1, 1], previous=fixed)

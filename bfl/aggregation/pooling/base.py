@@ -1,23 +1,21 @@
 """Base of pooling rules: encode into statistics that can be summed, and decode the sums.
 
 A rule sees one block of parameters at a time, in float64. It turns a client's means and variances
-into a few statistics, already multiplied by the client's weight; the accumulator sums them; the
-rule turns the sums into the pooled means and variances. That is all a new rule has to say.
+into a few statistics, already multiplied by the client's weight. ``bfl.aggregation.pooling.core``
+sums them, and the rule turns the sums into the pooled means and variances.
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from bfl.errors import PosteriorError
-from bfl.posteriors.posterior import Posterior, Vector, between
+from bfl.posteriors.posterior import Posterior
 from bfl.registry import Component, Registry
 
 Array = npt.NDArray[np.float64]
@@ -39,8 +37,7 @@ DAMPED_FURTHER = "damped-further"
 class PoolingRule(Component, ABC):
     """A rule that pools the clients' Gaussian posteriors into one.
 
-    The class attributes declare how the rule behaves. The contract test holds each rule to what it
-    declares, so a legitimate exception is stated here and nowhere else.
+    The class attributes declare how the rule behaves, and the contract test holds it to them.
 
     Attributes:
         statistics: The number of statistics per parameter.
@@ -49,13 +46,11 @@ class PoolingRule(Component, ABC):
         weights_are_fractions: Whether the weights must sum to 1 over all clients when they are
             added (``pool`` sees to that); for any other rule only their proportions matter.
         uses_previous: Whether the previous global posterior changes the result.
-        keeps_unrounded: Whether a round has to begin where the one before has ended in float64, and
-            not at what was sent of it: rules that add to the previous global posterior, round by
+        keeps_unrounded: Whether a round begins where the one before has ended in float64, and not
+            at what was sent of it: a rule that adds to the previous global posterior, round by
             round, would add up its rounding as well.
         stochastic: Whether encoding draws random numbers.
-        damped: Whether only a share of the step that the sums say is made, ``step_share``: one
-            number for all parameters, which the diagnostics ``damping`` and ``damped-further``
-            report.
+        damped: Whether only a share of the step that the sums say is made, ``step_share``.
         by_precision: Whether means are weighted by clients' precisions, so that each round says how
             much these differ (``bfl.aggregation.precision_spread``).
         multiplies: Whether densities are multiplied, so that what several clients count counts
@@ -82,16 +77,13 @@ class PoolingRule(Component, ABC):
     def encode(
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
-        """Return a client's statistics, multiplied by its weight.
+        """Return a client's statistics, multiplied by its weight: ``statistics`` arrays (B,).
 
         Args:
-            mean: (B,) means; a copy, which may be changed in place.
-            variance: (B,) variances, positive; a copy as well.
+            mean: (B,) means.
+            variance: (B,) variances, positive.
             weight: The client's weight, positive.
             block: What else is known about these parameters.
-
-        Returns:
-            As many arrays (B,) as ``statistics`` says.
         """
 
     @abstractmethod
@@ -99,7 +91,7 @@ class PoolingRule(Component, ABC):
         """Return the pooled posterior of the clients' summed statistics.
 
         Args:
-            sums: The sums of what ``encode`` returned, arrays (B,), which may be changed in place.
+            sums: The sums of what ``encode`` returned, arrays (B,).
             totals: What was added. Dividing by it makes the scale of the weights irrelevant.
             block: What else is known about these parameters; no generator.
         """
@@ -108,6 +100,8 @@ class PoolingRule(Component, ABC):
         self, blocks: Iterable[tuple[tuple[Array, ...], Block]], totals: Totals
     ) -> tuple[float, bool]:
         """Return the share of its step that a ``damped`` rule makes, and if it is below the wanted.
+
+        It is one number for all parameters, reported as ``damping`` and ``damped-further``.
 
         Args:
             blocks: The arguments ``sums`` and ``block`` of ``decode`` for all parameters.
@@ -143,9 +137,7 @@ pooling_rules: Registry[PoolingRule] = Registry("pooling", "bfl.aggregation.pool
 
 @dataclass(frozen=True)
 class Block:
-    """Context of a block of B parameters that a rule may use besides the clients' posteriors.
-
-    It is read-only, and the same for all clients.
+    """Facts of B parameters for a rule, besides the clients' posteriors; all arrays are read-only.
 
     Attributes:
         reference: (B,) means near the clients'. Statistics of ``mean - reference`` keep the digits
@@ -206,8 +198,8 @@ class Decoded:
     Attributes:
         mean: (B,) means.
         variance: (B,) variances.
-        marks: Masks (B,) of the parameters where something happened that the user should hear of;
-            the accumulator reports the fraction of all parameters under the same name.
+        marks: Masks (B,) of the parameters where something happened that the user should hear of,
+            by a name of ``fractions``; the fraction of all parameters is reported under it.
     """
 
     mean: Array
@@ -224,85 +216,8 @@ class Pooled:
         diagnostics: The rule's numbers by name, and the ``clipped-fraction``.
         unrounded: The pooled means and variances in float64, before they were rounded to those
             types, without point parameters; None unless the rule ``keeps_unrounded``.
-        weights: The clients' weights in their order, with sum 1, where who has pooled says them.
     """
 
     posterior: Posterior
     diagnostics: dict[str, float]
-    weights: tuple[float, ...] = ()
     unrounded: Posterior | None = None
-
-
-def check_arrays(
-    rule: PoolingRule, what: str, arrays: Any, shape: tuple[int, int], kinds: str = "fiu"
-) -> None:
-    """Refuse what is not as many arrays as the shape's first number, each of the second's size.
-
-    An addition would broadcast it, and take a mask for 0 and 1.
-
-    Raises:
-        PosteriorError: Naming the rule, and what it gives.
-    """
-    if not isinstance(arrays, tuple | list):
-        raise PosteriorError(
-            f"strategy {rule.name} gives {type(arrays).__name__} as {what}; expected a tuple of "
-            f"{shape[0]} arrays"
-        )
-    given = [np.asarray(array) for array in arrays]
-    if len(given) == shape[0] and all(
-        array.shape == shape[1:] and array.dtype.kind in kinds for array in given
-    ):
-        return
-    numbers = "masks" if kinds == "b" else "arrays of real numbers"
-    found = ", ".join(f"{array.shape} of type {array.dtype}" for array in given)
-    raise PosteriorError(
-        f"strategy {rule.name} gives {len(given)} {what}: {found or 'none'}; "
-        f"expected {shape[0]} {numbers} of shape {shape[1:]}"
-    )
-
-
-def store(rule: PoolingRule, decoded: Decoded, start: int, mean: Vector, variance: Vector) -> int:
-    """Round a block's pooled means and variances into views (B,); return how many were clipped.
-
-    What lies outside the finite range of the views' types, or below their smallest normal variance,
-    is clipped.
-
-    Args:
-        start: The block's first parameter.
-
-    Raises:
-        PosteriorError: A shape, a type or a value is wrong, or a mark is not declared.
-    """
-    if not isinstance(decoded, Decoded):
-        raise PosteriorError(
-            f"strategy {rule.name} decodes as {type(decoded).__name__}; expected Decoded(mean, "
-            "variance)"
-        )
-    check_arrays(rule, "means and variances", (decoded.mean, decoded.variance), (2, mean.size))
-    marks = [*decoded.marks.values()]
-    check_arrays(rule, "marks", marks, (len(marks), mean.size), kinds="b")
-    if unknown := decoded.marks.keys() - set(rule.fractions):
-        raise PosteriorError(
-            f"strategy {rule.name} marks parameters as '{unknown.pop()}'; its fractions are "
-            f"{', '.join(rule.fractions) or 'none'}"
-        )
-    most, largest = (float(np.finfo(view.dtype).max) for view in (mean, variance))
-    smallest = float(np.finfo(variance.dtype).tiny)
-    if between(-most, decoded.mean, most) and between(smallest, decoded.variance, largest):
-        mean[...], variance[...] = decoded.mean, decoded.variance
-        return 0
-    sound = (decoded.variance > 0) & (decoded.variance < math.inf)
-    for what, good in (
-        ("means that are not finite", np.isfinite(decoded.mean)),
-        ("variances that are not positive and finite", sound),
-    ):
-        if bad := int(mean.size - np.count_nonzero(good)):
-            raise PosteriorError(
-                f"strategy {rule.name} gives {bad} of {mean.size} {what}, among the parameters "
-                f"{start} to {start + mean.size - 1}"
-            )
-    mean[...] = np.clip(decoded.mean, -most, most)
-    variance[...] = np.clip(decoded.variance, smallest, largest)
-    outside = np.abs(decoded.mean) > most
-    outside |= (decoded.variance < smallest) | (decoded.variance > largest)
-    return int(np.count_nonzero(outside))

@@ -44,9 +44,8 @@ class ClampedPartialSums(PoolingRule):
         if self.partial_sum_clamp:
             low, high = math.exp(-self.partial_sum_clamp), math.exp(self.partial_sum_clamp)
             variance = np.clip(variance, low, high)
-        mean *= weight
-        variance *= weight**self.power
-        return mean, variance, np.maximum(low - variance, 0.0)
+        weighted = weight**self.power * variance
+        return weight * mean, weighted, np.maximum(low - weighted, 0.0)
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return the average mean and the clamped sum of the variances, arrays (B,)."""

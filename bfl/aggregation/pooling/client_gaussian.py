@@ -40,10 +40,8 @@ class ClientGaussianRule(LinearPoolRule):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return ω (μ − c) and ω (μ − c)², arrays (B,)."""
-        mean -= block.reference
-        weighted = weight * mean
-        mean *= weighted
-        return weighted, mean
+        shift = mean - block.reference
+        return weight * shift, weight * shift * shift
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return the moments of the means, the variance raised to the floor, arrays (B,)."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
 from bfl.aggregation.pooling.base import Array, Block, Decoded, PoolingRule, Totals, pooling_rules
 
 
@@ -27,10 +25,8 @@ class ConflationRule(PoolingRule):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return ω (μ − c)/σ² and ω/σ², arrays (B,), with ω = 1 if weights do not matter."""
-        precision = np.divide(self.mass(weight), variance, out=variance)
-        mean -= block.reference
-        mean *= precision
-        return mean, precision
+        precision = self.mass(weight) / variance
+        return precision * (mean - block.reference), precision
 
     def variance_numerator(self, totals: Totals) -> float:
         """Return what the summed precision divides to give the variance."""
@@ -39,6 +35,5 @@ class ConflationRule(PoolingRule):
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return the precision-weighted mean and the numerator over the precision, arrays (B,)."""
         scaled, precision = sums
-        scaled /= precision
-        scaled += block.reference
-        return Decoded(scaled, self.variance_numerator(totals) / precision)
+        mean = block.reference + scaled / precision
+        return Decoded(mean, self.variance_numerator(totals) / precision)

@@ -1,9 +1,8 @@
-"""Pooled posteriors of clients, who come together, one after the other, or as sums alone.
+"""Pooling, the one algorithm of all rules: encode each client, sum, decode the sums.
 
-Pooling is bound by memory, so a block's sums stay in the processor's cache while one client after
-the other is folded in. For every parameter the clients are added one by one, in their order:
-neither blocks nor the groups in which clients come change a bit of the result. Wrong weights and
-values are refused: nothing is mended in silence.
+Parameters are taken block by block, so that a block's arrays stay in the processor's cache. For
+every parameter the clients are added one by one, in their order, in float64: blocks do not change a
+bit of the result.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice, repeat
+from itertools import repeat
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,16 +23,16 @@ from bfl.aggregation.pooling.base import (
     CLIPPED,
     DAMPED_FURTHER,
     DAMPING,
+    EPSILON,
     Array,
     Block,
+    Decoded,
     Pooled,
     PoolingRule,
     Totals,
-    check_arrays,
-    store,
 )
 from bfl.errors import BflError, PosteriorError
-from bfl.posteriors.posterior import Posterior, Vector, between
+from bfl.posteriors.posterior import Posterior, Vector
 
 BLOCK = 131072
 """Parameters taken at a time: few enough for a dozen float64 arrays to stay in cache.
@@ -44,9 +43,6 @@ A stochastic rule draws block by block, so this number is part of what its draws
 np.empty(3 << 20)
 # So that the system's allocator gives freed blocks out again: fresh pages, which are cleared first,
 # would make pooling a tenth slower.
-
-GROUP = 4
-"""Clients that are held at a time when they come from an iterator: about as large as the sums."""
 
 Client = tuple[Posterior, float, np.random.Generator | None]
 """A posterior, its weight, and its random generator for a stochastic rule."""
@@ -77,9 +73,7 @@ def pool(
 
     Args:
         rule: The pooling rule.
-        posteriors: K posteriors; each is read once. Those of a list or a tuple are read all
-            together, a block at a time, and need no memory but the result's; those of any other
-            iterable are taken and let go by fours, so memory does not grow with K.
+        posteriors: K posteriors; each is read once and let go, so memory does not grow with K.
         weights: K weights in any scale; they are normalised to sum to 1 first.
         previous: The previous global posterior, which some rules use.
         unrounded: The same as it was pooled, in float64, which rules that ``keeps_unrounded`` use.
@@ -99,10 +93,7 @@ def pool(
     fractions = normalised(weights)
     drawers = repeat(None, len(fractions)) if generators is None else generators
     clients = zip(posteriors, fractions, drawers, strict=True)
-    if not isinstance(posteriors, list | tuple):
-        return pool_weighted(rule, clients, previous=previous, unrounded=unrounded)
-    together = [client for client in clients if client[1]]
-    return Sums(rule, together[0][0], previous, unrounded).pooled(together)
+    return pool_weighted(rule, clients, previous=previous, unrounded=unrounded)
 
 
 def pool_weighted(
@@ -125,15 +116,14 @@ def pool_weighted(
         PosteriorError: There is no client, or a posterior is not valid.
         ValueError: A weight is negative or not finite, or a stochastic rule has no generators.
     """
-    weighted = (client for client in clients if _checked(client[1]))
-    group = list(islice(weighted, GROUP))
-    if not group:
+    sums: Sums | None = None
+    for posterior, weight, generator in clients:
+        if checked_weight(weight):
+            sums = sums or Sums(rule, posterior, previous, unrounded)
+            sums.add(posterior, weight, generator)
+        del posterior  # before the next one comes
+    if sums is None:
         raise PosteriorError("nothing to pool: no posterior with a positive weight was added")
-    sums = Sums(rule, group[0][0], previous, unrounded)
-    while group:
-        sums.add(group)
-        del group  # before the next one comes
-        group = list(islice(weighted, GROUP))
     return sums.pooled()
 
 
@@ -150,8 +140,9 @@ def client_statistics(
         ValueError: The weight is negative or not finite, or the rule draws random numbers.
     """
     sums = Sums(rule, previous, previous)
-    added = sums.add([(posterior, weight, None)] if _checked(weight) else [])
-    return Statistics(added, sums.point)
+    if checked_weight(weight):
+        sums.add(posterior, weight)
+    return Statistics(sums.statistics, sums.point)
 
 
 def pooled_statistics(
@@ -175,7 +166,7 @@ def pooled_statistics(
     """
     sums = Sums(rule, previous, previous, unrounded)
     sums.statistics, sums.point = statistics
-    for weight in filter(_checked, weights):
+    for weight in filter(checked_weight, weights):
         sums.totals += Totals(1, weight, weight, rule.mass(weight), _epsilon(previous))
     if not sums.totals.count:
         raise PosteriorError("nothing to pool: no client has a positive weight")
@@ -189,7 +180,7 @@ def normalised(weights: Iterable[float]) -> list[float]:
         PosteriorError: No weight is positive.
         ValueError: A weight is negative or not finite.
     """
-    checked = [_checked(weight) for weight in weights]
+    checked = [checked_weight(weight) for weight in weights]
     largest = max(checked, default=0.0)
     if largest == 0:
         raise PosteriorError("nothing to pool: no client has a positive weight")
@@ -199,14 +190,19 @@ def normalised(weights: Iterable[float]) -> list[float]:
     return [weight / total for weight in scaled]
 
 
-def _checked(weight: float) -> float:
+def checked_weight(weight: float) -> float:
+    """Return a weight.
+
+    Raises:
+        ValueError: It is negative or not finite.
+    """
     if not (math.isfinite(weight) and weight >= 0):
         raise ValueError(f"a weight is {weight}; expected a finite number that is not negative")
     return float(weight)
 
 
 class Sums:
-    """Sums of a rule's statistics over clients.
+    """Sums of a rule's statistics over clients: ``add`` them, then take what is ``pooled``.
 
     Args:
         rule: The pooling rule.
@@ -216,7 +212,7 @@ class Sums:
         unrounded: The same as it was pooled, in float64.
 
     Attributes:
-        statistics: (S, D) sums of the rule's statistics; None before anybody was added.
+        statistics: (S, D) sums of the rule's statistics.
         point: (P,) sums of the point parameters times the weights.
         totals: What was added, all parameters alike.
 
@@ -228,7 +224,7 @@ class Sums:
         self,
         rule: PoolingRule,
         like: Posterior,
-        previous: Posterior | None,
+        previous: Posterior | None = None,
         unrounded: Posterior | None = None,
     ) -> None:
         if previous is not None:
@@ -239,101 +235,89 @@ class Sums:
                 f"parameters; expected {like.size}"
             )
         self.rule = rule
-        self.reference = (like if previous is None else previous).mean
+        self.size, self.types = like.size, [v.dtype for v in (like.mean, like.variance, like.point)]
+        self.parts = [slice(n, min(n + BLOCK, self.size)) for n in range(0, self.size, BLOCK)]
+        # A client's own mean is copied: the client is let go.
+        self.reference = previous.mean if previous else like.mean.copy()
         self.previous = previous if rule.uses_previous else None
         self.unrounded = unrounded if self.previous and rule.keeps_unrounded else None
-        self.size, self.types = like.size, [v.dtype for v in (like.mean, like.variance, like.point)]
-        self.statistics: Array | None = None
+        self.statistics: Array = np.zeros((rule.statistics, self.size))
         self.point: Array = np.zeros(like.point.size)
-        self.totals = Totals()
-        # Fresh arrays cost more than the arithmetic: the system clears their memory.
-        self._client = np.empty((2, min(self.size, BLOCK)))
+        self.totals = Totals(epsilon=_epsilon(self.previous) if self.previous else EPSILON)
 
-    def add(self, clients: Sequence[Client]) -> Array:
-        """Add clients, and return the sums of the statistics.
-
-        Raises:
-            PosteriorError: A value is not valid; the sums are of no use any more.
-            ValueError: A stochastic rule has no generator.
-        """
-        if self.statistics is None:
-            self.statistics = np.zeros((self.rule.statistics, self.size))
-            # It was borrowed from the first client, which is let go.
-            self.reference = np.array(self.reference)
-        keys = self._count(clients)
-        for part in self._parts():
-            self._fold(clients, keys, part, self._block(part), self.statistics[:, part])
-        return self.statistics
-
-    def pooled(self, clients: Sequence[Client] = ()) -> Pooled:
-        """Return the pooled posterior of what has been summed and of some clients more.
-
-        The latter's statistics are decoded block by block and are not kept: of clients that come
-        all together there need not be any sums. With a ``damped`` rule they are added first, as one
-        number for all parameters depends on all sums.
+    def add(
+        self, posterior: Posterior, weight: float, generator: np.random.Generator | None = None
+    ) -> None:
+        """Add a client of positive weight.
 
         Raises:
-            PosteriorError: A client's value is not valid, or the rule gives what is no posterior:
-                the message names the rule, the block and how many values are bad.
+            PosteriorError: A value is not valid, or the rule does not encode it.
             ValueError: A stochastic rule has no generator.
         """
-        if self.rule.damped and clients:
-            self.add(clients)
-            clients = ()
-        keys = self._count(clients)
-        if self.previous is not None:
-            self.totals += Totals(epsilon=_epsilon(self.previous))
+        rule, key = self.rule, 0
+        posterior.check_form(self.size, self.point.size)
+        posterior.check()
+        self.point += weight * posterior.point.astype(np.float64)
+        self.totals += Totals(1, weight, weight, rule.mass(weight), _epsilon(posterior))
+        if rule.stochastic:
+            if generator is None:
+                raise ValueError(f"{rule.name} draws at random: it needs one generator per client")
+            key = int.from_bytes(generator.bytes(16), "little")
+        for part in self.parts:
+            block = self._block(part)
+            if rule.stochastic:
+                # SFC64 because it is NumPy's fastest, and here it is what the time goes into.
+                seed = np.random.SeedSequence(key, spawn_key=(part.start // BLOCK,))
+                block = replace(block, generator=np.random.Generator(np.random.SFC64(seed)))
+            mean = posterior.mean[part].astype(np.float64)
+            variance = posterior.variance[part].astype(np.float64)
+            with _errors_of(rule, "encode a client"):
+                encoded = rule.encode(mean, variance, weight, block)
+            _check_arrays(rule, "statistics", encoded, rule.statistics, mean.size)
+            for total, statistic in zip(self.statistics, encoded, strict=True):
+                total[part] += statistic
+
+    def pooled(self) -> Pooled:
+        """Return the pooled posterior of what has been summed.
+
+        Raises:
+            PosteriorError: The rule gives what is no posterior: the message names the rule, the
+                block and how many values are bad.
+        """
+        rule = self.rule
         step: dict[str, float] = {}
-        if self.rule.damped and self.statistics is not None:
-            sums = self.statistics
-            blocks = ((tuple(sums[:, part]), self._block(part)) for part in self._parts())
-            share, less = self.rule.step_share(blocks, self.totals)
+        if rule.damped:
+            blocks = ((self._sums(part), self._block(part)) for part in self.parts)
+            share, less = rule.step_share(blocks, self.totals)
             step = {DAMPING: share, DAMPED_FURTHER: float(less)}
         mean, variance = (np.empty(self.size, dtype) for dtype in self.types[:2])
-        kept = None
-        if self.rule.keeps_unrounded:
-            kept = Posterior(np.empty(self.size), np.empty(self.size), np.empty(0))
-        marked = dict.fromkeys((*self.rule.fractions, CLIPPED), 0)
-        total = np.empty((self.rule.statistics, min(self.size, BLOCK)))
-        for part in self._parts():
-            block, sums = self._block(part), total[:, : part.stop - part.start]
-            sums[...] = 0.0 if self.statistics is None else self.statistics[:, part]
-            self._fold(clients, keys, part, block, sums)
-            with _naming(self.rule, "decode the sums"):
-                damped = replace(block, damping=step.get(DAMPING, 1.0))
-                decoded = self.rule.decode(tuple(sums), self.totals, damped)
-            marked[CLIPPED] += store(self.rule, decoded, part.start, mean[part], variance[part])
-            for name, mask in decoded.marks.items():
+        exact = Posterior(np.empty(self.size), np.empty(self.size), np.empty(0))
+        most, largest, most_point = (float(np.finfo(dtype).max) for dtype in self.types)
+        smallest = float(np.finfo(variance.dtype).tiny)
+        marked = dict.fromkeys((*rule.fractions, CLIPPED), 0)
+        for part in self.parts:
+            block = replace(self._block(part), damping=step.get(DAMPING, 1.0))
+            with _errors_of(rule, "decode the sums"):
+                decoded = rule.decode(self._sums(part), self.totals, block)
+            _check_decoded(rule, decoded, part)
+            inside = np.clip(decoded.mean, -most, most)
+            positive = np.clip(decoded.variance, smallest, largest)
+            clipped = (inside != decoded.mean) | (positive != decoded.variance)
+            for name, mask in {**decoded.marks, CLIPPED: clipped}.items():
                 marked[name] += int(np.count_nonzero(mask))
-            if kept:
-                kept.mean[part], kept.variance[part] = decoded.mean, decoded.variance
+            mean[part], variance[part] = inside, positive
+            exact.mean[part], exact.variance[part] = decoded.mean, decoded.variance
         fractions = {name: count / max(self.size, 1) for name, count in marked.items()}
-        limit = float(np.finfo(self.types[2]).max)
         # An average lies among its inputs; rounding may carry it beyond the greatest number.
-        point = np.clip(self.point / self.totals.weight, -limit, limit).astype(self.types[2])
-        return Pooled(Posterior(mean, variance, point), {**fractions, **step}, unrounded=kept)
+        point = np.clip(self.point / self.totals.weight, -most_point, most_point)
+        return Pooled(
+            Posterior(mean, variance, point.astype(self.types[2])),
+            {**fractions, **step},
+            unrounded=exact if rule.keeps_unrounded else None,
+        )
 
-    def _parts(self) -> list[slice]:
-        return [slice(n, min(n + BLOCK, self.size)) for n in range(0, self.size, BLOCK)]
-
-    def _count(self, clients: Sequence[Client]) -> list[int]:
-        """Add the point parameters and the totals; return the clients' keys for random numbers."""
-        keys = []
-        for posterior, weight, generator in clients:
-            posterior.check_form(self.size, self.point.size)
-            if not (posterior.known_sound or np.isfinite(posterior.point).all()):
-                posterior.check()
-            self.point += weight * posterior.point.astype(np.float64)
-            mass = self.rule.mass(weight)
-            self.totals += Totals(1, weight, weight, mass, _epsilon(posterior))
-            if self.rule.stochastic:
-                if generator is None:
-                    name = self.rule.name
-                    raise ValueError(
-                        f"{name} draws random numbers: it needs one generator per client"
-                    )
-                keys.append(int.from_bytes(generator.bytes(16), "little"))
-        return keys
+    def _sums(self, part: slice) -> tuple[Array, ...]:
+        return tuple(self.statistics[:, part].copy())
 
     def _block(self, part: slice) -> Block:
         def known(vector: Vector) -> Array:
@@ -351,39 +335,50 @@ class Sums:
             known(exact.variance) if exact else None,
         )
 
-    def _fold(
-        self, clients: Sequence[Client], keys: list[int], part: slice, block: Block, sums: Array
-    ) -> None:
-        """Add a block of the clients' statistics to sums (S, B)."""
-        mean, variance = self._client[:, : part.stop - part.start]
-        for number, (posterior, weight, _) in enumerate(clients):
-            # They are converted while they come from memory; the check finds them in the cache.
-            mean[...], variance[...] = posterior.mean[part], posterior.variance[part]
-            if not (posterior.known_sound or is_sound(posterior, part)):
-                posterior.check()
-            if self.rule.stochastic:
-                # SFC64 because it is NumPy's fastest, and here it is what the time goes into.
-                seed = np.random.SeedSequence(keys[number], spawn_key=(part.start // BLOCK,))
-                block = replace(block, generator=np.random.Generator(np.random.SFC64(seed)))
-            with _naming(self.rule, "encode a client"):
-                encoded = self.rule.encode(mean, variance, weight, block)
-            check_arrays(self.rule, "statistics", encoded, (len(sums), mean.size))
-            for total, statistic in zip(sums, encoded, strict=True):
-                total += statistic
+
+def _check_decoded(rule: PoolingRule, decoded: Any, part: slice) -> None:
+    """Refuse what is no posterior of a block: nothing wrong is mended in silence."""
+    if not isinstance(decoded, Decoded):
+        raise PosteriorError(
+            f"strategy {rule.name} decodes as {type(decoded).__name__}; expected Decoded(mean, "
+            "variance)"
+        )
+    size, marks = part.stop - part.start, [*decoded.marks.values()]
+    _check_arrays(rule, "means and variances", (decoded.mean, decoded.variance), 2, size)
+    _check_arrays(rule, "marks", marks, len(marks), size, kinds="b")
+    if unknown := decoded.marks.keys() - set(rule.fractions):
+        raise PosteriorError(
+            f"strategy {rule.name} marks parameters as '{unknown.pop()}'; its fractions are "
+            f"{', '.join(rule.fractions) or 'none'}"
+        )
+    sound = (decoded.variance > 0) & (decoded.variance < math.inf)
+    for what, good in (
+        ("means that are not finite", np.isfinite(decoded.mean)),
+        ("variances that are not positive and finite", sound),
+    ):
+        if bad := int(size - np.count_nonzero(good)):
+            raise PosteriorError(
+                f"strategy {rule.name} gives {bad} of {size} {what}, among the parameters "
+                f"{part.start} to {part.stop - 1}"
+            )
 
 
-def is_sound(posterior: Posterior, part: slice) -> bool:
-    """Return whether a block's means are finite and its variances finite and positive.
-
-    It may be False where they are, if their sum is too great for their type.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        finite = math.isfinite(posterior.mean[part].sum())
-    return bool(finite and between(0.0, posterior.variance[part], math.inf))
+def _check_arrays(
+    rule: PoolingRule, what: str, arrays: Any, count: int, size: int, kinds: str = "fiu"
+) -> None:
+    """Refuse anything but so many arrays (size,): a sum would broadcast it, or take a mask as 1."""
+    given = [np.asarray(array) for array in arrays] if isinstance(arrays, tuple | list) else []
+    if len(given) == count and all(a.shape == (size,) and a.dtype.kind in kinds for a in given):
+        return
+    found = ", ".join(f"{array.shape} of type {array.dtype}" for array in given)
+    raise PosteriorError(
+        f"strategy {rule.name} gives {found or type(arrays).__name__} as {what}; expected {count} "
+        f"{'masks' if kinds == 'b' else 'arrays of real numbers'} of shape ({size},)"
+    )
 
 
 @contextmanager
-def _naming(rule: PoolingRule, what: str) -> Iterator[None]:
+def _errors_of(rule: PoolingRule, what: str) -> Iterator[None]:
     """Raise what a rule's own code raises as a PosteriorError that names the rule and the line."""
     try:
         yield

@@ -67,8 +67,7 @@ class DistributedWeightConsolidationRule(ConflationRule):
                 'negative-precision = "conflation" pools such parameters by conflation'
             )
         surplus = np.where(unusable, 0.0, surplus)  # leaves conflation
-        scaled -= surplus * (block.previous_mean - block.reference)
-        precision -= surplus
-        pooled = super().decode((scaled, precision), totals, block)
+        scaled = scaled - surplus * (block.previous_mean - block.reference)
+        pooled = super().decode((scaled, precision - surplus), totals, block)
         wider = pooled.variance > (1 + totals.epsilon) * block.previous_variance
         return Decoded(pooled.mean, pooled.variance, {NEGATIVE: unusable, WIDER: wider})

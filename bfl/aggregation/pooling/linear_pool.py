@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+
 from bfl.aggregation.pooling.base import (
     EPSILON,
     Array,
@@ -37,28 +39,20 @@ class LinearPoolRule(PoolingRule):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return ω (μ − c), ω σ² and ω (μ − c)², arrays (B,)."""
-        mean -= block.reference
-        variance *= weight
-        weighted = weight * mean
-        mean *= weighted
-        return weighted, variance, mean
+        shift = mean - block.reference
+        return weight * shift, weight * variance, weight * shift * shift
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return c plus the mean shift, and variance plus disagreement, arrays (B,)."""
         first, within, second = sums
         means = self.mixture_of_means(first, second, totals, block)
-        within /= totals.mass
-        within += means.variance
-        return Decoded(means.mean, within)
+        return Decoded(means.mean, within / totals.mass + means.variance)
 
     @staticmethod
     def mixture_of_means(first: Array, second: Array, totals: Totals, block: Block) -> Decoded:
         """Return the moments of the means alone, arrays (B,)."""
-        first /= totals.mass
-        second /= totals.mass
+        shift, square = first / totals.mass, second / totals.mass
+        disagreement = square - shift * shift
         # The worst case of rounding in the two terms: K products, two sums over K and a square.
-        noise = 2.0 * (totals.count + 2) * EPSILON * second
-        second -= first * first
-        second[~(second > noise)] = 0.0
-        first += block.reference
-        return Decoded(first, second)
+        noise = 2.0 * (totals.count + 2) * EPSILON * square
+        return Decoded(block.reference + shift, np.where(disagreement > noise, disagreement, 0.0))

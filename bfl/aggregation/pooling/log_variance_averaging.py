@@ -32,12 +32,9 @@ class LogVarianceAveragingRule(PoolingRule):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return ω μ and ω log σ², arrays (B,)."""
-        mean *= weight
-        return mean, weight * np.log(variance)
+        return weight * mean, weight * np.log(variance)
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return the average mean and the exponential of the average log-variance, arrays (B,)."""
         mean, log_variance = sums
-        mean /= totals.weight
-        log_variance /= totals.weight
-        return Decoded(mean, np.exp(log_variance))
+        return Decoded(mean / totals.weight, np.exp(log_variance / totals.weight))

@@ -27,13 +27,9 @@ class NaiveWeightedAveragingRule(PoolingRule):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return ω μ and ω σ², arrays (B,)."""
-        mean *= weight
-        variance *= weight
-        return mean, variance
+        return weight * mean, weight * variance
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return both sums divided by the sum of the weights, arrays (B,)."""
         mean, variance = sums
-        mean /= totals.weight
-        variance /= totals.weight
-        return Decoded(mean, variance)
+        return Decoded(mean / totals.weight, variance / totals.weight)

@@ -28,8 +28,7 @@ class WassersteinBarycentreRule(PoolingRule):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return ω μ and ω σ, arrays (B,)."""
-        mean *= weight
-        return mean, weight * np.sqrt(variance)
+        return weight * mean, weight * np.sqrt(variance)
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return the average mean and the square of the average deviation, arrays (B,)."""

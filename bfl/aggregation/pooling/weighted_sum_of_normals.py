@@ -25,13 +25,9 @@ class WeightedSumOfNormalsRule(PoolingRule):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return ω μ and ω² σ², arrays (B,)."""
-        mean *= weight
-        variance *= weight**2
-        return mean, variance
+        return weight * mean, weight**2 * variance
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return the sums divided by W and by W², the weights' sum, arrays (B,)."""
         mean, variance = sums
-        mean /= totals.weight
-        variance /= totals.weight**2
-        return Decoded(mean, variance)
+        return Decoded(mean / totals.weight, variance / totals.weight**2)

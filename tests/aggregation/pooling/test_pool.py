@@ -1,4 +1,4 @@
-"""``pool``, apart from any one rule."""
+"""``pool`` and ``pool_weighted``, apart from any one rule."""
 
 import gc
 import weakref
@@ -7,22 +7,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from every_rule import make_clients
+from every_rule import EVERY, generators, make_clients
 
-from bfl.aggregation.pooling import pool, pooling_rules
-from bfl.aggregation.pooling.core import BLOCK, GROUP
+from bfl.aggregation.pooling import normalised, pool, pool_weighted, pooling_rules
+from bfl.aggregation.pooling.core import BLOCK
 from bfl.errors import PosteriorError
 from bfl.posteriors import Posterior
 
 
 @pytest.mark.usefixtures("quick_collections")
-def test_streamed_posteriors_are_let_go_by_groups() -> None:
+def test_streamed_posteriors_are_let_go_one_by_one() -> None:
     alive: list[weakref.ref[Posterior]] = []
     most = 0
 
     def clients() -> Iterator[Posterior]:
         nonlocal most
-        for seed in range(3 * GROUP + 1):
+        for seed in range(9):
             posterior = make_clients(seed, 1)[0]
             alive.append(weakref.ref(posterior))
             gc.collect()
@@ -30,48 +30,52 @@ def test_streamed_posteriors_are_let_go_by_groups() -> None:
             yield posterior
             del posterior
 
-    weights = np.ones(3 * GROUP + 1)
-    got = pool(pooling_rules.create("lp"), clients(), weights)
-    assert most == GROUP
-    everyone = [make_clients(seed, 1)[0] for seed in range(3 * GROUP + 1)]
-    expected = pool(pooling_rules.create("lp"), everyone, weights)
+    got = pool(pooling_rules.create("lp"), clients(), np.ones(9))
+    assert most <= 2
+    everyone = [make_clients(seed, 1)[0] for seed in range(9)]
+    expected = pool(pooling_rules.create("lp"), everyone, np.ones(9))
     assert got.posterior.digest() == expected.posterior.digest()
 
 
-def test_each_value_of_a_list_of_clients_is_read_by_one_block_only() -> None:
-    """Read once: blocks neither overlap nor leave anything out."""
-    seen: list[tuple[int, int]] = []
+@EVERY
+@pytest.mark.parametrize("count", [1, 5])
+def test_weighted_clients_that_come_give_the_bits_of_pool(rule: Any, count: int) -> None:
+    everyone = make_clients(0, count)
+    weights = normalised([1.0 + k for k in range(count)])
+    coming = zip(everyone, weights, generators(count), strict=True)
+    got = pool_weighted(rule, coming, previous=everyone[-1])
+    same = pool(rule, everyone, weights, previous=everyone[-1], generators=generators(count))
+    assert got.posterior.digest() == same.posterior.digest()
+    assert got.diagnostics == same.diagnostics
 
-    class Watched(np.ndarray[Any, np.dtype[np.float32]]):
-        def __getitem__(self, key: Any) -> Any:
-            if isinstance(key, slice):
-                seen.append((key.start, key.stop))
-            return np.asarray(self)[key]
 
-    size = 3 * BLOCK + 5
-    mean = np.zeros(size, np.float32).view(Watched)
-    pool(pooling_rules.create("nwa"), [Posterior(mean, np.ones(size, np.float32))], [1.0])
-    parts = sorted(set(seen))
-    assert [start for start, _ in parts] == [0, *(stop for _, stop in parts[:-1])]
-    assert parts[-1][1] == size
-    # To convert it, to check it while it is in the cache, and, as the first one, for the reference.
-    assert len(seen) == 3 * len(parts)
+def test_a_client_of_weight_zero_is_not_looked_at() -> None:
+    rule = pooling_rules.create("ws")
+    everyone = make_clients(0, 3)
+    broken: Any = object()
+    got = pool_weighted(
+        rule, [(broken, 0.0, None), *((c, 1 / 3, None) for c in everyone), (broken, 0.0, None)]
+    )
+    assert got.posterior.digest() == pool(rule, everyone, [1, 1, 1]).posterior.digest()
 
 
 def test_numbers_of_clients_must_agree() -> None:
     rule, clients = pooling_rules.create("nwa"), make_clients(0, 3)
-    with pytest.raises(ValueError, match="argument"):
-        pool(rule, clients, np.ones(4))
-    with pytest.raises(ValueError, match="argument"):
-        pool(rule, clients, np.ones(2))
-    with pytest.raises(ValueError, match="argument"):
-        pool(rule, clients, np.ones(3), generators=[np.random.default_rng(0)])
+    for weights, drawers in ((np.ones(4), None), (np.ones(2), None), (np.ones(3), generators(1))):
+        with pytest.raises(ValueError, match="argument"):
+            pool(rule, clients, weights, generators=drawers)
 
 
-@pytest.mark.parametrize("weights", [[], [0.0, 0.0]])
-def test_nothing_to_pool_is_said(weights: list[float]) -> None:
-    with pytest.raises(PosteriorError, match="nothing to pool"):
-        pool(pooling_rules.create("nwa"), make_clients(0, len(weights)), weights)
+def test_nothing_and_wrong_weights_are_refused() -> None:
+    rule, one = pooling_rules.create("ws"), make_clients(0, 1)[0]
+    for weights in ([], [0.0, 0.0]):
+        with pytest.raises(PosteriorError):
+            pool(rule, [one] * len(weights), weights)
+        with pytest.raises(PosteriorError):
+            pool_weighted(rule, [(one, weight, None) for weight in weights])
+    for bad in (-1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match=f"{bad}"):
+            pool_weighted(rule, [(one, bad, None)])
 
 
 def test_extreme_weights_are_normalised() -> None:

@@ -1,5 +1,7 @@
 """What every registered pooling rule promises; legitimate exceptions are declared by the rule."""
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -25,7 +27,10 @@ from bfl.aggregation.pooling import (
     pool_weighted,
     pooling_rules,
 )
+from bfl.errors import PosteriorError
 from bfl.posteriors import Posterior
+
+NAN, INF = float("nan"), float("inf")
 
 NAMES = {
     "client-gaussian": ["fedbe-gaussian"],
@@ -219,3 +224,46 @@ def test_points_are_averaged_with_the_weights(rule: PoolingRule) -> None:
     got = pool_all(rule, clients, [3, 1, 0]).posterior
     assert got.size == 0
     assert got.point.tolist() == [1.5, 3.0]
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_blocks_do_not_show(
+    rule: PoolingRule, dtype: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if rule.stochastic:
+        pytest.skip("declared: draws are made block by block")
+    previous, *clients = make_clients(6, 8, size=1003, dtype=dtype)
+    weights = [16, 0, 8, 4, 2, 1, 1]
+    for given_previous in (None, previous):
+        whole = pool_all(rule, clients, weights, given_previous)
+        with monkeypatch.context() as patch:
+            patch.setattr("bfl.aggregation.pooling.core.BLOCK", 64)  # the last of them is short
+            assert_identical(pool_all(rule, clients, weights, given_previous), whole)
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("vector", "value"),
+    [(vector, value) for vector in ("mean", "variance", "point") for value in (NAN, INF, -INF)]
+    + [("variance", 0.0), ("variance", -1.0)],
+)
+def test_one_value_that_is_not_valid_is_refused_wherever_it_is(
+    rule: PoolingRule, vector: str, value: float
+) -> None:
+    for client, place in ((0, 0), (2, 4)):
+        bad = make_clients(9, 3, size=5)
+        values = np.array(getattr(bad[client], vector))
+        values[place] = value
+        bad[client] = replace(bad[client], **{vector: values})
+        with pytest.raises(PosteriorError, match=f"{vector} has 1 of 5"):
+            pool_all(rule, bad, np.ones(3))
+
+
+@EVERY
+def test_what_cannot_be_pooled_is_refused(rule: PoolingRule) -> None:
+    first, second = make_clients(7, 2)
+    other = make_clients(7, 1, size=3)[0]
+    for clients, previous in (([first, other], None), ([first, second], other)):
+        with pytest.raises(PosteriorError, match="expected 37"):
+            pool_all(rule, clients, np.ones(2), previous)
