@@ -96,7 +96,7 @@ def _check_sites(result: bfl.Result, frame: pd.DataFrame) -> None:
     with np.load(result.folder / "predictions.npz") as kept:
         targets, means, variances = (kept[n] for n in ("targets", "means", "variances"))
     keys = Reading(target="progression", left_out="site", task="regression")
-    data = dataset_sources.create("table").load_in(keys, result.configuration["dataset"][6:], None)
+    data = dataset_sources.create("table").load(result.configuration["dataset"][6:], None, keys)
     assert list(by_site) == ["0", "1", "2"]
     for number, site in enumerate(("east", "north", "west")):
         own = data.test_columns["site"] == site

@@ -120,4 +120,4 @@ def load_dataset(dataset: str, data_dir: str | Path = "", reading: Reading = AS_
             f"{PIXEL_RANGE} is '{reading.pixel_range}', which is for arrays, and dataset is "
             f"'{dataset}'; allowed: {able}, or {PIXEL_RANGE}=\"\""
         )
-    return source.load_in(reading, location, folder)
+    return reading.applied(source.load(location, folder, reading))

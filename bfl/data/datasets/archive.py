@@ -42,11 +42,10 @@ class Archive(PathSource):
 
     takes_pixel_range: ClassVar[bool] = True
 
-    def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
+    def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data set of the archive."""
         path = self.find(location, data_dir)
-        dataset = read_archive(path, f"npz:{location}", pixel_range=reading.pixel_range)
-        return reading.applied(dataset)
+        return read_archive(path, f"npz:{location}", pixel_range=reading.pixel_range)
 
 
 def read_archive(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.encoding import Column, Encoding
-from bfl.data.datasets.reading import AS_STORED, Reading
+from bfl.data.datasets.reading import Reading
 from bfl.data.images import Images
 from bfl.data.partitions.base import Columns
 from bfl.errors import ConfigurationError, DataError
@@ -160,38 +160,33 @@ class Dataset:
             DataError: They do not; the message names the data set, the array and what is wrong.
         """
         names = called or {}
-        for array, problem in self._problems(names.get("train_images", "train_images")):
+
+        def refuse(array: str, problem: str) -> None:
             raise DataError(f"{self.name}: {names.get(array, array)} {problem}")
 
-    def _problems(self, train_images: str) -> Iterator[tuple[str, str]]:
-        """Yield arrays, and what is wrong with them; nothing holds after the first."""
         present = np.unique(self.train_labels)
         if present.size == 1 and self.train_targets is None:
             name = dict(enumerate(self.class_names)).get(int(present[0]), present[0])
             only = f"holds the class '{name}' only; a classifier needs examples of two or more"
-            yield "train_labels", only
+            refuse("train_labels", only)
         shape = self.train_images.shape[1:]
         for split in ("train", "test"):
-            images, labels = getattr(self, f"{split}_images"), getattr(self, f"{split}_labels")
-            array = f"{split}_images"
+            array, images = f"{split}_images", getattr(self, f"{split}_images")
             if images.dtype not in (np.uint8, np.float32):
-                yield array, f"has the type {images.dtype}; images are uint8 or float32"
-            if images.ndim != 4:
-                yield array, f"has the shape {images.shape}; images are [N, H, W, C]"
-            if images.size == 0:
-                yield array, f"is empty: its shape is {images.shape}"
-            if (own := images.shape[1:]) != shape:
-                yield array, f"are {own} (height, width, channels), those of {train_images} {shape}"
-            array, form = f"{split}_labels", f"the type {labels.dtype} and the shape {labels.shape}"
-            if labels.dtype != np.int64 or labels.ndim != 1:
-                yield array, f"has {form}; labels are int64 [N]"
-            if len(labels) != len(images):
-                yield array, f"holds {len(labels)} labels for {len(images)} images"
-            if labels.min() < 0:
-                yield array, f"holds the label {labels.min()}; labels count from 0"
-            if labels.max() >= (classes := self.num_classes):
-                last = f"with {classes} classes the last is {classes - 1}"
-                yield array, f"holds the label {labels.max()}; {last}"
+                refuse(array, f"has the type {images.dtype}; images are uint8 or float32")
+            if images.ndim != 4 or images.size == 0:
+                refuse(array, f"has the shape {images.shape}; images are [N, H, W, C], N >= 1")
+            if images.shape[1:] != shape:
+                others = names.get("train_images", "train_images")
+                own = f"{images.shape[1:]} (height, width, channels)"
+                refuse(array, f"are {own}, those of {others} {shape}")
+            array, labels = f"{split}_labels", getattr(self, f"{split}_labels")
+            if labels.dtype != np.int64 or labels.shape != (len(images),):
+                form = f"the type {labels.dtype} and the shape {labels.shape}"
+                refuse(array, f"has {form}; labels of {len(images)} images are int64 [N]")
+            if labels.min() < 0 or labels.max() >= self.num_classes:
+                span = f"labels from {labels.min()} to {labels.max()}"
+                refuse(array, f"holds {span}; allowed: 0 to {self.num_classes - 1}")
 
 
 def numbering_of(dataset: Dataset) -> str:
@@ -268,31 +263,19 @@ class DatasetSource(Component):
         return bool(location)
 
     @abstractmethod
-    def load(self, location: str, data_dir: Path | None) -> Dataset:
+    def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data set, checked.
+
+        Args:
+            reading: The run's keys, as far as the source goes by them while it reads. Whoever asks
+                brings images into the run's shape.
 
         Raises:
             DataError: The data cannot be had, or are not what their format promises.
         """
 
-    def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
-        """Return the data set, checked, read as a run's keys say."""
-        return reading.applied(self.load(location, data_dir))
 
-
-class ReadingSource(DatasetSource):
-    """Base of sources that go by a run's keys while they read."""
-
-    def load(self, location: str, data_dir: Path | None) -> Dataset:
-        """Return the data set, read by the defaults of the keys."""
-        return self.load_in(AS_STORED, location, data_dir)
-
-    @abstractmethod
-    def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
-        """Return the data set, checked, read as a run's keys say."""
-
-
-class PathSource(ReadingSource):
+class PathSource(DatasetSource):
     """Base of sources with a path; a relative one is looked up here, then in ``data-dir``.
 
     Attributes:

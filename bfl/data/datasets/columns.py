@@ -78,7 +78,8 @@ def type_column(values: Series[Any], where: str) -> TypedColumn:
     texts, notes = normalize_texts(objects)
     candidates = [text for text in set(texts.dropna()) if text not in NO_VALUE]
     if candidates and {text.lower() for text in candidates} <= _BOOLEANS:
-        booleans = texts.where(~texts.isin(NO_VALUE)).map(_is_true, na_action="ignore")
+        known = texts.where(~texts.isin(NO_VALUE))
+        booleans = known.map(lambda text: text.lower() == "true", na_action="ignore")
         return TypedColumn(booleans.astype(float if booleans.isna().any() else bool))
     numbers = pandas.to_numeric(pandas.Series(candidates, dtype=object), errors="coerce")
     if candidates and numbers.notna().all() and not any(map(_CODE.fullmatch, candidates)):
@@ -89,10 +90,6 @@ def type_column(values: Series[Any], where: str) -> TypedColumn:
         shown = ", ".join(f"'{word}'" for word in words)
         notes += (f"column '{name}' holds the text {shown} in {rows} rows, taken as any other",)
     return TypedColumn(texts, notes)
-
-
-def _is_true(text: str) -> bool:
-    return text.lower() == "true"
 
 
 def normalize_texts(values: Series[Any]) -> TypedColumn:
@@ -149,34 +146,27 @@ def check_complete(
         fixed: Whether a run takes all columns, so that none can be left out.
         filled: Whether missing values of the others are filled, and only infinite ones refused.
     """
-    found: dict[str, int] = {}
-    first = ""
+    found: dict[str, npt.NDArray[np.bool_]] = {}
     for name, values in rows.items():
-        bad = values.isna().to_numpy()
-        if filled and name != target:
-            bad = np.zeros(len(values), bool)
+        bad = values.isna().to_numpy() & (not filled or name == target)
         if is_numeric(values):
             bad = bad | np.isinf(values.to_numpy(np.float64))
-        if not bad.any():
-            continue
-        row = int(bad.argmax())
-        what = f"holds {values.iloc[row]}" if values.notna().iloc[row] else "has no value"
-        others = f", as {more} others" if (more := bad.sum() - 1) else ""
-        first = first or (
-            f"row {row + 1} (from 1, without the header) {what} in column '{name}'"
-            f"{', its target' if name == target else ''}{others}"
-        )
-        found[str(name)] = int(bad.sum())
+        if bad.any():
+            found[str(name)] = bad
     if not found:
         return
-    if len(found) > 1:
-        counts = few([f"'{name}' {count}" for name, count in found.items()], SHOWN)
-        first += f"; in all {sum(found.values())} cells: {counts}"
-    inputs = 0 if fixed else len(found.keys() - {target})
-    fill = ', or fill them (missing="mean" or "indicator")' * bool(inputs and not filled)
-    which = ("column" if inputs == 1 else "columns") + " of inputs" * (inputs < len(found))
-    leave_out = f", or the {which} (columns-left-out)" * bool(inputs)
-    raise DataError(f"{where}: {first}; leave out such rows{leave_out}{fill}")
+    column, bad = next(iter(found.items()))
+    row = int(bad.argmax())
+    value = rows[column].iloc[row]
+    inputs = () if fixed else found.keys() - {target}
+    counts = few([f"'{name}' {bad.sum()}" for name, bad in found.items()], SHOWN)
+    raise DataError(
+        f"{where}: row {row + 1} (from 1, without the header) holds "
+        f"{'no value' if rows[column].isna().iloc[row] else value} in column '{column}'; rows with "
+        f"such cells: {counts}; allowed: finite values, or a table without these rows"
+        + ", columns-left-out" * bool(inputs)
+        + ', or missing="mean" or "indicator"' * bool(inputs and not filled)
+    )
 
 
 def first_text(values: Series[Any]) -> tuple[int, str]:

@@ -6,7 +6,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -175,10 +175,8 @@ class ColumnSums:
         with np.errstate(over="ignore", invalid="ignore"):
             centre = float(known.mean()) if told else around or 0.0
             total, squares = float((known - centre).sum()), float(((known - centre) ** 2).sum())
-        sums = cls(name, numbers.size, known.size, centre, total, squares)
-        if not told:
-            return sums
-        return replace(sums, lowest=float(known.min()), highest=float(known.max()))
+        ends = {"lowest": float(known.min()), "highest": float(known.max())} if told else {}
+        return cls(name, numbers.size, known.size, centre, total, squares, **ends)
 
     def add(self, other: ColumnSums) -> ColumnSums:
         """Return the sums over the rows of both, without their ends."""
@@ -208,6 +206,8 @@ class ColumnSums:
         Args:
             missing: The key ``missing``.
         """
+        import pandas
+
         if not self.known:
             raise DataError(
                 f"{where}: column '{self.name}' has no value in any row; leave it out "
@@ -216,7 +216,18 @@ class ColumnSums:
         kept = MEAN if missing == INDICATOR and self.known == self.rows else missing
         if self.counts is not None:
             ordered = tuple(sorted(self.counts))
-            self._check_categories(ordered, where)
+            if all(map(_NUMBER_WITH_COMMA.fullmatch, ordered)):
+                raise DataError(
+                    f"{where}: column '{self.name}' holds '{ordered[0]}', a number with a decimal "
+                    "comma; allowed: a point"
+                )
+            if len(ordered) > MOST_CATEGORIES or len(ordered) == self.rows > FEW_ROWS:
+                strangest = first_text(pandas.Series(ordered, dtype=object))[1]
+                raise DataError(
+                    f"{where}: column '{self.name}' has {len(ordered)} categories in {self.rows} "
+                    f"rows, such as '{strangest}'; at most {MOST_CATEGORIES} are taken, and not "
+                    "one a row; leave it out (columns-left-out), or store numbers"
+                )
             frequent = max(ordered, key=self.counts.__getitem__)
             return Column(self.name, ordered, frequent=frequent, missing=kept)
         apart = self.total / self.known
@@ -238,22 +249,6 @@ class ColumnSums:
             highest=self.highest,
             missing=kept,
         )
-
-    def _check_categories(self, categories: Sequence[str], where: str) -> None:
-        import pandas
-
-        if all(map(_NUMBER_WITH_COMMA.fullmatch, categories)):
-            raise DataError(
-                f"{where}: column '{self.name}' holds '{categories[0]}', a number with a decimal "
-                "comma; allowed: a point"
-            )
-        if len(categories) > MOST_CATEGORIES or len(categories) == self.rows > FEW_ROWS:
-            strangest = first_text(pandas.Series(categories, dtype=object))[1]
-            raise DataError(
-                f"{where}: column '{self.name}' has {len(categories)} categories in {self.rows} "
-                f"rows, such as '{strangest}'; at most {MOST_CATEGORIES} are taken, and not one a "
-                "row; leave it out (columns-left-out), or store numbers"
-            )
 
 
 def table_sums(

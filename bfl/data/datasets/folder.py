@@ -67,7 +67,7 @@ class Folder(PathSource):
         answers = [Path(path, LABELS) for path, _, files in walked if LABELS in files]
         return (*answers, *(Path(path) for path, _, _ in walked))
 
-    def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
+    def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data set of the folder, each image brought into its shape when it is read."""
         root = self.find(location, data_dir)
         parts = [root / "train", root / "test"]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.datasets.base import Dataset, PathSource, ReadingSource, dataset_sources
+from bfl.data.datasets.base import Dataset, DatasetSource, PathSource, dataset_sources
 from bfl.data.datasets.labels import number_classes
 from bfl.data.datasets.pictures import pixels_of, stack_images
 from bfl.data.datasets.reading import AS_STORED, Reading
@@ -30,7 +30,7 @@ MISSING_LIBRARY = (
 
 
 @dataset_sources.register("hf")
-class Hub(ReadingSource):
+class Hub(DatasetSource):
     """A data set of the Hugging Face hub: ``hf:NAME``, or ``hf:NAME:SUBSET``.
 
     It needs a column of images, a column of labels (classes, whole numbers or words), a split
@@ -52,7 +52,7 @@ class Hub(ReadingSource):
         """Return False: what the hub's cache holds is not known."""
         return False
 
-    def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
+    def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data set of the hub, each image brought into its shape when it is read."""
         super().check_location(location, data_dir)
         repository, _, subset = location.partition(":")
@@ -70,7 +70,7 @@ class Disk(PathSource):
     is_folder: ClassVar[bool | None] = True
     takes_pixel_range: ClassVar[bool] = True
 
-    def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
+    def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data set of the folder, each image brought into its shape when it is read."""
         import datasets
 

@@ -50,45 +50,16 @@ def number_classes(splits: Mapping[str, Array], names: Names, *, fixed: bool = F
     """
     flat = {name: _flat(name, labels) for name, labels in splits.items()}
     texts = [name for name, labels in flat.items() if labels.dtype.kind == "U"]
-    if texts and len(texts) < len(flat):
+    if not texts:
+        return _from_zero({n: labels.astype(np.int64) for n, labels in flat.items()}, names, fixed)
+    if len(texts) < len(flat):
         raise DataError(
             f"{texts[0]} holds texts and {next(n for n in flat if n not in texts)} numbers; "
             "labels of both splits are of one kind"
         )
-    if texts:
-        return _of_texts(flat, names)
-    return _from_zero({name: _whole(name, a) for name, a in flat.items()}, names, fixed)
-
-
-def _flat(name: str, labels: Array) -> Array:
-    """Return labels [N]; texts as such."""
-    if labels.dtype.kind == "S":
-        try:
-            labels = np.asarray(np.char.decode(labels, "utf-8"))
-        except UnicodeDecodeError as error:
-            raise DataError(f"{name} holds bytes that are not UTF-8: {error}") from error
-    if labels.dtype.kind not in "biufU":
-        raise DataError(
-            f"{name} has the type {labels.dtype}; labels are integers counted from 0: "
-            f"{name}.astype(int), or {name}.astype(str)"
-        )
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.ndim != 1:
-        one_hot = f": {name} = {name}.argmax(axis=1), if the greatest is the class"
-        raise DataError(
-            f"{name} has the shape {labels.shape}; labels are [N] or [N, 1]"
-            + one_hot * (labels.ndim == 2)
-        )
-    if labels.size == 0:
-        raise DataError(f"{name} is empty")
-    return labels
-
-
-def _of_texts(splits: Mapping[str, Array], names: Names) -> Classes:
-    train, *_ = splits
+    train, *_ = flat
     found, notes = {}, []
-    for name, labels in splits.items():
+    for name, labels in flat.items():
         given, positions = np.unique(labels, return_inverse=True)
         found[name] = np.array([normalize(text) for text in given])[positions]
         if (empty := found[name] == "").any():
@@ -115,7 +86,20 @@ def _of_texts(splits: Mapping[str, Array], names: Names) -> Classes:
     return Classes(numbers, known, here, tuple(notes))
 
 
-def _whole(name: str, labels: Array) -> npt.NDArray[np.int64]:
+def _flat(name: str, labels: Array) -> Array:
+    """Return labels [N]: texts, or whole numbers that int64 holds."""
+    if labels.dtype.kind == "S":
+        try:
+            labels = np.asarray(np.char.decode(labels, "utf-8"))
+        except UnicodeDecodeError as error:
+            raise DataError(f"{name} holds bytes that are not UTF-8: {error}") from error
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.dtype.kind not in "biufU" or labels.ndim != 1 or labels.size == 0:
+        raise DataError(
+            f"{name} has the type {labels.dtype} and the shape {labels.shape}; allowed: integers "
+            "from 0 or texts, [N] or [N, 1], N >= 1"
+        )
     if labels.dtype.kind == "f":
         bad = np.flatnonzero(~(np.isfinite(labels) & (labels == np.rint(labels))))
         if bad.size:
@@ -123,21 +107,29 @@ def _whole(name: str, labels: Array) -> npt.NDArray[np.int64]:
                 f"{name}[{bad[0]}] is {labels[bad[0]]}, of the type {labels.dtype}; labels are "
                 "integers counted from 0; an example without one has to be left out"
             )
-    for extreme in (labels.max(), labels.min()):
+    for extreme in () if labels.dtype.kind == "U" else (labels.max(), labels.min()):
         if abs(int(extreme)) > _MOST:
-            raise DataError(f"{name} holds the label {extreme}")
-    return labels.astype(np.int64)
+            raise DataError(f"{name} holds the label {extreme}; allowed: at most {_MOST}")
+    return labels
 
 
 def _from_zero(splits: Mapping[str, npt.NDArray[np.int64]], names: Names, fixed: bool) -> Classes:
     train, *others = splits
     present = np.unique(splits[train])
     lowest, highest = int(present[0]), int(present[-1])
+    if fixed and lowest > 0:
+        raise DataError(f"{train} begins at the label {lowest}; labels count from 0")
     # With more names than classes seen, the first may have no example.
     if lowest <= 0 or fixed or (names and highest < len(names)):
-        if fixed and lowest > 0:
-            raise DataError(f"{train} begins at the label {lowest}; labels count from 0")
-        return Classes(tuple(splits.values()), names or _counted(train, splits[train]))
+        # Some classes may lack an example, but not most: a stray label would make a class of every
+        # number below it.
+        if not names and highest + 1 > 2 * present.size:
+            raise DataError(
+                f"{train}[{splits[train].argmax()}] is the label {highest}, which makes "
+                f"{highest + 1} classes, and only {present.size} have an example; allowed: classes "
+                "numbered from 0, or an array class_names that names all of them"
+            )
+        return Classes(tuple(splits.values()), names or tuple(map(str, range(highest + 1))))
     rest = [int(bound(splits[name])) for name in others for bound in (np.min, np.max)]
     from_one = lowest == 1 and present.size == highest and present.size > 1
     if from_one and not (rest and (min(rest) < 1 or max(rest) > highest)):
@@ -150,17 +142,3 @@ def _from_zero(splits: Mapping[str, npt.NDArray[np.int64]], names: Names, fixed:
         f"an example{beside}; labels count from 0: {_NUMBERED}, and then "
         "y_train, y_test = np.split(y, [len(y_train)])"
     )
-
-
-def _counted(name: str, labels: npt.NDArray[np.int64]) -> Names:
-    highest, present = int(labels.max()), np.unique(labels).size
-    # Some classes may lack an example, but not most: a stray label would make a class of every
-    # number below it.
-    if highest + 1 > 2 * present:
-        where = int(np.argmax(labels))
-        raise DataError(
-            f"{name}[{where}] is the label {highest}, which makes {highest + 1} classes, and only "
-            f"{present} have an example; correct the label, number the classes from 0, or name all "
-            "of them in an array class_names"
-        )
-    return tuple(str(label) for label in range(highest + 1))

@@ -11,6 +11,7 @@ import numpy as np
 from bfl.data.datasets.archive import read_archive
 from bfl.data.datasets.base import Dataset, DatasetSource, Labels, dataset_sources
 from bfl.data.datasets.hub import MISSING_LIBRARY, library_installed, load_from_hub
+from bfl.data.datasets.reading import Reading
 from bfl.data.images import Images
 from bfl.errors import ConfigurationError, DataError
 
@@ -59,7 +60,7 @@ class NamedSource(DatasetSource):
         """Return the archive's path; nothing where the data set is the hub's."""
         return tuple(path for path in self.archives(data_dir) if path.is_file())[:1]
 
-    def load(self, location: str, data_dir: Path | None) -> Dataset:
+    def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data set, of the archive or of the hub."""
         super().check_location(location, data_dir)
         for path in self.files(location, data_dir):
@@ -144,7 +145,7 @@ class Digits(DatasetSource):
     tested on the same images. Source: Alpaydin & Kaynak (1998), the UCI test set.
     """
 
-    def load(self, location: str, data_dir: Path | None) -> Dataset:
+    def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data set; pixels 0..16 become 0..255."""
         from sklearn.datasets import load_digits
         from sklearn.model_selection import train_test_split
@@ -174,7 +175,7 @@ class SwissRoll(DatasetSource):
     are. Source: Chen and Chao (2021), FedBE, section 3.3, "Analysis", and Fig. 1 (a).
     """
 
-    def load(self, location: str, data_dir: Path | None) -> Dataset:
+    def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data set."""
         self.check_location(location, data_dir)
         names = tuple(f"arm {c}" for c in range(3))

@@ -100,8 +100,8 @@ class Reading:
         return [name.strip() for name in self.left_out.split(",") if name.strip()]
 
     def applied(self, dataset: Dataset) -> Dataset:
-        """Return a data set with images of the run's shape; labels and classes stay."""
-        if not (self.size or self.channels):
+        """Return a data set with images of the run's shape; a table stays as it is."""
+        if dataset.encoding or not (self.size or self.channels):
             return dataset
         height, width, channels = dataset.image_shape
         shape = (self.size or height, self.size or width, self.channels or channels)

@@ -77,7 +77,7 @@ class Table(PathSource):
         beside = path.with_suffix(COLUMNS)
         return (*parts, beside) if beside.is_file() else tuple(parts)
 
-    def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
+    def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data set of the table; its rows are on the scale of pixels (``Encoding``)."""
         path = self.find(location, data_dir)
         where, known = str(path), _columns_file(path, regression=reading.regression)

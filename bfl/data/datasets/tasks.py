@@ -12,7 +12,6 @@ import numpy as np
 from bfl.data.datasets.base import (
     Dataset,
     DatasetSource,
-    ReadingSource,
     Task,
     dataset_sources,
     source_and_location,
@@ -36,7 +35,7 @@ class _Entry(NamedTuple):
 
 
 @dataset_sources.register("tasks")
-class Tasks(ReadingSource):
+class Tasks(DatasetSource):
     """Data sets by numbers of clients: ``tasks:fashion-mnist:5,mnist:5``.
 
     The last one may have no number, for all clients that are left. Images get the height, width and
@@ -77,10 +76,12 @@ class Tasks(ReadingSource):
         """Return whether the word of any data set names one."""
         return any(source.reads_path(rest) for source, rest, _ in self._entries(location))
 
-    def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
+    def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data sets as one, each with images of a shape."""
         entries = self._entries(location)
-        loaded = [source.load_in(reading, rest, data_dir) for source, rest, _ in entries]
+        loaded = [
+            reading.applied(source.load(rest, data_dir, reading)) for source, rest, _ in entries
+        ]
         tasks: list[Task] = []
         first = 0
         for entry, dataset in zip(entries, loaded, strict=True):
