@@ -175,8 +175,17 @@ class ColumnSums:
         with np.errstate(over="ignore", invalid="ignore"):
             centre = float(known.mean()) if told else around or 0.0
             total, squares = float((known - centre).sum()), float(((known - centre) ** 2).sum())
-        ends = {"lowest": float(known.min()), "highest": float(known.max())} if told else {}
-        return cls(name, numbers.size, known.size, centre, total, squares, **ends)
+        lowest, highest = (float(known.min()), float(known.max())) if told else (None, None)
+        return cls(
+            name,
+            numbers.size,
+            known.size,
+            centre,
+            total,
+            squares,
+            lowest=lowest,
+            highest=highest,
+        )
 
     def add(self, other: ColumnSums) -> ColumnSums:
         """Return the sums over the rows of both, without their ends."""
