@@ -14,7 +14,7 @@ from small_study import PUBLISHED, STUDY, bfl, write_study
 
 import bfl as bfl_of_python
 from bfl.errors import ConfigurationError, RunError
-from bfl.experiments.studies.results import NO_RESULTS, OpenedStudy, open_study
+from bfl.experiments.studies.results import OpenedStudy, open_study
 from bfl.experiments.studies.runner import make_study
 
 FIRST, SECOND = "flipout-ws_iid_seed-0", "flipout-nwa_iid_seed-0"
@@ -57,6 +57,7 @@ class Fake:
         self.path = folder / "fake.py"
         self.path.write_text(FAKE, encoding="utf-8")
         self.file = write_study(folder / "files")
+        (folder / "docs" / "results").mkdir(parents=True)  # as a checkout has; of no such study
         self.folder = folder
 
     @property
@@ -69,8 +70,7 @@ class Fake:
         self.path.with_suffix(f".{name}").write_text(text, encoding="utf-8")
 
     def opened(self, **options: Any) -> OpenedStudy:
-        places = [Path(NO_RESULTS)]
-        return open_study(self.file, output=self.folder / "out", results=places, **options)
+        return open_study(self.file, output=self.folder / "out", **options)
 
     def make(self, **options: Any) -> None:
         command, backend = (sys.executable, str(self.path)), ("--backend", "serial")
