@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -58,17 +57,8 @@ COMMAND = (sys.executable, "-c", "from bfl.commands.entry import bfl; raise Syst
 PATIENCE = 20.0
 """Seconds that an interrupted run has to save what it has."""
 
-SHOWN_OF_A_FAILURE = 4000
-"""Characters of a failed run's log that its message keeps."""
-
-
-@dataclass
-class Outcome:
-    """Outcome of a study's runs, by name; of a failed one the reason."""
-
-    made: list[str] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-    elsewhere: list[str] = field(default_factory=list)
+REASONS = ("refused: ", "failed: ", "error: ")
+"""How a line of a failed run's output begins that says why."""
 
 
 def make_study(
@@ -90,7 +80,7 @@ def make_study(
         backend: Options of ``bfl run``: ``--backend`` and ``--backend-config``.
         dry_run: Whether the runs are listed and none is made.
         verbose: Whether the runs' own lines are shown instead of being logged.
-        table: The command that prints the study's table, to be told.
+        table: The command that prints the study's table, which is printed at the end.
         command: The command ``bfl``.
 
     Raises:
@@ -123,7 +113,7 @@ def make_study(
         return
     begin(folder, study)
     left = [run for run in opened.runs if run.name in states]
-    outcome = Outcome()
+    made, failed = 0, dict[str, str]()
     progress = Progress(
         TextColumn("runs"),
         BarColumn(bar_width=30),
@@ -141,33 +131,36 @@ def make_study(
                 resumed = f"resumes after {begun}" if begun != states[run.name] else "begins"
                 console.print(f"{number} {run.name}: {resumed}", markup=False)
                 started = time.monotonic()
-                try:
-                    _make(folder, run, machine, [*command, "run", *backend], outcome, verbose)
-                except BflError as error:
-                    _record_failure(folder, run, str(error), outcome)
-                took = timedelta(seconds=round(time.monotonic() - started))
-                told = f"{_main_numbers(folder, run)}  ({took})"
-                if run.name in outcome.failed:
-                    told = f"failed: {outcome.failed[run.name]}"
-                elif run.name in outcome.elsewhere:
-                    told = "another process is working on it"
-                console.print(f"{number} {run.name}: {told}", markup=False)
+                if is_written_to(folder.run(run.name).path):
+                    ended = "another process is working on it"
+                elif output := _made(folder, run, machine, [*command, "run", *backend], verbose):
+                    folder.write(f"failures/{run.name}.txt", output[-4000:].encode())
+                    lines = [line for line in output.splitlines() if line.strip()] or [FAILED]
+                    reasons = [line for line in lines if line.startswith(REASONS)]
+                    failed[run.name] = [lines[-1], *reasons][-1]
+                    ended = f"failed: {failed[run.name]}"
+                else:
+                    made += 1
+                    folder.failure_file(run.name).unlink(missing_ok=True)
+                    took = timedelta(seconds=round(time.monotonic() - started))
+                    ended = f"{_main_numbers(folder, run)}  ({took})"
+                console.print(f"{number} {run.name}: {ended}", markup=False)
     except KeyboardInterrupt as interrupt:
         interrupt.add_note(GO_ON)
         raise
     finally:
         whole = open_study(folder.path, results=opened.places)
         write_results(folder, gather(whole))
-        done = len(opened.runs) - len(left) + len(outcome.made)
+        done = len(opened.runs) - len(left) + made
         console.print(f"{done} of {len(opened.runs)} runs are done; results are in {folder.path}")
     if table:
         console.print(f"their table: {table}")
-    if outcome.failed:
+    if failed:
         head = (
-            f"{len(outcome.failed)} of {len(opened.runs)} runs have failed (see "
+            f"{len(failed)} of {len(opened.runs)} runs have failed (see "
             f"{folder.path / 'failures'}); the same command tries them again"
         )
-        raise RunError("\n".join([head, *(f"{n}: {why}" for n, why in outcome.failed.items())]))
+        raise RunError("\n".join([head, *(f"{name}: {why}" for name, why in failed.items())]))
 
 
 def begin(folder: StudyFolder, study: Study) -> None:
@@ -198,27 +191,26 @@ def _inline(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _make(
+def _made(
     folder: StudyFolder,
     run: Run,
     machine: Mapping[str, Value],
     command: Sequence[str],
-    outcome: Outcome,
     verbose: bool,
-) -> None:
-    """Make or resume a run in a process of its own, and record what has become of it."""
+) -> str:
+    """Make or resume a run in a process of its own; return its output if it fails."""
     own = folder.run(run.name)
-    given = folder.path / "runs" / run.name / GIVEN
-    if is_written_to(own.path):
-        outcome.elsewhere.append(run.name)
-        return
+    given = own.path / GIVEN
     values = tomli_w.dumps(dict(run.values)).encode()
     if own.holds(CONFIG) and (not given.is_file() or given.read_bytes() != values):
-        raise ConfigurationError(
+        return (
             f"{own.path} was begun under another configuration than the study has now; remove it, "
             "or give the study another name"
         )
-    folder.write(f"runs/{run.name}/{GIVEN}", values)
+    try:
+        folder.write(f"runs/{run.name}/{GIVEN}", values)
+    except RunError as error:
+        return str(error)
     place = {**machine, "output-dir": str(folder.runs.absolute()), "name": run.name}
     pairs = tomli_w.dumps(place).replace("\n", " ")
     arguments = [*command, "--run-config", str(given), "--run-config", pairs, "--resume"]
@@ -238,19 +230,10 @@ def _make(
                 process.kill()
             raise
     if code == 0 and own.holds(METRICS):
-        folder.failure_file(run.name).unlink(missing_ok=True)
-        outcome.made.append(run.name)
-        return
+        return ""
     written = log.read_bytes()[begins:].decode(errors="replace")
     cause = signal.Signals(-code).name if code < 0 else f"status {code}"
-    _record_failure(folder, run, f"{written}\nthe run's process has ended ({cause})", outcome)
-
-
-def _record_failure(folder: StudyFolder, run: Run, text: str, outcome: Outcome) -> None:
-    folder.write(f"failures/{run.name}.txt", text[-SHOWN_OF_A_FAILURE:].encode())
-    told = [line for line in text.splitlines() if line.strip()]
-    reasons = [line for line in told if line.startswith(("refused: ", "failed: ", "error: "))]
-    outcome.failed[run.name] = [*told[-1:], *reasons][-1] if told else FAILED
+    return f"{written}\nthe run's process has ended ({cause})"
 
 
 def _main_numbers(folder: StudyFolder, run: Run) -> str:
@@ -269,12 +252,10 @@ def check_runs(
     """Check the configurations of runs, and the study's columns; return what data are missing.
 
     Args:
-        data_needed: Whether data that are not on this machine are refused, if they cannot be
-            downloaded either.
+        data_needed: Whether data that can neither be found nor downloaded are refused.
 
     Raises:
-        ConfigurationError: Some runs are refused. The message has one line for each reason, with
-            the affected runs.
+        ConfigurationError: Some runs are refused, in one line for each reason with its runs.
     """
     reasons: dict[str, list[str]] = {}
     missing: dict[str, None] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ import numpy as np
 
 from bfl.experiments.results.collapse import MOST_AT_FLOOR
 from bfl.experiments.results.table import ABSENT, markdown_table
-from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.results import (
     CHANGED,
     FAILED,
@@ -85,15 +84,11 @@ def mean_and_spread(values: Sequence[float], spread: str) -> tuple[float | None,
 def study_table(opened: OpenedStudy) -> StudyTable:
     """Return the table of a study's finished runs; lines without a selected run are left out.
 
-    Raises:
-        ConfigurationError: A result's configuration differs from the study's, or results of one
-            data set are of different data.
-        DataError: A result is corrupt.
+    For the errors see ``gather``.
     """
     import pandas as pd
 
     study, results = opened.study, opened.results
-    numbers = {column.metric: results.numbers(column.metric) for column in study.columns}
     by_cell: dict[Any, list[str]] = {}
     for run in opened.runs:
         by_cell.setdefault(run.cell.key, []).append(run.name)
@@ -105,8 +100,17 @@ def study_table(opened: OpenedStudy) -> StudyTable:
         line: dict[str, Any] = {name: cell.labels[name] for name in study.label_columns}
         line |= {"runs_done": len(done), "runs": len(names), "state": ", ".join(states)}
         for column in study.columns:
-            values = [found[n] for n in done if n in (found := numbers[column.metric])]
+            numbers = results.numbers(column.metric)
+            values = [numbers[name] for name in done if name in numbers]
             ours, spread = mean_and_spread([column.scale * n for n in values], study.spread)
+            by_images = None
+            if column.share_of_examples and values and all(map(math.isfinite, values)):
+                # The binomial standard error of a share of the test images. Averaging over seeds
+                # does not reduce it, as all are evaluated on the same images.
+                share = math.fsum(values) / len(values)
+                images = results.frame[IMAGES][done].min()
+                error = column.scale * math.sqrt(share * (1.0 - share) / images)
+                by_images = None if math.isnan(error) else error
             published, of_published = None, None
             if study.published is not None and cell.published:
                 published, of_published = study.published.entry(cell.key, column.metric)
@@ -114,32 +118,14 @@ def study_table(opened: OpenedStudy) -> StudyTable:
             line |= {
                 column.metric: ours,
                 f"{column.metric}_spread": spread,
-                f"{column.metric}_by_images": _by_images(column, values, results, done),
+                f"{column.metric}_by_images": by_images,
                 f"{column.metric}_published": published,
                 f"{column.metric}_published_spread": of_published,
                 f"{column.metric}_difference": difference,
             }
         lines.append(line)
     table = StudyTable(study, results, (), pd.DataFrame(lines, dtype=object))
-    return replace(table, notes=(*_notes(table), *notes_of_runs(results)))
-
-
-def _by_images(
-    column: Column, values: Sequence[float], results: StudyResults, runs: Sequence[str]
-) -> float | None:
-    """Return the binomial standard error of a share of the test images, in the column's unit.
-
-    Averaging over seeds does not reduce it, as all are evaluated on the same images.
-    """
-    if not (column.share_of_examples and values and all(map(math.isfinite, values))):
-        return None
-    images = results.frame[IMAGES][list(runs)].min()
-    share = math.fsum(values) / len(values)
-    error = column.scale * math.sqrt(share * (1.0 - share) / images)
-    return None if math.isnan(error) else error
-
-
-# Notes -------------------------------------------------------------------------------------------
+    return replace(table, notes=tuple(_notes(table)))
 
 
 def _notes(table: StudyTable) -> Iterator[str]:
@@ -170,10 +156,6 @@ def _notes(table: StudyTable) -> Iterator[str]:
             told.append(f"{labels} {mean:.0%} of the standard deviations at scale-floor")
     if told:
         yield f"In the last evaluated round, of seeds on average: {'; '.join(told)}."
-
-
-def notes_of_runs(results: StudyResults) -> Iterator[str]:
-    """Yield notes on copied runs, lost clients, what cannot be made again, and environments."""
     frame = results.frame.fillna("")
     if not len(frame):
         return
@@ -214,9 +196,6 @@ def _listed(texts: Sequence[str]) -> str:
     return f"{', '.join(texts[:LISTED])}{more}"
 
 
-# Texts -------------------------------------------------------------------------------------------
-
-
 def as_text(table: StudyTable) -> pd.DataFrame:
     """Return the table as text: each number with its spread, next to the published one."""
     import pandas as pd
@@ -226,7 +205,14 @@ def as_text(table: StudyTable) -> pd.DataFrame:
     columns["runs"] = [f"{line['runs_done']} of {line['runs']}" for line in lines]
     for column in table.study.columns:
         metric, digits = column.metric, column.decimals
-        columns[column.heading] = [_ours(line, column) for line in lines]
+        ours = []
+        for line in lines:
+            text = _number(line[metric], line[f"{metric}_spread"], digits)
+            if line[metric] is None and not line["runs_done"]:
+                text = str(line["state"])  # a finished run need not have every number
+            images = line[f"{metric}_by_images"]
+            ours.append(f"{text} ({images:.{digits}f})" if images else text)
+        columns[column.heading] = ours
         if column.published:
             columns[f"{column.heading}, published"] = [
                 _number(line[f"{metric}_published"], line[f"{metric}_published_spread"], digits)
@@ -239,24 +225,15 @@ def as_text(table: StudyTable) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _ours(line: Mapping[str, Any], column: Column) -> str:
-    ours, images = line[column.metric], line[f"{column.metric}_by_images"]
-    if ours is None:  # a finished run need not have every number
-        return ABSENT if line["runs_done"] else str(line["state"])
-    text = _number(ours, line[f"{column.metric}_spread"], column.decimals)
-    return f"{text} ({images:.{column.decimals}f})" if images else text
-
-
 def _number(value: float | None, spread: float | None, decimals: int) -> str:
     if value is None:
         return ABSENT
     # With the column's decimals, a small value and its spread would be all zeros.
     small = bool(value) and not float(f"{value:.{decimals}f}")
-    text, behind = (
-        "" if n is None else f"{n:.1e}" if small and n else f"{n:.{decimals}f}"
-        for n in (value, spread)
-    )
-    return f"{text} ± {behind}" if behind else text
+    shown = [
+        f"{n:.1e}" if small and n else f"{n:.{decimals}f}" for n in (value, spread) if n is not None
+    ]
+    return " ± ".join(shown)
 
 
 def markdown(table: StudyTable) -> str:
