@@ -94,36 +94,24 @@ def claims(studies: Mapping[str, StudyTable]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    frames = [
-        pd.DataFrame(_tested(list(_rows(table)), table.study)).assign(study=name)
-        for name, table in studies.items()
-        if table.study.claims
-    ]
-    found = pd.concat([f for f in frames if len(f)]) if any(map(len, frames)) else pd.DataFrame()
-    return found.reindex(columns=_COLUMNS).reset_index(drop=True)
-
-
-_COLUMNS = (
-    *("study", "metric", "claim", "published", "ours", "low", "high"),
-    *("p", "seeds", "verdict", "reason"),
-)
-
-
-def _tested(rows: list[dict[str, Any]], study: Study) -> list[dict[str, Any]]:
-    """Return the rows with p-values and verdicts; the family is what was declared."""
-    family = [row for row in rows if row["beforehand"]]
-    raw = [p_value(row["differences"]) for row in family]
-    for row, p in zip(family, holm(raw, study.tested_claims()), strict=True):
-        row["p"] = p
-    for row in rows:
-        row["verdict"], row["reason"] = "open", ""
-        if not row["beforehand"]:
-            row["reason"] = "declared after the runs"
-        elif told := _too_few(study, row["seeds"]):
-            row["reason"] = told
-        elif row["p"] <= LEVEL:
-            row["verdict"] = "found" if row["differences"].mean() > 0 else "contradicted"
-    return rows
+    found: list[dict[str, Any]] = []
+    for name, table in studies.items():
+        rows = list(_rows(table))
+        family = [row for row in rows if row["beforehand"]]
+        raw = [p_value(row["differences"]) for row in family]
+        for row, p in zip(family, holm(raw, table.study.tested_claims()), strict=True):
+            row["p"] = p
+        for row in rows:
+            row |= {"study": name, "verdict": "open", "reason": ""}
+            if not row["beforehand"]:
+                row["reason"] = "declared after the runs"
+            elif too_few := _too_few(table.study, row["seeds"]):
+                row["reason"] = too_few
+            elif row["p"] <= LEVEL:
+                row["verdict"] = "found" if row["differences"].mean() > 0 else "contradicted"
+        found += rows
+    columns = ("study", "metric", "claim", "published", "ours", "low", "high", "p", "seeds")
+    return pd.DataFrame(found, columns=[*columns, "verdict", "reason"])
 
 
 def holm(p_values: Iterable[float], claims: int) -> Sides:
@@ -167,20 +155,38 @@ def p_value(differences: Sides) -> float:
 
 
 def _rows(table: StudyTable) -> Iterable[dict[str, Any]]:
-    study = table.study
+    """Yield the claims as rows with ``differences``, positive where a claim holds."""
+    study, frame, numbers = table.study, table.results.frame, table.results.numbers
     by_metric = {column.metric: column for column in study.columns}
     places = list(by_metric)
+
+    def comparable(pair: tuple[str, str]) -> bool:
+        """Return whether two runs have the same partition and test images, if both are known."""
+        known = [frame.loc[list(pair), name] for name in ("partition-sha256", "test-sha256")]
+        return all(mine == theirs for mine, theirs in known if mine and theirs)
+
     for claim in sorted(study.claims, key=lambda each: places.index(each.metric)):
         column = by_metric[claim.metric]
         last = by_metric.get(claim.than, column)
         for better, worse in claim.pairs(study.cells()):
             one, other = table.seeds(better), table.seeds(worse)
             pairs = [(one[seed], other[seed]) for seed in one if seed in other]
-            pairs = [pair for pair in pairs if _comparable(table, *pair)]
-            same = all(_computation(table, a) == _computation(table, b) for a, b in pairs)
+            pairs = list(filter(comparable, pairs))
+            made = [[frame.loc[name].get("made-as") or name for name in pair] for pair in pairs]
+            same = all(a == b for a, b in made)
             if not (one and other) or (pairs and same and last is column):
                 continue  # nothing to compare, or one computation
-            both = _numbers(table, pairs, column, last)
+            # Rounded, so that ties stay ties: curves have fewer digits than final metrics, and
+            # shares differ in their last bits.
+            found = [
+                (
+                    rounded(column.scale * rounded(numbers(column.metric)[a])),
+                    rounded(last.scale * rounded(numbers(last.metric)[b])),
+                )
+                for a, b in pairs
+                if a in numbers(column.metric) and b in numbers(last.metric)
+            ]
+            both = np.array(found, np.float64).reshape(-1, 2).T
             low, ours, high = _interval(both)
             sign = 1.0 if column.higher_is_better else -1.0
             yield {
@@ -195,35 +201,6 @@ def _rows(table: StudyTable) -> Iterable[dict[str, Any]]:
                 "differences": _differences(sign * both),
                 "beforehand": claim.beforehand,
             }
-
-
-def _comparable(table: StudyTable, one: str, other: str) -> bool:
-    """Return whether two runs have the same partition and test images, as far as both are known."""
-    frame = table.results.frame
-    known = [frame.loc[[one, other], name] for name in ("partition-sha256", "test-sha256")]
-    return all(mine == theirs for mine, theirs in known if mine and theirs)
-
-
-def _computation(table: StudyTable, name: str) -> str:
-    frame = table.results.frame
-    return str(frame.loc[name].get("made-as") or name)
-
-
-def _numbers(
-    table: StudyTable, pairs: Iterable[tuple[str, str]], column: Column, last: Column
-) -> Sides:
-    """Return the numbers (2, n) of the pairs in which both runs have one.
-
-    They are rounded, so that ties stay ties: curves have fewer digits than final metrics, and
-    shares differ in their last bits.
-    """
-    one, other = table.results.numbers(column.metric), table.results.numbers(last.metric)
-    found = [
-        (rounded(column.scale * rounded(one[a])), rounded(last.scale * rounded(other[b])))
-        for a, b in pairs
-        if a in one and b in other
-    ]
-    return np.array(found, np.float64).reshape(-1, 2).T
 
 
 def _differences(sides: Sides) -> Sides:
@@ -284,30 +261,16 @@ def claims_as_text(table: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataF
         table: See ``claims``.
         decimals: The number of decimals by a metric's heading.
     """
-    import pandas as pd
-
-    def number(value: float, metric: str) -> str:
-        return ABSENT if math.isnan(value) else f"{value:+.{decimals[metric]}f}"
-
-    rows = list(table.itertuples())
-    return pd.DataFrame(
-        {
-            "study": table.study,
-            "claim": table.claim,
-            "metric": table.metric,
-            "published": [number(row.published, row.metric) for row in rows],
-            "ours (95 %)": [
-                ABSENT
-                if math.isnan(row.ours)
-                else f"{number(row.ours, row.metric)} ({number(row.low, row.metric)} to "
-                f"{number(row.high, row.metric)})"
-                for row in rows
-            ],
-            "seeds": table.seeds,
-            "p": [ABSENT if math.isnan(row.p) else f"{row.p:.2g}" for row in rows],
-            "verdict": table.verdict,
-        }
-    )
+    shown, digits = table.copy(), table.metric.map(decimals)
+    for name in ("published", "ours", "low", "high"):
+        shown[name] = [
+            ABSENT if math.isnan(value) else f"{value:+.{number}f}"
+            for value, number in zip(table[name], digits, strict=True)
+        ]
+    interval = shown.ours + " (" + shown.low + " to " + shown.high + ")"
+    shown["ours (95 %)"] = shown.ours.where(table.ours.isna(), interval)
+    shown["p"] = [ABSENT if math.isnan(p) else f"{p:.2g}" for p in table.p]
+    return shown[["study", "claim", "metric", "published", "ours (95 %)", "seeds", "p", "verdict"]]
 
 
 def claims_markdown(table: pd.DataFrame, decimals: Mapping[str, int]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 import pydantic
@@ -46,12 +46,6 @@ _OF_FOREIGN = re.compile(
     rf"(auroc|aupr|fpr95|{UNFAMILIAR_SHARE}|{CONFIDENCE})"
 )
 
-FORMS = (
-    "rounds-to-METRIC-VALUE, such as rounds-to-accuracy-0.5; or METRIC-at-round-N, such as "
-    "accuracy-at-round-10; or client-K-NAME, such as client-0-best-better-accuracy; or "
-    "ood-SOURCE-auroc, ood-SOURCE-UNCERTAINTY-auroc, or aupr or fpr95 in its place"
-)
-"""Forms of names that contain a value, for messages."""
 
 Points = Mapping[str, Mapping[int, float]]
 """A run's curves: values by round, by metric."""
@@ -89,7 +83,12 @@ class Column(BaseModel):
         initials = {"".join(word[0] for word in name.split("-") if word): name for name in known}
         guess = initials.get(metric.lower()) or nearest(metric, known)
         hint = f"'{guess}' (did you mean that?), or " if guess else ""
-        raise ValueError(f"{hint}a number of metrics.json, as `bfl glossary` has; or {FORMS}")
+        raise ValueError(
+            f"{hint}a number of metrics.json, as `bfl glossary` has; or rounds-to-METRIC-VALUE, "
+            "such as rounds-to-accuracy-0.5; or METRIC-at-round-N; or client-K-NAME, such as "
+            "client-0-best-better-accuracy; or ood-SOURCE-auroc, ood-SOURCE-UNCERTAINTY-auroc, or "
+            "aupr or fpr95 in its place"
+        )
 
     @property
     def higher_is_better(self) -> bool | None:
@@ -128,9 +127,6 @@ def default_columns(base: Mapping[str, Any]) -> list[Column]:
 
 def _checked(info: ValidationInfo) -> bool:
     return bool((info.context or {}).get(CHECKED, True))
-
-
-# Names of numbers --------------------------------------------------------------------------------
 
 
 def numbers_of_a_run() -> tuple[str, ...]:
@@ -219,11 +215,9 @@ def number_of_curves(name: str, points: Points) -> float | None:
     """Return a number of a run's evaluated rounds; None if they do not have it.
 
     Args:
-        name: ``best-METRIC``, the best value over the evaluated rounds, NaN if none is finite;
-            ``rounds-to-METRIC-VALUE``, the first evaluated round that reaches the value, infinite
-            if none does; ``mean-log-precision-spread`` or ``mean-distance-from-average``, the mean
-            over the evaluated rounds; ``fraction-at-scale-floor``, the last evaluated round's;
-            ``METRIC-at-round-N``, the metric of the evaluated round N; or a client's number.
+        name: ``best-METRIC``, the best value, NaN if none is finite; ``rounds-to-METRIC-VALUE``,
+            the first round that reaches the value, infinite if none does; ``METRIC-at-round-N``;
+            ``mean-NAME`` of a number of pooling; any other name: the last value.
 
     Source:
         Yang et al. (2023), HBFL, Table 1, has the best round's accuracy.
@@ -245,14 +239,9 @@ def number_of_curves(name: str, points: Points) -> float | None:
     if best_side is None and not averaged:
         return curve[max(curve)]
     finite = [value for value in curve.values() if math.isfinite(value)]
-    if not finite:
-        return math.nan
-    if averaged:
+    if averaged and finite:
         return math.fsum(finite) / len(finite)
-    return max(finite) if best_side else min(finite)
-
-
-# Figures -----------------------------------------------------------------------------------------
+    return (max if best_side else min)(finite, default=math.nan)
 
 
 def _each(given: Any) -> Any:
@@ -264,28 +253,27 @@ Labels = Annotated[list[str], BeforeValidator(_each), Field(min_length=1)]
 """Labels of a column; a file may give a single one without a list."""
 
 
-def _known(what: str, name: str, known: Sequence[str], info: ValidationInfo) -> str:
-    if _checked(info) and name not in known:
-        raise ValueError(unknown_name(what, name, known))
-    return name
+def _one_of(what: str, known: Callable[[], Sequence[str]]) -> AfterValidator:
+    """Return a check that a name is empty or known at the time of the check."""
+
+    def check(name: str, info: ValidationInfo) -> str:
+        if name and _checked(info) and name not in (names := known()):
+            raise ValueError(unknown_name(what, name, names))
+        return name
+
+    return AfterValidator(check)
 
 
-def _metric(name: str, info: ValidationInfo) -> str:
-    return _known("metric", name, metric_names(), info)
-
-
-def _number(name: str, info: ValidationInfo) -> str:
-    return _known("number", name, numbers_of_a_run(), info)
-
-
-def _uncertainty(name: str, info: ValidationInfo) -> str:
-    known = [u.name for u in uncertainties.classes() if u.retention]
-    return _known("uncertainty", name, known, info)
-
-
-def _client_number(name: str, info: ValidationInfo) -> str:
-    known = [each.removeprefix(CLIENTS) for each in names_of_means()]
-    return _known("number of a client", name, known, info) if name else name
+Metric = Annotated[str, Field(min_length=1), _one_of("metric", metric_names)]
+Uncertainty = Annotated[
+    str,
+    Field(min_length=1),
+    _one_of("uncertainty", lambda: [u.name for u in uncertainties.classes() if u.retention]),
+]
+ClientNumber = Annotated[
+    str,
+    _one_of("number of a client", lambda: [n.removeprefix(CLIENTS) for n in names_of_means()]),
+]
 
 
 class FigureSpec(BaseModel):
@@ -323,7 +311,7 @@ class LearningCurves(FigureSpec):
     """
 
     kind: Literal["learning-curves"] = "learning-curves"
-    metric: Annotated[str, AfterValidator(_metric)] = "accuracy"
+    metric: Metric = "accuracy"
     ensemble: bool = False
 
 
@@ -338,7 +326,7 @@ class RetentionCurves(FigureSpec):
     """
 
     kind: Literal["retention-curves"] = "retention-curves"
-    by: list[Annotated[str, AfterValidator(_uncertainty)]] = Field(
+    by: list[Uncertainty] = Field(
         default_factory=lambda: ["predictive-entropy", "aleatoric", "epistemic"], min_length=1
     )
 
@@ -353,7 +341,7 @@ class Numbers(FigureSpec):
     """
 
     kind: Literal["numbers"] = "numbers"
-    metrics: list[Annotated[str, AfterValidator(_number)]] = Field(
+    metrics: list[Annotated[str, Field(min_length=1), _one_of("number", numbers_of_a_run)]] = Field(
         default_factory=lambda: ["accuracy"], min_length=1, max_length=6
     )
 
@@ -369,8 +357,8 @@ class ClientNumbers(FigureSpec):
     """
 
     kind: Literal["client-numbers"] = "client-numbers"
-    metric: Annotated[str, AfterValidator(_client_number)] = "global-accuracy"
-    otherwise: Annotated[str, AfterValidator(_client_number)] = ""
+    metric: ClientNumber = "global-accuracy"
+    otherwise: ClientNumber = ""
 
     @pydantic.model_validator(mode="after")
     def _has_one_axis(self) -> Self:

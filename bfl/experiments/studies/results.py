@@ -121,11 +121,10 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[int, flo
         DataError: A file of the run is missing or corrupt.
     """
     rounds = folder.rounds()
+    last = rounds[-1] if rounds else {"round": 0}
     environment, data = folder.read_json(ENVIRONMENT, {}), folder.read_json(DATA, {})
     points: dict[str, dict[int, float]] = {}
     numbers: dict[str, float] = {}
-    retention = folder.read_json(RETENTION, {})
-    last = int(rounds[-1]["round"]) if rounds else 0
     kept = numbers_of_rounds()
     with folder.decoding(ROUNDS):
         for entry in rounds:
@@ -142,6 +141,7 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[int, flo
         with folder.decoding(FOREIGN):
             numbers |= numbers_of_foreign(folder.read_json(FOREIGN))
     with folder.decoding(RETENTION):
+        retention = folder.read_json(RETENTION, {})
         for metric, by_uncertainty in retention.get("gains", {}).items():
             for by, gain in by_uncertainty.items():
                 numbers[f"{GAIN}{metric}-{by}"] = float(gain)
@@ -149,10 +149,10 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[int, flo
         for by, curve in retention.get("curves", {}).get("accuracy", {}).items():
             for percent in (percent for percent in PERCENTS if percent in grid):
                 value = rounded(curve["value"][grid[percent]])
-                points[retained_at("accuracy", by, percent)] = {last: value}
+                points[retained_at("accuracy", by, percent)] = {last["round"]: value}
     for client, own in folder.read_json(CLIENTS, {}).items():
         for name, value in own.items():
-            points[f"client-{client}-{name}"] = {last: rounded(value)}
+            points[f"client-{client}-{name}"] = {last["round"]: rounded(value)}
     images = 0
     if folder.holds(PREDICTIONS):
         with folder.reading_arrays(PREDICTIONS) as arrays:
@@ -166,7 +166,7 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[int, flo
         "partition-sha256": partition[:16],
         "train-sha256": str(data.get("train", ""))[:16],
         "test-sha256": str(data.get("test", ""))[:16],
-        "posterior-sha256": str(rounds[-1].get("posterior-sha256", "")) if rounds else "",
+        "posterior-sha256": str(last.get("posterior-sha256", "")),
         "made-as": "",
         **{name: str(environment.get(name, "")) for name in ORIGIN},
     }
@@ -201,11 +201,7 @@ class StudyFolder(Files):
         return self.path / "failures" / f"{name}.txt"
 
     def study(self) -> Study:
-        """Return the study that the folder describes, at its scale.
-
-        Raises:
-            ConfigurationError: The folder holds none, or not a valid one.
-        """
+        """Return the study that the folder describes; for the errors see ``read_study``."""
         if not self.holds_study():
             raise ConfigurationError(f"{self.path} is not the folder of a study: no {STUDY_TOML}")
         return read_study(self.path / STUDY_TOML)
@@ -217,11 +213,12 @@ class StudyFolder(Files):
         if not self.holds(RUNS):
             return pd.DataFrame(columns=["run", "configuration"])
         with self.reading(RUNS) as data:
+            header = data.partition(b"\n")[0].decode().strip().split(",")
             frame = pd.read_csv(
                 io.BytesIO(data),
                 dtype=dict.fromkeys((*TEXTS, *labels), str),
                 keep_default_na=False,
-                na_values={name: [] if name in labels else [""] for name in _header(data)},
+                na_values={name: [] if name in labels else [""] for name in header},
                 float_precision="round_trip",
             )
             columns = dict.fromkeys((*frame.columns, *TEXTS, IMAGES))
@@ -247,10 +244,6 @@ class StudyFolder(Files):
             return "missing"
         rounds = own.rounds()
         return f"begun, round {rounds[-1]['round'] if rounds else 0} of {own.config()['rounds']}"
-
-
-def _header(data: bytes) -> list[str]:
-    return data.partition(b"\n")[0].decode().strip().split(",")
 
 
 @dataclass(frozen=True)
@@ -332,7 +325,7 @@ def open_study(
     """Return a study from its folder or its TOML file; its plugins are not loaded.
 
     Args:
-        path: The study's folder, its TOML file, or the name of a study of bfl.
+        path: The study's folder, its TOML file, or a study of bfl, such as ``fischer2024/table2``.
         output: The parent of the study's folder, for a file.
         only: Selects the runs whose name contains or matches one of these; empty: all runs.
         results: Folders with further results; empty: the one of the file's checkout.
@@ -341,7 +334,10 @@ def open_study(
         ConfigurationError: The study, a named run or a folder does not exist.
     """
     if path.suffix == ".toml" or not path.is_dir():
-        study = read_study(study_file(path))
+        own = own_folder()  # names are found from any working directory
+        inside = [at / name for at in (own, own / "configs") for name in (path, f"{path}.toml")]
+        there = [] if path.exists() or path.is_absolute() else inside
+        study = read_study(next((file for file in there if file.is_file()), path))
         study = study.scaled(scale) if scale else study
         folder = StudyFolder(output.absolute() / study.folder_name)
     elif scale:
@@ -367,20 +363,6 @@ def open_study(
     return OpenedStudy(folder, study, tuple(only), places)
 
 
-def study_file(path: Path) -> Path:
-    """Return the file of a study, or of a study of bfl by its name, such as ``fischer2024/table2``.
-
-    Names are found from any working directory, in an installed bfl and in a checkout.
-    """
-    if path.exists() or path.is_absolute():
-        return path
-    for place in (own_folder(), own_folder() / "configs"):
-        for found in (place / path, place / f"{path}.toml"):
-            if found.is_file():
-                return found
-    return path
-
-
 def gather(study: OpenedStudy) -> StudyResults:
     """Return the results of a study's selected runs: of their folders, then of files.
 
@@ -392,7 +374,6 @@ def gather(study: OpenedStudy) -> StudyResults:
     import pandas as pd
 
     wanted = {run.name: run for run in study.runs}
-    labels = {run.name: run.labels for run in study.runs}
     names = tuple(study.study.runs[0].labels)
     rows: dict[str, dict[str, Any]] = {}
     curves: list[pd.DataFrame] = []
@@ -411,15 +392,15 @@ def gather(study: OpenedStudy) -> StudyResults:
         curves.append(pd.DataFrame(flat, columns=["run", "round", "metric", "value"]))
     others = [place for place in study.places if place.resolve() != study.folder.path.resolve()]
     for place in (study.folder, *map(StudyFolder, others)):
-        frame = place.read_frame(names)
-        frame = frame[frame.run.isin(wanted.keys() - rows.keys())]
-        for row in frame.to_dict("records"):
+        kept = place.read_frame(names)
+        kept = kept[kept.run.isin(wanted.keys() - rows.keys())]
+        for row in kept.to_dict("records"):
             name = str(row.pop("run"))
             if row["configuration"] != wanted[name].digest:
                 unfit.setdefault(place.path / RUNS, []).append(name)
             rows[name] = row
         of_runs = place.read_curves()
-        curves.append(of_runs[of_runs.run.isin(frame.run)])
+        curves.append(of_runs[of_runs.run.isin(kept.run)])
     if unfit:
         raise ConfigurationError(
             "\n".join(
@@ -429,32 +410,23 @@ def gather(study: OpenedStudy) -> StudyResults:
                 for place, found in unfit.items()
             )
         )
-    found = pd.DataFrame(
-        {
-            name: {**labels[name], **rows[name], **labels[name]} for name in wanted if name in rows
-        }.values(),
-        index=[name for name in wanted if name in rows],
-    )
-    whole = pd.concat([each for each in curves if len(each)] or curves[:1], ignore_index=True)
-    _check_data(found, wanted)
-    states = {name: study.folder.state(name) for name in wanted if name not in rows}
-    return StudyResults(found, whole, states)
-
-
-def _check_data(frame: pd.DataFrame, runs: Mapping[str, Run]) -> None:
-    """Refuse results of one data set whose images or labels differ."""
-    found: dict[tuple[str, str], dict[str, str]] = {}
-    for kind in ("train-sha256", "test-sha256") if len(frame) else ():
-        for name, digest in frame[kind].items():
-            if digest:
-                key = (kind, str(runs[str(name)].values.get("dataset")))
-                found.setdefault(key, {}).setdefault(digest, str(name))
-    for (kind, dataset), by_digest in found.items():
+    done = [name for name in wanted if name in rows]
+    labelled = ({**wanted[n].labels, **rows[n], **wanted[n].labels} for n in done)
+    frame = pd.DataFrame(labelled, index=done)
+    digests: dict[tuple[str, str], dict[str, str]] = {}
+    for kind in ("train-sha256", "test-sha256"):
+        for name in (name for name in done if frame.at[name, kind]):
+            key = (kind, str(wanted[name].values.get("dataset")))
+            digests.setdefault(key, {}).setdefault(str(frame.at[name, kind]), name)
+    for (kind, dataset), by_digest in digests.items():
         if len(by_digest) > 1:
-            told = "; ".join(f"{digest} in {name}" for digest, name in by_digest.items())
+            found_in = "; ".join(f"{digest} in {name}" for digest, name in by_digest.items())
             raise ConfigurationError(
-                f"the {kind} of {dataset} are not the same in all results: {told}"
+                f"the {kind} of {dataset} are not the same in all results: {found_in}"
             )
+    whole = pd.concat([each for each in curves if len(each)] or curves[:1], ignore_index=True)
+    states = {name: study.folder.state(name) for name in wanted if name not in rows}
+    return StudyResults(frame, whole, states)
 
 
 def write_results(folder: StudyFolder, results: StudyResults) -> None:
