@@ -93,13 +93,12 @@ class Overlay:
         return tuple(p for p in panels if any(p.labels.items() <= labels for labels in selected))
 
     @cached_property
-    def _names(self) -> Mapping[Any, list[str]]:
+    def _by_line(self) -> Mapping[Any, list[Run]]:
         """The finished runs by line."""
-        done = set(self.opened.results.frame.index)
-        found: dict[Any, list[str]] = {}
+        found: dict[Any, list[Run]] = {}
         for run in self.opened.runs:
-            if run.name in done:
-                found.setdefault(run.cell.key, []).append(run.name)
+            if run.name in self.opened.results.frame.index:
+                found.setdefault(run.cell.key, []).append(run)
         return found
 
     @cached_property
@@ -111,17 +110,7 @@ class Overlay:
 
     def runs(self, row: Choice, panel: Choice) -> list[str]:
         """Return the names of a row's finished runs in a panel."""
-        return self._names.get(Choice.of((row, panel)).key, [])
-
-    def curves(self, row: Choice, panel: Choice, metric: str) -> list[Mapping[int, float]]:
-        """Return a metric by round of a row's runs in a panel that have it."""
-        points = self.opened.results.points
-        return [points[n][metric] for n in self.runs(row, panel) if metric in points[n]]
-
-    def values(self, row: Choice, panel: Choice, name: str) -> list[float]:
-        """Return a number of a row's runs in a panel that have it."""
-        numbers = self.opened.results.numbers(name)
-        return [numbers[run] for run in self.runs(row, panel) if run in numbers]
+        return [run.name for run in self._by_line.get(Choice.of((row, panel)).key, [])]
 
     @property
     def _seeds(self) -> list[str]:
@@ -169,7 +158,7 @@ class Overlay:
 
     def spread_in_words(self) -> str:
         """Return what bands and bars are; empty where each line is of one run."""
-        several = any(len(names) > 1 for names in self._names.values())
+        several = any(len(runs) > 1 for runs in self._by_line.values())
         return f"± {self.opened.study.spread.replace('-', ' ')} over the seeds" if several else ""
 
     def title(self) -> str:
@@ -202,7 +191,7 @@ class Overlay:
         for axes in grid.flat[len(self.panels) :]:
             axes.set_axis_off()
         for axes, panel in zip(grid.flat, self.panels, strict=False):
-            axes.set_title(panel_title(panel))
+            axes.set_title(drawable(" · ".join(panel.labels.values())))
         return figure, grid
 
     def finish(self, figure: MatplotlibFigure) -> MatplotlibFigure:
@@ -231,11 +220,6 @@ class Overlay:
             unit = next((f" in {unit}" for end, unit in UNITS.items() if name.endswith(end)), "")
             told.append(f"{name}{unit}{words[Column(metric=name).higher_is_better]}")
         return f"{'; '.join(filter(None, (*told, self.spread_in_words())))}."
-
-
-def panel_title(panel: Choice) -> str:
-    """Return the title of a panel."""
-    return drawable(" · ".join(panel.labels.values()))
 
 
 def draw_study(opened: OpenedStudy) -> list[Path]:
@@ -286,13 +270,12 @@ def _learning_curves(overlay: Overlay, spec: LearningCurves) -> Drawn:
     figure, grid = overlay.panel_grid()
     for number, (axes, panel) in enumerate(zip(grid.flat, overlay.panels, strict=False)):
         for row, look in overlay.lines():
+            label = f"{look['label']}, ensemble".removeprefix(", ")
+            of_ensemble = {**look, "linewidth": 0.7, "label": label}
             for name in names:
-                of_ensemble = {
-                    "linewidth": 0.7,
-                    "label": f"{look['label']}, ensemble".removeprefix(", "),
-                }
-                if curves := overlay.curves(row, panel, name):
-                    style = look if name == spec.metric else {**look, **of_ensemble}
+                runs = overlay.runs(row, panel)
+                if curves := [points[run][name] for run in runs if name in points[run]]:
+                    style = look if name == spec.metric else of_ensemble
                     overlay.draw_curves(axes, curves, style, 1.0 if shares else np.inf)
         axes.set_xlabel("round")
         # Typical values of evaluate-every.
@@ -325,7 +308,7 @@ def _retention_curves(overlay: Overlay, spec: RetentionCurves) -> Drawn:
             percent_axis(axes.yaxis)
         line[0].set_ylabel(f"accuracy (%)\nby {by.replace('-', ' ')}")
     for panel, top, bottom in zip(overlay.panels, grid[0], grid[-1], strict=True):
-        top.set_title(panel_title(panel))
+        top.set_title(drawable(" · ".join(panel.labels.values())))
         bottom.set_xlabel("data retained (%)")
     return overlay.finish(figure), ["accuracy"]
 
@@ -341,7 +324,8 @@ def _numbers(overlay: Overlay, spec: Numbers) -> Drawn:
     for axes, panel in zip(grid.flat, overlay.panels, strict=False):
         for place, row in enumerate(overlay.rows):
             for number, (metric, offset) in enumerate(zip(spec.metrics, offsets, strict=True)):
-                values = overlay.values(row, panel, metric)
+                numbers = results.numbers(metric)
+                values = [numbers[run] for run in overlay.runs(row, panel) if run in numbers]
                 mean, spread = overlay.mean_and_spread(values)
                 if mean is None:
                     continue
@@ -362,20 +346,18 @@ def _client_numbers(overlay: Overlay, spec: ClientNumbers) -> Drawn:
     names = [f"{CLIENTS}{name}" for name in metrics]
     points = overlay.opened.results.points
 
-    def by_client(row: Choice, panel: Choice, metric: str) -> dict[int, list[float]]:
-        """Return the values of each client, one from each run that has it, sorted by client."""
-        values: dict[int, list[float]] = {}
-        for own in (points[name] for name in overlay.runs(row, panel)):
-            for name, curve in own.items():
-                client = name.removeprefix("client-").removesuffix(f"-{metric}")
-                if name == f"client-{client}-{metric}" and client.isdecimal():
-                    values.setdefault(int(client), []).append(max(curve.items())[1])
-        return dict(sorted(values.items()))
-
     def known(row: Choice, panel: Choice) -> tuple[str, dict[int, list[float]]]:
-        """Return the number to draw, with its values; none if the row's clients have neither."""
-        found = ((metric, by_client(row, panel, metric)) for metric in metrics)
-        return next(((metric, values) for metric, values in found if values), ("", {}))
+        """Return the number to draw, and by client its values in the runs; ("", {}) for none."""
+        for metric in metrics:
+            values: dict[int, list[float]] = {}
+            for own in (points[name] for name in overlay.runs(row, panel)):
+                for name, curve in own.items():
+                    client = name.removeprefix("client-").removesuffix(f"-{metric}")
+                    if name == f"client-{client}-{metric}" and client.isdecimal():
+                        values.setdefault(int(client), []).append(max(curve.items())[1])
+            if values:
+                return metric, dict(sorted(values.items()))
+        return "", {}
 
     if not any(known(row, panel)[0] for row in overlay.rows for panel in overlay.panels):
         return None, names

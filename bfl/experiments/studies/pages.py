@@ -13,7 +13,6 @@ STUDY is a folder of a study's results next to the page. A section ends with ``<
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +30,7 @@ from bfl.experiments.studies.claims import (
 )
 from bfl.experiments.studies.figures import draw_study, drawings
 from bfl.experiments.studies.results import NO_RESULTS, VERSIONS, OpenedStudy, open_study
-from bfl.experiments.studies.study import SEED, Study
+from bfl.experiments.studies.study import SEED
 from bfl.experiments.studies.table import (
     StudyTable,
     as_text,
@@ -56,6 +55,12 @@ def rewritten(path: Path) -> tuple[str, pd.DataFrame | None]:
         DataError: The page or a result cannot be read, or the page has no section.
     """
     found: pd.DataFrame | None = None
+    try:
+        page = read_text(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot read {path}: {error}") from error
+    if not _SECTION.search(page):
+        raise DataError(f"{path} has no section between '<!-- claims STUDY -->' and '<!-- end -->'")
 
     @cache
     def table_of(name: str) -> StudyTable:
@@ -74,7 +79,7 @@ def rewritten(path: Path) -> tuple[str, pd.DataFrame | None]:
         text += "".join(f"\n{note}\n" for note in notes)
         return f"{begin}![Forest plot]({path.stem}.png)\n\n{text}{end}"
 
-    return _SECTION.sub(written, _read(path)), found
+    return _SECTION.sub(written, page), found
 
 
 def _decimals(*tables: StudyTable) -> dict[str, int]:
@@ -83,16 +88,6 @@ def _decimals(*tables: StudyTable) -> dict[str, int]:
 
 def _opened(path: Path, name: str) -> OpenedStudy:
     return open_study(path.parent / name, results=[Path(NO_RESULTS)])
-
-
-def _read(path: Path) -> str:
-    try:
-        text = read_text(path)
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot read {path}: {error}") from error
-    if not _SECTION.search(text):
-        raise DataError(f"{path} has no section between '<!-- claims STUDY -->' and '<!-- end -->'")
-    return text
 
 
 def rewrite(path: Path, *, folders: bool) -> None:
@@ -132,30 +127,25 @@ def study_report(opened: OpenedStudy) -> str:
         DataError: No run is done; and the errors of ``study_table``.
     """
     table = study_table(opened)
-    frame = table.results.frame
+    study, frame = table.study, table.results.frame
     if not len(frame):
         raise DataError(f"{opened.folder.path} has no finished run to report")
+    sections = []
+    tested = claims({study.name: table})
+    if len(tested):
+        rows = claims_as_text(tested, _decimals(table)).drop(columns="study")
+        plot = Drawn("claims", svg(forest_plot(tested), "claims"), FOREST)
+        text = "Each claim is an order of two lines, tested together with all claims here."
+        texts = [text, *reasons_of_open(tested)]
+        sections += [Section("Claims", texts, figures=[plot], tables=[_table("Verdicts", rows)])]
     figures = [
         Drawn(name, svg(figure, name), caption) for name, figure, caption in drawings(opened)
     ]
-    origins = frame.to_dict("records")
-    seeds = frame[SEED].unique() if SEED in frame else [str(opened.study.base.get(SEED, 0))]
-    return page(
-        title=table.study.title,
-        about=[f"{len(frame)} runs; seeds {', '.join(seeds)}", *told_of_times(origins)],
-        sections=[
-            *_claims(table),
-            Section("Table", list(table.notes), tables=[_table("", as_text(table))]),
-            Section("Figures", figures=figures),
-            Section("What was run", tables=list(_origin(table.study, frame))),
-        ],
-    )
-
-
-def _origin(study: Study, frame: pd.DataFrame) -> Iterator[Table]:
-    """Yield the study's base, its axes and rows, and the versions and machines of its runs."""
+    sections += [
+        Section("Table", list(table.notes), tables=[_table("", as_text(table))]),
+        Section("Figures", figures=figures),
+    ]
     base = [{"key": key, "value": str(value)} for key, value in study.base.items()]
-    yield Table.of("Base: keys of all runs", base)
     choices = [
         {
             "axis": axis,
@@ -165,13 +155,21 @@ def _origin(study: Study, frame: pd.DataFrame) -> Iterator[Table]:
         for axis, among in {**study.axes, "row": study.rows}.items()
         for choice in among
     ]
-    yield Table.of("Axes and rows", choices)
     kept = [
         {"": name, "value": ", ".join(dict.fromkeys(frame[name]))}
         for name in VERSIONS
         if name in frame
     ]
-    yield Table.of("Versions and machines", kept, folded=True)
+    origin = [
+        Table.of("Base: keys of all runs", base),
+        Table.of("Axes and rows", choices),
+        Table.of("Versions and machines", kept, folded=True),
+    ]
+    sections += [Section("What was run", tables=origin)]
+    seeds = frame[SEED].unique() if SEED in frame else [str(study.base.get(SEED, 0))]
+    times = told_of_times(frame.to_dict("records"))
+    about = [f"{len(frame)} runs; seeds {', '.join(seeds)}", *times]
+    return page(title=study.title, about=about, sections=sections)
 
 
 FOREST = (
@@ -180,17 +178,6 @@ FOREST = (
     "below 0 where lower is."
 )
 """Caption of the forest plot."""
-
-
-def _claims(table: StudyTable) -> Iterator[Section]:
-    """Yield the section of the study's claims, if its file declares any."""
-    found = claims({table.study.name: table})
-    if len(found):
-        rows = claims_as_text(found, _decimals(table)).drop(columns="study")
-        plot = Drawn("claims", svg(forest_plot(found), "claims"), FOREST)
-        text = "Each claim is an order of two lines, tested together with all claims here."
-        told = [text, *reasons_of_open(found)]
-        yield Section("Claims", told, figures=[plot], tables=[_table("Verdicts", rows)])
 
 
 def _table(caption: str, frame: pd.DataFrame) -> Table:
