@@ -6,7 +6,6 @@ Figures are vector graphics in the page's colours, light or dark.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -150,21 +149,15 @@ def svg(figure: MatplotlibFigure, name: str) -> str:
         name: Its name on the page, which makes its ids unique and is read to the blind.
     """
     figure.set_layout_engine("none")  # as it has been laid out
-    figure.patch.set_alpha(0.0)
-    for axes in figure.axes:
-        axes.patch.set_alpha(0.0)
+    for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
+        patch.set_alpha(0.0)
     text = image_of(figure, "svg", name, bbox_inches="tight").decode()
     text = text[text.index("<svg") :]
-    for color, variable in (
-        (INK, "--ink"),
-        (FAINT, "--faint"),
-        (GRID, "--grid"),
-        (PAPER, "--back"),
-    ):
-        text = text.replace(color.lower(), f"var({variable})")
+    for color, variable in {INK: "ink", FAINT: "faint", GRID: "grid", PAPER: "back"}.items():
+        text = text.replace(color.lower(), f"var(--{variable})")
     # By default SVG fills outlines without a colour, such as letters, with black.
     label = f'role="img" aria-label="{name}" fill="var(--ink)" '
-    return re.sub(r"<svg ", f"<svg {label}", text, count=1)
+    return text.replace("<svg ", f"<svg {label}", 1)
 
 
 def run_report(folder: RunFolder) -> str:
@@ -173,7 +166,6 @@ def run_report(folder: RunFolder) -> str:
     Raises:
         DataError: The folder holds no finished run, or a file of it is corrupt.
     """
-    folder.check_finished("metrics.json")
     found = _Run.read(folder)
     return page(
         title=folder.path.name,
@@ -199,6 +191,7 @@ class _Run:
 
     @classmethod
     def read(cls, folder: RunFolder) -> _Run:
+        numbers = folder.metrics()
         classes, tested, values = None, 0, dict[str, Any]()
         if folder.holds(PREDICTED_CLASSES):
             classes = folder.predictions()
@@ -208,7 +201,6 @@ class _Run:
             predicted, targets = folder.predicted_numbers()
             tested = targets.size
             values = {name: of_each for name, (of_each, _) in predicted.values(targets).items()}
-        numbers = folder.metrics()
         several = values if tested > 1 else {}
         errors = {n: float(v.std(ddof=1)) / math.sqrt(tested) for n, v in several.items()}
         if SQUARED in errors and (root := numbers.get(ERROR)):
@@ -242,7 +234,6 @@ def page(**content: Any) -> str:
 
 
 def _about(run: _Run) -> Iterator[str]:
-    """Yield which data, method and version, how many examples, and when."""
     yield from run_title(run.config).splitlines()
     trained = sum(run.partition.get("num_examples", ()))
     found = {"training": trained, "test": run.tested}
@@ -265,7 +256,6 @@ def _interval(share: float, count: int, form: Any = _percent) -> str:
 
 
 def _how_good(run: _Run) -> str:
-    """Return the report's first sentence: how good the model is, with an interval."""
     numbers = run.numbers
     if run.classes is not None:
         interval = _interval(numbers[ACCURACY], run.tested)
@@ -286,7 +276,6 @@ def _how_good(run: _Run) -> str:
 
 
 def _how_sure(run: _Run) -> str:
-    """Return the report's second sentence: how far its probabilities can be trusted."""
     if run.classes is not None:
         predictions, labels = run.classes
         wrong = predictions.predicted != labels
@@ -307,7 +296,6 @@ def _how_sure(run: _Run) -> str:
 
 
 def _what_to_beware(run: _Run) -> str:
-    """Return the report's third sentence: what its reader should know before using the model."""
     found = describe_left_out(run.folder.rounds())
     names = run.partition.get("names") or ()
     scarce = [
@@ -320,14 +308,15 @@ def _what_to_beware(run: _Run) -> str:
     familiarity = run.classes[0].familiarity if run.classes else None
     if familiarity is not None:
         foreign = int((familiarity < float(run.config.get("familiarity-threshold", 0.01))).sum())
-        what = f"{foreign} of {run.tested:,} test examples are unlike the training data"
-        found += [what] if foreign else []
+        if foreign:
+            what = "test examples are unlike the training data"
+            found.append(f"{foreign} of {run.tested:,} {what}")
     warnings = [text for text in run.folder.warnings() if text not in found]
-    if any("has collapsed" in text for text in warnings):
+    others = [text for text in warnings if "has collapsed" not in text]
+    if len(others) < len(warnings):
         found.append("the epistemic uncertainty has collapsed: it tells errors from nothing")
-    others = len([text for text in warnings if "has collapsed" not in text])
     if others:
-        found.append(f"{counted(others, 'warning')} below")
+        found.append(f"{counted(len(others), 'warning')} below")
     if not found:
         return "No client was lost, and nothing was warned of."
     return f"Beware: {'; '.join(found)}."
@@ -341,8 +330,7 @@ def _cards(run: _Run) -> list[dict[str, Any]]:
         cards.append({"name": name, "value": three_digits(value), "notes": [n for n in notes if n]})
 
     def add_share(name: str, count: int, right: int) -> None:
-        if count:
-            add(name, right / count, _interval(right / count, count, three_digits))
+        add(name, right / count, _interval(right / count, count, three_digits))
 
     foreign = [name for name in numbers if name.startswith("ood-") and name.endswith("-auroc")]
     for name in (ACCURACY, ERROR, NLL, ECE, RANKED, COVERAGE, *foreign):
@@ -411,7 +399,7 @@ def _sections(run: _Run) -> Iterator[Section]:
 
 
 def _clients(run: _Run) -> Iterator[Table]:
-    """Yield the table of clients: examples, what was lost when, metrics on their own data."""
+    """Yield a table of clients, if there are any: examples, losses, metrics on their own data."""
     names, rounds = client_names(run.folder), run.folder.rounds()
     measured = run.folder.read_json(CLIENTS, {})
     called = str(run.config.get("site-column") or "name")
@@ -423,10 +411,11 @@ def _clients(run: _Run) -> Iterator[Table]:
             by_reason.setdefault(str(client["reason"]), []).append(entry["round"])
     in_rounds = [entry for r in rounds for entry in r.get(PER_CLIENT, ())]
     ids = [str(entry["client"]) for entry in in_rounds]
+    trained = run.partition.get("num_examples", ())
     columns: dict[str, Mapping[str, Any]] = {
-        called: _by_client(names),
+        called: {str(client): name for client, name in enumerate(names)},
         number: {},
-        "training examples": _by_client(run.partition.get("num_examples", ())),
+        "training examples": {str(client): count for client, count in enumerate(trained)},
         "test examples": {c: own[TEST_EXAMPLES] for c, own in measured.items()},
         "rounds": {client: ids.count(client) for client in dict.fromkeys(ids)},
         "lost": {
@@ -457,12 +446,7 @@ def _clients(run: _Run) -> Iterator[Table]:
         yield Table.of(f"By {called}" if names else "By client", rows, folded=len(rows) > 20)
 
 
-def _by_client(values: Sequence[Any]) -> dict[str, Any]:
-    return {str(number): value for number, value in enumerate(values)}
-
-
 def _origin(run: _Run) -> Iterator[Table]:
-    """Yield the posterior's digest, what was given, the machine and the configuration."""
     rounds = run.folder.rounds()
     last = rounds[-1] if rounds else {}
     facts: dict[str, Any] = {
