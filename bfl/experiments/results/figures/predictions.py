@@ -6,13 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bfl.evaluation.metrics.accuracy import wilson_interval
-from bfl.evaluation.metrics.expected_calibration_error import (
-    CalibrationBins,
-    ExpectedCalibrationError,
-)
+from bfl.evaluation.metrics.expected_calibration_error import ExpectedCalibrationError
 from bfl.evaluation.regression import LEVEL, SQUARED
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.figures import Figure, figures
@@ -41,7 +37,6 @@ from bfl.experiments.results.run_folder import (
     RunFolder,
 )
 from bfl.experiments.results.table import auroc
-from bfl.registry import kebab
 from bfl.texts import counted
 
 if TYPE_CHECKING:
@@ -105,83 +100,49 @@ class ReliabilityDiagram(Figure):
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
-        bins = _metric(folder).bins(*folder.predictions())
+        config = folder.config() if folder.holds(CONFIG) else {}
+        settings = {key: config[key] for key in ("calibration-bins",) if key in config}
+        bins = ExpectedCalibrationError(**settings).bins(*folder.predictions())
+        filled, widths = bins.count > 0, np.diff(bins.edges)
+        left, width = bins.edges[:-1][filled], widths[filled]
+        accuracy, confidence = bins.accuracy[filled], bins.confidence[filled]
+        share = bins.count / bins.count.sum()
         figure = new_figure(4.2, 5.4)
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-        _accuracies(upper, bins)
-        _histogram(lower, bins)
+        bars: dict[str, Any] = {"align": "edge", "edgecolor": "white"}
+        upper.bar(left, accuracy, width, color=COLORS[0], label="accuracy", **bars)
+        upper.bar(
+            left,
+            confidence - accuracy,
+            width,
+            bottom=accuracy,
+            align="edge",
+            facecolor="none",
+            edgecolor=COLORS[1],
+            hatch="////",
+            linewidth=0.8,
+            label="gap to mean confidence",
+        )
+        ends = wilson_interval(accuracy, bins.count[filled])
+        upper.vlines(left + width / 2, *ends, color=INK, linewidth=1.0, label="95 % interval")
+        upper.plot([0, 1], [0, 1], color=INK, linewidth=1.0, linestyle="--", label="calibrated")
+        upper.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0), ylabel="accuracy (%)")
+        upper.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+        drawn = lower.bar(bins.edges[:-1], share, widths, color=FAINT, **bars)
+        lower.bar_label(drawn, map(str, bins.count), padding=2, rotation=90, fontsize=6)
+        lower.set_ylim(0.0, 1.3 * float(share.max()))  # room for the numbers
+        looks = (("accuracy", accuracy, "-"), ("confidence", confidence, "--"))
+        for (what, values, dash), color in zip(looks, COLORS, strict=False):
+            mean = float(np.sum(values * share[filled]))
+            lower.axvline(mean, color=color, linestyle=dash, label=f"mean {what} {100 * mean:.1f}%")
+        # Below the axes, where it covers no bar and no number.
+        lower.legend(loc="upper center", bbox_to_anchor=(0.5, -0.3), ncols=2)
+        lower.set(xlabel="confidence (%)", ylabel="examples (%)")
+        for axis in (upper.yaxis, lower.xaxis, lower.yaxis):
+            percent_axis(axis)
         error = f"ECE {100 * bins.error:.2f}% ({bins.count.size} bins)"
         set_title(figure, f"Reliability diagram · {error}", folder)
         return figure
-
-
-def _metric(folder: RunFolder) -> ExpectedCalibrationError:
-    """Return the expected calibration error with the run's number of bins."""
-    config = folder.config() if folder.holds(CONFIG) else {}
-    key = kebab("calibration_bins")
-    return ExpectedCalibrationError(**{key: config[key]} if key in config else {})
-
-
-def _accuracies(axes: Axes, bins: CalibrationBins) -> None:
-    """Draw accuracy bars, their intervals (Wilson), and the gaps to the bins' confidences."""
-    filled = bins.count > 0
-    left, width = bins.edges[:-1][filled], np.diff(bins.edges)[filled]
-    accuracy, confidence = bins.accuracy[filled], bins.confidence[filled]
-    axes.bar(
-        left, accuracy, width, align="edge", color=COLORS[0], edgecolor="white", label="accuracy"
-    )
-    axes.bar(
-        left,
-        confidence - accuracy,
-        width,
-        bottom=accuracy,
-        align="edge",
-        facecolor="none",
-        edgecolor=COLORS[1],
-        hatch="////",
-        linewidth=0.8,
-        label="gap to mean confidence",
-    )
-    ends = wilson_interval(accuracy, bins.count[filled])
-    axes.vlines(left + width / 2, *ends, color=INK, linewidth=1.0, label="95 % interval")
-    axes.plot([0, 1], [0, 1], color=INK, linewidth=1.0, linestyle="--", label="calibrated")
-    axes.set_xlim(0.0, 1.0)
-    axes.set_ylim(0.0, 1.0)
-    percent_axis(axes.yaxis)
-    axes.set_ylabel("accuracy (%)")
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
-
-
-def _histogram(axes: Axes, bins: CalibrationBins) -> None:
-    """Draw the histogram of confidences, with mean confidence and accuracy."""
-    share = bins.count / bins.count.sum()
-    axes.bar(
-        bins.edges[:-1], share, np.diff(bins.edges), align="edge", color=FAINT, edgecolor="white"
-    )
-    centres = (bins.edges[:-1] + bins.edges[1:]) / 2
-    for centre, height, count in zip(centres, share, bins.count, strict=True):
-        axes.annotate(
-            f"{count}",
-            (centre, height),
-            xytext=(0, 2),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            rotation=90,
-            fontsize=6,
-        )
-    axes.set_ylim(0.0, 1.3 * float(share.max()))  # room for the numbers
-    filled = bins.count > 0
-    looks = (("accuracy", bins.accuracy, "-"), ("confidence", bins.confidence, "--"))
-    for (what, values, dash), color in zip(looks, COLORS, strict=False):
-        mean = float(np.sum(values[filled] * share[filled]))
-        axes.axvline(mean, color=color, linestyle=dash, label=f"mean {what} {100 * mean:.1f}%")
-    # Below the axes, where it covers no bar and no number.
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.3), ncols=2)
-    percent_axis(axes.xaxis)
-    percent_axis(axes.yaxis)
-    axes.set_xlabel("confidence (%)")
-    axes.set_ylabel("examples (%)")
 
 
 ACCURACY = "accuracy"
@@ -267,44 +228,38 @@ class UncertaintyOfErrors(Figure):
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
+        from matplotlib.ticker import MaxNLocator
+
         predictions, labels = folder.predictions()
         wrong = predictions.predicted != labels
         shown = [u for u in uncertainties.classes() if u.retention]
         figure = new_figure(0.6 + 2.7 * len(shown), 3.4)
         panels = figure.subplots(1, len(shown), squeeze=False)[0]
+        groups = ((~wrong, "right", COLORS[0]), (wrong, "wrong", COLORS[1]))
         for axes, uncertainty in zip(panels, shown, strict=True):
-            _panel(axes, uncertainty().measure(predictions), wrong, uncertainty.name)
+            values = uncertainty().measure(predictions)
+            top = float(values.max())
+            edges = np.linspace(0.0, top if top > 0 else 1.0, BINS + 1).tolist()
+            for chosen, what, color in groups:
+                count = int(chosen.sum())
+                shares: dict[str, Any] = {"weights": np.full(count, 1.0 / max(count, 1))}
+                shares |= {"bins": edges, "color": color}
+                axes.hist(values[chosen], alpha=0.25, histtype="stepfilled", **shares)
+                label = f"{what} ({count:,})"
+                axes.hist(values[chosen], histtype="step", label=label, **shares)
+            title = "only errors" if wrong.any() else "no errors"
+            if wrong.any() and not wrong.all():
+                title = f"AUROC {auroc(values, wrong):.3f}"
+            axes.set_title(title, loc="right")
+            axes.set_xlabel(uncertainty.name.replace("-", " "))
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+            percent_axis(axes.yaxis)
             axes.set_ylabel("right, or wrong, predictions (%)")
         handles, names = panels[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=2)
         label_panels(*panels)
         set_title(figure, "Uncertainty of right and of wrong predictions of test examples", folder)
         return figure
-
-
-def _panel(axes: Axes, values: npt.NDArray[Any], wrong: npt.NDArray[Any], name: str) -> None:
-    """Draw a histogram of the right predictions and one of the wrong ones, as shares."""
-    from matplotlib.ticker import MaxNLocator
-
-    top = float(values.max())
-    edges = np.linspace(0.0, top if top > 0 else 1.0, BINS + 1).tolist()
-    groups = ((~wrong, "right", COLORS[0]), (wrong, "wrong", COLORS[1]))
-    for chosen, what, color in groups:
-        count = int(chosen.sum())
-        weights = np.full(count, 1.0 / max(count, 1))
-        label = f"{what} ({count:,})"
-        axes.hist(
-            values[chosen], edges, weights=weights, color=color, alpha=0.25, histtype="stepfilled"
-        )
-        axes.hist(values[chosen], edges, weights=weights, color=color, histtype="step", label=label)
-    if wrong.any() and not wrong.all():
-        title = f"AUROC {auroc(values, wrong):.3f}"
-    else:
-        title = "only errors" if wrong.any() else "no errors"
-    axes.set_title(title, loc="right")
-    axes.set_xlabel(name.replace("-", " "))
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
-    percent_axis(axes.yaxis)
 
 
 @figures.register("familiarity")
@@ -416,14 +371,8 @@ class PredictedNumbers(Figure):
         left.vlines(
             targets[some], low, high, color=FAINT, linewidth=0.6, label=f"{LEVEL:.0%} interval"
         )
-        left.scatter(
-            targets[some],
-            shown.mean,
-            8,
-            color=COLORS[0],
-            label=f"mean, {some.size} of them",
-            zorder=3,
-        )
+        label = f"mean, {some.size} of them"
+        left.scatter(targets[some], shown.mean, 8, color=COLORS[0], label=label, zorder=3)
         ends = [targets.min(), targets.max()]
         left.plot(ends, ends, color=INK, linewidth=1.0, linestyle="--")
         left.set(xlabel="true number", ylabel="predicted number")
