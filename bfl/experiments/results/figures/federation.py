@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -113,14 +113,10 @@ class LearningCurve(Figure):
             axes.set_ylabel(label)
         right.set_ylabel("negative log-likelihood (nats)")
         label_panels(*grid)
-        set_title(figure, f"Learning curve{_samples(folder)}", folder)
+        samples = folder.config().get("evaluate-mc-samples") if folder.holds(CONFIG) else None
+        of_samples = f", {samples} Monte Carlo samples a round" if samples else ""
+        set_title(figure, f"Learning curve{of_samples}", folder)
         return figure
-
-
-def _samples(folder: RunFolder) -> str:
-    """Return the number of Monte Carlo samples in a round's evaluation, for the title."""
-    samples = folder.config().get("evaluate-mc-samples") if folder.holds(CONFIG) else None
-    return f", {samples} Monte Carlo samples a round" if samples else ""
 
 
 def _round_axis(axes: Axes) -> None:
@@ -218,28 +214,21 @@ class PosteriorSpread(Figure):
             right.locator_params(axis="x", nbins=2)
             right.xaxis.set_major_formatter("{x:g}")
         right.set_xlabel("standard deviation at the end")
-        if rounds:
-            self._by_round(figure, more[0], rounds)
+        for axes in more:  # a heat map, in the order of the dots
+            values = np.log10(np.transpose([entry[DEVIATIONS] for entry in rounds]))
+            first, last = rounds[0]["round"], rounds[-1]["round"]
+            extent = (first - 0.5, last + 0.5, len(values) - 0.5, -0.5)
+            drawn = axes.imshow(
+                values, aspect="auto", extent=extent, interpolation="nearest", cmap="cividis"
+            )
+            axes.grid(visible=False)
+            axes.set_yticks([])
+            axes.set_ylabel("layer, as in (b)")
+            _round_axis(axes)
+            figure.colorbar(drawn, ax=axes, label="log₁₀ √(mean σ²) by layer")
         label_panels(left, right, *more)
         set_title(figure, "Spread of the posterior", folder)
         return figure
-
-    @staticmethod
-    def _by_round(
-        figure: MatplotlibFigure, axes: Axes, rounds: Sequence[Mapping[str, Any]]
-    ) -> None:
-        """Draw each layer's √(mean σ²) in each round as a heat map, in the order of the dots."""
-        values = np.transpose([entry[DEVIATIONS] for entry in rounds])
-        first, last = rounds[0]["round"], rounds[-1]["round"]
-        extent = (first - 0.5, last + 0.5, len(values) - 0.5, -0.5)
-        drawn = axes.imshow(
-            np.log10(values), aspect="auto", extent=extent, interpolation="nearest", cmap="cividis"
-        )
-        axes.grid(visible=False)
-        axes.set_yticks([])
-        axes.set_ylabel("layer, as in (b)")
-        _round_axis(axes)
-        figure.colorbar(drawn, ax=axes, label="log₁₀ √(mean σ²) by layer")
 
 
 @figures.register("client-curves")
@@ -269,10 +258,11 @@ class ClientCurves(Figure):
         for axes in grid[len(drawn) :]:
             axes.remove()
         panels = grid[: len(drawn)]
+        named = names_of_classes(client_names(folder))
         for axes, name in zip(panels, drawn, strict=True):
             known = table[table[name].notna()]
             curves = known.pivot(index="round", columns="client", values=name)
-            _panel(axes, curves, names_of_classes(client_names(folder)))
+            _draw_clients(axes, curves, named)
             standardised = name == TRAIN_LIKELIHOOD and folder.holds(PREDICTED_NUMBERS)
             axes.set_ylabel(STANDARDISED if standardised else PANELS[name])
             if name in PERCENTS:
@@ -305,7 +295,7 @@ def measured_by_clients(folder: RunFolder) -> pd.DataFrame:
     return pd.DataFrame(rows).replace([math.inf, -math.inf], math.nan)
 
 
-def _panel(axes: Axes, curves: pd.DataFrame, names: Sequence[str]) -> None:
+def _draw_clients(axes: Axes, curves: pd.DataFrame, names: Sequence[str]) -> None:
     """Draw clients' curves by round; of many clients the median, 5 to 95 %, and the range."""
     look: dict[str, Any] = {"marker": "o" if len(curves) <= FEW_ROUNDS else "", "markersize": 3.0}
     if len(curves.columns) <= TOLD_APART:
@@ -360,12 +350,12 @@ class PartitionFigure(Figure):
         axes = figure.subplots()
         image = axes.imshow(counts, cmap="Blues", vmin=0, aspect="auto", interpolation="nearest")
         axes.grid(visible=False)
-        axes.set_xlabel("class")
-        axes.set_ylabel("client")
-        if folder.holds(PREDICTED_NUMBERS):
-            axes.set_xlabel("target")
-        for axis, names in ((axes.xaxis, class_names(folder)), (axes.yaxis, client_names(folder))):
-            count = classes if axis is axes.xaxis else clients
+        what = "target" if folder.holds(PREDICTED_NUMBERS) else "class"
+        axes.set(xlabel=what, ylabel="client")
+        for axis, names, count in (
+            (axes.xaxis, class_names(folder), classes),
+            (axes.yaxis, client_names(folder), clients),
+        ):
             name_ticks(axis, names_of_classes(names or list(map(str, range(count)))), count)
         if counts.size <= WRITTEN:
             write_counts(axes, counts, counts > counts.max() / 2)

@@ -72,37 +72,26 @@ def _row(axes: Axes, examples: Examples, names: Sequence[str], label: str) -> No
     for place, image in enumerate(examples.images):
         shown = as_type(image, np.dtype(np.uint8)) if channels == 3 else image[..., 0]
         left = place * step
-        axes.imshow(
-            shown,
-            cmap="gray",
-            vmin=0,
-            vmax=255,
-            extent=(left, left + 1.0, 0.0, height / width),
-            interpolation="nearest",
-        )
+        extent = (left, left + 1.0, 0.0, height / width)
+        axes.imshow(shown, "gray", vmin=0, vmax=255, extent=extent, interpolation="nearest")
     count = len(examples.positions)
-    axes.set_xlim(-GAP, count * step)
-    axes.set_ylim(0.0, height / width)
-    axes.set_xticks(np.arange(count) * step + 0.5)
-    axes.set_xticklabels([_caption(examples, i, names) for i in range(count)], fontsize=7.0)
-    for place, tick in enumerate(axes.get_xticklabels()):
-        right = examples.predicted[place] == examples.labels[place]
+    captions = [
+        "{}\n({})\n{:.3g}".format(
+            *(names[c] if c < len(names) else c for c in (predicted, true)), uncertainty
+        )
+        for predicted, true, uncertainty in zip(
+            examples.predicted, examples.labels, examples.uncertainty, strict=True
+        )
+    ]
+    axes.set_xticks(np.arange(count) * step + 0.5, captions, fontsize=7.0)
+    for tick, right in zip(
+        axes.get_xticklabels(), examples.predicted == examples.labels, strict=True
+    ):
         tick.set_color(INK if right else COLORS[1])
-    axes.set_yticks([])
+    axes.set(xlim=(-GAP, count * step), ylim=(0.0, height / width), yticks=[], ylabel=label)
     axes.grid(visible=False)
     axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    axes.set_ylabel(label)
-
-
-def _caption(examples: Examples, place: int, names: Sequence[str]) -> str:
-    def name(label: int) -> str:
-        return names[label] if label < len(names) else str(label)
-
-    predicted, true = int(examples.predicted[place]), int(examples.labels[place])
-    known = f"({name(true)})"
-    return f"{name(predicted)}\n{known}\n{examples.uncertainty[place]:.3g}"
+    axes.spines[:].set_visible(False)
 
 
 @figures.register("foreign-images")
@@ -161,15 +150,12 @@ class CorruptionsFigure(Figure):
         content = folder.read_json(CORRUPTIONS)
         figure = new_figure(9.0, 3.4)
         panels = figure.subplots(1, len(METRICS), sharex=True)
-        with folder.decoding(CORRUPTIONS):
-            for panel, metric in zip(panels, METRICS, strict=True):
+        for panel, metric, unit in zip(panels, METRICS, ("%", "nats", "%"), strict=True):
+            with folder.decoding(CORRUPTIONS):
                 for index, (name, values) in enumerate(content.items()):
                     panel.plot(values[metric], **look_of(index), label=name)
-        units = (" (%)", " (nats)", " (%)")
-        for panel, metric, unit in zip(panels, METRICS, units, strict=True):
-            panel.set_xlabel("strength")
-            panel.set_ylabel(metric.replace("-", " ") + unit)
-            if "%" in unit:
+            panel.set(xlabel="strength", ylabel=f"{metric.replace('-', ' ')} ({unit})")
+            if unit == "%":
                 percent_axis(panel.yaxis)
         panels[1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(content))
         label_panels(*panels)

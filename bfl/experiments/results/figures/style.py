@@ -23,24 +23,14 @@ if TYPE_CHECKING:
 
 
 def class_names(folder: RunFolder) -> tuple[str, ...]:
-    """Return the names of a run's classes; empty if the run has not recorded them.
-
-    Raises:
-        DataError: The file is corrupt.
-    """
-    if not folder.holds(NETWORK):
-        return ()
-    content = folder.read_json(NETWORK)
+    """Return the names of a run's classes; empty if the run has not recorded them."""
+    content = folder.read_json(NETWORK, {"class-names": ()})
     with folder.decoding(NETWORK):
         return tuple(str(name) for name in content["class-names"])
 
 
 def client_names(folder: RunFolder) -> tuple[str, ...]:
-    """Return the names of a run's clients, such as their sites; empty if they have none.
-
-    Raises:
-        DataError: The file is there but corrupt.
-    """
+    """Return the names of a run's clients, such as their sites; empty if they have none."""
     with folder.decoding(PARTITION):
         return tuple(map(str, folder.read_json(PARTITION, {}).get("names", ())))
 
@@ -129,38 +119,28 @@ def new_figure(width: float, height: float) -> MatplotlibFigure:
 def run_title(config: Mapping[str, Any]) -> str:
     """Return the main choices of a run: data, network, clients and seed; rule and partition.
 
+    Numbers have their unit, and a file has no folder.
+
     Example:
         >>> run_title({"strategy": "conflation", "partition": "dirichlet", "seed": 1}).splitlines()
         ['seed 1', 'conflation · dirichlet']
     """
-    lines = [
-        " · ".join(_named(key, config) for key in keys if config.get(key) is not None)
-        for keys in TITLE_KEYS
-    ]
+    texts = {key: str(value) for key, value in config.items() if value is not None}
+    kind, colon, location = texts.get("dataset", "").partition(":")
+    if PurePath(location).is_absolute():
+        texts["dataset"] = f"{kind}{colon}{PurePath(location).name}"
+    if "clients" in texts:
+        texts["clients"] += " clients"
+    if "seed" in texts:
+        texts["seed"] = f"seed {texts['seed']}"
+    if "partition" in texts and config.get("site-column"):
+        texts["partition"] += f":{config['site-column']}"
+    lines = (" · ".join(texts[key] for key in keys if key in texts) for keys in TITLE_KEYS)
     return "\n".join(filter(None, lines))
 
 
-def _named(key: str, config: Mapping[str, Any]) -> str:
-    """Return a value as text for a title: numbers with their unit, a file without its folder."""
-    value = config[key]
-    if key == "clients":
-        return f"{value} clients"
-    if key == "seed":
-        return f"seed {value}"
-    kind, colon, location = str(value).partition(":")
-    if key == "dataset" and PurePath(location).is_absolute():
-        return f"{kind}{colon}{PurePath(location).name}"
-    if key == "partition" and config.get("site-column"):
-        return f"{value}:{config['site-column']}"
-    return str(value)
-
-
 def wrapped(text: str, width: float) -> str:
-    """Return a title, wrapped to the figure's width.
-
-    Args:
-        width: The figure's width in inches.
-    """
+    """Return a title, wrapped to a figure's width in inches."""
     most = int(CHARACTERS_AN_INCH * width)
     return "\n".join(part for line in text.splitlines() for part in wrap(drawable(line), most))
 
@@ -187,18 +167,18 @@ def names_of_classes(names: Sequence[str], longest: int = LONGEST_NAME) -> list[
 
     Names that would be equal, or have characters that cannot be drawn, are preceded by numbers.
     """
+
+    def shortened(line: str) -> str:
+        return line if len(line) <= longest else f"{line[: longest - 1].rstrip()}…"
+
     lines = [drawable(name) for name in names]
-    short = [_shortened(line, longest) for line in lines]
+    short = [shortened(line) for line in lines]
     return [
-        _shortened(f"{number}: {line}", longest)
+        shortened(f"{number}: {line}")
         if short.count(shown) > 1 or line.strip() != " ".join(name.split())
         else shown
         for number, (name, line, shown) in enumerate(zip(names, lines, short, strict=True))
     ]
-
-
-def _shortened(line: str, most: int) -> str:
-    return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
 
 def set_title(figure: MatplotlibFigure, what: str, folder: RunFolder) -> None:
