@@ -35,6 +35,7 @@ from bfl.experiments.studies.results import (
     NO_RESULTS,
     PERCENTS,
     StudyFolder,
+    StudyResults,
     open_study,
     read_run,
 )
@@ -56,9 +57,8 @@ def value_as_text(value: Any) -> str:
         >>> [value_as_text(value) for value in (0.001, True, "iid", None)]
         ['0.001', 'true', 'iid', '–']
     """
-    if value is None:
-        return ABSENT
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    text = ABSENT if value is None else str(value)
+    return text.lower() if isinstance(value, bool) else text
 
 
 def labels(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -200,17 +200,14 @@ def _study_runs(path: Path, prefix: str) -> Iterator[ListedRun]:
     """Yield all runs of a study, begun or not."""
     opened = open_study(path, results=[Path(NO_RESULTS)])
     frame = opened.folder.read_frame(tuple(opened.study.runs[0].labels)).set_index("run")
-    points = opened.folder.read_curves().groupby("run") if len(frame) else None
+    points = StudyResults(frame, opened.folder.read_curves()).points
     for run in opened.study.runs:
         folder = opened.folder.run(run.name)
         kept: tuple[str, Mapping[str, Any], Points] | None = None
         if not folder.holds(CONFIG):
             row = frame.loc[run.name].to_dict() if run.name in frame.index else {}
-            curves: dict[str, dict[int, float]] = {}
-            if points is not None and run.name in points.groups:
-                for _, number, metric, value in points.get_group(run.name).itertuples(index=False):
-                    curves.setdefault(metric, {})[int(number)] = float(value)
-            kept = ("finished" if row else opened.folder.state(run.name), row, curves)
+            state = "finished" if row else opened.folder.state(run.name)
+            kept = (state, row, points.get(run.name, {}))
         elif not folder.holds(METRICS) and opened.folder.failure_file(run.name).is_file():
             kept = (FAILED, {}, {})
         yield ListedRun(prefix + run.name, folder, run.labels, kept)

@@ -120,14 +120,6 @@ def print_rows(rows: Sequence[Mapping[str, Any]], title: str) -> None:
         console.width = Measurement.get(console, console.options, table).maximum
         console.print(table)
         return
-    for names in _fitting(rows, console.width):
-        part = [{name: row.get(name) for name in names} for row in rows]
-        console.print(results_table(part, title))
-        title = ""
-
-
-def _fitting(rows: Sequence[Mapping[str, Any]], width: int) -> list[list[str]]:
-    """Return the columns of tables that fit into a width, each with the first column, folded."""
     columns, texts = tabulated(rows)
     wide = {
         name: 5 + max(len(name), *(len(row[i]) for row in texts))
@@ -135,12 +127,15 @@ def _fitting(rows: Sequence[Mapping[str, Any]], width: int) -> list[list[str]]:
     }
     first, *others = wide
     parts: list[list[str]] = [[first]]
-    room = width - min(wide[first], width // 2)
+    room = console.width - min(wide[first], console.width // 2)  # the first one may be folded
     for name in others:
         if sum(wide[each] for each in parts[-1][1:]) + wide[name] > room and len(parts[-1]) > 1:
             parts.append([first])
         parts[-1].append(name)
-    return parts
+    for names in parts:
+        part = [{name: row.get(name) for name in names} for row in rows]
+        console.print(results_table(part, title))
+        title = ""
 
 
 def metrics_table(metrics: Mapping[str, float], samples: int | None = None) -> Table:
@@ -148,8 +143,7 @@ def metrics_table(metrics: Mapping[str, float], samples: int | None = None) -> T
 
     Args:
         metrics: See ``bfl.experiments.results.summary.summarize``.
-        samples: The number of Monte Carlo samples of the final evaluation; ignored if the server
-            has not evaluated.
+        samples: The number of Monte Carlo samples of the server's final evaluation, if any.
     """
     title = f"Final metrics, {samples} Monte Carlo samples" if samples else "Final metrics"
     # Without a metric of the server's, all are clients' means, with other numbers of samples.

@@ -263,10 +263,11 @@ def claims_as_text(table: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataF
     """
     shown, digits = table.copy(), table.metric.map(decimals)
     for name in ("published", "ours", "low", "high"):
-        shown[name] = [
+        texts = [
             ABSENT if math.isnan(value) else f"{value:+.{number}f}"
             for value, number in zip(table[name], digits, strict=True)
         ]
+        shown[name] = np.array(texts, object)  # without a claim they are no numbers either
     interval = shown.ours + " (" + shown.low + " to " + shown.high + ")"
     shown["ours (95 %)"] = shown.ours.where(table.ours.isna(), interval)
     shown["p"] = [ABSENT if math.isnan(p) else f"{p:.2g}" for p in table.p]
