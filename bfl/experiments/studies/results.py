@@ -358,8 +358,8 @@ def open_study(
             raise ConfigurationError(f"--results: there is no folder {place}")
     if not results:  # that of the nearest folder above the file that has docs/results
         parents = (each for each in study.source.resolve().parents if (each / RESULTS).is_dir())
-        own = (each / RESULTS / study.folder_name for each in list(parents)[:1])
-        places = tuple(place for place in own if place.is_dir())
+        beside = (each / RESULTS / study.folder_name for each in list(parents)[:1])
+        places = tuple(place for place in beside if place.is_dir())
     return OpenedStudy(folder, study, tuple(only), places)
 
 

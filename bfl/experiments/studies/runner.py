@@ -58,7 +58,7 @@ PATIENCE = 20.0
 """Seconds that an interrupted run has to save what it has."""
 
 REASONS = ("refused: ", "failed: ", "error: ")
-"""How a line of a failed run's output begins that says why."""
+"""Beginnings of the lines of a failed run's output that say why."""
 
 
 def make_study(
