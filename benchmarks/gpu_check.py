@@ -113,7 +113,7 @@ def simulated(size: Size, left: float, scratch: Path, name: str, values: str) ->
     command += ["--num-supernodes", "10", "--backend-config", json.dumps(backend)]
     if not size.gpu and name != "first":  # Ray's start is most of a small run
         command += ["--backend", "serial"]
-    command += ["--run-config", f'{values} output-dir="{scratch}" name="{name}"']
+    command += ["--run-config", f'{values} closing="none" output-dir="{scratch}" name="{name}"']
     started = time.perf_counter()
     _run(command, left, interrupt=name == "cell")
     folder = RunFolder(scratch / name)

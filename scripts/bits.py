@@ -35,6 +35,7 @@ BASE: dict[str, Any] = {
     "model": "resnet8",
     "clients": 3,
     "rounds": 2,
+    "closing": "none",
     "local-epochs": 1,
     "train-examples": 300,
     "test-examples": 60,

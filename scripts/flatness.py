@@ -31,8 +31,9 @@ def run(folder: Path, rounds: int) -> list[dict[str, Any]]:
     images = generator.integers(0, 255, (128, 8, 8, 1)).astype(np.uint8)
     np.savez(folder / "small.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
     config = (
-        f'dataset="npz:{folder}/small.npz" model="resnet8" rounds={rounds} local-epochs=1 '
-        f'batch-size=16 evaluate-every=1 output-dir="{folder}" name="run"'
+        f'dataset="npz:{folder}/small.npz" model="resnet8" closing="none" '
+        f"rounds={rounds} local-epochs=1 batch-size=16 evaluate-every=1 "
+        f'output-dir="{folder}" name="run"'
     )
     status = simulate(["--app", str(ROOT), "--num-supernodes", "8", "--run-config", config])
     if status:

@@ -36,6 +36,7 @@ KEYS: Mapping[str, Any] = {
     "model": "resnet8",
     "clients": 10,
     "rounds": 4,
+    "closing": "none",
     "local_epochs": 2,
     "evaluate_every": 0,
     "mc_samples": 2,

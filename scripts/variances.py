@@ -33,6 +33,7 @@ KEYS: Mapping[str, Any] = {
     "inference": "flipout",
     "clients": 10,
     "rounds": 10,
+    "closing": "none",
     "evaluate_every": 0,
     "ood_dataset": "rotated+inverted+noised",
     "seed": 0,

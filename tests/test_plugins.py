@@ -104,7 +104,7 @@ class Mine(LinearPoolRule):
 '''
 SMALL = (
     "rounds=2 clients=4 local-epochs=1 train-examples=80.0 test-examples=20.0 mc-samples=2 "
-    "evaluate-mc-samples=1"
+    'evaluate-mc-samples=1 closing="none"'
 )
 
 

@@ -28,6 +28,7 @@ from bfl.experiments.run.simulation import (
     clients_in_the_data,
     made_up_name,
     read_backend_config,
+    with_closing,
 )
 from bfl.files import given_path
 from bfl.plugins import named_plugins
@@ -99,13 +100,14 @@ def run(
         count, overrides = agree_on_clients(
             None, given, app.defaults, lambda: clients_in_the_data(app, given)
         )
+        told = say if verbose else _nothing
+        overrides = with_closing(app, overrides, told)
         resolved = resolve(app.run_config(overrides))
         name = resolved.keys.name or made_up_name(resolved)
         # Absolute: the process may change its folder meanwhile, and the run may not move.
         output_dir = Path(resolved.keys.output_dir).absolute()
         overrides = {**overrides, "name": name, "output-dir": str(output_dir)}
         with running_alone():
-            told = say if verbose else _nothing
             check(app, overrides, count, backend=backend, overwrite=overwrite, say=told)
             engine_run = EngineRun(None if verbose else Console(quiet=True), on_round=on_round)
             if backend == "serial":

@@ -28,6 +28,7 @@ from bfl.experiments.run.simulation import (
     check,
     clients_in_the_data,
     read_backend_config,
+    with_closing,
 )
 from bfl.files import given_path
 from bfl.plugins import load_plugins, named_plugins
@@ -134,6 +135,7 @@ def simulate(given: argparse.Namespace, run: EngineRun) -> None:
         lambda: clients_in_the_data(app, overrides) if own else 0,
     )
     if own:
+        overrides = with_closing(app, overrides)
         check(app, overrides, count, backend=given.backend, overwrite=given.overwrite)
     if given.backend == "serial":
         run_serially(app, overrides, count, backend_config, run)

@@ -293,7 +293,8 @@ class PickedParts:
         _part(
             closings,
             "none",
-            "what clients' sums over their data tell the final network, one after the other",
+            "what clients' sums over their data tell the final network, one after the other; where "
+            "none is named, `bfl run` takes bayesian-head+feature-density",
             section="",
             chain=True,
         ),

@@ -152,9 +152,10 @@ def run_values(complete: Mapping[str, Any], given: Mapping[str, Any]) -> dict[st
 
     Another version may have other defaults, and a run given more rounds has more than it began
     with; everything else is left to the strategy and the defaults, of this run or of another one.
+    Its closing it keeps, as a run for which nobody names one closes by default.
     """
     kept = {k: v for k, v in given.items() if k not in ("name", "resume")}
-    kept.update({key: value for key, value in complete.items() if key in kept})
+    kept.update({k: v for k, v in complete.items() if k in kept or k == "closing"})
     try:
         today = resolve(kept, check_data=False).values
     except ConfigurationError:  # which is said when it is resolved to be made

@@ -12,6 +12,7 @@ SMALL: dict[str, Any] = {
     "backend": "serial",
     "model": "resnet8",
     "rounds": 2,
+    "closing": "none",
     "local_epochs": 1,
     "clients": 3,
     "train_examples": 200,

@@ -34,6 +34,7 @@ def test_a_data_frame_by_site_becomes_predictions(tmp_path: Path) -> None:
         inference="deterministic",
         strategy="nwa",
         rounds=1,
+        closing="none",
         local_epochs=40,
         batch_size=8,
         backend="serial",

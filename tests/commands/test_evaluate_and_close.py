@@ -43,7 +43,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> bfl.Result:
 def plain(tmp_path_factory: pytest.TempPathFactory) -> bfl.Result:
     """Return the same run without its closing round; a test that changes it takes a copy."""
     folder = str(tmp_path_factory.mktemp("runs"))
-    return bfl.run(**KEYS, calibration_share=0.2, output_dir=folder, name="plain")
+    return bfl.run(**KEYS, closing="none", calibration_share=0.2, output_dir=folder, name="plain")
 
 
 def archive(path: Path, **changes: Any) -> str:
@@ -117,7 +117,13 @@ def test_measurements_are_read_alike_wherever_they_are_given(
         x = [np.round(a * 16.0 - 1024) for a in (digits.train_images, digits.test_images)]
         x = [a.astype(np.int16) if scale else (a + 1024) / 4095 for a in x]
         word = archive(tmp_path / name, x_train=x[0], x_test=x[1])
-        given = {**KEYS, "dataset": word, "ood_dataset": word, "output_dir": str(tmp_path / "runs")}
+        given = {
+            **KEYS,
+            "closing": "none",
+            "dataset": word,
+            "ood_dataset": word,
+            "output_dir": str(tmp_path / "runs"),
+        }
         result = bfl.run(**given, name=name, pixel_range=scale)
         labels = digits.test_labels
         evaluated = [result.evaluate(x[1], labels, foreign=word), result.evaluate(word)]
@@ -258,7 +264,7 @@ def test_the_best_posterior_is_closed_as_a_run_that_ended_there(
     values["calibration_share"] = 0.1
     closing = {"closing": "bayesian-head+feature-density", "ood_dataset": "rotated"}
     ended = bfl.run(**values, **closing, name="ended")
-    run = bfl.run(**values | {"rounds": 2}, name="run")
+    run = bfl.run(**values | {"rounds": 2, "closing": "none"}, name="run")
     of_last = run.posterior.digest()
     words = ["close", str(run.folder), "--backend", "serial", "--closing", closing["closing"]]
     shown = ["--run-config", 'ood-dataset="rotated"']
@@ -278,4 +284,4 @@ def test_the_best_posterior_is_closed_as_a_run_that_ended_there(
     with pytest.raises(ConfigurationError, match="server-data"):
         bfl.run(**KEYS, **closing, closing_posterior="best")
     with pytest.raises(ConfigurationError, match="closing-posterior"):
-        bfl.run(**values, closing_posterior="best")
+        bfl.run(**values, closing="none", closing_posterior="best")

@@ -146,7 +146,9 @@ def test_a_terminal_breaks_lines_between_words_and_a_pipe_nowhere(
 @pytest.mark.slow
 def test_a_run_comes_to_its_end_whoever_reads_what_it_says(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
-    values = f'model="mlp" rounds=1 local-epochs=1 output-dir="{tmp_path}" name="run"'
+    values = (
+        f'model="mlp" closing="none" rounds=1 local-epochs=1 output-dir="{tmp_path}" name="run"'
+    )
     words = ["--app", str(ROOT), "--backend", "serial", "--num-supernodes", "2", "--run-config"]
     own = [sys.executable, "-c", COMMAND.format("flower_simulation"), *words, values]
     shell = ["bash", "-o", "pipefail", "-c", f"{shlex.join(own)} | head -1"]
@@ -168,7 +170,7 @@ def test_what_is_started_is_said_before_what_takes_long(
 
     monkeypatch.setattr(FlowerApp, "load_server", stop)
     monkeypatch.chdir(tmp_path)
-    pairs = 'strategy="conflation"'
+    pairs = 'strategy="conflation" closing="none"'
     assert main(["--app", str(ROOT), "--num-supernodes", "3", "--run-config", pairs]) == 2
     loaded, out, err = said
     assert loaded == "strategies.application.server_app:app"

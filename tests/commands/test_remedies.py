@@ -28,6 +28,7 @@ KEYS: dict[str, Any] = {
     "mc_samples": 2,
     "evaluate_mc_samples": 1,
     "figures": "none",
+    "closing": "none",
 }
 STUDY = 'title = "T"\n[base]\nrounds = 1\nclients = 2\nmodel = "mlp"\n[axes]\nseed = [0]\n'
 RULE = """from bfl.aggregation.pooling.base import pooling_rules

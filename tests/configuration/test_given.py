@@ -32,7 +32,8 @@ def test_another_strategy_sets_aside_what_only_the_former_one_gave(distilled: Pa
     assert other["seed"] == 3
     alone = resolve({**other, "strategy": "one-round-ensemble"})
     assert resolve(other) == alone
-    assert other.keys() <= {"strategy", "seed", "distillation-optimizer", "output-dir"}
+    own = {"strategy", "seed", "distillation-optimizer", "output-dir", "closing"}
+    assert other.keys() <= own
 
 
 def test_a_former_parts_default_of_a_shared_setting_goes_with_it(tmp_path: Path) -> None:

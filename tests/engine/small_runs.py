@@ -14,6 +14,7 @@ rounds = {rounds}
 local-epochs = 1
 clients = 2
 figures = "none"
+closing = "none"
 """
 
 

@@ -18,8 +18,8 @@ from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
 
 SMALL = (
-    'model="mlp" figures="none" rounds=4 local-epochs=1 mc-samples=2 evaluate-mc-samples=1 '
-    "min-clients=3 round-retries=1"
+    'model="mlp" closing="none" figures="none" rounds=4 local-epochs=1 mc-samples=2 '
+    "evaluate-mc-samples=1 min-clients=3 round-retries=1"
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 SETTINGS = (
     'model="resnet8" inference="deterministic" strategy="nwa" train-examples=300 '
-    'test-examples=100 rounds=4 local-epochs=1 figures="none"'
+    'test-examples=100 rounds=4 local-epochs=1 figures="none" closing="none"'
 )
 
 

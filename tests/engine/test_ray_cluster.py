@@ -21,7 +21,10 @@ from bfl.experiments.results.run_folder import RunFolder
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SETTINGS = 'model="mlp" rounds=1 local-epochs=1 mc-samples=2 evaluate-mc-samples=1 figures="none"'
+SETTINGS = (
+    'model="mlp" rounds=1 local-epochs=1 mc-samples=2 evaluate-mc-samples=1 figures="none" '
+    'closing="none"'
+)
 
 
 def free_port() -> int:

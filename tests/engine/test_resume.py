@@ -23,6 +23,7 @@ ROUNDS = 4
 VALUES: dict[str, Any] = {
     "model": "mlp",
     "rounds": ROUNDS,
+    "closing": "none",
     "local-epochs": 1,
     "mc-samples": 2,
     "evaluate-mc-samples": 1,

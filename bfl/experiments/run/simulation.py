@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bfl.configuration import Configuration, refuse_unread, resolve
-from bfl.configuration.settings import UNSET
+from bfl.configuration.settings import UNSET, named_strategy
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.partitions import Partition
 from bfl.engine.flower import FlowerApp, Values
@@ -42,6 +42,7 @@ def made_up_name(configuration: Configuration) -> str:
 
 
 DEFAULT_SUPERNODES = 10
+DEFAULT_CLOSING = "bayesian-head+feature-density"
 BACKENDS = ("ray", "serial")
 
 
@@ -125,6 +126,43 @@ def named_clients(configuration: Configuration) -> int:
 def names_clients(configuration: Configuration) -> bool:
     """Return whether a configuration's partition finds the clients in the data."""
     return type(configuration.partition).names is not Partition.names
+
+
+def with_closing(
+    app: FlowerApp, overrides: Mapping[str, Any], say: Callable[..., None] = say
+) -> Values:
+    """Return the run configuration with the closing of a run for which nobody names one.
+
+    That is ``DEFAULT_CLOSING``; where it cannot be there is none, and a line says why. A run that
+    is resumed keeps its own. Studies, and apps with clients of their own, close where they say so.
+    """
+    if app.client != FlowerApp.own().client:
+        return dict(overrides)
+    try:
+        configuration = resolve(app.run_config(overrides), check_data=False)
+    except ConfigurationError:
+        return dict(overrides)  # check() refuses it
+    keys = configuration.keys
+    if "closing" in {**named_strategy(keys.strategy).values, **configuration.given}:
+        return dict(overrides)
+    if keys.resume and keys.name:
+        folder = RunFolder.named(keys.output_dir, keys.name)
+        if folder.holds(CONFIG):
+            return {**overrides, "closing": folder.config().get("closing", "none")}
+    closed = {**overrides, "closing": DEFAULT_CLOSING}
+    problem = ""
+    network = (configuration.architecture, configuration.inference)
+    if others := [part for part in network if not type(part).__module__.startswith("bfl.")]:
+        problem = f"'{others[0].name}' is a plugin, whose network may not end with a dense layer"
+    if configuration.example_privacy.private:
+        problem = "its sums would cost ε (example-privacy)"
+    try:
+        resolve(app.run_config(closed), check_data=False)
+    except ConfigurationError as error:
+        problem = str(error).partition("; allowed")[0]
+    if problem:
+        say(f"no closing round, which a run has by default: {problem}")
+    return dict(overrides) if problem else closed
 
 
 def check(
