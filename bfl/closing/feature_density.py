@@ -44,7 +44,7 @@ JOINED = 50
 """Bins that count as one where sums have noise."""
 
 TAIL = 5
-"""Held-back examples beyond whose scores the share of stranger ones falls exponentially."""
+"""Held-back examples beyond whose scores there is a tail, which their excesses describe."""
 
 
 class MomentsByClass(Measurement):
@@ -212,7 +212,7 @@ class FeatureDensity(Closing):
 
     In a second message clients send a histogram of u over the examples that they have held back.
     The familiarity a(x) of an example is the share of these whose density is lower; beyond the five
-    strangest it falls exponentially. An example below ``familiarity-threshold`` t is unlike the
+    strangest it falls as their excesses do. An example below ``familiarity-threshold`` t is unlike the
     training data. Its probabilities p become w p + (1 − w)/C with w = a/t (``familiarity-mixing``),
     and what they gain in uncertainty is epistemic.
 
@@ -268,10 +268,12 @@ def density(known: Known, features: Sequence[Array]) -> Array:
 
 
 def familiarity(known: Known, scores: Array) -> Array | None:
-    """Return the share of held-back examples of higher scores, for each of some scores (N,).
+    """Return what share of held-back examples, each of some examples with them, scores higher.
 
-    Between the edges of a bin it is linear, and beyond the five highest exponential. None where
-    there is no histogram.
+    This is the conformal p-value (m + 1)/(n + 1) of scores (N,), linear within a bin. Beyond the k
+    highest scores, of a mean excess e, it is the predictive tail (k + 1)/(n + 1) (1 + x/(k e))^−k
+    of an exponential one. So of exchangeable examples a share t is below t, however few are held
+    back. Under noise it is m/n. None where there is no histogram.
     """
     if FAMILIARITY not in known:
         return None
@@ -280,9 +282,9 @@ def familiarity(known: Known, scores: Array) -> Array | None:
     edges = np.arange(len(counts) + 1.0)
     above = np.concatenate([counts[::-1].cumsum()[::-1], [0.0]])
     place = np.clip(_places(known, scores), 0.0, len(counts))
-    share = np.asarray(np.interp(place, edges, above) / total)
+    higher = np.interp(place, edges, above)
     if DEVIATION in known:
-        return share
+        return np.asarray(higher / total)
     # The place above which there are as many as the tail has, but for no more than half of all.
     tail = min(float(TAIL), total / 2)
     start = float(np.interp(-tail, -above, edges))
@@ -292,8 +294,8 @@ def familiarity(known: Known, scores: Array) -> Array | None:
     middles = (np.maximum(EDGES[:-1], at) + EDGES[1:]) / 2
     excess = float((beyond * np.maximum(middles - at, 0.0)).sum() / tail)
     apart = (scores - mean) / scale - at
-    falling = tail / total * np.exp(-np.maximum(apart, 0.0) / max(excess, 1e-9))
-    return np.asarray(np.where(apart > 0.0, falling, share))
+    falling = (1.0 + np.maximum(apart, 0.0) / (tail * max(excess, 1e-9))) ** -tail
+    return np.where(apart > 0.0, (tail + 1.0) * falling, higher + 1.0) / (total + 1.0)
 
 
 def _places(known: Known, scores: Array) -> Array:
