@@ -212,9 +212,9 @@ class FeatureDensity(Closing):
 
     In a second message clients send a histogram of u over the examples that they have held back.
     The familiarity a(x) of an example is the share of these whose density is lower; beyond the five
-    strangest it falls as their excesses do. An example below ``familiarity-threshold`` t is unlike the
-    training data. Its probabilities p become w p + (1 − w)/C with w = a/t (``familiarity-mixing``),
-    and what they gain in uncertainty is epistemic.
+    strangest it falls as their excesses do. An example below ``familiarity-threshold`` t is unlike
+    the training data. Its probabilities p become w p + (1 − w)/C with w = a/t
+    (``familiarity-mixing``), and what they gain in uncertainty is epistemic.
 
     Under privacy's noise the server leaves out classes whose count is below three standard
     deviations of its noise. Covariances get what noise makes of their eigenvalues.
