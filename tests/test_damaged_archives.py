@@ -67,7 +67,6 @@ ARRAYS: dict[str, dict[str, Any]] = {
         "from-head": np.array(True),
         "head-vectors": np.zeros((2, 3, 3)),
         "head-values": np.ones((2, 3)),
-        "head-rotation": np.eye(2),
         "density-shares": np.array([1.0]),
         "density-means": np.zeros((1, 2)),
         "density-factors": np.ones((1, 2, 2)),

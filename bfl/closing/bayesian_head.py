@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from bfl import randomness
-from bfl.closing import curvature as forms
+from bfl.closing import curvature
 from bfl.closing.base import (
     DEVIATION,
     FEATURE_BOUND,
@@ -34,8 +34,8 @@ from bfl.closing.base import (
 )
 from bfl.evaluation.prediction.statistics import log_softmax
 
-VECTORS, VALUES, ROTATION = "head-vectors", "head-values", "head-rotation"
-"""The curvature's eigenvectors (B, S, S) and eigenvalues (B, S), and the classes' rotation before.
+VECTORS, VALUES = "head-vectors", "head-values"
+"""The curvature's eigenvectors (B, S, S) and eigenvalues (B, S), by block.
 
 The values are those of H alone until the prior's precision is picked, and of H + δI from then on.
 """
@@ -81,31 +81,26 @@ class Head:
 
     Attributes:
         weights: (F + 1, C) its mean.
-        vectors: (B, S, S) eigenvectors of its precision, after a rotation of the classes; no block
+        vectors: (B, S, S) eigenvectors of its precision, all classes' or of each class; no block
             where the layer is a point.
         values: (B, S) the eigenvalues.
-        rotation: (C, C) the rotation.
         temperature: T, by which logits are divided.
     """
 
     weights: Array
     vectors: Array
     values: Array
-    rotation: Array
     temperature: float = 1.0
 
     @classmethod
     def of(cls, known: Known) -> Head:
         """Return the last layer that closings have found."""
-        weights = np.asarray(known[HEAD], np.float64)
-        temperature = float(known.get(TEMPERATURE, 1.0))
-        if VECTORS not in known:
-            nothing, identity = np.zeros((0, 0, 0)), np.eye(weights.shape[1])
-            return cls(weights, nothing, np.zeros((0, 0)), identity, temperature)
-        vectors, values, rotation = (
-            np.asarray(known[name], np.float64) for name in (VECTORS, VALUES, ROTATION)
+        vectors = known.get(VECTORS, np.zeros((0, 0, 0)))
+        values = known.get(VALUES, np.zeros((0, 0)))
+        weights, vectors, values = (
+            np.asarray(each, np.float64) for each in (known[HEAD], vectors, values)
         )
-        return cls(weights, vectors, values, rotation, temperature)
+        return cls(weights, vectors, values, float(known.get(TEMPERATURE, 1.0)))
 
     def logits(self, features: Array) -> Iterator[Array]:
         """Yield draws of the logits (N, C) of features (N, F + 1), divided by the temperature.
@@ -124,19 +119,18 @@ class Head:
     def along(self, features: Array) -> Array:
         """Return the derivatives of the logits along the eigenvectors.
 
-        They are (N, C, S) where there is one block, and (C, N, S) where each rotated class has one.
+        They are (N, C, S) where there is one block, and (C, N, S) where each class has one.
         """
-        classes = len(self.rotation)
         if len(self.vectors) > 1:
             return features @ self.vectors
-        by_class = self.vectors[0].reshape(classes, features.shape[1], -1)
+        by_class = self.vectors[0].reshape(self.weights.shape[1], features.shape[1], -1)
         return np.asarray((features @ by_class).transpose(1, 0, 2))
 
     def root(self, along: Array, values: Array) -> Array:
         """Return L (N, C, C) with L Lᵀ the covariance of the logits."""
         if len(self.vectors) > 1:
             deviation = np.sqrt((along**2 / values[:, None, :]).sum(axis=2)).T
-            return np.asarray(self.rotation * deviation[:, None, :])
+            return np.asarray(np.eye(len(along)) * deviation[:, None, :])
         scaled = along / np.sqrt(values[0])
         return np.asarray(np.linalg.cholesky(scaled @ scaled.transpose(0, 2, 1)))
 
@@ -154,21 +148,21 @@ class HeadCurvature(Measurement):
 
     told: ClassVar[tuple[str, ...]] = (HEAD,)
 
-    def __init__(self, form: Literal["auto", "full", "blocks", "kronecker"]) -> None:
+    def __init__(self, form: Literal["auto", "full", "blocks"]) -> None:
         self._form = form
 
-    def form(self, sizes: Sizes) -> forms.Form:
+    def form(self, sizes: Sizes) -> curvature.Form:
         """Return the form of the curvature: the full one where that is small enough."""
         if self._form != "auto":
             return self._form
         weights = (sizes.features + 1) * sizes.classes
-        return "full" if weights <= forms.MOST_EXACT else "blocks"
+        return "full" if weights <= curvature.MOST_EXACT else "blocks"
 
     def shapes(self, sizes: Sizes) -> Shapes:
         """Return the shapes of n, g and the curvature."""
-        width = sizes.features + 1
-        of_curvature = forms.shapes(self.form(sizes), width, sizes.classes)
-        return {"examples": (), "gradient": (width, sizes.classes), **of_curvature}
+        width, classes = sizes.features + 1, sizes.classes
+        of_curvature = curvature.shape(self.form(sizes), width, classes)
+        return {"examples": (), "gradient": (width, classes), "curvature": of_curvature}
 
     def measure(self, known: Known, examples: Examples) -> Sums:
         """Return n, g and the curvature at the network's own last layer."""
@@ -179,7 +173,7 @@ class HeadCurvature(Measurement):
         return {
             "examples": np.array(float(len(labels))),
             "gradient": phi.T @ residual,
-            **forms.measure(self.form(examples.sizes), probability, phi),
+            "curvature": curvature.measure(self.form(examples.sizes), probability, phi),
         }
 
     def lengths(self, longest: float, sizes: Sizes) -> Mapping[str, float]:
@@ -188,8 +182,9 @@ class HeadCurvature(Measurement):
         How many examples a client trains on is known.
         """
         with_bias = math.hypot(longest, 1.0)
-        of_curvature = forms.lengths(self.form(sizes), with_bias, sizes.classes)
-        return {"examples": 0.0, "gradient": math.sqrt(2.0) * with_bias, **of_curvature}
+        of_curvature = curvature.greatest_length(self.form(sizes), with_bias, sizes.classes)
+        gradient = math.sqrt(2.0) * with_bias
+        return {"examples": 0.0, "gradient": gradient, "curvature": of_curvature}
 
     def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
         """Return what of n, the gradient or the curvature so many examples cannot have.
@@ -207,32 +202,29 @@ class HeadCurvature(Measurement):
         longest = math.hypot(FEATURE_BOUND, 1.0)
         if absolute[-1] > 2.0 * examples + slack or absolute.max() > 2.0 * examples * longest:
             return "a gradient that is too large for the features"
-        sizes = Sizes(gradient.shape[0] - 1, gradient.shape[1])
-        form = self.form(sizes)
-        own = {name: sums[name] for name in forms.shapes(form, 1, 1)}
-        return forms.find_problem(form, own, examples, sizes.classes, longest)
+        width, classes = gradient.shape
+        form = self.form(Sizes(width - 1, classes))
+        return curvature.find_problem(form, sums["curvature"], examples, classes, longest)
 
     def fold(self, known: Known, sums: Sums) -> Known:
         """Return the eigenvectors and values of the curvature, and the gradient along them."""
         # What all classes have alike changes no prediction.
-        head = known[HEAD] - np.mean(known[HEAD], axis=1, keepdims=True)
+        head, gradient = (
+            w - w.mean(axis=1, keepdims=True) for w in (known[HEAD], sums["gradient"])
+        )
         sizes = Sizes(len(head) - 1, head.shape[1])
-        form = self.form(sizes)
-        deviation = float(known.get(DEVIATION, 0.0))
-        units = self.lengths(float(known.get(LONGEST, FEATURE_BOUND)), sizes)
-        noise = {name: deviation * unit for name, unit in units.items()}
-        found = forms.curvature(form, sums, float(sums["examples"]), sizes.classes, noise)
-        values, vectors = np.linalg.eigh(found.blocks)
+        unit = self.lengths(float(known.get(LONGEST, FEATURE_BOUND)), sizes)["curvature"]
+        noise = float(known.get(DEVIATION, 0.0)) * unit
+        blocks = curvature.blocks_of(self.form(sizes), sums["curvature"], sizes.classes, noise)
+        values, vectors = np.linalg.eigh(blocks)
         # Clients get them in float32, and predictions are to be of the same.
         vectors = vectors.astype(np.float32).astype(np.float64)
-        gradient = sums["gradient"] - np.mean(sums["gradient"], axis=1, keepdims=True)
-        slope = vectors.transpose(0, 2, 1) @ found.split(gradient)[:, :, None]
+        slope = vectors.transpose(0, 2, 1) @ gradient.T.reshape(*values.shape, 1)
         return {
             **known,
             HEAD: head,
             VECTORS: vectors,
             VALUES: np.maximum(values, 0.0),
-            ROTATION: found.rotation,
             STEP: slope[:, :, 0],
         }
 
@@ -240,7 +232,7 @@ class HeadCurvature(Measurement):
 class HeldBackGains(Measurement):
     """By how much likelier held-back examples are under each candidate than under the points."""
 
-    told: ClassVar[tuple[str, ...]] = (HEAD, VECTORS, VALUES, ROTATION, STEP)
+    told: ClassVar[tuple[str, ...]] = (HEAD, VECTORS, VALUES, STEP)
     on_held_back: ClassVar[bool] = True
     compares_draws: ClassVar[bool] = True
 
@@ -255,9 +247,7 @@ class HeldBackGains(Measurement):
         for start in range(0, count, AT_ONCE):
             part = slice(start, start + AT_ONCE)
             labels = examples.labels[part]
-            found = np.array(
-                [*candidate_likelihoods(known, examples.features[part], labels)],
-            )
+            found = np.array([*candidate_likelihoods(known, examples.features[part], labels)])
             points = found[POINTS]
             own = points if examples.own is None else examples.own[part]
             gained = np.maximum([*found, own], LEAST_LIKELIHOOD)
@@ -307,7 +297,7 @@ class HeldBackGains(Measurement):
             best = POINTS
         # The largest of so many gains that are nothing but noise is about this.
         certain = gains[best] > noise * math.sqrt(2.0 * math.log(len(gains))) or not noise
-        point = {k: v for k, v in known.items() if k not in (VECTORS, VALUES, ROTATION, STEP)}
+        point = {k: v for k, v in known.items() if k not in (VECTORS, VALUES, STEP)}
         if best == CANDIDATES or not certain:
             return {**point, FROM_HEAD: np.array(False)}
         number, at = divmod(best, len(TEMPERATURES))
@@ -322,7 +312,6 @@ class HeldBackGains(Measurement):
             PRECISION: np.array(PRECISIONS[at]),
             VECTORS: known[VECTORS],
             VALUES: values,
-            ROTATION: known[ROTATION],
         }
 
 
@@ -355,8 +344,8 @@ def candidate_likelihoods(
 
 def _newton_step(known: Known, values: Array) -> Array:
     """Return the step (F + 1, C) to the mode, around which the prior has its mean."""
-    step = (known[VECTORS] @ (known[STEP] / values)[:, :, None])[:, :, 0]
-    return forms.Curvature(known[VECTORS], known[ROTATION]).joined(step)
+    step = known[VECTORS] @ (known[STEP] / values)[:, :, None]
+    return np.asarray(step.reshape(known[HEAD].shape[1], -1).T)
 
 
 def _by_temperature(logits: Array, labels: npt.NDArray[np.integer[Any]]) -> Iterator[Array]:
@@ -395,7 +384,7 @@ class BayesianHead(Closing):
 
     moves_head: ClassVar[bool] = True
 
-    head_curvature: Literal["auto", "full", "blocks", "kronecker"] = Field(
+    head_curvature: Literal["auto", "full", "blocks"] = Field(
         "auto",
         description="what of the last layer's curvature clients send; auto: full up to 2,000 "
         "weights, and blocks beyond",
@@ -408,9 +397,9 @@ class BayesianHead(Closing):
     def size_problem(self, sizes: Sizes) -> str | None:
         """Return why the full Hessian is too large, if it is asked for and is."""
         weights = (sizes.features + 1) * sizes.classes
-        if self.head_curvature != "full" or weights <= forms.MOST_EXACT:
+        if self.head_curvature != "full" or weights <= curvature.MOST_EXACT:
             return None
         return (
             f"head-curvature is 'full' and the last layer has {weights} weights; allowed: up to "
-            f"{forms.MOST_EXACT}, or head-curvature 'auto', 'blocks' or 'kronecker'"
+            f"{curvature.MOST_EXACT}, or head-curvature 'auto' or 'blocks'"
         )

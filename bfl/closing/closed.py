@@ -24,7 +24,6 @@ from bfl.closing.bayesian_head import (
     AFTER,
     BEFORE,
     HELD_BACK,
-    ROTATION,
     TEMPERATURE,
     VALUES,
     VECTORS,
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
 
 TOGETHER = (
     (HEAD, FROM_HEAD),
-    (VECTORS, VALUES, ROTATION),
+    (VECTORS, VALUES),
     (FAMILIARITY, UNFAMILIAR, MIXES),
     (THRESHOLD, THRESHOLDS),
 )
@@ -103,7 +102,6 @@ class Closed:
             DEVIATION: (),
             VECTORS: (blocks[0], blocks[1], blocks[1]),
             VALUES: blocks,
-            ROTATION: (classes, classes),
             SHARES: (number,),
             **of_density,
             FAMILIARITY: (len(EDGES) - 1,),

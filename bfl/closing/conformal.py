@@ -23,7 +23,7 @@ from bfl.closing.base import (
     closings,
     count_problem,
 )
-from bfl.closing.bayesian_head import ROTATION, TEMPERATURE, VALUES, VECTORS, Head
+from bfl.closing.bayesian_head import TEMPERATURE, VALUES, VECTORS, Head
 from bfl.evaluation.prediction.statistics import PredictionStatistics
 
 THRESHOLD, THRESHOLDS = "conformal-threshold", "conformal-thresholds"
@@ -42,7 +42,7 @@ JOINED = 50
 class ScoresOfLabels(Measurement):
     """Histograms of the scores of held-back examples' true classes, by class."""
 
-    told: ClassVar[tuple[str, ...]] = (HEAD, VECTORS, VALUES, ROTATION, TEMPERATURE)
+    told: ClassVar[tuple[str, ...]] = (HEAD, VECTORS, VALUES, TEMPERATURE)
     on_held_back: ClassVar[bool] = True
 
     def __init__(self, alpha: float) -> None:

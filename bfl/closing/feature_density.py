@@ -295,7 +295,8 @@ def familiarity(known: Known, scores: Array) -> Array | None:
     excess = float((beyond * np.maximum(middles - at, 0.0)).sum() / tail)
     apart = (scores - mean) / scale - at
     falling = (1.0 + np.maximum(apart, 0.0) / (tail * max(excess, 1e-9))) ** -tail
-    return np.where(apart > 0.0, (tail + 1.0) * falling, higher + 1.0) / (total + 1.0)
+    counted = np.where(apart > 0.0, (tail + 1.0) * falling, higher + 1.0)
+    return np.asarray(counted / (total + 1.0))
 
 
 def _places(known: Known, scores: Array) -> Array:

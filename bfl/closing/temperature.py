@@ -20,7 +20,7 @@ from bfl.closing.base import (
     Sums,
     closings,
 )
-from bfl.closing.bayesian_head import ROTATION, TEMPERATURE, VALUES, VECTORS, Head
+from bfl.closing.bayesian_head import TEMPERATURE, VALUES, VECTORS, Head
 from bfl.evaluation.prediction.statistics import log_softmax
 
 FACTORS = np.geomspace(0.1, 10.0, 81)
@@ -30,7 +30,7 @@ FACTORS = np.geomspace(0.1, 10.0, 81)
 class LikelihoodByTemperature(Measurement):
     """The log-likelihood of held-back examples at each temperature of the grid."""
 
-    told: ClassVar[tuple[str, ...]] = (HEAD, VECTORS, VALUES, ROTATION, TEMPERATURE)
+    told: ClassVar[tuple[str, ...]] = (HEAD, VECTORS, VALUES, TEMPERATURE)
     on_held_back: ClassVar[bool] = True
 
     def shapes(self, sizes: Sizes) -> Shapes:

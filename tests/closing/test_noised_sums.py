@@ -20,7 +20,7 @@ from bfl.closing.bayesian_head import PRECISION, BayesianHead
 from bfl.closing.chain import deviations, fold, next_measurements
 from bfl.closing.closed import initial_arrays
 from bfl.closing.conformal import Conformal, scores
-from bfl.closing.curvature import _repaired, lengths, packed
+from bfl.closing.curvature import _repaired, greatest_length, packed
 from bfl.closing.feature_density import FeatureDensity
 
 CHAINS = [
@@ -83,26 +83,19 @@ def test_the_lengths_are_reached_or_nearly(form: str) -> None:
     drawn = softmax(rng.normal(size=(4000, CLASSES)) * rng.exponential(5, size=(4000, 1)), axis=1)
     even = np.array([[0.5, 0.5, 0.0], [1 / 3, 1 / 3, 1 / 3]])
     far = np.array([[1.0, 0.0, 0.0, 0.0, 0.0]])
-    most: dict[str, float] = {}
+    most = 0.0
     for p in np.concatenate([drawn, even]):
-        made = np.diag(p) - np.outer(p, p)
-        sizes = {
-            "hessian": np.linalg.norm(packed(np.kron(made, far.T @ far))),
-            "by-class": np.linalg.norm(p * (1 - p)),
-            "of-classes": np.linalg.norm(packed(made)),
-            "of-features": 1.0,
-        }
-        most = {name: max(most.get(name, 0.0), float(size)) for name, size in sizes.items()}
-    for name, bound in lengths(form, 1.0, CLASSES).items():
-        least = 1.0 - 1e-12 if name == "by-class" else 0.7
-        assert least * bound <= most[name] <= bound * (1.0 + 1e-12)
+        hessian = packed(np.kron(np.diag(p) - np.outer(p, p), far.T @ far))
+        most = max(most, float(np.linalg.norm(hessian if form == "full" else p * (1 - p))))
+    bound, least = greatest_length(form, 1.0, CLASSES), 0.7 if form == "full" else 1.0 - 1e-12
+    assert least * bound <= most <= bound * (1.0 + 1e-12)
 
 
 @settings(max_examples=200, deadline=None)
 @given(shares=st.lists(st.floats(0.0, 1.0), min_size=2, max_size=12).filter(any))
 def test_no_probabilities_have_a_longer_diagonal_of_the_curvature(shares: list[float]) -> None:
     p = np.array(shares) / np.sum(shares)
-    assert np.linalg.norm(p * (1 - p)) <= lengths("blocks", 1.0, len(p))["by-class"] * (1 + 1e-12)
+    assert np.linalg.norm(p * (1 - p)) <= greatest_length("blocks", 1.0, len(p)) * (1 + 1e-12)
 
 
 def test_noise_leaves_a_sound_curvature() -> None:

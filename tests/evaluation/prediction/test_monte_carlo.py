@@ -236,17 +236,6 @@ def test_a_wrong_and_certain_prediction_costs_what_its_logits_say(deterministic)
     assert wrong == pytest.approx(expected.mean(), rel=1e-5)
 
 
-def test_rows_are_probabilities(case):
-    before = case.posterior.digest()
-    predictions = case.predict()
-    assert case.posterior.digest() == before
-    np.testing.assert_allclose(predictions.mean_probability.sum(axis=1), 1, rtol=1e-12)
-    assert (predictions.mean_probability >= 0).all()
-    assert predictions.mean_probability.shape == (30, 10)
-    # They tell the images apart.
-    assert predictions.mean_probability.std(axis=0).max() > 1e-3
-
-
 @pytest.mark.parametrize("batch_size", [1, 7, 30])
 def test_batches_do_not_matter_to_drawn_weights(flipout, batch_size):
     other = flipout.by_batches(batch_size)
@@ -255,25 +244,6 @@ def test_batches_do_not_matter_to_drawn_weights(flipout, batch_size):
         predictions.mean_probability, expected.mean_probability, atol=1e-5, rtol=0
     )
     np.testing.assert_allclose(predictions.epistemic, expected.epistemic, atol=1e-5, rtol=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["flipout", "mc_dropout"])
-def test_more_samples_come_nearer(name, request):
-    case = request.getfixturevalue(name)
-    reference = case.predict(samples=200, labels=("reference",)).mean_probability
-
-    def error(samples):
-        errors = [
-            np.mean((case.predict(samples=samples, labels=(n,)).mean_probability - reference) ** 2)
-            for n in range(4)
-        ]
-        return np.mean(errors)
-
-    few, more, many = (error(samples) for samples in (1, 8, 32))
-    # The variance of a mean of M falls as 1 / M.
-    assert few / more == pytest.approx(8, rel=0.6)
-    assert few > more > many
 
 
 @pytest.mark.parametrize("name", ["flipout", "mc_dropout"])

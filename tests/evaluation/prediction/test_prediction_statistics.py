@@ -67,18 +67,6 @@ def test_streaming_equals_the_whole_array(samples):
     np.testing.assert_allclose(result.aleatoric + result.epistemic, total, rtol=0, atol=1e-12)
 
 
-def test_closed_form_of_kwons_matrices():
-    samples = random_samples(0)
-    result = PredictionStatistics.of(samples).result()
-    for example in range(samples.shape[1]):
-        p = samples[:, example]
-        mean = p.mean(axis=0)
-        aleatoric = np.mean([np.diag(row) - np.outer(row, row) for row in p], axis=0)
-        epistemic = np.mean([np.outer(row - mean, row - mean) for row in p], axis=0)
-        assert result.aleatoric[example] == pytest.approx(np.trace(aleatoric), abs=1e-13)
-        assert result.epistemic[example] == pytest.approx(np.trace(epistemic), abs=1e-13)
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     arrays(np.float32, (3, 5), elements=st.floats(-30, 30, width=32)).map(softmax),
@@ -114,16 +102,6 @@ def test_logits_are_summed_in_the_logarithm(logits):
     expected = logsumexp(logarithms, axis=0) - np.log(5)
     np.testing.assert_allclose(result.log_mean_probability, expected, rtol=1e-12, atol=1e-12)
     assert_equal_statistics(result, whole_array(np.exp(logarithms)), 1e-12)
-
-
-def test_logits_and_probabilities_say_the_same():
-    logits = np.random.default_rng(10).normal(size=(6, 11, 4)) * 3
-    by_logits = of_logits(*logits)
-    by_probabilities = PredictionStatistics.of(softmax(logits)).result()
-    for name in ("mean_probability", "log_mean_probability", "expected_entropy", "epistemic"):
-        np.testing.assert_allclose(
-            getattr(by_logits, name), getattr(by_probabilities, name), atol=1e-13
-        )
 
 
 def test_identical_logits_leave_every_mean_as_it_is():

@@ -61,37 +61,6 @@ def test_order_of_much_data_does_not_change_a_bit():
         assert curve.area == other.area
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(values, st.floats(-1, 1)), min_size=1, max_size=30))
-def test_the_last_value_is_the_mean_of_all(pairs):
-    value, rank = zip(*pairs, strict=True)
-    curve = retention_curve(value, rank)
-    assert curve.value[-1] == pytest.approx(np.mean(value), rel=1e-9, abs=1e-9)
-    assert curve.value.min() >= min(value) - 1e-9
-    assert curve.value.max() <= max(value) + 1e-9
-
-
-def test_only_the_order_of_the_uncertainty_counts():
-    random = np.random.default_rng(1)
-    value, rank = random.normal(size=50), random.normal(size=50)
-    one, other = retention_curve(value, rank), retention_curve(value, np.exp(rank))
-    np.testing.assert_array_equal(one.value, other.value)
-
-
-def test_all_tied_is_the_baseline():
-    curve = retention_curve([1, 0, 0, 1, 1], np.zeros(5))
-    np.testing.assert_allclose(curve.value, 0.6)
-    assert curve.area == pytest.approx(0.6)
-
-
-def test_the_best_ranking_keeps_the_errors_for_last():
-    curve = retention_curve([1, 1, 1, 0], [1, 2, 3, 4])
-    assert curve.value.tolist() == [1.0, 1.0, 1.0, 0.75]
-    assert curve.area == 0.9375
-    worst = retention_curve([1, 1, 1, 0], [4, 3, 2, 1])
-    assert worst.area < 0.75 < curve.area
-
-
 def test_one_example_and_a_negative_zero():
     curve = retention_curve([0.5], [3.0])
     assert (curve.fraction.tolist(), curve.value.tolist(), curve.area) == ([1.0], [0.5], 0.5)
