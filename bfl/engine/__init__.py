@@ -4,7 +4,6 @@
 - ``ray_cluster``: the one door to Ray.
 - ``serial``: a grid that calls the ClientApp in the calling process.
 - ``run``: one run of an engine: whether it can go on, and who follows it.
-- ``watched``: what the process of a study lets the one know that watches it.
 - ``processes``: the processes that this one has started, and their end.
 - ``resources``: the CPUs that a process may use, and the memory that it holds.
 """

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from bfl.engine.resources import environment_with
 from bfl.errors import ConfigurationError, RunError
 
 NUMBERS = {"num_cpus": "CPU", "num_gpus": "GPU"}
@@ -28,7 +29,6 @@ LETTING_GO = 0.3
 
 INHERITED = ("TF_USE_LEGACY_KERAS",)
 """Variables of this process's environment that actors on other machines get, too."""
-
 
 TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 """Variables by which a user gives a token: whoever has it runs code on the nodes of a Ray."""
@@ -183,17 +183,9 @@ def _settings(values: Mapping[str, str]) -> Iterator[None]:
 
     Whatever else this process starts does not: it need not know the token.
     """
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
+    with environment_with(values):
         _read_settings()
         yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _read_settings() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import psutil
@@ -23,6 +24,21 @@ def cpus_of_this_process() -> int:
         # An actor with less than one CPU still computes with one thread.
         return max(1, int(context.get_assigned_resources().get("CPU", 0.0)))
     return max(1, int(float(os.environ.get("BFL_CPUS") or 0) or available_cpus()))
+
+
+@contextmanager
+def environment_with(values: Mapping[str, str]) -> Iterator[None]:
+    """Have variables of this process's environment meanwhile, and then those before."""
+    before = dict(os.environ)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name in values:
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                os.environ.pop(name, None)
 
 
 def resident_memory() -> float:

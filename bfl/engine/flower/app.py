@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 import pkgutil
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from bfl.configuration.messages import unknown_key
 from bfl.configuration.pairs import format_pairs, parse_pairs
 from bfl.configuration.sources import flatten, read_toml
 from bfl.engine.flower.grid import new_context, new_run
-from bfl.engine.resources import cpus_of_this_process
+from bfl.engine.resources import cpus_of_this_process, environment_with
 from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError
 from bfl.plugins import load_plugins, named_plugins
@@ -113,18 +111,17 @@ class FlowerApp:
         """Return the ClientApp."""
         return self._load(self.client)
 
-    def make_importable(self) -> None:
-        """Put the app's folder first on the path, as Flower does."""
-        folder = str(self.folder)
-        if folder not in sys.path:
-            sys.path.insert(0, folder)
-
     def _load(self, name: str) -> Any:
         self.make_importable()
         try:
             return pkgutil.resolve_name(name)
         except (ValueError, AttributeError) as error:
             raise ConfigurationError(f"--app {self.folder}: {name}: {error}") from error
+
+    def make_importable(self) -> None:
+        """Put the app's folder first on the path, as Flower does."""
+        if str(self.folder) not in sys.path:
+            sys.path.insert(0, str(self.folder))
 
     def for_flwr_run(self, overrides: Mapping[str, Any]) -> Values:
         """Return overrides that Flower itself takes: keys that it does not know go into a text."""
@@ -179,7 +176,8 @@ def run_serially(
     from bfl.engine.serial import SerialGrid
 
     prepare(app, verbose=False)
-    with _cpus_of_a_client(client_resources(backend_config)["num_cpus"]):
+    cpus = str(client_resources(backend_config)["num_cpus"])
+    with environment_with({"BFL_CPUS": cpus}):
         values = app.run_config(overrides)
         run = new_run(overrides)
         client_app, server_app = app.load_client(), app.load_server()
@@ -189,20 +187,6 @@ def run_serially(
         grid = SerialGrid(client_app, num_supernodes, run, values, engine_run)
         with engine_run.in_progress():
             server_app(grid=grid, context=new_context(run.run_id, values))
-
-
-@contextmanager
-def _cpus_of_a_client(number: float) -> Iterator[None]:
-    """Have the process say that it may use a number of CPUs, and then what it said before."""
-    before = os.environ.get("BFL_CPUS")
-    os.environ["BFL_CPUS"] = str(number)
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop("BFL_CPUS", None)
-        else:
-            os.environ["BFL_CPUS"] = before
 
 
 def _warn_of_other_threads(wanted: int) -> None:

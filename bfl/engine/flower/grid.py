@@ -10,7 +10,7 @@ import logging
 import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Any
@@ -22,7 +22,17 @@ HANDING_OUT = (0.005, 0.025)
 
 
 @contextmanager
-def handed_out_at_once() -> Iterator[None]:
+def exchanged(module: Any, name: str, ours: Any) -> Iterator[None]:
+    """Have a part of Flower's be another one meanwhile."""
+    before = getattr(module, name)
+    setattr(module, name, ours)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+def handed_out_at_once() -> AbstractContextManager[None]:
     """Have Flower's engine hand out a round's messages in time proportional to their number.
 
     Its own loop asks for the messages of one node after the other, and for each goes through all
@@ -32,12 +42,7 @@ def handed_out_at_once() -> Iterator[None]:
     """
     from flwr.server.superlink.fleet.vce import vce_api
 
-    before = vce_api.add_messages_to_queue
-    vce_api.add_messages_to_queue = hand_out
-    try:
-        yield
-    finally:
-        vce_api.add_messages_to_queue = before
+    return exchanged(vce_api, "add_messages_to_queue", hand_out)
 
 
 def hand_out(state: Any, queue: Any, nodes_mapping: Mapping[int, int], f_stop: Any) -> None:
@@ -54,13 +59,10 @@ def hand_out(state: Any, queue: Any, nodes_mapping: Mapping[int, int], f_stop: A
 
 def new_messages(state: Any) -> list[Any]:
     """Return the messages that have not been handed out, and mark them as Flower does."""
-
-    def is_new(message: Any) -> bool:
-        return not message.metadata.delivered_at
-
     with state.lock:
         # All are handed out at once, so the new ones are at the end.
-        new = list(takewhile(is_new, reversed(state.message_ins_store.values())))[::-1]
+        newest_first = reversed(state.message_ins_store.values())
+        new = list(takewhile(lambda m: not m.metadata.delivered_at, newest_first))[::-1]
         for message in new:
             message.metadata.delivered_at = datetime.now(UTC).isoformat()
     return new
@@ -73,8 +75,7 @@ Flower itself waits for 0.1 s, so that of a round of ten small clients half woul
 """
 
 
-@contextmanager
-def grid_of(engine_run: EngineRun) -> Iterator[None]:
+def grid_of(engine_run: EngineRun) -> AbstractContextManager[None]:
     """Have Flower's simulation give its ServerApp a grid that raises when the run has ended."""
     from flwr.superlink.grid import InMemoryGrid
 
@@ -102,11 +103,7 @@ def grid_of(engine_run: EngineRun) -> Iterator[None]:
             self.engine_run.raise_if_ended()
             return replies
 
-    simulation.InMemoryGrid = RunGrid
-    try:
-        yield
-    finally:
-        simulation.InMemoryGrid = InMemoryGrid
+    return exchanged(simulation, "InMemoryGrid", RunGrid)
 
 
 def is_simulation(grid: Any) -> bool:

@@ -10,13 +10,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any
 
 from bfl.engine import ray_cluster
 from bfl.engine.flower.app import FlowerApp, client_resources, prepare
-from bfl.engine.flower.grid import grid_of, handed_out_at_once, new_context, new_run
+from bfl.engine.flower.grid import exchanged, grid_of, handed_out_at_once, new_context, new_run
 from bfl.engine.run import EngineRun
 from bfl.errors import RunError
 
@@ -25,57 +25,6 @@ INTERRUPTED_THREADS = 3.0
 
 FAILED_THREADS = 60.0
 """Seconds that a failed run's threads have: the server may be evaluating."""
-
-
-def simulate(
-    app: FlowerApp,
-    overrides: Mapping[str, Any],
-    num_supernodes: int,
-    pool: Any,
-    backend_config: Mapping[str, Any],
-    engine_run: EngineRun,
-    *,
-    verbose: bool,
-) -> None:
-    """Run an app on a pool of actors.
-
-    Args:
-        overrides: Values that differ from the app's defaults.
-        engine_run: Ended when the engine fails, or when the caller is interrupted.
-        verbose: Whether Flower logs what it does.
-    """
-    with without_tensorflow():
-        from flwr.simulation.run_simulation import _run_simulation
-    from flwr.supercore.telemetry import EventType
-
-    run = new_run(overrides)
-    with (
-        _threads_ended(),
-        engine_run.in_progress(),
-        kept(pool, engine_run),
-        grid_of(engine_run),
-        handed_out_at_once(),
-    ):
-        try:
-            _run_simulation(
-                num_supernodes=num_supernodes,
-                exit_event=EventType.PYTHON_API_RUN_SIMULATION_LEAVE,
-                server_app_attr=app.server,
-                client_app_attr=app.client,
-                server_app_context=new_context(run.run_id, app.run_config(overrides)),
-                backend_config=dict(backend_config),
-                app_dir=str(app.folder),
-                is_app=True,
-                run=run,
-                verbose_logging=verbose,
-            )
-        except RuntimeError as error:
-            if "Ending simulation" not in str(error):
-                raise
-            root: BaseException = error
-            while root.__cause__ is not None:
-                root = root.__cause__
-            raise RunError(f"Flower's simulation engine failed: {root}") from error
 
 
 @contextmanager
@@ -177,16 +126,49 @@ class RayEngine:
 
         Args:
             overrides: Values that differ from the app's defaults.
-            engine_run: The run, for who follows it; by default a new one.
+            engine_run: The run, for who follows it; by default a new one. It is ended when the
+                engine fails, or when the caller is interrupted.
+
+        Raises:
+            RunError: The engine has failed.
         """
-        self._run = run = engine_run or EngineRun()
+        with without_tensorflow():
+            from flwr.simulation.run_simulation import _run_simulation
+        from flwr.supercore.telemetry import EventType
+
+        self._run = engine_run = engine_run or EngineRun()
         if self._death:
-            run.end(self._death)
-        pool, config = self._pool, self._config
-        try:
-            simulate(self.app, overrides, num_supernodes, pool, config, run, verbose=self.verbose)
-        finally:
-            self._run = None
+            engine_run.end(self._death)
+        run = new_run(overrides)
+        with (
+            _threads_ended(),
+            engine_run.in_progress(),
+            kept(self._pool, engine_run),
+            grid_of(engine_run),
+            handed_out_at_once(),
+        ):
+            try:
+                _run_simulation(
+                    num_supernodes=num_supernodes,
+                    exit_event=EventType.PYTHON_API_RUN_SIMULATION_LEAVE,
+                    server_app_attr=self.app.server,
+                    client_app_attr=self.app.client,
+                    server_app_context=new_context(run.run_id, self.app.run_config(overrides)),
+                    backend_config=dict(self._config),
+                    app_dir=str(self.app.folder),
+                    is_app=True,
+                    run=run,
+                    verbose_logging=self.verbose,
+                )
+            except RuntimeError as error:
+                if "Ending simulation" not in str(error):
+                    raise
+                root: BaseException = error
+                while root.__cause__ is not None:
+                    root = root.__cause__
+                raise RunError(f"Flower's simulation engine failed: {root}") from error
+            finally:
+                self._run = None
 
     def _died(self, reason: str) -> None:
         """Take note, in another thread, that no actor will reply any more."""
@@ -234,27 +216,19 @@ def _warm_up(client_module: str) -> None:
         importlib.import_module(client_module)
 
 
-@contextmanager
-def kept(pool: Any, engine_run: EngineRun) -> Iterator[None]:
+def kept(pool: Any, engine_run: EngineRun) -> AbstractContextManager[None]:
     """Have Flower run its clients on a pool of actors that outlives the run."""
     from flwr.server.superlink.fleet.vce.backend import raybackend
 
     class KeptRayBackend(raybackend.RayBackend):
-        """Flower's Ray backend on actors that are there already and stay."""
-
         def build(self, app_fn: Any) -> None:
             self.pool: Any = _PoolOfRun(pool, engine_run)
             self.app_fn = app_fn
 
         def terminate(self) -> None:
-            """Leave the actors to the engine."""
+            pass  # the actors stay
 
-    before = raybackend.RayBackend
-    raybackend.RayBackend = KeptRayBackend  # type: ignore[misc]
-    try:
-        yield
-    finally:
-        raybackend.RayBackend = before  # type: ignore[misc]
+    return exchanged(raybackend, "RayBackend", KeptRayBackend)
 
 
 class _PoolOfRun:
