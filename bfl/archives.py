@@ -12,16 +12,16 @@ import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from bfl.cpus import memory_bytes
 from bfl.errors import DataError
+from bfl.texts import printable
 
 Array = npt.NDArray[Any]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -42,17 +42,11 @@ _ENCRYPTED = 1
 _LONGEST_REASON = 200
 
 
-@dataclass(frozen=True)
-class Header:
-    """The shape and the type that an array's header promises."""
+class Header(NamedTuple):
+    """The shape that an array's header promises, and the memory that it takes."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    @property
-    def nbytes(self) -> int:
-        """The memory that the array takes."""
-        return math.prod(self.shape) * self.dtype.itemsize
+    nbytes: int
 
 
 class ArrayFile(Mapping[str, Array]):
@@ -92,11 +86,11 @@ class ArrayFile(Mapping[str, Array]):
         return len(self._members)
 
     def header(self, name: str) -> Header:
-        """Return what an array's header promises, once it is known that it can be kept.
+        """Return what an array's header promises.
 
         Raises:
             KeyError: There is no such array.
-            DataError: It cannot be read, holds less than it promises, or more than memory.
+            DataError: It cannot be read, or holds less than it promises.
         """
         with self._opened(name) as (whole, held):
             # Its own length is a promise as well, of which NumPy reads all.
@@ -106,24 +100,21 @@ class ArrayFile(Mapping[str, Array]):
                 raise ValueError(f"its format has the version {version}")
             one, two = np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0
             shape, _, dtype = (one if version == (1, 0) else two)(stream)
-            header, held = Header(shape, dtype), held - stream.tell()
+            nbytes, held = math.prod(shape) * dtype.itemsize, held - stream.tell()
             if dtype.hasobject:
                 raise ValueError(
                     "it holds Python objects, which are not loaded; store it with a type of "
                     "NumPy's, as by .astype(int) or .astype(str)"
                 )
-            if dtype.kind == "V" or min(shape, default=0) < 0:
+            if dtype.kind == "V" or min(shape, default=0) < 0 or dtype.itemsize > _LONGEST_VALUE:
                 raise ValueError(f"it has the type {dtype} and the shape {shape}")
             # An empty text takes nothing, however many there are.
-            if header.nbytes > held or (not dtype.itemsize and math.prod(shape) > held):
+            if nbytes > held or (not dtype.itemsize and math.prod(shape) > held):
                 raise ValueError(
-                    f"its header promises the shape {shape} of {dtype}, {header.nbytes:,} bytes, "
-                    f"and there are at most {held:,}"
+                    f"its header promises the shape {shape} of {dtype}, {nbytes:,} bytes, and "
+                    f"there are at most {held:,}"
                 )
-            if dtype.itemsize > _LONGEST_VALUE:
-                raise ValueError(f"each of its values takes {dtype.itemsize:,} bytes")
-            _check_memory("it takes", header.nbytes)
-            return header
+            return Header(shape, nbytes)
 
     def checked(
         self, names: Iterable[str], *, rows: str | None = None, shapes: Shapes | None = None
@@ -140,7 +131,9 @@ class ArrayFile(Mapping[str, Array]):
         """
         headers = {name: self.header(name) for name in names}
         with self._decoding():
-            _check_memory("its arrays take", sum(header.nbytes for header in headers.values()))
+            nbytes = sum(header.nbytes for header in headers.values())
+            if nbytes > (memory_bytes() or math.inf):
+                raise ValueError(f"its arrays take {nbytes:,} bytes, more than this machine has")
         found = {name: header.shape for name, header in headers.items()}
         for name, shape in found.items():
             if rows and shape[:1] != found[rows][:1]:
@@ -161,7 +154,10 @@ class ArrayFile(Mapping[str, Array]):
             array = np.lib.format.read_array(cast(Any, stream), allow_pickle=False)
             array = np.asarray(array, array.dtype.newbyteorder("="), order="C")
             if array.dtype.kind == "U" and array.dtype.itemsize:
-                _check_characters(array)
+                # NumPy keeps numbers that are no characters, and Python cannot.
+                codes = array.reshape(-1).view(np.uint32)
+                if ((codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))).any():
+                    raise ValueError("it holds texts with numbers that are no characters")
             return array
 
     @contextmanager
@@ -178,12 +174,11 @@ class ArrayFile(Mapping[str, Array]):
                 return
             if not info.filename.endswith(".npy"):
                 raise ValueError(f"{info.filename} is not an array (.npy)")
-            if info.flag_bits & _ENCRYPTED:
-                raise ValueError("it is encrypted; store it without a password")
-            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            usual = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+            if info.flag_bits & _ENCRYPTED or not usual:
                 raise ValueError(
-                    f"it is compressed by method {info.compress_type} of zip, and NumPy writes "
-                    "none but 0 and 8; write it by np.savez_compressed"
+                    "it is encrypted, or not compressed as NumPy does; write it by "
+                    "np.savez_compressed"
                 )
             most = _DEFLATE_MOST if info.compress_type == zipfile.ZIP_DEFLATED else 1
             # What the zip's own list says is no truer than what the header says.
@@ -201,7 +196,7 @@ class ArrayFile(Mapping[str, Array]):
         # By what is damaged, zipfile, zlib and NumPy raise a dozen kinds: BadZipFile, zlib.error,
         # struct.error, EOFError, NotImplementedError, RuntimeError, SyntaxError, MemoryError, ...
         except Exception as error:
-            what = f"{_printable(name)} " if name else ""
+            what = f"{printable(name)[:_LONGEST_REASON]} " if name else ""
             raise DataError(f"{self._path}: {what}cannot be read: {_reason(error)}") from error
 
 
@@ -235,24 +230,7 @@ def open_regular(path: Path) -> Iterator[BufferedReader]:
         yield stream
 
 
-def _check_memory(what: str, nbytes: int) -> None:
-    if nbytes > (memory_bytes() or math.inf):
-        raise ValueError(f"{what} {nbytes:,} bytes, more than this machine has")
-
-
-def _check_characters(texts: Array) -> None:
-    """Refuse numbers that are no characters: NumPy keeps them, and Python cannot."""
-    codes = texts.reshape(-1).view(np.uint32)
-    if ((codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))).any():
-        raise ValueError("it holds texts with numbers that are no characters of Unicode")
-
-
 def _reason(error: Exception) -> str:
     strerror = getattr(error, "strerror", None)
-    return _printable(strerror or str(error) or type(error).__name__)
-
-
-def _printable(text: str) -> str:
-    """Return a text of somebody else's for a terminal, on one line and not too long."""
-    shown = "".join(c if c.isprintable() else " " for c in text)
+    shown = printable(strerror or str(error) or type(error).__name__)
     return shown if len(shown) <= _LONGEST_REASON else f"{shown[:_LONGEST_REASON]} ..."

@@ -109,20 +109,12 @@ def _written_aside(path: Path, *data: bytes | memoryview, mode: int) -> Iterator
     finally:
         temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
-    _remove_stale(path.parent, now)
-
-
-def _remove_stale(folder: Path, now: float) -> None:
-    """Remove temporary files that nobody has written to for long.
-
-    Args:
-        now: The time by the file system's own clock, which may be another machine's.
-    """
-    for path in folder.iterdir():
-        if _TEMPORARY.fullmatch(path.name):
+    # Files of killed processes, by the file system's own clock, which may be another machine's.
+    for left in path.parent.iterdir():
+        if _TEMPORARY.fullmatch(left.name):
             with suppress(OSError):  # another process has removed it, or may alone
-                if path.stat().st_mtime < now - STALE_AFTER:
-                    path.unlink()
+                if left.stat().st_mtime < now - STALE_AFTER:
+                    left.unlink()
 
 
 def sync_folder(path: Path) -> None:
@@ -154,7 +146,7 @@ def try_lock(stream: IO[Any], *, wait: bool = False) -> bool:
     except BlockingIOError:
         return False
     except OSError:  # a network file system without locks
-        return True
+        pass
     return True
 
 

@@ -127,9 +127,16 @@ def _load(word: str, node_folder: str | None) -> Plugin:
         path = _file(word, node_folder)
         version = zlib.crc32(path.read_bytes())
         plugin = Plugin(str(path), f"bfl_plugin_{path.stem}_{version:08x}")
-    else:
-        _check_module(word, node_folder)
+    elif node_folder is None or Plugin(word, word) in installed_plugins():
         plugin = Plugin(word, word)
+    else:
+        raise public(
+            ConfigurationError(
+                f"plugins: the run names the module '{word}', which this node does not import for "
+                "it; allowed: one that an installed distribution declares under the entry points "
+                f"{GROUP}, or a file in plugins-dir of the node's configuration"
+            )
+        )
     if plugin.module in _loaded or plugin in installed_plugins():
         return plugin
     for former in [each for each in _loaded.values() if each.place == plugin.place]:
@@ -156,48 +163,20 @@ def _file(word: str, node_folder: str | None) -> Path:
     path = given_path(word, "plugins")
     if node_folder:
         path = given_path(node_folder, "plugins-dir") / path.name
-    elif node_folder is not None:
+    if node_folder != "" and path.is_file():
+        return path.absolute()
+    if node_folder is not None:
         raise public(
             ConfigurationError(
-                f"plugins: the run names {path.name}, and this node takes no files; allowed: one "
-                "of that name in plugins-dir of the node's configuration, the folder of its own"
+                f"plugins: the run names {path.name}, and this node has no file of that name; "
+                "allowed: one in plugins-dir of the node's configuration"
             )
         )
     path = path.absolute()
-    if path.is_file():
-        return path
-    if node_folder is None:
-        raise ConfigurationError(
-            f"plugins: there is no file {path}{near_path(path, path.parent.glob('*.py'))}; "
-            "allowed: a file, or the name of a module"
-        )
-    raise public(
-        ConfigurationError(
-            f"plugins: there is no file {path.name}; allowed: the file of that name in "
-            "plugins-dir of the node's configuration"
-        )
+    raise ConfigurationError(
+        f"plugins: there is no file {path}{near_path(path, path.parent.glob('*.py'))}; allowed: a "
+        "file, or the name of a module"
     )
-
-
-def _check_module(name: str, node_folder: str | None) -> None:
-    installed = name in {plugin.module for plugin in installed_plugins()}
-    if node_folder is not None and not installed:
-        raise public(
-            ConfigurationError(
-                f"plugins: the run names the module '{name}', which this node does not import for "
-                "it; allowed: one that an installed distribution declares under the entry points "
-                f"{GROUP}, or a file in plugins-dir of the node's configuration"
-            )
-        )
-    try:
-        found = importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        found = None
-    if found is None:
-        raise ConfigurationError(
-            f"plugins: there is no module '{name}' on this machine; allowed: a module that can be "
-            "imported, or a file whose name ends in .py"
-        )
 
 
 def _execute(plugin: Plugin) -> None:

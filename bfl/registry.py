@@ -196,14 +196,13 @@ class Registry(Generic[C]):
 
     def names(self) -> tuple[str, ...]:
         """Return the registered names, sorted."""
-        self._discover()
-        return tuple(sorted(self._classes))
+        return tuple(component.name for component in self.classes())
 
     def classes(self) -> tuple[type[C], ...]:
         """Return the registered classes, sorted by name."""
         self._discover()
         if self._sorted is None:  # asked for each client's update: sorted once
-            self._sorted = tuple(self._classes[name] for name in self.names())
+            self._sorted = tuple(self._classes[name] for name in sorted(self._classes))
         return self._sorted
 
     def spellings(self) -> tuple[str, ...]:
@@ -248,8 +247,7 @@ class Registry(Generic[C]):
         word, _, rest = spelling.partition(":")
         takes = bool(rest) and word in self and bool(self.get(word).behind_colon)
         component = self.get(word if takes else spelling)
-        keys = component.setting_keys()
-        given = {key: value for key, value in (settings or {}).items() if key in keys}
+        given = {k: v for k, v in (settings or {}).items() if k in component.setting_keys()}
         if rest:
             given[component.behind_colon] = rest.strip()
         return component(**given)

@@ -130,14 +130,14 @@ def from_toml(text: str | bytes) -> dict[str, Any]:
     Raises:
         ValueError: It is not TOML, has too many levels, or a control character.
     """
-    tables: dict[str, Any] = _parsed(_toml, text, "TOML")
+
+    def parse(decoded_text: str) -> dict[str, Any]:
+        if _MANY_DOTS.search(decoded_text):
+            raise RecursionError  # as where the values have as many levels
+        return tomllib.loads(decoded_text)
+
+    tables: dict[str, Any] = _parsed(parse, text, "TOML")
     return tables
-
-
-def _toml(text: str) -> dict[str, Any]:
-    if _MANY_DOTS.search(text):
-        raise RecursionError  # as where the values have as many levels
-    return tomllib.loads(text)
 
 
 def from_json(text: str | bytes | bytearray) -> Any:

@@ -3,9 +3,7 @@
 import hashlib
 import io
 import os
-import resource
 import struct
-import sys
 import tracemalloc
 import warnings
 import zipfile
@@ -320,33 +318,3 @@ def test_numbers_that_are_no_characters_are_refused(tmp_path: Path, code: int) -
         path = write(tmp_path, "data", packed(given))
         with pytest.raises(DataError, match=name):
             READERS["data"](path)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="measures the memory of a process")
-@pytest.mark.parametrize("name", ["other", "mean", "manifest", "metric"])
-def test_a_small_file_does_not_fill_the_memory(tmp_path: Path, name: str) -> None:
-    """256 MB of zeros are 0.3 MB in a zip file."""
-    zeros = np.zeros(2**26, np.float32)
-    bomb = zeros.view("<U67108864").reshape(()) if name in ("manifest", "metric") else zeros
-    path = tmp_path / "best-posterior.npz"
-    np.savez_compressed(path, **{**ARRAYS["posterior"], **ARRAYS["best"], name: bomb})
-    del zeros, bomb
-    said: list[str] = []
-    folder, most = RunFolder(tmp_path), resource.getrlimit(resource.RLIMIT_AS)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + 2**27, most[1]))
-    try:
-        for reader in (lambda: folder.posterior(path.name), folder.best):
-            said.append(_said(reader))
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, most)
-    assert not [text for text in said if "emory" in text]
-    assert [bool(text) for text in said] == [name in ("mean", "manifest"), name == "metric"]
-
-
-def _said(reader: Callable[[], object]) -> str:
-    try:
-        reader()
-    except DataError as error:
-        return str(error)
-    return ""

@@ -4,7 +4,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,15 +22,6 @@ COPIED = (
     "benchmarks",
 )
 PAGES = ("README.md", "LICENSE", "CONTRIBUTING.md", "CITATION.cff")
-OF_GIVEN_PARTS = ("closing", "deployment", "evaluation", "federation", "learning", "posteriors")
-"""Folders whose tests take the parts that they name: others beside them change nothing there, and
-what goes through all of a kind is run for each example by ``--part``."""
-ENUMERATES = re.compile(
-    r"\.(names|classes)\(\)|\b(REGISTRIES|SLOTS|registry|registries|strategy_classes|Keys)\b"
-    r"|model_fields|glob\(|pyproject|docs|\"(list|keys)\""
-)
-"""What a test's file has that goes through all parts, keys or files, so that others may matter."""
-
 EXAMPLE = re.compile(r"```python\n# (bfl/\S+\.py)\n(.*?)```", re.DOTALL)
 REGISTRATION = re.compile(r"@\w+\.register\(\"([\w-]+)\"")
 SETTING = re.compile(r"^    (\w+): \w+ = Field\(", re.MULTILINE)
@@ -148,32 +138,3 @@ def test_an_unknown_part_is_refused_with_the_nearest() -> None:
     done = call(ROOT, "-m", "pytest", "-q", "--part", "weighting:equall", "tests/test_files.py")
     assert done.returncode == 4
     assert "did you mean 'equal'?" in done.stderr
-
-
-@pytest.mark.long
-@pytest.mark.alone
-def test_all_quick_tests_pass_with_all_examples(copy: Path) -> None:
-    """After the lines that pyproject.toml lacks have been added, as the tests say."""
-    code = "from bfl.commands.main import main; main(['keys', '--toml'])"
-    printed = call(copy, "-c", code).stdout
-    text = (copy / "pyproject.toml").read_text(encoding="utf-8")
-    declared = tomllib.loads(text)["tool"]["flwr"]["app"]["config"]
-    added = {k: v for k, v in tomllib.loads(printed).items() if k not in declared}
-    lines = "".join(f"{key} = {value!r}\n" for key, value in added.items())
-    changed = text.replace("[tool.flwr.app.config]\n", f"[tool.flwr.app.config]\n{lines}")
-    (copy / "pyproject.toml").write_text(changed, encoding="utf-8")
-    try:
-        options = ["-q", "-p", "no:cacheprovider"]
-        options += ["-m", "not slow and not long and not of_bfls_own"]
-        options += ["--assert=plain", "-n", "3", "--dist", "loadfile"]
-        options += ["--deselect", "tests/test_sources.py::test_the_project_does_not_grow"]
-        # test_plugins.py takes the same parts from outside, which this copy has inside.
-        left_out = tuple(f"tests/{name}" for name in (*OF_GIVEN_PARTS, "test_plugins.py"))
-        files = {str(f.relative_to(copy)): f.read_text("utf-8") for f in copy.rglob("test_*.py")}
-        chosen = [f for f, code in files.items() if ENUMERATES.search(code)]
-        chosen = sorted(file for file in chosen if not file.startswith(left_out))
-        assert len(chosen) > 50
-        done = call(copy, "-m", "pytest", *options, *chosen, timeout=1500)
-        assert done.returncode == 0, done.stdout[-8000:]
-    finally:
-        (copy / "pyproject.toml").write_text(text, encoding="utf-8")

@@ -11,7 +11,7 @@ from pydantic import Field
 from bfl.aggregation.pooling.base import PoolingRule, pooling_rules
 from bfl.configuration.component_slots import OF_EVERY_RUN, REGISTRIES
 from bfl.data.datasets import dataset_sources
-from bfl.errors import ConfigurationError, nearest, unknown_name
+from bfl.errors import ConfigurationError
 from bfl.registry import Component, Registry
 
 
@@ -154,17 +154,6 @@ def test_another_thread_that_asks_meanwhile_waits_for_all_parts(tmp_path: Path) 
     assert found == [("another", "good")] * 3
 
 
-def test_an_unknown_name_is_answered_with_the_nearest_and_all() -> None:
-    registry = make_registry()
-    registry.register("circle")(type("Circle", (Shape,), {}))
-    registry.register("square")(type("Square", (Shape,), {}))
-    with pytest.raises(ConfigurationError) as caught:
-        registry.get("cirle")
-    assert str(caught.value) == (
-        "unknown shape 'cirle'; did you mean 'circle'? allowed: circle, square"
-    )
-
-
 def test_the_command_stands_for_many_names_where_one_is_near() -> None:
     with pytest.raises(ConfigurationError) as caught:
         pooling_rules.get("linaer-pool")
@@ -174,11 +163,6 @@ def test_the_command_stands_for_many_names_where_one_is_near() -> None:
     assert "conflation" not in told
     with pytest.raises(ConfigurationError, match="conflation"):
         pooling_rules.get("zzz")
-
-
-def test_nothing_near_gives_no_guess() -> None:
-    assert nearest("zzz", ["conflation"]) is None
-    assert unknown_name("x", "zzz", ["a"]) == "unknown x 'zzz'; allowed: a"
 
 
 @pytest.mark.parametrize("registry", [*REGISTRIES, dataset_sources], ids=lambda r: r.kind)

@@ -97,7 +97,13 @@ def named_data(
     # A copy of the run's data is no other data: some of it was for training.
     copied = digests.get("test") == dataset.test_digest
     if dataset.split_here and not copied and not _is_the_runs(data, data_dir, settings):
-        dataset = _all_for_testing(dataset)
+        pairs = {
+            f"test_{what}": (getattr(dataset, f"train_{what}"), getattr(dataset, f"test_{what}"))
+            for what in ("images", "labels", "targets")
+        }
+        own = {name: parts for name, parts in pairs.items() if parts[0] is not None}
+        joined: Any = {name: np.concatenate(parts) for name, parts in own.items()}
+        dataset = replace(dataset, **joined)
     return replace(dataset, name=data)
 
 
@@ -169,16 +175,6 @@ def _is_the_runs(data: str, data_dir: str, settings: Mapping[str, Any]) -> bool:
     except BflError:
         return data == own
     return [p.resolve() for p in there] == [p.resolve() for p in dataset_files(data, data_dir)]
-
-
-def _all_for_testing(dataset: Dataset) -> Dataset:
-    """Return a data set whose training examples are for testing as well."""
-    pairs = {
-        f"test_{what}": (getattr(dataset, f"train_{what}"), getattr(dataset, f"test_{what}"))
-        for what in ("images", "labels", "targets")
-    }
-    joined: Any = {n: np.concatenate(parts) for n, parts in pairs.items() if parts[0] is not None}
-    return replace(dataset, **joined)
 
 
 def _check_goes_with(network: NetworkDescription, dataset: Dataset, word: str) -> None:

@@ -68,7 +68,7 @@ class TrainedNetwork:
         with predicting_alone():
             _start(self.description)
             predictor = _predictor(json.dumps(self.description.to_dict()))
-            self._check_manifest(predictor.manifest)
+            self._check(predictor.manifest)
             draws = int(self.description.keys["mc-samples"]) if samples is None else samples
 
             def drawn() -> Statistics:
@@ -134,7 +134,7 @@ class TrainedNetwork:
             self.description.image_shape,
             len(self.description.class_names),
         )
-        self._check_values(network.manifest)
+        self._check(network.manifest, values=True)
         values = self.posterior.mean
         if draw is not None:
             parametrization = self.description.inference.parametrization
@@ -142,29 +142,22 @@ class TrainedNetwork:
         network.load_values(self.manifest, values, self.posterior.point)
         return network
 
-    def _check_manifest(self, built: Manifest) -> None:
-        """Refuse to predict with another network; the message names the first parameter."""
+    def _check(self, built: Manifest, *, values: bool = False) -> None:
+        """Refuse another network than the posterior's: by name and shape alone of its values."""
         description = self.description
-        tensors = [[(p.name, p.shape, p.gaussian) for p in m] for m in (self.manifest, built)]
-        if tensors[0] == tensors[1]:
+        ours, theirs = (
+            [(p.name, p.shape, values or p.gaussian) for p in manifest]
+            for manifest in (self.manifest, built)
+        )
+        if ours == theirs or (values and sorted(ours) == sorted(theirs)):
             return
-        pairs = [(a, b) for a, b in zip(*tensors, strict=False) if a != b]
+        pairs = [(a, b) for a, b in zip(ours, theirs, strict=False) if a != b]
         what = f"{pairs[0][0]} and not {pairs[0][1]}" if pairs else "another number of tensors"
         raise DataError(
             f"the posterior is not that of the network {description.keys['model']} with inference "
             f"{description.keys['inference']} for images {description.image_shape} and "
             f"{len(description.class_names)} classes: it has {what}"
         )
-
-    def _check_values(self, built: Manifest) -> None:
-        """Refuse a network of points whose tensors are others, by name and shape."""
-        description = self.description
-        shapes = [{p.name: p.shape for p in manifest} for manifest in (self.manifest, built)]
-        if shapes[0] != shapes[1]:
-            raise DataError(
-                f"the posterior's tensors are not those of the network {description.keys['model']} "
-                f"for images {description.image_shape} and {len(description.class_names)} classes"
-            )
 
 
 def latest(description: NetworkDescription, folder: RunFolder) -> tuple[Posterior, Manifest]:

@@ -36,7 +36,10 @@ def checked_images(
         DataError: The images are empty, or of another shape, type or range; the message says what
             was given and what is expected.
     """
-    images = _array(given)
+    try:
+        images = np.asarray(given)
+    except ValueError as error:  # a ragged list
+        raise DataError(f"images cannot be made an array: {error}") from error
     expected = f"expected (N, {', '.join(map(str, shape))})"
     if shape[2] == 1:
         expected += f" or (N, {shape[0]}, {shape[1]})"
@@ -52,13 +55,6 @@ def checked_images(
     if not len(images):
         raise DataError(f"images are empty: they have shape {images.shape}; {expected}, N >= 1")
     return as_pixels({"images": images}, Reading.of(settings or {}).pixel_range)["images"]
-
-
-def _array(given: npt.ArrayLike) -> npt.NDArray[Any]:
-    try:
-        return np.asarray(given)
-    except ValueError as error:  # a ragged list
-        raise DataError(f"images cannot be made an array: {error}") from error
 
 
 @dataclass(frozen=True)

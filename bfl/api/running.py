@@ -90,7 +90,10 @@ def run(
     print_anywhere()
     if backend not in BACKENDS:
         raise ConfigurationError(unknown_name("backend", str(backend), BACKENDS))
-    engine_config = read_backend_config(_json(backend_config or {}))
+    try:
+        engine_config = read_backend_config(json.dumps(dict(backend_config or {})))
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"backend_config is {backend_config!r}: {error}") from error
     app = FlowerApp.own()
     changes = _plain(keys)
     given = {**_read(configuration, changes), **changes}
@@ -144,19 +147,12 @@ def _read(
 
 def _plain(keys: Mapping[str, Any]) -> dict[str, Any]:
     """Return keys in the configuration's spelling, and values in types that it can hold."""
-    return {kebab(key): _value(kebab(key), value) for key, value in keys.items()}
-
-
-def _value(key: str, value: Any) -> Any:
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, list | tuple) and value:
-        return ("+" if key in JOINED_BY_PLUS else ", ").join(map(str, value))
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _json(config: Mapping[str, Any]) -> str:
-    try:
-        return json.dumps(dict(config))
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"backend_config is {config!r}: {error}") from error
+    plain = {kebab(key): value for key, value in keys.items()}
+    for key, value in plain.items():
+        if isinstance(value, os.PathLike):
+            plain[key] = os.fspath(value)
+        elif isinstance(value, list | tuple) and value:
+            plain[key] = ("+" if key in JOINED_BY_PLUS else ", ").join(map(str, value))
+        elif isinstance(value, np.generic):
+            plain[key] = value.item()
+    return plain

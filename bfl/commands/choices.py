@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import dedent
 
@@ -59,13 +59,9 @@ def add_glossary_to(glossary: argparse.ArgumentParser) -> None:
     glossary.set_defaults(run=print_glossary)
 
 
-def _registries() -> dict[str, Registry]:  # type: ignore[type-arg]
-    return {registry.kind: registry for registry in (dataset_sources, *REGISTRIES)}
-
-
 def list_choices(given: argparse.Namespace) -> None:
     """Print what is registered under a key, or under all."""
-    registries = _registries()
+    registries = {registry.kind: registry for registry in (dataset_sources, *REGISTRIES)}
     if given.kind and given.kind not in registries:
         raise ConfigurationError(unknown_name("kind", given.kind, registries))
     chosen = [r for kind, r in registries.items() if given.kind in (kind, "")]
@@ -93,11 +89,6 @@ def _choices_table(registry: Registry) -> Table:  # type: ignore[type-arg]
             escape(component.summary()),
         )
     return table
-
-
-def print_glossary(given: argparse.Namespace) -> None:
-    """Print the page ``docs/glossary.md``."""
-    print(glossary_page({kind.key: kind.description for kind in SLOTS}), end="")
 
 
 def list_keys(given: argparse.Namespace) -> None:
@@ -160,13 +151,14 @@ TEMPLATE = Path(__file__).with_name("glossary.md")
 _SOURCE = re.compile(r"^(?:Reference|Source)s?:\s*")
 
 
-def glossary_page(keys: Mapping[str, str]) -> str:
-    """Return the page ``docs/glossary.md``."""
+def print_glossary(given: argparse.Namespace) -> None:
+    """Print the page ``docs/glossary.md``."""
     parts = ["## Metrics\n", *map(glossary_entry, metrics.classes())]
     parts += ["## Uncertainties\n", *map(glossary_entry, uncertainties.classes())]
+    keys = {kind.key: kind.description for kind in SLOTS}
     rows = "\n".join(f"| `{key}` | {keys[key]} |" for key in sorted(keys))
-    text = TEMPLATE.read_text(encoding="utf-8")
-    return text.replace("{metrics and uncertainties}", "\n".join(parts)).replace("{keys}", rows)
+    text = TEMPLATE.read_text(encoding="utf-8").replace("{keys}", rows)
+    print(text.replace("{metrics and uncertainties}", "\n".join(parts)), end="")
 
 
 def glossary_entry(component: type[Component]) -> str:

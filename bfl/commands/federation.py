@@ -131,7 +131,8 @@ def make(given: argparse.Namespace) -> None:
 def add_client(given: argparse.Namespace) -> None:
     """Let one client more in."""
     folder = FederationFolder(given.folder)
-    before = _partitions(folder.server / CLIENTS)
+    listed = folder.server / CLIENTS
+    before = ClientList.read(listed).num_partitions if listed.is_file() else None
     key = None
     if given.public_key is not None:
         try:
@@ -142,17 +143,13 @@ def add_client(given: argparse.Namespace) -> None:
         given.folder, given.name, partition_id=given.partition, public_key=key
     )
     print(f"client {client.name} has partition {client.partition_id}")
-    print(f"its folder is {folder.client(client.name)}; {_to_the_server(folder.server / CLIENTS)}")
-    after = ClientList.read(folder.server / CLIENTS).num_partitions
+    print(f"its folder is {folder.client(client.name)}; {_to_the_server(listed)}")
+    after = ClientList.read(listed).num_partitions
     if after != before:
         print(
             f"there are {after} partitions now: each client needs its new identity.toml, and a "
             "new start"
         )
-
-
-def _partitions(path: Path) -> int | None:
-    return ClientList.read(path).num_partitions if path.is_file() else None
 
 
 def revoke_client(given: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from bfl.commands.terminal import (
@@ -121,8 +122,11 @@ def simulate(given: argparse.Namespace, run: EngineRun) -> None:
     if given.backend not in BACKENDS:
         raise ConfigurationError(unknown_name("--backend", given.backend, BACKENDS))
     backend_config = read_backend_config(given.backend_config)
-    app = chosen_app(given.app)
-    overrides = read_run_config(given.run_config, _note if given.verbose else lambda _: None)
+    app = FlowerApp.own()
+    if given.app is not None or Path("pyproject.toml").is_file():
+        app = FlowerApp.read(given.app or Path())
+    note = partial(print, file=sys.stderr) if given.verbose else lambda _: None
+    overrides = read_run_config(given.run_config, note)
     if given.name is not None:
         overrides["name"] = given.name
     if given.resume is not None:
@@ -142,21 +146,6 @@ def simulate(given: argparse.Namespace, run: EngineRun) -> None:
         return
     with RayEngine(app, backend_config, most_clients=count, verbose=given.verbose) as engine:
         engine.run(overrides, count, run)
-
-
-def chosen_app(folder: Path | None) -> FlowerApp:
-    """Return the app in a folder; without one, that of the working directory or this project's.
-
-    Raises:
-        ConfigurationError: The folder holds no Flower app.
-    """
-    if folder is None and not Path("pyproject.toml").is_file():
-        return FlowerApp.own()
-    return FlowerApp.read(folder or Path())
-
-
-def _note(text: str) -> None:
-    print(text, file=sys.stderr)
 
 
 def resumed(folder: str, overrides: Values, *, renamed: bool = False) -> Values:

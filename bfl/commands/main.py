@@ -15,8 +15,8 @@ COMMANDS = {
     "list": ("choices.add_list_to", "what a key can be set to, for instance: strategy"),
     "keys": ("choices.add_keys_to", "all configuration keys with their defaults"),
     "glossary": ("choices.add_glossary_to", "what metrics and keys mean, as Markdown"),
-    "plot": ("pages.add_plot_to", "draw the figures of a run or of a study"),
-    "report": ("pages.add_report_to", "write a report: one HTML file to send"),
+    "plot": ("study.add_plot_to", "draw the figures of a run or of a study"),
+    "report": ("study.add_report_to", "write a report: one HTML file to send"),
     "init": ("init.add_to", "make a folder to begin with: configuration, rule and study"),
     "show": (
         "runs.add_show_to",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.api import Predictions, Result, load
+from bfl.api import Predictions, load
 from bfl.api.predictions import save_arrays
 from bfl.api.result import POSTERIORS, PREDICT
 from bfl.archives import ALONE, open_arrays
@@ -306,38 +306,26 @@ def evaluate_run(given: argparse.Namespace) -> None:
         data_dir=given.data_dir,
         samples=given.samples,
     )
-    print(f"{given.folder} on {found['examples']} examples of {given.data}{_shape(result)}")
+    shape = (
+        "" if result.takes_rows else ", as images of " + " x ".join(map(str, result.image_shape))
+    )
+    print(f"{given.folder} on {found['examples']} examples of {given.data}{shape}")
     console().print(metrics_table(found["metrics"], found["samples"]))
     if found["foreign"]:
-        print_rows(_of_foreign(found["foreign"]), "Foreign images")
+        rows = [
+            {"images": name, "near": source["near"], "uncertainty": by, **numbers}
+            for name, source in found["foreign"]["sources"].items()
+            for by, numbers in source["uncertainties"].items()
+        ]
+        print_rows(rows, "Foreign images")
     if found["corruptions"]:
-        print_rows(_of_corruptions(found["corruptions"]), "Corrupted images")
+        rows = [
+            {"corruption": name, "strength": strength, **dict(zip(by_metric, values, strict=True))}
+            for name, by_metric in found["corruptions"].items()
+            for strength, values in enumerate(zip(*by_metric.values(), strict=True))
+        ]
+        print_rows(rows, "Corrupted images")
     if given.output:
         write_output(given.output, json.dumps(found, indent=1).encode())
     else:
         print("nothing is written without --output")
-
-
-def _shape(result: Result) -> str:
-    """Return the shape of the images that the network takes, in words; nothing of a table."""
-    if result.takes_rows:
-        return ""
-    return f", as images of {' x '.join(map(str, result.image_shape))}"
-
-
-def _of_foreign(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a row for each source and uncertainty."""
-    return [
-        {"images": name, "near": source["near"], "uncertainty": by, **numbers}
-        for name, source in found["sources"].items()
-        for by, numbers in source["uncertainties"].items()
-    ]
-
-
-def _of_corruptions(found: dict[str, dict[str, list[float]]]) -> list[dict[str, Any]]:
-    """Return a row for each corruption and strength."""
-    return [
-        {"corruption": name, "strength": strength, **dict(zip(by_metric, values, strict=True))}
-        for name, by_metric in found.items()
-        for strength, values in enumerate(zip(*by_metric.values(), strict=True))
-    ]

@@ -1,4 +1,4 @@
-"""The commands of studies: runs, tables, figures and pages."""
+"""The commands of studies, and of figures and reports: of studies, and of single runs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ import shlex
 from itertools import chain
 from pathlib import Path
 
-from bfl.commands.terminal import add_run_config_to, path_argument
+from bfl.commands.terminal import (
+    add_run_config_to,
+    check_suffix,
+    path_argument,
+    write_output,
+)
 from bfl.configuration.sources import read_run_config
 from bfl.errors import ConfigurationError, DataError, unknown_name
+from bfl.experiments.results.figures import draw_all
+from bfl.experiments.results.report import REPORT, run_report
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.simulation import BACKENDS, read_backend_config
 from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.pages import rewrite, study_report, with_claims
@@ -96,22 +104,17 @@ def run_study(given: argparse.Namespace) -> None:
     if given.backend not in BACKENDS:
         raise ConfigurationError(unknown_name("--backend", given.backend, BACKENDS))
     read_backend_config(given.backend_config)
+    output = [] if given.output == Path(OUTPUT) else ["--output", given.output]
+    scale = ["--scale", given.scale] if given.scale else []
+    results = chain.from_iterable(("--results", place) for place in given.results)
     make_study(
         opened(given.file, given),
         read_run_config(given.run_config),
         backend=("--backend", given.backend, "--backend-config", given.backend_config),
         dry_run=given.dry_run,
         verbose=given.verbose,
-        table=_table_command(given),
+        table=shlex.join(map(str, ("bfl", "table", given.file, *output, *scale, *results))),
     )
-
-
-def _table_command(given: argparse.Namespace) -> str:
-    """Return the command that prints a study's table."""
-    output = [] if given.output == Path(OUTPUT) else ["--output", given.output]
-    scale = ["--scale", given.scale] if given.scale else []
-    results = chain.from_iterable(("--results", place) for place in given.results)
-    return shlex.join(map(str, ("bfl", "table", given.file, *output, *scale, *results)))
 
 
 def add_table_to(table: argparse.ArgumentParser) -> None:
@@ -151,25 +154,63 @@ def print_table(given: argparse.Namespace) -> None:
             asked.folder.write(name, write(table).encode())
 
 
-def plot_study(path: Path, given: argparse.Namespace) -> None:
-    """Draw a study's figures and print their paths."""
-    asked = opened(path, given)
-    paths = draw_study(asked)
+def add_plot_to(plot: argparse.ArgumentParser) -> None:
+    """Add the options of ``bfl plot``."""
+    plot.add_argument("folder", type=path_argument, help="the folder, or a study's TOML file")
+    add_place_to(plot)
+    plot.set_defaults(run=draw_figures)
+
+
+def add_report_to(report: argparse.ArgumentParser) -> None:
+    """Add the options of ``bfl report``."""
+    report.add_argument(
+        "folder", type=path_argument, help="the folder of a run or a study, or a study's TOML file"
+    )
+    add_place_to(report)
+    report.add_argument(
+        "--to", type=path_argument, help="the file (default: report.html in the folder)"
+    )
+    report.set_defaults(run=write_report)
+
+
+def draw_figures(given: argparse.Namespace) -> None:
+    """Draw the figures of a run or a study from its folder, and print their paths."""
+    if _is_study(given.folder):
+        paths = draw_study(opened(given.folder, given))
+    else:
+        folder = _run_folder(given)
+        # figures="none" saves the run time; this command asks for them explicitly.
+        hurried = folder.config().get("figures") == "none"
+        paths = draw_all(folder, "png" if hurried else "")
     if not paths:
-        raise DataError(f"{asked.folder.path} holds nothing to draw yet")
-    for figure in paths:
-        print(figure)
+        raise DataError(f"{given.folder} holds nothing to draw yet")
+    for path in paths:
+        print(path)
 
 
-def report_of(path: Path, given: argparse.Namespace) -> tuple[Path, str]:
-    """Return a study's folder and its report."""
-    asked = opened(path, given)
-    return asked.folder.path, study_report(asked)
+def write_report(given: argparse.Namespace) -> None:
+    """Write the report of a run or a study, and print its path."""
+    if given.to:
+        check_suffix("--to", given.to, ".html")
+    if _is_study(given.folder):
+        asked = opened(given.folder, given)
+        folder, page = asked.folder.path, study_report(asked)
+    else:
+        folder, page = given.folder, run_report(_run_folder(given))
+    write_output(given.to or folder / REPORT, page.encode())
 
 
-def is_study_place(path: Path) -> bool:
-    """Return whether a path is a study's TOML file or folder."""
+def _is_study(path: Path) -> bool:
     return path.suffix == ".toml" or StudyFolder(path).holds_study()
+
+
+def _run_folder(given: argparse.Namespace) -> RunFolder:
+    """Return a run's folder; refuse options that are for studies."""
+    folder = RunFolder.at(given.folder)
+    for name, default in {"output": Path(OUTPUT), "scale": "", "only": [], "results": []}.items():
+        if getattr(given, name) != default:
+            raise ConfigurationError(f"--{name} is for studies; {given.folder} is a run")
+    return folder
 
 
 def write_pages(given: argparse.Namespace) -> None:

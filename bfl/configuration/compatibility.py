@@ -17,13 +17,12 @@ from bfl.configuration.component_slots import (
     REGISTRIES,
     SLOTS,
     ComponentSlot,
-    PickedParts,
     base_of,
 )
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
 from bfl.configuration.settings import NamedStrategy
 from bfl.data.corruptions import corruption_names
-from bfl.errors import nearest
+from bfl.errors import unknown_name
 from bfl.federation.outgoing import is_private, length_problem, order_problem
 from bfl.federation.parts import TwoSidedPart
 from bfl.learning.priors import priors
@@ -46,27 +45,10 @@ def all_contradictions(
         on_client: Whether it is what a client was sent, who knows nothing of what the server alone
             reads; what the client does itself is not taken on trust.
     """
-    problems = []
-    if configuration.keys.resume and not configuration.keys.name:
-        problems.append("resume is True, but no run is named; give the key name (and output-dir)")
-    if configuration.keys.patience:
-        problems += _of_patience(configuration.keys)
-    for key, prior in (
-        ("personal-prior", configuration.personal_prior),
-        ("pretrain-prior", configuration.pretrain_prior),
-    ):
-        if prior.state_name:
-            names = ", ".join(c.name for c in priors.classes() if not c.state_name)
-            problems.append(
-                f"{key} '{prior.name}' rests on what clients and server keep of a round, which is "
-                f"there for prior alone; allowed: {names}"
-            )
-    problems += _of_personal_models(configuration)
-    problems += [*_of_heads(configuration), *_hidden(configuration), *_of_closing(configuration)]
-    problems += needs_of_a_network(configuration.keys, configuration)
-    problems += needs_of_classes(configuration.keys, configuration)
-    chain = configuration.outgoing
-    problems += filter(None, (order_problem(chain), length_problem(chain)))
+    problems = [*_of_the_run(configuration), *_of_numbers(configuration)]
+    problems += filter(
+        None, (order_problem(configuration.outgoing), length_problem(configuration.outgoing))
+    )
     kinds = [kind for kind in SLOTS if not (on_client and kind.server_only)]
     choices = _choices(configuration, strategy, given, kinds)
     unknown = SERVER_ONLY_KEYS if on_client else frozenset()
@@ -93,137 +75,118 @@ def contradictions(
     return list(conflicts([*known, *bare]))
 
 
-def _of_closing(configuration: Configuration) -> list[str]:
-    """Return what does not go with a closing round."""
-    keys, word = configuration.keys, configuration.words["closing"]
+def _of_the_run(configuration: Configuration) -> Iterator[str]:
+    """Yield what does not go together and is said of no single part."""
+    keys, words = configuration.keys, configuration.words
+    if keys.resume and not keys.name:
+        yield "resume is True, but no run is named; give the key name (and output-dir)"
     chain = [each for each in configuration.closing if each.measurements()]
-    of_best = keys.closing_posterior == "best"
-    if not chain:
-        said = 'closing-posterior is "best", and there is no closing round; allowed: "last"'
-        return [said] if of_best else []
-    problems = _unvalidated(keys, "closing-posterior is 'best'", "'last'") if of_best else []
+    if keys.closing_posterior == "best" and not chain:
+        yield 'closing-posterior is "best", and there is no closing round; allowed: "last"'
+    for given, judging, idle in (
+        (f"patience is {keys.patience}", keys.patience, "0"),
+        ("closing-posterior is 'best'", chain and keys.closing_posterior == "best", "'last'"),
+    ):
+        if judging and not (keys.server_data and keys.server_labels):
+            yield (
+                f"{given}, and the server has no labelled images of its own to validate with; "
+                f"allowed: {idle}, or server-data with server-labels=true"
+            )
+    # Which round is the last is known when it is over, and its clients have gone.
+    if keys.patience and keys.evaluated_by == "clients" and keys.evaluate_every != 1:
+        yield (
+            f"patience is {keys.patience}, evaluated-by is 'clients' and evaluate-every "
+            f"{keys.evaluate_every}, so that in the round that patience makes the last no client "
+            "would evaluate; allowed: evaluate-every=1"
+        )
+    for key, prior in (
+        ("personal-prior", configuration.personal_prior),
+        ("pretrain-prior", configuration.pretrain_prior),
+    ):
+        if prior.state_name:
+            names = ", ".join(c.name for c in priors.classes() if not c.state_name)
+            yield (
+                f"{key} '{prior.name}' rests on what clients and server keep of a round, which is "
+                f"there for prior alone; allowed: {names}"
+            )
+    for kind in SLOTS:
+        for part in configuration.picked(kind):
+            # Privacy rests on it: that clients send arrays besides their posteriors, for instance.
+            halves = isinstance(part, TwoSidedPart)
+            for name in base_of(kind).has(part) - part.has() if halves else ():
+                yield (
+                    f"{kind.key} '{part.name}' has '{name}' by what it overrides, and its has() "
+                    "leaves it out; allowed: a has() that returns super().has() and what else "
+                    "there is"
+                )
+    if configuration.personalization.active and configuration.inference.counts_all_examples:
+        yield (
+            f"likelihood-examples is 'federation', and personalization is "
+            f"'{words['personalization']}', whose models count their client's examples; allowed: "
+            'likelihood-examples="client"'
+        )
+    pair = configuration.personal_inference, configuration.personal_optimizer
+    needed = {"held-precisions", "newton-steps"}
+    if configuration.personalization.active and len(needed & (pair[0].has() | pair[1].has())) == 1:
+        yield (
+            f"personal-inference is '{pair[0].name}' and personal-optimizer is '{pair[1].name}', "
+            "which do not go together; allowed: both 'ivon', or neither"
+        )
+    if configuration.shared.partial:
+        yield from _of_heads(configuration)
+    if chain:
+        yield from _of_closing(configuration)
+
+
+def _of_closing(configuration: Configuration) -> Iterator[str]:
+    """Yield what does not go with a closing round."""
+    keys, given = configuration.keys, f"closing is '{configuration.words['closing']}'"
+    chain = [each for each in configuration.closing if each.measurements()]
     if len(chain) < len(configuration.closing):
-        problems.append(f"closing is '{word}', and 'none' stands alone; allowed: without 'none'")
+        yield f"{given}, and 'none' stands alone; allowed: without 'none'"
     if is_private(configuration.outgoing):
-        problems.append(
-            f"closing is '{word}', whose sums may hide single examples (example-privacy) and no "
-            'whole client, and outgoing has noise; allowed: closing="none", or outgoing="none"'
+        yield (
+            f"{given}, whose sums may hide single examples (example-privacy) and no whole client, "
+            'and outgoing has noise; allowed: closing="none", or outgoing="none"'
         )
     unbounded = [each.name for each in chain if not each.takes_noise]
     if configuration.example_privacy.private and unbounded:
-        problems.append(
+        yield (
             f"closing has '{unbounded[0]}', whose sums take no noise, and example-privacy is "
             f"'{configuration.example_privacy.name}'; allowed: closings of bounded sums, such as "
             '"bayesian-head+feature-density"'
         )
     if configuration.shared.partial:
-        problems.append(
-            f"closing is '{word}', for one last layer of all clients, and shared is "
+        yield (
+            f"{given}, for one last layer of all clients, and shared is "
             f"'{configuration.words['shared']}', with heads of their own; allowed: shared=\"all\""
         )
     if keys.pretrain_examples:
-        problems.append(
-            f"closing is '{word}', which measures on examples that nobody trains on, and "
-            f"pretrain-examples is {keys.pretrain_examples:g}, some of which they are; allowed: 0"
+        yield (
+            f"{given}, which measures on examples that nobody trains on, and pretrain-examples is "
+            f"{keys.pretrain_examples:g}, some of which they are; allowed: 0"
         )
-    return problems
 
 
-def _hidden(configuration: Configuration) -> list[str]:
-    """Return what parts have by what they override, and their ``has`` does not say.
-
-    Privacy rests on it: that clients send arrays besides their posteriors, for instance.
-    """
-    return [
-        f"{kind.key} '{part.name}' has '{name}' by what it overrides, and its has() leaves it out; "
-        "allowed: a has() that returns super().has() and what else there is"
-        for kind in SLOTS
-        for part in configuration.picked(kind)
-        if isinstance(part, TwoSidedPart)
-        for name in sorted(base_of(kind).has(part) - part.has())
-    ]
-
-
-def _of_patience(keys: Keys) -> list[str]:
-    """Return what a run lacks that may end before its last round."""
-    given = f"patience is {keys.patience}"
-    problems = _unvalidated(keys, given, "0")
-    # Which round is the last is known when it is over, and its clients have gone.
-    if keys.evaluated_by == "clients" and keys.evaluate_every != 1:
-        problems.append(
-            f"{given}, evaluated-by is 'clients' and evaluate-every {keys.evaluate_every}: in the "
-            "round that patience makes the last no client would evaluate its models; allowed: "
-            'patience 0, evaluate-every=1, or evaluated-by="server"'
-        )
-    return problems
-
-
-def _unvalidated(keys: Keys, given: str, allowed: str) -> list[str]:
-    """Return what a run lacks whose rounds have to be validated for what is given."""
-    problems = []
-    if not keys.server_data:
-        problems.append(
-            f"{given}, and the server has no images of its own to validate with; allowed: "
-            f"{allowed}, or set server-data"
-        )
-    if not keys.server_labels:
-        problems.append(
-            f"{given}, and the server has no labels to validate with; allowed: {allowed}, or "
-            "server-labels=true"
-        )
-    return problems
-
-
-def _of_personal_models(configuration: Configuration) -> list[str]:
-    """Return what does not go with personal models, or within one."""
-    if not configuration.personalization.active:
-        return []
-    problems = []
-    if configuration.inference.counts_all_examples:
-        problems.append(
-            "likelihood-examples is 'federation', and personalization is "
-            f"'{configuration.words['personalization']}', whose models count their client's "
-            'examples; allowed: likelihood-examples="client", or personalization="none"'
-        )
-    pair = {
-        "personal-inference": configuration.personal_inference,
-        "personal-optimizer": configuration.personal_optimizer,
-    }
-    needed = frozenset({"held-precisions", "newton-steps"})
-    has = frozenset.union(*(part.has() for part in pair.values())) & needed
-    if has and has != needed:
-        said = " and ".join(f"{key} is '{part.name}'" for key, part in pair.items())
-        problems.append(f"{said}, which do not go together; allowed: both 'ivon', or neither")
-    return problems
-
-
-def _of_heads(configuration: Configuration) -> list[str]:
-    """Return what does not go with parameters that stay on their clients."""
-    shared = configuration.shared
-    if not shared.partial:
-        return []
-    problems = []
-    if configuration.keys.server_data:
-        problems.append(
-            f"shared is '{shared.name}', so the server has no head to predict its own images with, "
-            f"and server-data is '{configuration.keys.server_data}'; allowed: none"
-        )
-    shown = {
-        "ood-dataset": configuration.keys.ood_dataset,
-        "corruptions": "+".join(corruption_names(configuration.keys.corruptions)),
-    }
-    for key in filter(shown.get, shown):
-        problems.append(
-            f"shared is '{shared.name}', so the server has no head to predict with, and {key} is "
-            f"'{shown[key]}'; allowed: none"
-        )
+def _of_heads(configuration: Configuration) -> Iterator[str]:
+    """Yield what does not go with parameters that stay on their clients."""
+    keys, shared = configuration.keys, configuration.shared
+    for key, value in {
+        "server-data": keys.server_data,
+        "ood-dataset": keys.ood_dataset,
+        "corruptions": "+".join(corruption_names(keys.corruptions)),
+    }.items():
+        if value:
+            yield (
+                f"shared is '{shared.name}', so the server has no head to predict with, and {key} "
+                f"is '{value}'; allowed: none"
+            )
     for part in configuration.parts:
         if part.state_name and part not in (shared, configuration.personalization):
-            problems.append(
+            yield (
                 f"shared is '{shared.name}', and what '{part.name}' keeps is for all parameters of "
                 'the network; allowed: shared="all", or a method without it'
             )
-    return problems
 
 
 def _choices(
@@ -260,66 +223,50 @@ def _choices(
     return chosen
 
 
-def needs_of_classes(keys: Keys, parts: PickedParts) -> Iterator[str]:
-    """Yield what is configured that takes classes, where numbers are predicted."""
-    if keys.task == "classification":
-        return
-    closing = [each.name for each in parts.closing if each.measurements()]
-    needed = {
-        "pretrain-examples": (keys.pretrain_examples, "0"),
-        "evaluated-by": (keys.evaluated_by if keys.evaluated_by == "clients" else "", "'server'"),
-        "closing": ("+".join(closing), "'none'"),
-        "predictive": ("" if parts.predictive.idle else parts.predictive.name, "'posterior'"),
-        "personalization": (
-            parts.personalization.name if parts.personalization.active else "",
-            "'none'",
-        ),
-        "shared": (parts.shared.name if parts.shared.partial else "", "'all'"),
+def _of_numbers(parts: Configuration) -> Iterator[str]:
+    """Yield what takes classes where numbers are predicted, or a network where there is none."""
+    keys = parts.keys
+    weighting, refinement = parts.weighting, parts.refinement
+    predictive = "" if parts.predictive.idle else parts.predictive.name
+    shared = parts.shared.name if parts.shared.partial else ""
+    if keys.task != "classification":
+        closing = "+".join(each.name for each in parts.closing if each.measurements())
+        personal = parts.personalization
         # A density may be above 1, and its negative log-likelihood below 0.
-        "weighting": (
-            parts.weighting.name if parts.weighting.needs_server or parts.weighting.reads else "",
-            "others",
-        ),
-        "refinement": (parts.refinement.name if parts.refinement.needs_server else "", "'none'"),
-    }
-    for key, (value, allowed) in needed.items():
-        if value:
-            yield (
-                f"task is '{keys.task}' and {key} is {value!r}, which is for classes; allowed: "
-                f"{allowed}"
-            )
-
-
-def needs_of_a_network(keys: Keys, parts: PickedParts) -> Iterator[str]:
-    """Yield what is configured that a server needs a network for, where it has none."""
-    if keys.server_evaluates:
-        return
-    asking = {
-        name: part.name
-        for name, part in (("refinement", parts.refinement), ("weighting", parts.weighting))
-        if part.needs_server
-    }
-    needed = {
-        **asking,
-        "pretrain-examples": keys.pretrain_examples,
-        # Where a part asks for them, to have none is no way out.
-        "server-data": keys.server_data if not asking else "",
-        "predictive": not parts.predictive.idle and parts.predictive.name,
-        "ood-dataset": keys.ood_dataset,
-        "corruptions": " + ".join(corruption_names(keys.corruptions)),
-        "shared": parts.shared.partial and parts.shared.name,
-    }
-    for key, value in needed.items():
-        if value:
-            yield (
-                f"server-evaluates is false and {key} is {value!r}, for which the server needs a "
-                f"network; allowed: server-evaluates=true, or {_without(key)}"
-            )
-
-
-def _without(key: str) -> str:
-    """Return in words what there is to be nothing of."""
-    return "another weighting" if key == "weighting" else f"no {key}"
+        judges = weighting.needs_server or weighting.reads
+        for key, value, allowed in (
+            ("pretrain-examples", keys.pretrain_examples, "0"),
+            ("evaluated-by", keys.evaluated_by == "clients" and "clients", "'server'"),
+            ("closing", closing, "'none'"),
+            ("predictive", predictive, "'posterior'"),
+            ("personalization", personal.active and personal.name, "'none'"),
+            ("shared", shared, "'all'"),
+            ("weighting", judges and weighting.name, "others"),
+            ("refinement", refinement.needs_server and refinement.name, "'none'"),
+        ):
+            if value:
+                yield (
+                    f"task is '{keys.task}' and {key} is {value!r}, which is for classes; allowed: "
+                    f"{allowed}"
+                )
+    if not keys.server_evaluates:
+        asking = refinement.needs_server or weighting.needs_server
+        for key, value, allowed in (
+            ("refinement", refinement.needs_server and refinement.name, "no refinement"),
+            ("weighting", weighting.needs_server and weighting.name, "another weighting"),
+            ("pretrain-examples", keys.pretrain_examples, "no pretrain-examples"),
+            # Where a part asks for them, to have none is no way out.
+            ("server-data", not asking and keys.server_data, "no server-data"),
+            ("predictive", predictive, "no predictive"),
+            ("ood-dataset", keys.ood_dataset, "no ood-dataset"),
+            ("corruptions", " + ".join(corruption_names(keys.corruptions)), "no corruptions"),
+            ("shared", shared, "no shared"),
+        ):
+            if value:
+                yield (
+                    f"server-evaluates is false and {key} is {value!r}, for which the server needs "
+                    f"a network; allowed: server-evaluates=true, or {allowed}"
+                )
 
 
 class Property(NamedTuple):
@@ -436,19 +383,27 @@ def conflicts(choices: Sequence[Choice]) -> Iterator[str]:
         choices: What each key says that declares anything. A key that is not among them is one of
             which nothing is known.
     """
-    unknown = [*declaration_problems(), *_unknown_properties(choices)]
+    unknown = [*declaration_problems()]
+    for choice in choices:
+        # A user-defined part may have slipped.
+        for name in sorted((choice.has | choice.requires | choice.excludes) - PROPERTIES.keys()):
+            unknown.append(
+                f"{choice.said} declares an {unknown_name('property', name, PROPERTIES)}"
+            )
     yield from unknown
     for choice in () if unknown else choices:
         for name in sorted(choice.requires):
             key, what, how = PROPERTIES[name]
             others = [other for other in choices if other.key == key]
             if others and not any(name in other.has for other in others):
-                having = [part.name for part in _default_parts(key) if name in part.has()]
-                allowed = how or (f"{key} {', '.join(having)}" if having else _default_of(key))
+                kinds = [kind for kind in SLOTS if kind.key == key]
+                parts = [part() for kind in kinds for part in kind.registry.classes()]
+                having = ", ".join(part.name for part in parts if name in part.has())
+                allowed = how or (f"{key} {having}" if having else _default_of(key))
                 yield (
                     f"{choice.said} needs {what}, which "
                     f"{' and '.join(other.said for other in others)} as it is set does not give; "
-                    f"allowed: {allowed}{_instead(choice.key, name)}"
+                    f"allowed: {allowed}, or another {choice.key}"
                 )
         for name in sorted(choice.excludes):
             key, what, how = PROPERTIES[name]
@@ -456,36 +411,14 @@ def conflicts(choices: Sequence[Choice]) -> Iterator[str]:
                 if name in other.has:
                     yield (
                         f"{choice.said} goes with no {what}, and {other.said} makes one; "
-                        f"allowed: {how or _default_of(key)}{_instead(choice.key, name)}"
+                        f"allowed: {how or _default_of(key)}, or another {choice.key}"
                     )
-
-
-def _default_parts(key: str) -> Iterator[Component]:
-    return (c() for kind in SLOTS if kind.key == key for c in kind.registry.classes())
-
-
-def _instead(key: str, name: str) -> str:
-    """Return the parts that a key could pick instead, which do not care for a property."""
-    careless = [p.name for p in _default_parts(key) if name not in p.requires() | p.excludes()]
-    return f", or {key} {', '.join(careless)}" if careless else ""
 
 
 def _default_of(key: str) -> str:
     words = {kind.key: kind.default for kind in SLOTS}
     default = words.get(key) or Keys.model_fields[key.replace("-", "_")].default
     return f"{key}={json.dumps(default)}"
-
-
-def _unknown_properties(choices: Sequence[Choice]) -> Iterator[str]:
-    """Yield what choices declare that is no property: a user-defined part may have slipped."""
-    for choice in choices:
-        for name in sorted((choice.has | choice.requires | choice.excludes) - PROPERTIES.keys()):
-            guess = nearest(name, PROPERTIES)
-            hint = f"; did you mean '{guess}'?" if guess else ""
-            yield (
-                f"{choice.said} declares the property '{name}', which is none{hint}; allowed: "
-                f"{', '.join(PROPERTIES)}"
-            )
 
 
 def declaration_problems() -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, get_args, get_type_hints
@@ -41,7 +41,7 @@ from bfl.learning.schedules import Schedule, schedules
 from bfl.learning.shared import SharedParameters, shared_parameters
 from bfl.learning.starts import Start, starts
 from bfl.presets import presets
-from bfl.registry import Component, Registry
+from bfl.registry import Component, Registry, kebab
 
 LINK = "+"
 """Separator between the words of a chain, as in ``elbo+proximal``."""
@@ -58,7 +58,7 @@ class ComponentSlot:
         registry: What there is to pick from.
         default: The word that is taken if none is given.
         description: What the key says, for people.
-        key: The key; empty: the registry's, unless another one picks from it.
+        key: The key; a declaration leaves it to the registry, or to the attribute's name.
         attribute: The attribute of ``PickedParts`` that has what is picked.
         section: The section of a configuration file in which the key stands; empty: at its top.
         make: Makes the part that a word names, with those settings that it declares; None: the
@@ -108,7 +108,7 @@ class ComponentSlot:
         return LINK.join(component.name for component in picked)
 
 
-_part, _server_part = ComponentSlot, partial(ComponentSlot, server_only=True)
+_part, _server = ComponentSlot, partial(ComponentSlot, server_only=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,9 +117,7 @@ class PickedParts:
 
     partition: Annotated[
         Partition,
-        _server_part(
-            partitions, "iid", "how the training data are split over the clients", section=""
-        ),
+        _server(partitions, "iid", "how the training data are split over the clients", section=""),
     ]
     architecture: Annotated[
         Architecture,
@@ -137,7 +135,7 @@ class PickedParts:
         _part(inferences, "flipout", "what the network's weights are", section="", pretrains=True),
     ]
     sampling: Annotated[
-        Sampling, _server_part(samplings, "random", "which clients take part in a round")
+        Sampling, _server(samplings, "random", "which clients take part in a round")
     ]
     workload: Annotated[
         Workload, _part(workloads, "equal", "how many local epochs each client makes in a round")
@@ -153,14 +151,14 @@ class PickedParts:
     ]
     weighting: Annotated[
         Weighting,
-        _server_part(weightings, "train-size", "what a client's weight in the pool is", section=""),
+        _server(weightings, "train-size", "what a client's weight in the pool is", section=""),
     ]
     defence: Annotated[
-        Defence, _server_part(defences, "none", "what is done to posteriors before they are pooled")
+        Defence, _server(defences, "none", "what is done to posteriors before they are pooled")
     ]
     server_optimizer: Annotated[
         ServerOptimizer,
-        _server_part(
+        _server(
             server_optimizers, "none", "what the server makes of the step to the pooled posterior"
         ),
     ]
@@ -172,24 +170,17 @@ class PickedParts:
     ]
     refinement: Annotated[
         Refinement,
-        _server_part(
+        _server(
             refinements, "none", "what the server does with the pooled posterior beyond pooling"
         ),
     ]
     sampler: Annotated[
         Sampler,
-        _server_part(samplers, "gaussian", "the distribution that an ensemble's samples are from"),
+        _server(samplers, "gaussian", "the distribution that an ensemble's samples are from"),
     ]
     prior: Annotated[Prior, _part(priors, "fixed", "prior of variational clients")]
     pretrain_prior: Annotated[
-        Prior,
-        _server_part(
-            priors,
-            "fixed",
-            "prior of variational pre-training",
-            key="pretrain-prior",
-            section="pretraining",
-        ),
+        Prior, _server(priors, "fixed", "prior of variational pre-training", section="pretraining")
     ]
     shared: Annotated[
         SharedParameters,
@@ -223,29 +214,14 @@ class PickedParts:
             inferences,
             "deterministic",
             "what the weights of personal models are",
-            key="personal-inference",
             section="personal",
         ),
     ]
     personal_optimizer: Annotated[
-        Optimizer,
-        _part(
-            optimizers,
-            "adam",
-            "the optimizer of personal models",
-            key="personal-optimizer",
-            section="personal",
-        ),
+        Optimizer, _part(optimizers, "adam", "the optimizer of personal models", section="personal")
     ]
     personal_prior: Annotated[
-        Prior,
-        _part(
-            priors,
-            "fixed",
-            "prior of variational personal models",
-            key="personal-prior",
-            section="personal",
-        ),
+        Prior, _part(priors, "fixed", "prior of variational personal models", section="personal")
     ]
     schedule: Annotated[
         Schedule,
@@ -261,23 +237,21 @@ class PickedParts:
     ]
     student_augmentation: Annotated[
         Augmentation,
-        _server_part(
+        _server(
             augmentations,
             "none",
             "random changes of the images that the server's student learns from",
-            key="student-augmentation",
             section="aggregation",
         ),
     ]
     predictive: Annotated[
         Predictive,
-        _server_part(
+        _server(
             predictives, "posterior", "what predicts, besides the posterior, when it is evaluated"
         ),
     ]
     tracker: Annotated[
-        Tracker,
-        _server_part(trackers, "none", "where rounds are logged live, besides the run's folder"),
+        Tracker, _server(trackers, "none", "where rounds are logged live, besides the run's folder")
     ]
     outgoing: Annotated[
         tuple[Outgoing, ...],
@@ -302,18 +276,19 @@ class PickedParts:
     attack: Annotated[Attack, _part(attacks, "none", "what hostile clients send")]
 
 
-def _complete(declared: ComponentSlot, attribute: str) -> ComponentSlot:
-    """Return a kind with what its declaration leaves to the registry and to the attribute."""
-    package = section_of_package(declared.registry.package)
-    section = package if declared.section == OF_PACKAGE else declared.section
-    key = declared.key or declared.registry.kind
-    return replace(declared, key=key, attribute=attribute, section=section)
+def _slots() -> Iterator[ComponentSlot]:
+    """Yield the kinds: the first that picks from a registry has its key, others their own names."""
+    known: list[Registry[Any]] = []
+    for attribute, declared in get_type_hints(PickedParts, include_extras=True).items():
+        slot: ComponentSlot = declared.__metadata__[0]
+        key = kebab(attribute) if slot.registry in known else slot.registry.kind
+        known.append(slot.registry)
+        package = section_of_package(slot.registry.package)
+        section = package if slot.section == OF_PACKAGE else slot.section
+        yield replace(slot, key=key, attribute=attribute, section=section)
 
 
-SLOTS: tuple[ComponentSlot, ...] = tuple(
-    _complete(declared.__metadata__[0], attribute)
-    for attribute, declared in get_type_hints(PickedParts, include_extras=True).items()
-)
+SLOTS: tuple[ComponentSlot, ...] = tuple(_slots())
 """All kinds of parts."""
 
 _BASES = get_type_hints(PickedParts)

@@ -252,7 +252,18 @@ def resolve(
         ConfigurationError: Some values are refused. The message has one line for each.
     """
     plugins = load_plugins(named_plugins(given_values(values)), plugins_of_node)
-    given = _given(values)
+    given = given_values(values)
+    # What is typed in another encoding is read as such characters, which no file of a run takes.
+    _raise_if_any(
+        [
+            f"{key} is {value!r}; allowed: text that can be written as UTF-8"
+            for key, value in given.items()
+            if isinstance(value, str) and re.search("[\ud800-\udfff]", value)
+        ]
+    )
+    # Settings in a text, as Flower does not know their keys.
+    text = given.get("plugin-settings", "")
+    given = {**(parse_pairs(text) if isinstance(text, str) else {}), **given}
     known = default_values()
     core = Keys().model_dump(by_alias=True).keys()
     unknown = [key for key in given if key not in known]
@@ -271,7 +282,12 @@ def resolve(
         if key not in known
     ]
     complete = {**strategy.values, **given}
-    problems += _refused_settings({k: v for k, v in complete.items() if k not in core})
+    settings = {k: v for k, v in complete.items() if k not in core}
+    # Of all components, picked by the run or not.
+    for component in (c for registry in REGISTRIES for c in registry.classes()):
+        if own := {key: settings[key] for key in component.setting_keys() & settings.keys()}:
+            with _collect(problems):
+                component(**own)
     picked = _picked(complete, problems)
     with _collect(problems):
         keys = Keys(**{k: v for k, v in complete.items() if k in core})
@@ -293,10 +309,12 @@ def resolve(
             update["dataset"], update["data_dir"] = absolute_dataset(*where)
     _raise_if_any(problems)
     keys = keys.model_copy(update=update)
-    configuration = _with_plugins(_configuration(keys, strategy, picked, complete), plugins)
+    configuration = _put_together(keys, strategy, picked, complete, plugins)
     if check_parts:
         _raise_if_any(all_contradictions(configuration, strategy, given, on_client=on_client))
-    return replace(configuration, given={**given, **_in_full(configuration, given)})
+    # The given values that parts read: words and paths in full.
+    in_full = {key: value for key, value in configuration.values.items() if key in given}
+    return replace(configuration, given={**given, **in_full})
 
 
 def refuse_unread(configuration: Configuration, values: Mapping[str, Any]) -> None:
@@ -317,40 +335,6 @@ def refuse_unread(configuration: Configuration, values: Mapping[str, Any]) -> No
             f"""allowed: without it ({key}="" takes back what a file says)"""
         )
     _raise_if_any(sorted(problems))
-
-
-def _in_full(configuration: Configuration, given: Mapping[str, Any]) -> dict[str, Value]:
-    """Return the given values that parts read: words and paths in full."""
-    return {key: value for key, value in configuration.values.items() if key in given}
-
-
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is given, with the settings in a text, as Flower does not know their keys."""
-    given = given_values(values)
-    # What is typed in another encoding is read as such characters, which no file of a run takes.
-    _raise_if_any(
-        [
-            f"{key} is {value!r}; allowed: text that can be written as UTF-8"
-            for key, value in given.items()
-            if isinstance(value, str) and re.search("[\ud800-\udfff]", value)
-        ]
-    )
-    text = given.get("plugin-settings", "")
-    return {**(parse_pairs(text) if isinstance(text, str) else {}), **given}
-
-
-def _with_plugins(configuration: Configuration, named: tuple[Plugin, ...]) -> Configuration:
-    """Return the configuration with the plugins that it uses."""
-    used = [type(component) for component in configuration.components]
-    used += [component for registry in OF_EVERY_RUN for component in registry.classes()]
-    if configuration.keys.strategy in presets:
-        used.append(presets.get(configuration.keys.strategy))
-    source = configuration.keys.dataset.partition(":")[0]
-    if source in dataset_sources:
-        used.append(dataset_sources.get(source))
-    text = ", ".join(plugin.place for plugin in used_plugins(named, used))
-    keys = configuration.keys.model_copy(update={"plugins": text, "plugin_settings": ""})
-    return replace(configuration, keys=keys)
 
 
 _Picked = Mapping[str, tuple[str, tuple[Component, ...]]]
@@ -386,26 +370,37 @@ def _picked(given: Mapping[str, Any], problems: list[str]) -> _Picked:
     return picked
 
 
-def _configuration(
-    keys: Keys, strategy: NamedStrategy, picked: _Picked, given: Mapping[str, Any]
+def _put_together(
+    keys: Keys,
+    strategy: NamedStrategy,
+    picked: _Picked,
+    given: Mapping[str, Any],
+    named: tuple[Plugin, ...],
 ) -> Configuration:
+    """Return the configuration, with the plugins that it uses."""
     words = {key: word for key, (word, _) in picked.items()}
     # A rule's name says nothing but ``pooling``, which may be given as well, and wins.
     name = words["pooling"] if strategy.only_a_rule else strategy.name
-    parts: dict[str, Any] = {
+    of_every_run = [part for registry in OF_EVERY_RUN for part in registry.classes()]
+    used = [*(type(part) for _, parts in picked.values() for part in parts), *of_every_run]
+    source = keys.dataset.partition(":")[0]
+    for registry, word in ((presets, name), (dataset_sources, source)):
+        used += [registry.get(word)] if word in registry else []
+    plugins = ", ".join(plugin.place for plugin in used_plugins(named, used))
+    own = {"strategy": name, "plugins": plugins, "plugin_settings": ""}
+    chosen: dict[str, Any] = {
         kind.attribute: picked[kind.key][1] if kind.chain else picked[kind.key][1][0]
         for kind in SLOTS
     }
     return Configuration(
-        keys=keys.model_copy(update={"strategy": name}),
+        keys=keys.model_copy(update=own),
         words=words,
         settings_of_every_run={
             key: given.get(key, field.default)
-            for registry in OF_EVERY_RUN
-            for component in registry.classes()
-            for key, field in settings_of(component).items()
+            for part in of_every_run
+            for key, field in settings_of(part).items()
         },
-        **parts,
+        **chosen,
     )
 
 
@@ -426,14 +421,3 @@ def _collect(problems: list[str]) -> Iterator[None]:
         problems += refused_values(error)
     except ConfigurationError as error:
         problems.append(str(error))
-
-
-def _refused_settings(given: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with the settings of components, picked by the run or not."""
-    problems: list[str] = []
-    for registry in REGISTRIES:
-        for component in registry.classes():
-            if own := {key: given[key] for key in component.setting_keys() & given.keys()}:
-                with _collect(problems):
-                    component(**own)
-    return problems

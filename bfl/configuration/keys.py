@@ -387,21 +387,20 @@ class Keys(
 
     def has(self) -> dict[str, str]:
         """Return which declared properties a run has by keys that pick no part, with the key."""
-        return {
-            **({"raised-variances": "scale-floor"} if self.scale_floor else {}),
-            **({"server-images": "server-data"} if self.server_data else {}),
-            **({"server-labels": "server-labels"} if self.server_labels else {}),
-            **({"pre-training": "pretrain-examples"} if self.pretrain_examples else {}),
-            **({"given-start": "initial-posterior"} if self.initial_posterior else {}),
-            **(
-                {"evaluated-heads": "evaluated-by", "evaluated-by-clients": "evaluated-by"}
-                if self.evaluated_by == "clients"
-                else {}
-            ),
-            **({} if self.round_retries else {"asked-once": "round-retries"}),
-            **({"compiled-steps": "jit"} if self.jit == "on" else {}),
-            **({"falling-rate": "local-lr-decay"} if self.local_lr_decay < 1 else {}),
-        }
+        by_clients = self.evaluated_by == "clients"
+        table: tuple[tuple[str, str, object], ...] = (
+            ("raised-variances", "scale-floor", self.scale_floor),
+            ("server-images", "server-data", self.server_data),
+            ("server-labels", "server-labels", self.server_labels),
+            ("pre-training", "pretrain-examples", self.pretrain_examples),
+            ("given-start", "initial-posterior", self.initial_posterior),
+            ("evaluated-heads", "evaluated-by", by_clients),
+            ("evaluated-by-clients", "evaluated-by", by_clients),
+            ("asked-once", "round-retries", not self.round_retries),
+            ("compiled-steps", "jit", self.jit == "on"),
+            ("falling-rate", "local-lr-decay", self.local_lr_decay < 1),
+        )
+        return {name: key for name, key, has in table if has}
 
     def requires(self) -> dict[str, str]:
         """Return which properties such keys require of the parts, with the key."""

@@ -122,11 +122,16 @@ def read_config_file(
     values = flatten(read_sections(tables, str(path)))
     if is_in_folder_of_run(path):
         values = with_own_plugins(values, plugins, path)
-    if is_of_run(path):
+    if path.name == "config.toml" and (path.parent / RUN).is_file():
         for key in ("name", "resume"):
             if values.pop(key, None):
                 told(f"{key} of the run in {path.parent} is not taken")
-        given = _given_of_run(path.parent / RUN)
+        try:
+            given = dict(from_json(read_regular(path.parent / RUN))["given"])
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f"{path.parent / RUN}: it does not say what was given: {error}"
+            ) from error
         # Not what stands there alone, such as plugins that nobody has looked at.
         values = run_values(values, {k: v for k, v in given.items() if k in values})
     return values
@@ -161,18 +166,6 @@ def run_values(complete: Mapping[str, Any], given: Mapping[str, Any]) -> dict[st
     except ConfigurationError:  # which is said when it is resolved to be made
         return {**kept, **complete}
     return {**kept, **{k: v for k, v in complete.items() if k not in today or today[k] != v}}
-
-
-def is_of_run(path: Path) -> bool:
-    """Return whether a file is the ``config.toml`` in a run's folder, which has all keys."""
-    return path.name == "config.toml" and (path.parent / RUN).is_file()
-
-
-def _given_of_run(path: Path) -> dict[str, Any]:
-    try:
-        return dict(from_json(read_regular(path))["given"])
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"{path}: it does not say what was given: {error}") from error
 
 
 def is_in_folder_of_run(path: Path) -> bool:

@@ -255,18 +255,6 @@ def test_a_description_that_cannot_be_used_is_named(
             other.predict(images)
 
 
-def test_the_command_does_not_blame_the_images_for_the_folder(
-    result: bfl.Result, images: Images, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    np.savez(tmp_path / "images.npz", images=images)
-    other = changed(result.folder, tmp_path / "run", lambda content: content.pop("keys"))
-    arguments = ["predict", str(other.folder), "--data", str(tmp_path / "images.npz")]
-    assert main([*arguments, "--output", str(tmp_path / "output.npz")]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"refused: {other.folder}")
-    assert "'keys'" in said
-
-
 def test_other_versions_are_warned_of(result: bfl.Result, images: Images, tmp_path: Path) -> None:
     other = changed(
         result.folder, tmp_path / "run", lambda c: c["versions"].update(tensorflow="2.18.0")
@@ -305,24 +293,6 @@ def test_the_description_says_how_pixels_are_scaled(tensorflow: Any) -> None:
     pixels = np.arange(256, dtype=np.uint8)
     expected = pixels.astype(np.float32) / SCALING["divide-by"] - SCALING["subtract"]
     np.testing.assert_array_equal(normalized_images(pixels), expected.astype(np.float32))
-
-
-def test_the_description_is_there_when_the_run_starts(
-    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import strategies.application.run
-
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(strategies.application.run, "_run_rounds", stop)
-    with pytest.raises(KeyboardInterrupt):
-        bfl.run(**small, output_dir=str(tmp_path), name="run")
-    content = RunFolder(tmp_path / "run").read_json("run.json:network")
-    assert content["image-shape"] == [8, 8, 1]
-    assert content["class-names"] == list("0123456789")
-    assert content["keys"]["model"] == "resnet8"
-    assert content["threads"] == 1
 
 
 STARTED = """

@@ -156,22 +156,6 @@ def two_channels() -> dict[str, Any]:
     return {f"x_{k}": np.repeat(getattr(digits, f"{k}_images"), 2, -1) for k in ("train", "test")}
 
 
-def test_another_number_of_samples_can_be_asked_for(
-    plain: bfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["evaluate", str(plain.folder), "--data", archive(tmp_path)]
-    output = tmp_path / "found.json"
-    assert main([*words, "--samples", "7", "--output", str(output)]) == 0
-    found = json.loads(output.read_text(encoding="utf-8"))
-    assert found["samples"] == 1  # of points, which are drawn once
-    assert found == plain.evaluate(archive(tmp_path), samples=7)
-    assert found["metrics"]["accuracy"] == pytest.approx(plain.metrics["accuracy"], abs=0.03)
-    capsys.readouterr()
-    for options in (["--samples", "0"], ["--posterior", "best"]):
-        assert main([*words, *options]) == 2
-        assert options[1] in capsys.readouterr().err
-
-
 def test_a_folder_with_fewer_classes_than_the_run_is_told_how_to_name_them(
     closed: bfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,7 +14,7 @@ from bfl.commands.flower_simulation import main
 from bfl.engine.flower import FlowerApp
 from bfl.errors import ConfigurationError
 from bfl.experiments.run.simulation import agree_on_clients, read_backend_config
-from bfl.printing import print_anywhere, say
+from bfl.printing import print_anywhere
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -125,22 +125,6 @@ def test_commands_print_to_any_terminal() -> None:
         done = subprocess.run(shell, capture_output=True, env=environment, check=False)
         assert (done.returncode, done.stderr) == (0, b""), places
         assert (b"conflation" in done.stdout) == (places == "| cat")
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_terminal_breaks_lines_between_words_and_a_pipe_nowhere(
-    terminal: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "30")
-    stream = io.StringIO()
-    monkeypatch.setattr(stream, "isatty", lambda: terminal)
-    monkeypatch.setattr(sys, "stdout", stream)
-    words = [f"word-{number}" for number in range(20)]
-    say(" ".join(words))
-    lines = stream.getvalue().splitlines()
-    assert " ".join(lines).split() == words
-    assert (len(lines) > 1) == terminal
-    assert not terminal or max(map(len, lines)) <= 30
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """SIGINT and SIGTERM end any command in time, whatever it is doing; no Ray, no TensorFlow."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -148,21 +147,6 @@ def test_a_keyboard_interrupt_without_a_signal_is_a_status(capsys: pytest.Captur
 
     assert command() == 130
     assert capsys.readouterr().err == "interrupted\n"
-
-
-def test_standard_output_that_is_closed_is_no_reason_to_stay(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, "wait_for_ever"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd=tmp_path,
-        env={**os.environ},
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
-    process.stdout.close()
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=5) == 143
 
 
 def test_nobody_who_reads_is_no_reason_to_stay(tmp_path: Path) -> None:

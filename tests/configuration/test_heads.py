@@ -38,7 +38,7 @@ def test_no_value_of_another_key_makes_them_go_together(
     [line] = [line for line in str(caught.value).splitlines() if "secrecy" in line]
     assert line.startswith(f"shared '{shared}' goes with no secrecy of what clients measure")
     assert "evaluated-by" not in line
-    assert 'allowed: exchange="direct" and no noise, or shared all' in line
+    assert 'allowed: exchange="direct" and no noise, or another shared' in line
 
 
 def test_each_goes_without_the_other() -> None:

@@ -106,24 +106,6 @@ def test_a_users_empty_string_wins_over_a_preset(way: Any) -> None:
         resolve(way({"strategy": "fedbe", "server-data": ""}))
 
 
-def test_a_study_has_the_order_too(tmp_path: Path) -> None:
-    path = tmp_path / "study.toml"
-    path.write_text(
-        'title = "order"\n[base]\nserver-momentum = 0.0\n'
-        '[axes]\nstrategy = ["fedavgm", "scaffold", "lp"]\n'
-        "server-learning-rate = [1.0, 0.5]\n",
-        encoding="utf-8",
-    )
-    runs = {
-        (run.values["strategy"], run.values["server-learning-rate"]): resolve(run.values)
-        for run in read_study(path).runs
-    }
-    assert runs["fedavgm", 1.0].server_optimizer.idle
-    assert runs["fedavgm", 0.5].values["server-momentum"] == 0.0
-    assert runs["scaffold", 1.0].weighting.name == "equal"
-    assert runs["lp", 1.0].pooling.name == "linear-pool"
-
-
 def test_nothing_given_is_the_defaults() -> None:
     assert resolve(unset_values()) == resolve({}) == resolve(default_values())
     assert resolve({"rounds": ""}).keys.rounds == default_values()["rounds"]
@@ -225,7 +207,7 @@ def test_another_strategy_replaces_that_of_a_finished_run(tmp_path: Path) -> Non
         ({"strategy": "pvi", "pretrain-examples": 0.5}, ["pretrain-examples=0.0"]),
         (
             {"strategy": "pvi", "attack": "noise", "attackers": 1},
-            ["prior 'cavity'", "attack 'noise'", 'attack="none"', "previous-global"],
+            ["prior 'cavity'", "attack 'noise'", 'attack="none"'],
         ),
         (
             {"strategy": "scaffold", "attack": "echo", "attackers": 1},
@@ -233,7 +215,7 @@ def test_another_strategy_replaces_that_of_a_finished_run(tmp_path: Path) -> Non
         ),
         ({"strategy": "pvi", "prior": "fixed"}, ["prior 'fixed'", "allowed: prior cavity"]),
         ({"strategy": "pvi", "inference": "mc-dropout"}, ["inference 'mc-dropout'", "flipout"]),
-        ({"prior": "cavity"}, ["prior 'cavity'", "pooling factor-changes", "previous-global"]),
+        ({"prior": "cavity"}, ["prior 'cavity'", "pooling factor-changes"]),
         ({"pretrain-prior": "cavity"}, ["pretrain-prior 'cavity'"]),
     ],
     ids=str,

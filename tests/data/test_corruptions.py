@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bfl.configuration import resolve
-from bfl.data.corruptions import CORRUPTIONS, STRENGTHS, corrupted, corruption_names
+from bfl.data.corruptions import CORRUPTIONS, STRENGTHS, corrupted
 from bfl.data.datasets import load_dataset
 from bfl.data.datasets.foreign import foreign_images, is_near
 from bfl.data.images import resized, with_channels
@@ -55,22 +55,6 @@ def test_what_the_strengths_are() -> None:
 def test_unknown_corruptions_are_refused(given: str) -> None:
     with pytest.raises(ConfigurationError, match="corruptions is"):
         resolve({"corruptions": given})
-
-
-def test_names_of_corruptions() -> None:
-    assert corruption_names("none") == []
-    assert corruption_names("blur + noise") == ["blur", "noise"]
-
-
-@pytest.mark.parametrize("key", ["ood-dataset", "corruptions"])
-def test_clients_with_heads_of_their_own_leave_nothing_to_judge(key: str) -> None:
-    word = {"ood-dataset": "rotated", "corruptions": "noise"}[key]
-    heads = {"shared": "body", "evaluated-by": "clients"}
-    resolve(heads)
-    with pytest.raises(ConfigurationError, match=key):
-        resolve({**heads, key: word})
-    with pytest.raises(ConfigurationError, match=key):
-        resolve({"server-evaluates": False, key: word})
 
 
 def test_foreign_archives_have_their_own_names(tmp_path: Path) -> None:

@@ -21,12 +21,6 @@ def test_partitioned_variational_inference_begins_with_the_prior_and_networks_as
     assert configuration.pooling == pooling_rules.create("factor-changes", {"damping": 0.0})
 
 
-def test_federated_averaging_trains_networks_of_points() -> None:
-    configuration = resolve({"strategy": "fedavg"})
-    assert configuration.pooling.name == "naive-weighted-averaging"
-    assert configuration.inference.name == "deterministic"
-
-
 def test_heterogeneous_bayesian_is_that_of_the_paper() -> None:
     """Yang et al. (2023), section 5, and Eqs. 3.12, 4.1, 4.2."""
     configuration = resolve({"strategy": "hbfl"})
@@ -85,21 +79,3 @@ def test_a_one_round_ensemble_is_that_of_the_paper() -> None:
     assert (configuration.keys.rounds, configuration.keys.local_epochs) == (1, 200)
     assert configuration.refinement.name == "none"
     assert configuration.weighting.name == "train-size"
-
-
-def test_mutual_learning_and_training_alone() -> None:
-    mutual, alone = resolve({"strategy": "fml"}), resolve({"strategy": "local"})
-    assert mutual.personalization.name == "mutual-distillation"
-    assert mutual.optimizer == mutual.personal_optimizer == alone.personal_optimizer
-    assert mutual.keys.learning_rate == 0.01
-    assert alone.personalization.name == "alone"
-
-
-def test_accuracy_based_averaging_and_personalization_layers() -> None:
-    accuracy, layers = resolve({"strategy": "abavg"}), resolve({"strategy": "fedper"})
-    assert (accuracy.pooling.name, accuracy.weighting.name) == (
-        "naive-weighted-averaging",
-        "accuracy",
-    )
-    assert accuracy.keys.server_data == "held-back"
-    assert (layers.shared.name, layers.keys.evaluated_by) == ("body", "clients")

@@ -141,7 +141,6 @@ def test_a_node_without_the_data_is_refused_at_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """By its partition, before it fails in each round; the other has them, in its own folder."""
-    monkeypatch.setattr("bfl.data.datasets.named.library_installed", lambda: False)
     monkeypatch.setattr("bfl.data.datasets.named.load_from_hub", without_network)
     images, labels = np.zeros((40, 28, 28), np.uint8), np.arange(40) % 10
     for folder in ("server", "node"):

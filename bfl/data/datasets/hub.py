@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -15,18 +14,13 @@ from bfl.data.datasets.labels import number_classes
 from bfl.data.datasets.pictures import pixels_of, stack_images
 from bfl.data.datasets.reading import AS_STORED, Reading
 from bfl.data.images import Images, with_channels
-from bfl.errors import ConfigurationError, DataError
+from bfl.errors import DataError
 
 LABEL_COLUMNS = ("label", "fine_label", "labels", "class", "target")
 """The label columns to prefer, when a data set has several (CIFAR-100 has coarse ones too)."""
 
 TEST_SPLITS = ("test", "validation", "valid")
 """The splits to test on, in the order of preference."""
-
-MISSING_LIBRARY = (
-    "the Hugging Face hub needs the library flwr-datasets, which is not installed "
-    "(pip install 'flwr-datasets[vision]')"
-)
 
 
 @dataset_sources.register("hf")
@@ -42,19 +36,13 @@ class Hub(DatasetSource):
     location_form: ClassVar[str] = "NAME[:SUBSET]"
     takes_pixel_range: ClassVar[bool] = True
 
-    def check_location(self, location: str, data_dir: Path | None) -> None:
-        """Check that the library is there; the hub is not asked."""
-        super().check_location(location, data_dir)
-        if not library_installed():
-            raise ConfigurationError(f"dataset 'hf:{location}': {MISSING_LIBRARY}")
-
     def on_this_machine(self, location: str, data_dir: Path | None) -> bool:
         """Return False: what the hub's cache holds is not known."""
         return False
 
     def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data set of the hub, each image brought into its shape when it is read."""
-        super().check_location(location, data_dir)
+        self.check_location(location, data_dir)
         repository, _, subset = location.partition(":")
         return load_from_hub(repository, subset or None, f"hf:{location}", reading)
 
@@ -87,19 +75,12 @@ class Disk(PathSource):
         return _of_splits(splits, str(path), f"{self.name}:{location}", reading)
 
 
-def library_installed() -> bool:
-    """Return whether flwr-datasets can be imported, without the seconds that importing it takes."""
-    return importlib.util.find_spec("flwr_datasets") is not None
-
-
 def load_from_hub(
     repository: str, subset: str | None, name: str, reading: Reading = AS_STORED
 ) -> Dataset:
     """Return a data set of the hub as arrays."""
-    try:
-        from flwr_datasets import FederatedDataset
-    except ImportError as error:
-        raise DataError(f"{repository}: {MISSING_LIBRARY}") from error
+    from flwr_datasets import FederatedDataset
+
     called = f"{repository} (subset {subset})" if subset else repository
     federated = FederatedDataset(dataset=repository, subset=subset, partitioners={}, shuffle=False)
     splits = {}

@@ -10,12 +10,10 @@ import numpy as np
 
 from bfl.data.datasets.archive import read_archive
 from bfl.data.datasets.base import Dataset, DatasetSource, Labels, dataset_sources
-from bfl.data.datasets.hub import MISSING_LIBRARY, library_installed, load_from_hub
+from bfl.data.datasets.hub import load_from_hub
 from bfl.data.datasets.reading import Reading
 from bfl.data.images import Images
 from bfl.errors import ConfigurationError, DataError
-
-NOT_ON_THE_HUB = "it is not on the Hugging Face hub"
 
 
 class NamedSource(DatasetSource):
@@ -46,11 +44,8 @@ class NamedSource(DatasetSource):
                 f"dataset '{self.name}': there is no folder {data_dir}; the key 'data-dir' is a "
                 f"folder with {self.name}.npz, or empty for the Hugging Face hub"
             )
-        if not self.on_this_machine(location, data_dir):
-            if not self.repository:
-                raise ConfigurationError(self._not_found(data_dir, NOT_ON_THE_HUB))
-            if not library_installed():
-                raise ConfigurationError(self._not_found(data_dir, MISSING_LIBRARY))
+        if not self.repository and not self.files(location, data_dir):
+            raise ConfigurationError(self._not_found(data_dir, "it is not on the Hugging Face hub"))
 
     def on_this_machine(self, location: str, data_dir: Path | None) -> bool:
         """Return whether there is an archive; what the hub's cache holds is not known."""
@@ -62,11 +57,9 @@ class NamedSource(DatasetSource):
 
     def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data set, of the archive or of the hub."""
-        super().check_location(location, data_dir)
+        self.check_location(location, data_dir)
         for path in self.files(location, data_dir):
             return read_archive(path, self.name, self.class_names)
-        if not self.repository:
-            raise DataError(self._not_found(data_dir, NOT_ON_THE_HUB))
         try:
             return load_from_hub(self.repository, self.subset, self.name)
         except DataError as error:

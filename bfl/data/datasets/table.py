@@ -79,19 +79,27 @@ class Table(PathSource):
 
     def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data set of the table; its rows are on the scale of pixels (``Encoding``)."""
+        import pandas
+
         path = self.find(location, data_dir)
         where, known = str(path), _columns_file(path, regression=reading.regression)
         encoding = reading.encoding or known.encoding
-        rows, own_test = _read_rows(path, encoding)
+        columns = encoding.columns if encoding else ()
+        texts = [column.name for column in columns if column.categories]
+        rows, *tested = (read_table(p, texts) for p in (_parts(path) if path.is_dir() else [path]))
+        for test in tested:
+            check_columns([str(name) for name in rows.columns], test, f"{where} (test)")
+            rows = pandas.concat([rows, test[rows.columns]], ignore_index=True)
+        own_test = len(tested[0]) if tested else None
         target, left_out = target_column(where, rows, reading), reading.columns_left_out
         check_columns(left_out, rows, f"{where} ({LEFT_OUT})")
         others = [name for name in rows.columns if name not in (target, *left_out)]
-        taken = [column.name for column in encoding.columns] if encoding else others
+        taken = [column.name for column in columns] if encoding else others
         check_columns(taken, rows, where)
         inputs, notes = type_rows(rows[taken], where)
         whole = inputs.assign(**{target: type_column(rows[target], where).values})
         whole = whole[[name for name in rows.columns if name in whole]]
-        rules = [column.missing for column in encoding.columns] if encoding else [reading.missing]
+        rules = [column.missing for column in columns] if encoding else [reading.missing]
         filled, fixed = REFUSE not in rules, encoding is not None
         check_complete(whole, where, target, fixed=fixed, filled=filled)
         answers = answers_of(where, rows[target], reading.task, known.names)
@@ -113,7 +121,12 @@ class Table(PathSource):
             lines = [*_notes_of_texts(inputs), *_notes_of_inputs(own, train, left_out)]
             lines += [f"of the test rows, {line}" for line in encoding.unseen(inputs.iloc[test])]
             said += [f"{where}: {line}" for line in lines]
-            here = "; ".join(filter(None, (_note_of_encoding(encoding, train.size), here)))
+            numbers = [column.name for column in encoding.columns if not column.categories]
+            kinds = [f"{c.name} ({len(c.categories)})" for c in encoding.columns if c.categories]
+            parts = [f"{len(numbers)} of numbers, standardised: {few(numbers)}"] * bool(numbers)
+            parts += [f"{len(kinds)} of categories, an input each: {few(kinds)}"] * bool(kinds)
+            own_rows = f"columns by its own {train.size} training rows: {'; '.join(parts)}"
+            here = "; ".join(filter(None, (own_rows, here)))
         images = encoding.encoded(inputs, where, tell=reading.encoding is not None)
         true, scale = answers.true, known.target
         if reading.regression and true is not None and not scale:
@@ -158,18 +171,6 @@ def _parts(folder: Path) -> list[Path]:
                 f"{suggest_word(folder, 'table')}"
             )
     return [path for (path,) in found.values()]
-
-
-def _read_rows(path: Path, encoding: Encoding | None) -> tuple[DataFrame, int | None]:
-    """Return a table's rows, and how many of the last ones are for testing, if it says so."""
-    import pandas
-
-    texts = [column.name for column in encoding.columns if column.categories] if encoding else ()
-    if not path.is_dir():
-        return read_table(path, texts), None
-    train, test = (read_table(part, texts) for part in _parts(path))
-    check_columns([str(name) for name in train.columns], test, f"{path} (test)")
-    return pandas.concat([train, test[train.columns]], ignore_index=True), len(test)
 
 
 def read_table(path: Path, texts: Collection[str] = ()) -> DataFrame:
@@ -248,15 +249,6 @@ def _read_csv(path: Path, texts: Collection[str]) -> DataFrame:
             keep_default_na=False,
             na_values=[""],
         )
-
-
-def _note_of_encoding(encoding: Encoding, rows: int) -> str:
-    """Return what columns hold, and by what they are encoded."""
-    numbers = [column.name for column in encoding.columns if not column.categories]
-    kinds = [f"{c.name} ({len(c.categories)})" for c in encoding.columns if c.categories]
-    parts = [f"{len(numbers)} of numbers, standardised: {few(numbers)}"] * bool(numbers)
-    parts += [f"{len(kinds)} of categories, an input each: {few(kinds)}"] * bool(kinds)
-    return f"columns by its own {rows} training rows: {'; '.join(parts)}"
 
 
 def _notes_of_inputs(

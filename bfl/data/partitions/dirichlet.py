@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 
 import numpy as np
@@ -64,11 +63,6 @@ class Dirichlet(Partition):
                 f"{self.min_partition_size}{given} need {needed} training examples, and there are "
                 f"{num_examples}; allowed: "
                 + (f"min-partition-size from 1 to {most}" if most >= 1 else "fewer clients")
-            )
-        if importlib.util.find_spec("flwr_datasets") is None:
-            raise ConfigurationError(
-                f"partition '{self.name}' needs the library flwr-datasets, which is not installed "
-                "(pip install 'flwr-datasets[vision]')"
             )
 
     def assign(

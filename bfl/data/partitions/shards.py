@@ -35,19 +35,15 @@ class Shards(Partition):
     def check(self, num_examples: int, num_classes: int, clients: int) -> None:
         """Check that there are classes enough for a client, and shards enough for the classes."""
         super().check(num_examples, num_classes, clients)
-        shards, problem = clients * self.shards_per_client, ""
+        shards = clients * self.shards_per_client
         if self.shards_per_client > num_classes:
-            problem = (
-                f"a client's shards are of different classes, and there are only {num_classes}; "
-                f"allowed: shards-per-client from 1 to {num_classes}"
+            raise self._refused(clients, f"shards-per-client from 1 to {num_classes} (classes)")
+        if not num_classes <= shards <= num_examples:
+            raise self._refused(
+                clients,
+                f"clients times shards-per-client from {num_classes} (classes) to {num_examples} "
+                "(examples)",
             )
-        elif not num_classes <= shards <= num_examples:
-            problem = (
-                f"these make {shards} shards, each of one class and none empty; allowed: clients "
-                f"times shards-per-client from {num_classes} (classes) to {num_examples} (examples)"
-            )
-        if problem:
-            raise self._refused(clients, problem)
 
     def assign(
         self, labels: Indices, clients: int, generator: np.random.Generator
@@ -57,10 +53,7 @@ class Shards(Partition):
         available = int(np.minimum(sizes, clients).sum())
         if available < clients * self.shards_per_client:
             raise self._refused(
-                clients,
-                f"the smallest class has {sizes.min()} examples, and without an empty shard the "
-                f"classes give only {available} shards for different clients; lower "
-                "shards-per-client or clients",
+                clients, f"at most {available} shards, as the smallest class has {sizes.min()}"
             )
         counts = allot_shards(sizes, clients * self.shards_per_client, clients, generator)
         owners = deal_classes(counts, clients, generator)
@@ -71,10 +64,10 @@ class Shards(Partition):
                 held[client].append(shard)
         return [np.concatenate(shards) for shards in held]
 
-    def _refused(self, clients: int, problem: str) -> ConfigurationError:
+    def _refused(self, clients: int, allowed: str) -> ConfigurationError:
         return ConfigurationError(
             f"partition '{self.name}' with clients = {clients} and shards-per-client = "
-            f"{self.shards_per_client}: {problem}"
+            f"{self.shards_per_client}: a shard has one class, and is not empty; allowed: {allowed}"
         )
 
 

@@ -183,22 +183,6 @@ def test_names_say_which_label_is_which(tmp_path: Path) -> None:
     assert load(tmp_path, class_names=np.array([*names, "dog"])).class_names == (*names, "dog")
 
 
-def test_what_is_damaged_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "some.npz"
-    np.savez(path, **arrays())
-    content = bytearray(path.read_bytes())
-    content[bytes(content).index(IMAGES[:4].tobytes())] ^= 255
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"some\.npz: x_train cannot be read"):
-        load_dataset(f"npz:{path}")
-    path.write_bytes(b"PK\x03\x04 cut short")
-    with pytest.raises(DataError, match=r"some\.npz: not a NumPy archive"):
-        load_dataset(f"npz:{path}")
-    np.save(tmp_path / "some.npy", IMAGES)
-    with pytest.raises(DataError, match=r"some\.npy: not a NumPy archive"):
-        load_dataset(f"npz:{tmp_path / 'some.npy'}")
-
-
 def test_images_without_a_bright_pixel_are_told_of(tmp_path: Path) -> None:
     assert not load(tmp_path).said
     (line,) = load(tmp_path, x_train=IMAGES[:4] // 16, x_test=IMAGES[4:] // 16).said

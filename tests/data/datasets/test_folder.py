@@ -231,20 +231,3 @@ def test_damaged_images_are_left_out_where_it_is_asked_for(tmp_path: Path, parts
     damage(*tmp_path.rglob("*.png"))
     with pytest.raises(BflError, match="none of"):
         load_dataset(word, "", skip)
-
-
-def test_a_class_of_one_damaged_image_is_refused_wherever_it_was(tmp_path: Path) -> None:
-    fill(tmp_path, 10)
-    damage(write(tmp_path / "wasp" / "0.png", grey(7)))
-    for share in (0.1, 0.9):
-        with pytest.raises(BflError, match="class wasp"):
-            load_dataset(f"folder:{tmp_path}", "", Reading(test_share=share, unreadable="skip"))
-
-
-def test_a_palette_may_be_transparent(tmp_path: Path) -> None:
-    fill(tmp_path, 5)
-    for number in (1, 2):
-        image = Image.fromarray(grey(3)).convert("P")
-        image.save(tmp_path / "ant" / f"{number}.png", **{"transparency": 0} if number == 2 else {})
-    (said,) = load_dataset(f"folder:{tmp_path}").said
-    assert said.endswith("ant/2.png")

@@ -3,15 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
 
-datasets = pytest.importorskip("datasets")
-pytest.importorskip("flwr_datasets")
-
-from bfl.data.datasets import Reading, load_dataset  # noqa: E402
-from bfl.data.datasets.hub import to_arrays  # noqa: E402
-from bfl.errors import DataError  # noqa: E402
+from bfl.data.datasets import Reading, load_dataset
+from bfl.data.datasets.hub import to_arrays
+from bfl.errors import DataError
 
 GENERATOR = np.random.Generator(np.random.Philox(1))
 LABELS = [3, 0, 9, 3, 1]
@@ -121,14 +119,6 @@ def test_tiny_imagenet_is_tested_on_its_validation_images(hub) -> None:
     assert dataset.num_classes == 200
     assert dataset.test_labels.tolist() == [3]
     assert (dataset.train_images[2] == grey[0][..., None]).all()  # a few of them are grey
-
-
-def test_validation_stands_in_for_test(hub) -> None:
-    train, other = mnist_split(pictures(2, 4, 4), [0, 1]), mnist_split(pictures(1, 4, 4), [7])
-    hub(train=train, validation=other)
-    assert load_dataset("hf:a/b").test_labels.tolist() == [7]
-    hub(train=train, validation=train, test=other)
-    assert load_dataset("hf:a/b").test_labels.tolist() == [7]
 
 
 def test_an_unreachable_hub_tells_what_was_tried(monkeypatch, tmp_path) -> None:

@@ -153,7 +153,7 @@ def test_what_does_not_go_with_the_data_set_is_refused(archive: Any) -> None:
         ({"server-data": "npz:nowhere.npz"}, "server-data is 'npz:nowhere.npz'"),
         ({"server-data": "digits"}, "the data set that the clients train on"),
         ({**HELD_BACK, "best-metric": "accurcy"}, "accuracy"),
-        ({"patience": 3}, "patience is 3, and the server has no images of its own"),
+        ({"patience": 3}, "patience is 3, and the server has no labelled images"),
         (
             {**HELD_BACK, "patience": 3, "evaluated-by": "clients", "evaluate-every": 0},
             "patience is 3, evaluated-by is 'clients' and evaluate-every 0",

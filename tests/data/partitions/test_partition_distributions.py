@@ -1,8 +1,6 @@
 """What each partition promises about the classes of its clients."""
 
 import itertools
-import sys
-import warnings
 from collections import Counter
 
 import numpy as np
@@ -37,11 +35,6 @@ def test_iid_clients_differ_by_one_example_at_most(sizes, clients: int, seed: in
     counts = table(labels, partitions.create("iid").split(labels, clients, generator(seed)), 6)
     assert np.ptp(counts, axis=0).max() <= 1
     assert np.ptp(counts.sum(axis=1)) <= 1
-
-
-def test_iid_is_uniform_in_the_papers_setting() -> None:
-    counts = table(PAPER_LABELS, partitions.create("iid").split(PAPER_LABELS, 10, generator(0)))
-    assert np.all(counts == 500)
 
 
 def test_iid_left_over_examples_go_to_no_fixed_client() -> None:
@@ -130,18 +123,11 @@ def test_shards_are_dealt_uniformly_over_all_allowed_deals() -> None:
     assert chi_square < 140  # 89 degrees of freedom: exceeded once in 2,000 times
 
 
-def test_shards_with_classes_of_different_sizes() -> None:
-    labels = np.repeat([0, 1, 2], [600, 300, 100])
-    counts = table(labels, partitions.create("shards").split(labels, 5, generator(0)), 3)
-    assert [sorted(set(column) - {0}) for column in counts.T.tolist()] == [[120], [75], [100]]
-
-
 # ------------------------------------------------------------------------------- dirichlet
 
 
 @pytest.mark.slow
 def test_dirichlet_proportions_have_the_mean_and_variance_of_the_law() -> None:
-    pytest.importorskip("flwr_datasets")
     clients, classes, alpha = 5, 10, 0.5
     labels = np.repeat(np.arange(classes), 400)
     partition = partitions.create("dirichlet", {"alpha": alpha})
@@ -161,7 +147,6 @@ def test_dirichlet_proportions_have_the_mean_and_variance_of_the_law() -> None:
 
 
 def test_a_large_alpha_is_nearly_iid_and_a_small_one_is_not() -> None:
-    pytest.importorskip("flwr_datasets")
     labels = np.repeat(np.arange(10), 500)
 
     def spread(alpha: float) -> float:
@@ -173,31 +158,11 @@ def test_a_large_alpha_is_nearly_iid_and_a_small_one_is_not() -> None:
 
 
 def test_dirichlet_keeps_the_least_size_and_tries_further_seeds() -> None:
-    pytest.importorskip("flwr_datasets")
     labels = np.repeat(np.arange(3), 40)
     # About one draw in thirteen serves: eleven of one seed fail in 4 cases of 10.
     partition = partitions.create("dirichlet", {"alpha": 0.5, "min-partition-size": 15})
     for seed in range(10):
         assert min(map(len, partition.split(labels, 5, generator(seed)))) >= 15
-
-
-def test_dirichlet_is_silent(capfd) -> None:
-    pytest.importorskip("flwr_datasets")
-    partition = partitions.create("dirichlet", {"min-partition-size": 15})
-    labels = np.repeat(np.arange(3), 40)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        partition.split(labels, 5, generator(0))
-    assert capfd.readouterr() == ("", "")
-
-
-def test_dirichlet_needs_its_library_before_anything_starts(monkeypatch) -> None:
-    pytest.importorskip("flwr_datasets")
-    partition = partitions.create("dirichlet")
-    partition.check(1000, 10, 10)
-    monkeypatch.setitem(sys.modules, "flwr_datasets", None)
-    with pytest.raises(ConfigurationError, match=r"partition 'dirichlet' needs .*flwr-datasets"):
-        partition.check(1000, 10, 10)
 
 
 # ----------------------------------------------------------------------- dirichlet, balanced
@@ -211,7 +176,6 @@ def given_although_full(counts: np.ndarray) -> int:
 
 @pytest.mark.parametrize("balancing", [True, False])
 def test_balanced_clients_get_nothing_once_they_have_more_than_their_share(balancing) -> None:
-    pytest.importorskip("flwr_datasets")
     labels = np.repeat(np.arange(10), 100)
     # Without the key nothing is balanced.
     said = {"self-balancing": True} if balancing else {}

@@ -3,7 +3,6 @@
 from collections import Counter
 
 import numpy as np
-import pytest
 
 from bfl.data.partitions import describe, partitions
 from bfl.randomness import generator
@@ -43,7 +42,6 @@ def test_minor_images_stand_twice_and_no_two_clients_share_one_as_minor() -> Non
 
 
 def test_every_client_of_the_dirichlet_gets_what_is_guaranteed() -> None:
-    pytest.importorskip("flwr_datasets")
     settings = {"alpha": 0.1, "self-balancing": True, "min-partition-size": 10}
     given = partitions.create("dirichlet", {**settings, "guaranteed-examples": 2})
     plain = partitions.create("dirichlet", settings)
