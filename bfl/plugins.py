@@ -72,14 +72,10 @@ def named_plugins(values: Mapping[str, Any]) -> str:
 
 
 def refuse_unnamed(text: str, file: str) -> None:
-    """Refuse the plugins that a file names which a run has written, unless the user names some.
-
-    Args:
-        text: What the file's key ``plugins`` says.
-        file: The file, which may be somebody else's.
+    """Refuse the plugins that a run's file names, unless the user has loaded one in this process.
 
     Raises:
-        ConfigurationError: The user has loaded no plugin in this process.
+        ConfigurationError: The file may be somebody else's.
     """
     installed = {plugin.module for plugin in installed_plugins()}
     if not _loaded and [word for word in _words(text) if word not in installed]:

@@ -96,7 +96,6 @@ def naming_data(word: str) -> Iterator[None]:
 
 
 def _table(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> DataFrame:
-    """Return rows (N, columns) with their answers as a table."""
     import pandas
 
     frame = pandas.DataFrame(x, columns=[f"x{number}" for number in range(x.shape[1])])

@@ -34,16 +34,7 @@ def evaluated(
     corruptions: str,
     data_dir: str,
 ) -> dict[str, Any]:
-    """Return what ``Result.evaluate`` does.
-
-    Args:
-        network: What the run's network is.
-        predict: Predicts images that the network takes.
-        settings: The run's configuration, of which metrics and uncertainties take their keys.
-        dataset: The data set, whose test examples count.
-        foreign: Foreign images, as in the key ``ood-dataset``.
-        corruptions: Corruptions, as in the key ``corruptions``.
-        data_dir: Where archives of named data sets lie.
+    """Return what ``Result.evaluate`` does: how good predictions are for test examples.
 
     Raises:
         DataError: Foreign or corrupted images are asked of a table.
@@ -79,10 +70,6 @@ def named_data(
     """Return a data set as in the key ``dataset``, its examples as the network takes them.
 
     Args:
-        network: What the run's network is.
-        settings: The run's configuration.
-        data: The data set.
-        data_dir: Where archives of named data sets lie.
         digests: The content of the run's ``run.json:data``.
     """
     height, width, channels = network.image_shape
@@ -117,10 +104,7 @@ def data_in_memory(
     """Return a data set all of whose examples are for testing.
 
     Args:
-        network: What the run's network is.
-        settings: The run's configuration.
-        inputs: The examples, as the network takes them.
-        rows: The examples as they were given.
+        rows: The examples as they were given, and not as the network takes them.
         answers: Classes (N,), by name or by number; or numbers (N,). By default they are a column
             of ``rows``, a data frame.
 
@@ -165,10 +149,7 @@ def _by_name(answers: npt.NDArray[Any], names: tuple[str, ...]) -> npt.NDArray[A
 
 
 def _is_the_runs(data: str, data_dir: str, settings: Mapping[str, Any]) -> bool:
-    """Return whether data are the files that the run was made on, of which some were for training.
-
-    Where the run's are no longer there, these are others.
-    """
+    """Return whether these are the run's files; these are others where those are gone."""
     own = str(settings.get("dataset", ""))
     try:
         there = dataset_files(own, str(settings.get("data-dir", "")))
@@ -178,11 +159,7 @@ def _is_the_runs(data: str, data_dir: str, settings: Mapping[str, Any]) -> bool:
 
 
 def _check_goes_with(network: NetworkDescription, dataset: Dataset, word: str) -> None:
-    """Refuse images and classes that are not those of the run.
-
-    Raises:
-        DataError: They are not; the message says what is allowed.
-    """
+    """Refuse images and classes that are not those of the run."""
     if dataset.image_shape != network.image_shape:
         given, taken = (
             "x".join(map(str, shape)) for shape in (dataset.image_shape, network.image_shape)

@@ -125,7 +125,6 @@ def list_keys(given: argparse.Namespace) -> None:
 
 
 def _defaults(declared: Sequence[Setting]) -> str:
-    """Return a key's default, or its defaults with the parts that have them."""
     readers: dict[str, list[str]] = {}
     for setting in declared:
         readers.setdefault(repr(setting.default), []).append(setting.reader.split(" ")[-1])

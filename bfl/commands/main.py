@@ -59,7 +59,6 @@ def parser(given: str) -> argparse.ArgumentParser:
 
 
 def _complete(command: argparse.ArgumentParser, name: str) -> None:
-    """Give a command its options."""
     module, function = COMMANDS[name][0].split(".")
     getattr(import_module(f"bfl.commands.{module}"), function)(command)
     if name not in ("glossary", "federation"):

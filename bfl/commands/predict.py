@@ -175,11 +175,7 @@ def predict_images(given: argparse.Namespace) -> None:
 
 
 def _is_table(given: argparse.Namespace, takes_rows: bool) -> bool:
-    """Return whether the data are a table, once they are there and what the run takes.
-
-    Raises:
-        DataError: They are not.
-    """
+    """Return whether the data are a table, once they are there and what the run takes."""
     if not given.data.exists():
         raise DataError(f"--data: there is no file or folder {given.data}{near_path(given.data)}")
     table = given.data.suffix.lower() in SUFFIXES
@@ -229,13 +225,9 @@ def read_images(path: Path, array: str = "") -> npt.NDArray[Any]:
 
 
 def read_pictures(path: Path, reading: Reading) -> tuple[tuple[str, ...], Images]:
-    """Return the images in a folder, or in one file, (N, H, W, C), and their N paths from there.
+    """Return the images in and below a folder, or in one file, (N, H, W, C), and their N paths.
 
-    Damaged ones are left out with a warning, if the run's keys say so.
-
-    Args:
-        path: A folder, in and below which all image files are taken but hidden ones; or an image
-            file.
+    Hidden ones are passed over; damaged ones are left out with a warning, if the run's keys say so.
 
     Raises:
         DataError: There are none, or one cannot be read.

@@ -63,9 +63,8 @@ def contradictions(
     """Return what a configuration's parts of some kinds, and its keys, need or exclude of another.
 
     Args:
-        configuration: The configuration, whose parts may have been put together otherwise.
-        kinds: The kinds of which it is known what takes part.
-        assumed: Kinds of which it is assumed: what their parts have counts, not what they need.
+        assumed: Kinds of which it is assumed who takes part: what they have counts, not what they
+            need.
     """
     nothing = NamedStrategy("", {})
     known = _choices(configuration, nothing, {}, kinds)
@@ -139,7 +138,6 @@ def _of_the_run(configuration: Configuration) -> Iterator[str]:
 
 
 def _of_closing(configuration: Configuration) -> Iterator[str]:
-    """Yield what does not go with a closing round."""
     keys, given = configuration.keys, f"closing is '{configuration.words['closing']}'"
     chain = [each for each in configuration.closing if each.measurements()]
     if len(chain) < len(configuration.closing):
@@ -169,7 +167,6 @@ def _of_closing(configuration: Configuration) -> Iterator[str]:
 
 
 def _of_heads(configuration: Configuration) -> Iterator[str]:
-    """Yield what does not go with parameters that stay on their clients."""
     keys, shared = configuration.keys, configuration.shared
     for key, value in {
         "server-data": keys.server_data,

@@ -156,7 +156,6 @@ class Configuration(PickedParts):
         return {key: value for key, value in merged.items() if key not in SERVER_ONLY_KEYS}
 
     def _merged(self, kinds: Iterable[ComponentSlot]) -> dict[str, Value]:
-        """Return the keys of every run, the words of some kinds and the settings of their parts."""
         merged: dict[str, Value] = self.keys.model_dump(by_alias=True)
         chosen = tuple(kinds)
         keys = {kind.key for kind in chosen}
@@ -219,11 +218,7 @@ def mechanisms(configuration: Configuration, sums: int = 0) -> tuple[Mechanism, 
 
 
 def without_paths(values: Mapping[str, Value]) -> dict[str, Value]:
-    """Return flat keys and values as they are for clients that do not look for the run's data.
-
-    Args:
-        values: Flat keys and values, of which some may be missing.
-    """
+    """Return flat keys and values as they are for clients that do not look for the run's data."""
     dataset = portable_dataset(str(values.get("dataset", "")))
     return {**values, "dataset": dataset, "data-dir": ""}
 

@@ -68,12 +68,6 @@ def corruption_names(given: str) -> list[str]:
 
 
 def corrupted(images: Images, name: str, strength: int) -> Images:
-    """Return images that are corrupted.
-
-    Args:
-        images: [N, H, W, C].
-        name: One of ``CORRUPTIONS``.
-        strength: One of ``STRENGTHS``.
-    """
+    """Return images [N, H, W, C] changed by one of ``CORRUPTIONS`` at one of ``STRENGTHS``."""
     change, levels = CORRUPTIONS[name]
     return change(images, levels[strength - 1])

@@ -37,13 +37,9 @@ def check_fits(count: int, shape: tuple[int, ...]) -> None:
 
 
 def padded(images: Images, side: int) -> Images:
-    """Return images that repeat the pixels of their edges up to a height and width of ``side``.
+    """Return images [N, H, W, C] that repeat the pixels of their edges up to a side.
 
     Of an odd number of new rows or columns the one more is below or on the right.
-
-    Args:
-        images: [N, H, W, C].
-        side: The new height and width, at least H and W.
 
     Raises:
         ValueError: The images are larger.
@@ -56,12 +52,9 @@ def padded(images: Images, side: int) -> Images:
 
 
 def shifted(images: Images, pixels: int, generator: np.random.Generator) -> Images:
-    """Return images, each shifted by up to so many rows and columns; the pixels of edges repeat.
+    """Return images [N, H, W, C], each shifted by up to so many rows and columns, drawn uniformly.
 
-    Args:
-        images: [N, H, W, C].
-        pixels: The most rows and columns, drawn uniformly from −pixels to pixels.
-        generator: Draws them.
+    The pixels of edges repeat.
     """
     count, height, width = images.shape[:3]
     down, right = generator.integers(-pixels, pixels + 1, (2, count, 1))
@@ -72,16 +65,11 @@ def shifted(images: Images, pixels: int, generator: np.random.Generator) -> Imag
 
 
 def resized(images: Images, height: int, width: int) -> Images:
-    """Return images of another size; those of integers are rounded.
+    """Return images [N, H, W, C] of another size, at least 1 by 1; those of integers are rounded.
 
     Along an axis that shrinks each pixel is the mean over what it covers of the old ones; along one
     that grows it is interpolated between the two nearest of them, beyond the last centre their
     edge. Images that have the size are given back as they are.
-
-    Args:
-        images: [N, H, W, C].
-        height: The new height, at least 1.
-        width: The new width, at least 1.
     """
     count, old_height, old_width, channels = images.shape
     if (old_height, old_width) == (height, width):

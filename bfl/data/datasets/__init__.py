@@ -74,10 +74,7 @@ def dataset_reads_path(dataset: str) -> bool:
 
 
 def absolute_dataset(dataset: str, data_dir: str | Path = "") -> tuple[str, str]:
-    """Return the keys ``dataset`` and ``data-dir`` such that the current folder does not matter.
-
-    Processes that an engine starts may have another one.
-    """
+    """Return the keys ``dataset`` and ``data-dir`` such that the current folder does not matter."""
     source, location, folder = _parse(dataset, data_dir)
     behind_colon = f":{source.absolute(location, folder)}" if location else ""
     return f"{source.name}{behind_colon}", str(folder.resolve()) if folder else ""
@@ -99,9 +96,7 @@ def load_dataset(dataset: str, data_dir: str | Path = "", reading: Reading = AS_
     """Return the data set that a word of the configuration picks.
 
     Args:
-        dataset: The key ``dataset``.
-        data_dir: The key ``data-dir``: a folder with archives, or empty.
-        reading: What the run says of how its data sets are read.
+        data_dir: A folder with archives, or empty.
 
     Raises:
         ConfigurationError: What stands behind the colon is missing, or does not go with the keys.

@@ -63,10 +63,9 @@ def target_column(path: Path | str, rows: DataFrame, reading: Reading) -> str:
 
 
 def answers_of(path: Path | str, column: Series[Any], task: str, names: tuple[str, ...]) -> Answers:
-    """Return the answers of a table's rows: classes are numbered in the order of their names.
+    """Return the answers of rows numbered from 0: classes are numbered in the order of their names.
 
     Args:
-        column: The column that is predicted, its rows numbered from 0.
         task: The key ``task``.
         names: The classes, if they are known.
     """

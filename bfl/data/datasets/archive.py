@@ -54,9 +54,7 @@ def read_archive(
     """Return the data set in an archive.
 
     Args:
-        name: Its word.
         class_names: The classes of a known data set; empty: what the archive says.
-        pixel_range: The scale of its images, as for ``as_pixels``.
 
     Raises:
         DataError: The message names the file, the array and what is wrong.

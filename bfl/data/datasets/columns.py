@@ -141,7 +141,6 @@ def check_complete(
     """Refuse typed rows in which a value is missing, or is no finite number.
 
     Args:
-        rows: All rows, of which the message says how many.
         target: The column that is predicted, and so can be neither filled nor left out.
         fixed: Whether a run takes all columns, so that none can be left out.
         filled: Whether missing values of the others are filled, and only infinite ones refused.

@@ -121,7 +121,6 @@ class Folder(PathSource):
 
 
 def _drop_damaged(root: Path, every: Sequence[_Files], damaged: dict[Path, str]) -> list[_Files]:
-    """Return the files for training and testing without damaged ones."""
     left = [f.part(np.flatnonzero([path not in damaged for path in f.paths])) for f in every]
     before, after = ([set(f.answers.labels.tolist()) for f in files] for files in (every, left))
     if lost := sorted((before[0] - after[0]) | (set.union(*before) - set.union(*after))):
@@ -134,13 +133,7 @@ def _drop_damaged(root: Path, every: Sequence[_Files], damaged: dict[Path, str])
 
 
 def _read_by_class(root: Path, reading: Reading, names: Sequence[str], unused: Unused) -> _Files:
-    """Return the images of a folder of classes, in the order of their paths.
-
-    Args:
-        reading: Keys of which this reads none.
-        names: The classes in the order of their numbers; none: that of their names.
-        unused: What gets the files that are no images of a class.
-    """
+    """Return the images of a folder of classes, in the order of their paths."""
     pictures = []
     for path in pictures_among(files_below(root), unused, known=(CLASSES, LABELS)):
         if path.parent == root:
@@ -187,14 +180,7 @@ def _read_by_class(root: Path, reading: Reading, names: Sequence[str], unused: U
 
 
 def _read_listed(root: Path, reading: Reading, names: Sequence[str], unused: Unused) -> _Files:
-    """Return the images that a file of answers names, in its order.
-
-    Args:
-        root: The folder that has the file, and images at any depth.
-        reading: The column of the answers.
-        names: The classes; none: not known.
-        unused: What gets the files that are no images.
-    """
+    """Return the images, at any depth, that a file of answers names, in its order."""
     path = root / LABELS
     rows = read_table(path)
     given = rows.pop(rows.columns[0])
@@ -229,7 +215,6 @@ def _objects(paths: Sequence[Path]) -> npt.NDArray[np.object_]:
 
 
 def _class_order(root: Path) -> tuple[str, ...]:
-    """Return the classes' names in the order that a file says; none without one."""
     path = root / CLASSES
     if not path.is_file():
         return ()

@@ -114,9 +114,7 @@ def foreign_images(
 
     Args:
         given: ``ood-dataset``.
-        data_dir: Where archives of named data sets lie.
         dataset: The run's data set, with the test images that are used.
-        pixel_range: The run's, for data sets that read it.
 
     Raises:
         ConfigurationError: They cannot be had in the size and channels of the test images.

@@ -100,12 +100,7 @@ def load_from_hub(
 
 
 def _of_splits(splits: Mapping[str, Any], repository: str, name: str, reading: Reading) -> Dataset:
-    """Return splits of the library ``datasets`` as arrays.
-
-    Args:
-        splits: ``train``, and those to test on, the first preferred whose labels are not hidden.
-        reading: The shape that its images get.
-    """
+    """Return splits of ``datasets``; the first to test on counts whose labels are not hidden."""
     tests = [split for split in splits if split != "train"]
     for test_split in tests:
         _, column = find_columns(splits[test_split], f"{repository}, split {test_split}")
@@ -152,12 +147,7 @@ class Split(NamedTuple):
 
 
 def to_arrays(split: Any, where: str, reading: Reading = AS_STORED) -> Split:
-    """Return a split as arrays.
-
-    Args:
-        split: A ``datasets.Dataset`` with a column of images and one of labels.
-        reading: The shape that its images get.
-    """
+    """Return a split of ``datasets``, with a column of images and one of labels, as arrays."""
     image_column, label_column = find_columns(split, where)
     if not len(split):
         raise DataError(f"{where}: no images")

@@ -72,11 +72,9 @@ def files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
 
 
 def pictures_among(files: Iterable[Path], unused: Unused, known: Sequence[str] = ()) -> list[Path]:
-    """Return those of some files that are images, by their endings; others are counted.
+    """Return those of some files that are images, by their endings.
 
-    Args:
-        unused: What gets the others.
-        known: Names of files that are used otherwise.
+    Others are added to ``unused``, but those of known names, which are used otherwise.
     """
     found = []
     for path in files:
@@ -94,10 +92,7 @@ def read_pictures(
 ) -> tuple[Images, dict[Path, str], tuple[str, ...]]:
     """Return the images in files (N, H, W, C), the damaged files, and what is to be said.
 
-    Args:
-        paths: The files.
-        reading: The shape that images get, and whether damaged ones are left out.
-        unused: What gets the damaged ones, and those of which the first page alone is used.
+    Damaged files and those of which the first page alone is used are added to ``unused``.
     """
     damaged: dict[Path, str] = {}
     transparent: list[Path] = []
@@ -165,13 +160,9 @@ def pixels_of(image: Any, pixel_range: str = "") -> Images:
 
 
 def stack_images(images: Iterable[tuple[str, Images]], count: int, reading: Reading) -> Images:
-    """Return images (N, H, W, C) in the run's shape: uint8, or float32 if any is of floats.
+    """Return N images, each given with its name, in the run's shape (N, H, W, C).
 
-    Grey ones among colours get three equal channels.
-
-    Args:
-        images: Images (H, W, C), each with its name for messages.
-        count: Their number N.
+    They are uint8, or float32 if any is of floats; grey ones among colours get three channels.
     """
     found: list[Images] = []
     first = ""

@@ -64,7 +64,6 @@ def _allowed(array: Array) -> str:
 
 
 def _place(wrong: npt.NDArray[np.bool_]) -> tuple[int, ...]:
-    """Return the position of the first of some values."""
     return tuple(map(int, np.unravel_index(int(wrong.argmax()), wrong.shape)))
 
 
@@ -88,11 +87,7 @@ def range_of(given: str) -> tuple[Fraction, Fraction]:
 
 
 def _of_range(name: str, given: Array, pixel_range: str) -> Images:
-    """Return measurements as float32 pixels: LOW becomes 0, and HIGH 255.
-
-    Args:
-        given: Finite numbers.
-    """
+    """Return measurements as float32 pixels: LOW becomes 0, and HIGH 255."""
     low, high = range_of(pixel_range)
     first: Any = math.ceil(low)
     last: Any = math.floor(high)

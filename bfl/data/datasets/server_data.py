@@ -146,7 +146,6 @@ def check_apart(data: ServerData, others: Images, word: str, what: str) -> None:
     """Raise if some of the server's images are among others, bit for bit.
 
     Args:
-        others: Images that the server must not have.
         word: The key ``server-data``.
         what: What the others are, and why that is wrong, in words that follow "are".
     """
@@ -159,7 +158,6 @@ def check_apart(data: ServerData, others: Images, word: str, what: str) -> None:
 
 
 def _check_goes_with(source: Dataset, dataset: Dataset, word: str) -> None:
-    """Refuse labels that are not those of the run."""
     here = source.numbered_here or dataset.numbered_here
     if here and source.class_names != dataset.class_names:
         raise ConfigurationError(

@@ -158,7 +158,6 @@ class Table(PathSource):
 
 
 def _parts(folder: Path) -> list[Path]:
-    """Return the files of a folder's rows for training and for testing."""
     found = {
         part: [p for suffix in SUFFIXES if (p := folder / f"{part}{suffix}").is_file()]
         for part in ("train", "test")
@@ -254,13 +253,7 @@ def _read_csv(path: Path, texts: Collection[str]) -> DataFrame:
 def _notes_of_inputs(
     rows: DataFrame, train: npt.NDArray[np.int64], left_out: Sequence[str]
 ) -> Iterator[str]:
-    """Yield what is to be said of typed inputs that number the rows or have one value.
-
-    Args:
-        rows: In the order of their file.
-        train: The positions of those for training.
-        left_out: The columns that are no inputs already.
-    """
+    """Yield what is to be said of typed inputs that number the rows or have one value."""
     found: dict[str, str] = {}
     for name, values in rows.items():
         if values.iloc[train].nunique(dropna=False) == 1:
@@ -296,7 +289,6 @@ def _notes_of_texts(rows: DataFrame) -> Iterator[str]:
 
 
 def _columns_file(path: Path, *, regression: bool) -> _Known:
-    """Return what the file beside a table says; nothing without one."""
     beside = path.with_suffix(COLUMNS)
     if not beside.is_file():
         return _Known()

@@ -114,7 +114,6 @@ class Tasks(DatasetSource):
         )
 
     def _entries(self, location: str) -> list[_Entry]:
-        """Return what stands between the commas."""
         super().check_location(location, None)
         found: list[_Entry] = []
         for entry in location.split(","):

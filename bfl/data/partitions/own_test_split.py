@@ -61,12 +61,7 @@ def _proportional(number: int, counts: Indices, generator: np.random.Generator) 
 
 
 def describe(labels: Indices, parts: Sequence[Indices], num_classes: int) -> dict[str, Any]:
-    """Return the record of a partition, ready for JSON.
-
-    Args:
-        labels: The training labels (N,).
-        parts: The clients' indices, as ``Partition.split`` returns them.
-        num_classes: The number of classes C, counting those without an example.
+    """Return the record of a partition of C classes, ready for JSON.
 
     Returns:
         ``num_examples`` of each client (K,), ``class_counts`` of each client and class (K, C);
