@@ -207,21 +207,6 @@ def changed(folder: Path, to: Path, change: Callable[[dict[str, Any]], object]) 
     return bfl.load(to)
 
 
-def test_a_run_judged_at_its_mean_predicts_there(
-    result: bfl.Result, images: Images, tmp_path: Path
-) -> None:
-    at_mean = changed(
-        result.folder, tmp_path / "mean", lambda c: c["keys"].update({"evaluate-at": "mean"})
-    )
-    expected = at_mean.keras_model().predict(images[:20], verbose=0)
-    predictions = at_mean.predict(images[:20])
-    assert predictions.samples == 1
-    np.testing.assert_allclose(predictions.mean_probability, expected, rtol=1e-4, atol=1e-6)
-    # Who asks for samples gets draws.
-    drawn, usual = (run.predict(images[:20], samples=2) for run in (at_mean, result))
-    np.testing.assert_array_equal(drawn.mean_probability, usual.mean_probability)
-
-
 def test_a_network_that_is_not_the_posteriors_is_refused(
     result: bfl.Result, images: Images, tmp_path: Path
 ) -> None:

@@ -308,19 +308,6 @@ def test_declared_properties_are_known_and_had_by_some_part() -> None:
     assert all(("gaussian" in i().has()) == i.gaussian for i in inferences.classes())
 
 
-def test_methods_combine_by_configuration_alone() -> None:
-    proximal = resolve({"strategy": "fedprox", "pooling": "conflation", "proximal-mu": 0.5})
-    assert proximal.words["objective"] == "elbo+proximal"
-    assert [term.name for term in proximal.objective] == ["elbo", "proximal"]
-    assert proximal.pooling.name == "conflation"
-    assert proximal.values["proximal-mu"] == 0.5
-    both = resolve({"strategy": "scaffold", "objective": "elbo + proximal"})
-    assert [term.name for term in both.objective] == ["elbo", "proximal"]
-    assert (both.correction.name, both.prior.name) == ("scaffold", "fixed")
-    with pytest.raises(ConfigurationError, match="did you mean 'proximal'"):
-        resolve({"objective": "elbo+proxmal"})
-
-
 def test_parts_of_one_registry_share_their_settings_and_resolve_to_themselves() -> None:
     """Clients resolve the values that a server sends; both optimizers must stay what they are."""
     for first, second in (("adam", "sgd"), ("sgd", "adam"), ("sgd", "sgd")):
