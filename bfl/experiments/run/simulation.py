@@ -75,14 +75,11 @@ def agree_on_clients(
 ) -> tuple[int, Values]:
     """Return the number of clients, and the run configuration with it.
 
-    ``--num-supernodes`` and the key ``clients`` are one number: either sets it.
-
     Args:
-        num_supernodes: ``--num-supernodes``.
+        num_supernodes: ``--num-supernodes``, which is one number with the key ``clients``.
         overrides: The run configuration as it was given.
         defaults: The app's default configuration.
-        in_the_data: Returns the number if neither is given, such as ``clients_in_the_data``; 0:
-            ``DEFAULT_SUPERNODES``.
+        in_the_data: Returns the number if neither is given; 0: ``DEFAULT_SUPERNODES``.
 
     Raises:
         ConfigurationError: Both are given and differ, or the number is not positive.
@@ -111,11 +108,7 @@ def clients_in_the_data(app: FlowerApp, overrides: Mapping[str, Any]) -> int:
     Raises:
         ConfigurationError, DataError: The configuration or the data are refused.
     """
-    return named_clients(resolve(app.run_config(overrides)))
-
-
-def named_clients(configuration: Configuration) -> int:
-    """Return the number of clients that a configuration's partition finds in the data, or 0."""
+    configuration = resolve(app.run_config(overrides))
     if not names_clients(configuration):
         return 0
     keys = configuration.keys
@@ -186,15 +179,12 @@ def check(
         refuse_unread(configuration, overrides)
     where = "this process" if backend == "serial" else "Ray actors"
     say(f"run of {clients} clients in {where}: {configuration.title}")
+    # A run to be overwritten is checked without its name, which is still taken.
+    nameless = resolve(app.run_config({**overrides, "name": ""})) if overwrite else configuration
+    app.load_server().check_before_start(nameless, clients)
     if overwrite:
-        # Checked without its name, which is still taken.
-        app.load_server().check_before_start(
-            resolve(app.run_config({**overrides, "name": ""})), clients
-        )
         remove_run(configuration)
         check_output(configuration)
-    else:
-        app.load_server().check_before_start(configuration, clients)
 
 
 def remove_run(configuration: Configuration) -> None:

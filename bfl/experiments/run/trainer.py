@@ -11,7 +11,7 @@ from bfl.learning.personalizations import PersonalModel
 
 if TYPE_CHECKING:
     from bfl.learning.networks.network import Network
-    from bfl.learning.training.trainer import LocalTrainer, PersonalNetwork
+    from bfl.learning.training.trainer import LocalTrainer
 
 
 def trainer_for(
@@ -31,8 +31,8 @@ def trainer_for(
         ConfigurationError: The images are smaller than the architecture takes.
     """
     from bfl.keras import has_gpu
-    from bfl.learning.networks.network import build_network
-    from bfl.learning.training.trainer import local_trainer
+    from bfl.learning.networks.network import build_network, build_predictor
+    from bfl.learning.training.trainer import PersonalNetwork, local_trainer
 
     check_images(configuration.words["model"], configuration.architecture, image_shape)
     keys = configuration.keys
@@ -41,6 +41,11 @@ def trainer_for(
     )
     automatic = configuration.architecture.compilable and has_gpu()
     compiled = keys.jit == "on" or (keys.jit == "auto" and automatic)
+    personalization, personal = configuration.personalization, None
+    if isinstance(personalization, PersonalModel):
+        own = personal_network(configuration, personal_model, image_shape, classes)
+        mean = build_predictor(network, configuration.architecture, keys.precision, role="mean")
+        personal = PersonalNetwork(personalization, own, configuration.personal_optimizer, mean)
     return local_trainer(
         network,
         keys.batch_size,
@@ -50,41 +55,16 @@ def trainer_for(
         correction=configuration.correction,
         temperature=keys.temperature,
         rate_decay=keys.local_lr_decay,
-        personal=_personal(configuration, network, personal_model),
+        personal=personal,
         example_privacy=configuration.example_privacy,
         compiled=compiled,
     )
 
 
-def _personal(configuration: Configuration, meme: Network, model: str) -> PersonalNetwork | None:
-    """Return the network of a personal model with its training; None if clients have none."""
-    from bfl.learning.networks.network import build_predictor
-    from bfl.learning.training.trainer import PersonalNetwork
-
-    personalization = configuration.personalization
-    if not isinstance(personalization, PersonalModel):
-        return None
-    network = personal_network(configuration, model, meme.image_shape, meme.classes)
-    precision = configuration.keys.precision
-    mean = build_predictor(meme, configuration.architecture, precision, role="mean")
-    return PersonalNetwork(personalization, network, configuration.personal_optimizer, mean)
-
-
 def personal_network(
-    configuration: Configuration,
-    model: str,
-    image_shape: tuple[int, int, int],
-    classes: int,
+    configuration: Configuration, model: str, image_shape: tuple[int, int, int], classes: int
 ) -> Network:
-    """Return the network of a personal model, built once per process.
-
-    Args:
-        model: The name of its architecture; empty: the global one.
-        image_shape: Height, width and channels of the images.
-
-    Raises:
-        ConfigurationError: The images are smaller than the architecture takes.
-    """
+    """Return the network of a personal model, built once per process; see ``trainer_for``."""
     from bfl.learning.networks.network import build_network
 
     architecture = personal_architecture(configuration, model)
@@ -94,10 +74,7 @@ def personal_network(
 
 
 def personal_architecture(configuration: Configuration, model: str) -> Architecture:
-    """Return the architecture of a personal model; an empty name is the global one.
-
-    Its settings are those of the configuration.
-    """
+    """Return the architecture of a personal model; an empty name is the global one."""
     if not model:
         return configuration.architecture
     return create_architecture(model, configuration.values)
@@ -106,14 +83,11 @@ def personal_architecture(configuration: Configuration, model: str) -> Architect
 def check_images(
     word: str, architecture: Architecture, image_shape: tuple[int, int, int], dataset: str = ""
 ) -> None:
-    """Raise if images are too small for an architecture.
+    """Raise ConfigurationError if images are too small for an architecture.
 
     Args:
         image_shape: Height, width and channels of the images.
         dataset: The images' data set, for the message; empty: not named.
-
-    Raises:
-        ConfigurationError: The images are too small.
     """
     if min(image_shape[:2]) < architecture.minimum_side:
         whose = f", as those of dataset '{dataset}' are" if dataset else ""
