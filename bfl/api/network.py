@@ -216,5 +216,5 @@ def _predictor(description: str) -> Predictor:
     network = build_network(
         architecture, described.inference, described.image_shape, len(described.class_names)
     )
-    statistics = statistics_of(described.task, described.target)
+    statistics = statistics_of(described.target)
     return Predictor(network, architecture, precision, statistics=statistics)

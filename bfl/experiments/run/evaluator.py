@@ -58,7 +58,7 @@ class EvaluationNetwork:
                 network,
                 configuration.architecture,
                 precision,
-                statistics=statistics_of(configuration.keys.task, dataset.target),
+                statistics=statistics_of(dataset.target),
             ),
         )
 
@@ -69,14 +69,9 @@ class Evaluator:
     If clients keep personal heads (``shared``), it has the shared parameters only, and does not
     evaluate.
 
-    Attributes:
-        initial: The initial global posterior.
-        foreign: Foreign images (``ood-dataset``).
-
     Args:
         network: The network; by default it is built here.
-        server_data: The server's own images, which validate rounds if they have labels; by default
-            none.
+        server_data: The server's own images, which validate rounds if they have labels.
     """
 
     def __init__(
@@ -154,11 +149,7 @@ class Evaluator:
         return self.server_data is not None and self.server_data.labels is not None
 
     def validation_metrics(self, posterior: Posterior, server_round: int) -> dict[str, float]:
-        """Return the ``metrics`` on the server's own images, as ``validation-NAME``.
-
-        Raises:
-            RunError: The server has no images, or no labels.
-        """
+        """Return the ``metrics`` on the server's own images, as ``validation-NAME``."""
         images, labels = labelled_images(self.server_data)
         predictions = self.predict(
             posterior,
@@ -209,11 +200,7 @@ class NetworkServer:
 
     @property
     def images(self) -> Images:
-        """The server's own images.
-
-        Raises:
-            ValueError: It has none.
-        """
+        """The server's own images; ValueError where it has none."""
         if self.data is None:
             raise ValueError("the server has no images of its own")
         return self.data.images
@@ -243,29 +230,21 @@ class NetworkServer:
     ) -> Iterator[tuple[str, npt.NDArray[Any]]]:
         """Yield the name of each member and its logits (N, C); see ``predict_ensemble``."""
         shown = self.images if images is None else images
+        network, manifest = self._predictor.network, self._predictor.manifest
         for member in members:
             keyed = (*labels, member.name)
-            weights = self._weights(member, keyed)
-            yield member.name, self._predictor.logits(*weights, shown, self.seed, keyed)
-
-    def _weights(self, member: Member, labels: Labels) -> tuple[Any, Any]:
-        """Return a member's values and points, with recomputed statistics if it asks for them."""
-        if not member.recompute:
-            return member.values, member.point
-        network, manifest = self._predictor.network, self._predictor.manifest
-        network.load_values(manifest, member.values, member.point)
-        statistics_pass(network).recompute(self.images, self.seed, labels)
-        return network.read_values(manifest)
+            values, point = member.values, member.point
+            if member.recompute:
+                network.load_values(manifest, values, point)
+                statistics_pass(network).recompute(self.images, self.seed, keyed)
+                values, point = network.read_values(manifest)
+            yield member.name, self._predictor.logits(values, point, shown, self.seed, keyed)
 
     def distiller(self, task: DistillationTask) -> Distiller:
         """Return the trainer of a task's students."""
-        configuration, plan = self._configuration, task.plan
-        network = build_network(
-            configuration.architecture,
-            configuration.inference,
-            self._dataset.image_shape,
-            self.classes,
-        )
+        configuration, plan, shape = self._configuration, task.plan, self._dataset.image_shape
+        architecture, inference = configuration.architecture, configuration.inference
+        network = build_network(architecture, inference, shape, self.classes)
         optimizer = StochasticGradientDescent(
             momentum=plan.momentum, weight_decay=plan.weight_decay
         )

@@ -44,6 +44,9 @@ KEYS = ("model", "inference", "seed", "mc-samples", "evaluate-precision", EVALUA
 VERSIONS = ("bfl", "python", "tensorflow", "tensorflow-probability", "tf-keras", "numpy")
 
 
+C = TypeVar("C")
+
+
 @dataclass(frozen=True)
 class NetworkDescription:
     """Description of a run's network: all that predictions need besides the posterior.
@@ -70,11 +73,7 @@ class NetworkDescription:
     def of(
         cls, configuration: Configuration, dataset: Dataset, threads: int | None
     ) -> NetworkDescription:
-        """Return the description of a run's network.
-
-        Args:
-            dataset: Gives the images' shape, the class names and the encoding.
-        """
+        """Return the description of a run's network for the images or rows of its data set."""
         parts = (configuration.architecture, configuration.inference)
         settings = [key for part in parts for key in settings_of(type(part))]
         environment = describe_environment()
@@ -146,35 +145,20 @@ class NetworkDescription:
 
     @property
     def architecture(self) -> Architecture:
-        """The network's architecture.
-
-        Raises:
-            ConfigurationError: It or one of its settings is unknown in this version of bfl.
-        """
-        refuse_unnamed(str(self.keys.get("plugins", "")), f"the run's {NETWORK}")
-        return _created(create_architecture, str(self.keys["model"]), self.keys)
+        """The network's architecture; ConfigurationError where this version does not know it."""
+        return self._created("model", create_architecture)
 
     @property
     def inference(self) -> Inference:
-        """The inference, which gives the form of the network's weights.
+        """The form of the network's weights; ConfigurationError as for the architecture."""
+        return self._created("inference", inferences.create)
 
-        Raises:
-            ConfigurationError: It or one of its settings is unknown in this version of bfl.
-        """
+    def _created(self, key: str, create: Callable[[str, Mapping[str, Any]], C]) -> C:
         refuse_unnamed(str(self.keys.get("plugins", "")), f"the run's {NETWORK}")
-        return _created(inferences.create, str(self.keys["inference"]), self.keys)
-
-
-C = TypeVar("C")
-
-
-def _created(
-    create: Callable[[str, Mapping[str, Any]], C], word: str, keys: Mapping[str, Any]
-) -> C:
-    try:
-        return create(word, keys)
-    except pydantic.ValidationError as error:
-        raise ConfigurationError("\n".join(refused_values(error))) from error
+        try:
+            return create(str(self.keys[key]), self.keys)
+        except pydantic.ValidationError as error:
+            raise ConfigurationError("\n".join(refused_values(error))) from error
 
 
 def network_description(folder: RunFolder) -> NetworkDescription:
@@ -186,10 +170,9 @@ def network_description(folder: RunFolder) -> NetworkDescription:
     content = folder.read_json(NETWORK)
     try:
         return NetworkDescription.from_dict(content)
-    except KeyError as error:
-        raise DataError(f"{folder.path / NETWORK} cannot be used: it has no {error}") from error
-    except (ValueError, TypeError) as error:
-        raise DataError(f"{folder.path / NETWORK} cannot be used: {error}") from error
+    except (KeyError, ValueError, TypeError) as error:
+        why = f"it has no {error}" if isinstance(error, KeyError) else error
+        raise DataError(f"{folder.path / NETWORK} cannot be used: {why}") from error
 
 
 def given_posterior(given: str, manifest: Manifest | None = None) -> Posterior:
@@ -211,30 +194,23 @@ def given_posterior(given: str, manifest: Manifest | None = None) -> Posterior:
             f"initial-posterior is '{given}'; allowed: a finished run's folder, or its "
             f"{POSTERIOR}: {error}"
         ) from error
+
+    def describe(parameter: Parameter | None) -> str:
+        if parameter is None:
+            return "no more parameters"
+        form = "a Gaussian" if parameter.gaussian else "a point"
+        return f"'{parameter.name}' {parameter.shape} as {form}"
+
     for ours, other in zip_longest(manifest or theirs, theirs):
-        if _said(ours) != _said(other):
+        if describe(ours) != describe(other):
             raise ConfigurationError(
                 f"initial-posterior is '{given}', of another network: where this run's has "
-                f"{_said(ours)}, it has {_said(other)}; allowed: a posterior of a run with the "
-                "same model, inference, images and classes"
+                f"{describe(ours)}, it has {describe(other)}; allowed: a posterior of a run with "
+                "the same model, inference, images and classes"
             )
     return posterior
 
 
-def _said(parameter: Parameter | None) -> str:
-    if parameter is None:
-        return "no more parameters"
-    form = "a Gaussian" if parameter.gaussian else "a point"
-    return f"'{parameter.name}' {parameter.shape} as {form}"
-
-
-def statistics_of(task: str, target: Column | None) -> Callable[[], Any]:
-    """Return the constructor of the statistics of a network's predictions.
-
-    Args:
-        task: The key ``task``.
-        target: Mean and deviation of a regression's target; None: another task.
-    """
-    if target:
-        return partial(MixtureStatistics, target)
-    return PredictionStatistics
+def statistics_of(target: Column | None) -> Callable[[], Any]:
+    """Return the constructor of the statistics of predictions, of numbers if there is a target."""
+    return partial(MixtureStatistics, target) if target else PredictionStatistics

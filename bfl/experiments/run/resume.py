@@ -122,14 +122,12 @@ def open_run(
     checkpoint are dropped with the final results, and repeated with the same result.
 
     Args:
-        environment: See ``describe_environment``.
         data: Digests of the run's data, by purpose.
         partition: The partition, as in the run's folder.
 
     Raises:
-        ConfigurationError: The folder cannot be written, is locked, or holds a run with another
-            name, configuration, data or partition; the message names the difference. Or it has
-            final results, and no valid checkpoint.
+        ConfigurationError: The folder cannot be written, is locked, or holds a run of another
+            configuration or other data, or one that cannot go on without a loss.
         DataError: The run's files are corrupt.
     """
     keys = configuration.keys
@@ -148,8 +146,8 @@ def open_run(
         else:
             # All checks come before the first write.
             _refuse_changes(folder, configuration)
-            _refuse_other_data(folder, configuration, data or {}, partition or {})
             checkpoint = Checkpoints(folder).latest()
+            _refuse_other_data(folder, configuration, data or {}, partition or {}, checkpoint)
             _refuse_loss(folder, checkpoint)
             _reset(folder, configuration, checkpoint)
         if data and not folder.holds(DATA):
@@ -157,23 +155,12 @@ def open_run(
         yield folder, checkpoint
 
 
-def _has_made_something(folder: RunFolder) -> bool:
-    """Return whether a run has made a round, or in a private run has begun a release.
-
-    Raises:
-        DataError: Its record is corrupt.
-    """
-    left = [*folder.path.glob(f"{CHECKPOINTS}/*"), *folder.path.glob("*-begun")]
-    return bool(left or folder.final_results() or folder.rounds())
-
-
 def _starts_anew(folder: RunFolder, configuration: Configuration) -> bool:
-    """Return whether a folder has a run of another configuration that has made nothing."""
-    return (
-        folder.holds(CONFIG)
-        and bool(changed_keys(_saved(folder), configuration.values))
-        and not _has_made_something(folder)
-    )
+    """Return whether a folder has a run of another configuration without a round or a release."""
+    if not folder.holds(CONFIG) or not changed_keys(folder.config(), configuration.values):
+        return False
+    left = [*folder.path.glob(f"{CHECKPOINTS}/*"), *folder.path.glob("*-begun")]
+    return not (left or folder.final_results() or folder.rounds())
 
 
 def _reset(folder: RunFolder, configuration: Configuration, checkpoint: Checkpoint | None) -> None:
@@ -215,13 +202,7 @@ def _refuse_loss(folder: RunFolder, checkpoint: Checkpoint | None) -> None:
 
 
 def check_output(configuration: Configuration) -> None:
-    """Check, before anything starts, that a run's folder can be made or resumed.
-
-    Raises:
-        ConfigurationError: The folder cannot be written, holds another run, or the run in it was
-            begun with another configuration.
-        DataError: The configuration in it is corrupt.
-    """
+    """Check before the start that a run's folder can be made or resumed; see ``open_run``."""
     keys = configuration.keys
     existing = Path(keys.output_dir).absolute()
     try:
@@ -253,23 +234,12 @@ def check_output(configuration: Configuration) -> None:
         _refuse_changes(folder, configuration)
 
 
-def _saved(folder: RunFolder) -> dict[str, Any]:
-    """Return a run's configuration; DataError if it is none."""
-    saved = folder.config()
-    if type(saved.get("rounds")) is not int:
-        raise DataError(
-            f"{folder.path / CONFIG} is not the configuration of a run: rounds is "
-            f"{saved.get('rounds')!r}; expected a whole number"
-        )
-    return saved
-
-
 def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
     """Raise if keys differ that the rounds made so far depend on."""
     end = keys_of_the_end()
     changed = {
         key: both
-        for key, both in changed_keys(_saved(folder), configuration.values).items()
+        for key, both in changed_keys(folder.config(), configuration.values).items()
         if key not in end
     }
     was, now = changed.get("rounds", (0, 0))
@@ -295,6 +265,7 @@ def _refuse_other_data(
     configuration: Configuration,
     data: Mapping[str, str],
     partition: Mapping[str, Any],
+    checkpoint: Checkpoint | None,
 ) -> None:
     """Raise if data, or the positions that clients or the server have, are not the run's.
 
@@ -313,7 +284,7 @@ def _refuse_other_data(
     }
     was = folder.read_json(PARTITION, missing=partition)
     same_clients = len(was.get("client_sha256", ())) == len(partition.get("client_sha256", ()))
-    if same_clients and Checkpoints(folder).latest() is not None:
+    if same_clients and checkpoint is not None:
         for who, one, two in (
             ("clients'", was, partition),
             ("server's", was.get("server", {}), partition.get("server", {})),
