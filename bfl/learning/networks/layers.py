@@ -96,7 +96,7 @@ class VariationalLayer:
     standard_deviations: tuple[Any, ...]
 
     def __init__(self, *args: Any, form: Form = USUAL_FORM, **kwargs: Any) -> None:
-        self._activation_type = compute_type()
+        self._activation_type = tf.as_dtype(keras.mixed_precision.global_policy().compute_dtype)
         self._form = form
         super().__init__(*args, **self._distributions(form), **kwargs)
 
@@ -137,21 +137,22 @@ class VariationalLayer:
             ),
         ]
 
-    def _deviations(self) -> tuple[Any, ...]:
-        """Return the standard deviations of the kernel and, where it is Gaussian, of the bias."""
+    def take_deviations(self) -> None:
+        """Leave what a call does: the deviations of the kernel and, if Gaussian, of the bias."""
         parts = (self.kernel_posterior, self.bias_posterior)
         gaussian = parts[:1] if self._form.point_biases else parts
-        return tuple(tf.convert_to_tensor(part.distribution.scale) for part in gaussian)
-
-    def take_deviations(self) -> None:
-        """Leave the standard deviations in ``standard_deviations``, as a call does."""
-        self.standard_deviations = self._deviations()
+        self.standard_deviations = tuple(
+            tf.convert_to_tensor(part.distribution.scale) for part in gaussian
+        )
 
     def call(self, inputs: Any) -> Any:
         """Return the layer's outputs for inputs (N, ..., C), drawn anew for every call."""
         self.take_deviations()
         inputs = tf.cast(inputs, self._activation_type)
-        return self._apply_variational_kernel(inputs, tf.cast(self._drawn_bias(), inputs.dtype))
+        bias = self.bias_posterior.distribution.loc
+        if not self._form.point_biases:
+            bias = bias + _drawn(self.standard_deviations[1])
+        return self._apply_variational_kernel(inputs, tf.cast(bias, inputs.dtype))
 
     def _apply_variational_kernel(self, inputs: Any, bias: Any) -> Any:
         """Return the outputs (N, ..., units) for a drawn bias (units,)."""
@@ -167,10 +168,6 @@ class VariationalLayer:
     def _drawn_kernel(self, dtype: Any) -> Any:
         mean = self.kernel_posterior.distribution.loc
         return tf.cast(mean + _drawn(self.standard_deviations[0]), dtype)
-
-    def _drawn_bias(self) -> Any:
-        mean = self.bias_posterior.distribution.loc
-        return mean if self._form.point_biases else mean + _drawn(self.standard_deviations[1])
 
 
 class KeyedConvolution2DFlipout(VariationalLayer, tfp.layers.Convolution2DFlipout):  # type: ignore[misc]
@@ -342,11 +339,6 @@ def computing_in(precision: Precision) -> Iterator[None]:
         yield
     finally:
         keras.mixed_precision.set_global_policy(before)
-
-
-def compute_type() -> Any:
-    """Return the TensorFlow type in which a layer that is made now computes."""
-    return tf.as_dtype(keras.mixed_precision.global_policy().compute_dtype)
 
 
 DRAWS_AT_ONCE = 128

@@ -21,7 +21,6 @@ from bfl.learning.networks.layers import (
 )
 from bfl.learning.priors import Density, Standardized
 from bfl.posteriors import Manifest, Posterior
-from bfl.posteriors.manifest import Parameter
 
 Array = npt.NDArray[np.floating]
 
@@ -117,15 +116,20 @@ class Network:
         posterior.check_form(self.manifest.gaussian_size, self.manifest.point_size)
         posterior.check()
         untransformed = self.parametrization.untransformed(posterior.variance)
-        self._assign([p.value for p in self._gaussian], posterior.mean, gaussian=True)
-        self._assign([p.untransformed_scale for p in self._gaussian], untransformed, gaussian=True)
-        self._assign([p.value for p in self._point], posterior.point, gaussian=False)
+        for variables, vector, gaussian in (
+            (self.means, posterior.mean, True),
+            (self.untransformed_scales, untransformed, True),
+            ([p.value for p in self._point], posterior.point, False),
+        ):
+            parts = self.manifest.split(vector, gaussian=gaussian)
+            for variable, part in zip(variables, parts, strict=True):
+                variable.assign(part)
 
     def load_values(self, manifest: Manifest, values: Array, point: Array) -> None:
         """Set the weights of a network of points: one draw of the Gaussian ones, and the rest.
 
         Args:
-            manifest: The manifest of the network whose parameters are given; the names are the
+            manifest: That of the network whose parameters are given, which has the same names.
             values: (D,) values of its Gaussian parameters.
             point: (P,) values of its point parameters.
         """
@@ -150,12 +154,10 @@ class Network:
     def read_values(self, manifest: Manifest) -> tuple[Array, Array]:
         """Return the weights as ``load_values`` takes them, float32: values (D,) and point (P,)."""
         variables = {p.name: p.value for p in self._parameters}
-
-        def join(parameters: tuple[Parameter, ...]) -> Array:
-            parts = [variables[parameter.name].numpy().ravel() for parameter in parameters]
-            return np.concatenate([np.zeros(0, np.float32), *parts])
-
-        return join(manifest.gaussian), join(manifest.point)
+        return (
+            _read_vector([variables[p.name] for p in manifest.gaussian]),
+            _read_vector([variables[p.name] for p in manifest.point]),
+        )
 
     def set_prior(self, prior: Density) -> None:
         """Set the prior that ``divergence`` is taken from; nothing is traced again."""
@@ -163,16 +165,11 @@ class Network:
 
     def posterior(self) -> Posterior:
         """Return the network's weights as a posterior of float32 vectors."""
-
-        def join(variables: list[Any]) -> Array:
-            parts = [variable.numpy().ravel() for variable in variables]
-            return np.concatenate(parts) if parts else np.zeros(0, np.float32)
-
-        untransformed = join([p.untransformed_scale for p in self._gaussian])
+        untransformed = _read_vector(self.untransformed_scales)
         return Posterior(
-            mean=join([p.value for p in self._gaussian]),
+            mean=_read_vector(self.means),
             variance=self.parametrization.variance(untransformed).astype(np.float32),
-            point=join([p.value for p in self._point]),
+            point=_read_vector([p.value for p in self._point]),
         )
 
     def logits(self, images: Any, key: Any, *, training: bool) -> Any:
@@ -240,17 +237,18 @@ class Network:
         between processes.
         """
         last = self._joined.get(name)
-        self._joined[name] = _flat(tensors()) if last is None else tf.identity(last)
-        return tf.identity(self._joined[name])
+        if last is None:
+            joined = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors()], axis=0)
+        else:
+            joined = tf.identity(last)
+        self._joined[name] = joined
+        return tf.identity(joined)
 
-    def _assign(self, variables: list[Any], vector: Array, *, gaussian: bool) -> None:
-        parts = self.manifest.split(vector, gaussian=gaussian)
-        for variable, part in zip(variables, parts, strict=True):
-            variable.assign(part)
 
-
-def _flat(tensors: list[Any]) -> Any:
-    return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
+def _read_vector(variables: list[Any]) -> Array:
+    """Return the values of variables in a row."""
+    parts = [variable.numpy().ravel() for variable in variables]
+    return np.concatenate([np.zeros(0, np.float32), *parts])
 
 
 def build_network(
@@ -276,10 +274,7 @@ def _built_network(role: str, *network: Any) -> Network:
 
 
 def build_predictor(
-    network: Network,
-    architecture: Architecture,
-    precision: Precision = "float32",
-    role: str = "",
+    network: Network, architecture: Architecture, precision: Precision = "float32", role: str = ""
 ) -> Network:
     """Return the network that predicts with one drawn θ at a time: plain layers where possible."""
     inference = network.inference
@@ -290,10 +285,7 @@ def build_predictor(
 
 
 def build_network_of_points(
-    network: Network,
-    architecture: Architecture,
-    precision: Precision = "float32",
-    role: str = "",
+    network: Network, architecture: Architecture, precision: Precision = "float32", role: str = ""
 ) -> Network:
     """Return the network of plain layers, without dropout, of which a network's mean is one."""
     points = inferences.create("deterministic")
@@ -307,7 +299,7 @@ def normalized_images(images: Any) -> Any:
 
 
 def as_labels(labels: npt.NDArray[Any]) -> Any:
-    """Return labels as a tensor: int32 classes (N,), or float32 answers (N,) or (N, L)."""
+    """Return labels (N,) as a tensor: int32 classes, or float32 numbers."""
     return tf.constant(labels, tf.float32 if labels.dtype.kind == "f" else tf.int32)
 
 
@@ -318,26 +310,22 @@ def of_images(
 
     Args:
         network: The network whose images (N, H, W, C) it takes first.
-        others: The specifications of the other tensors; None for labels of any type, (N,) or
-            (N, L).
+        others: The specifications of the other tensors; None for labels (N,) of any type.
         autograph: Whether its Python is converted.
     """
 
     @lru_cache(maxsize=4)
-    def graph(images: Any, *labels: Any) -> Any:
-        of_labels = iter(labels)
+    def graph(images: Any, labels: Any) -> Any:
         signature = [
             tf.TensorSpec([None, *network.image_shape], images),
-            *(next(of_labels) if o is None else o for o in others),
+            *(tf.TensorSpec([None], labels) if other is None else other for other in others),
         ]
         return tf.function(function, input_signature=signature, autograph=autograph)
 
     def call(images: Any, *arguments: Any) -> Any:
         pairs = zip(others, arguments, strict=True)
-        labels = [
-            tf.TensorSpec([None, *given.shape[1:]], given.dtype) for o, given in pairs if o is None
-        ]
-        return graph(images.dtype, *labels)(images, *arguments)
+        labels = next((given.dtype for other, given in pairs if other is None), None)
+        return graph(images.dtype, labels)(images, *arguments)
 
     return call
 

@@ -52,7 +52,7 @@ class Step:
     Attributes:
         network: The network that is trained.
         logits: (B, classes), float32.
-        labels: (B,), int32 classes; float32 numbers (B,), or 0 and 1 for each label (B, classes).
+        labels: (B,), int32 classes or float32 numbers.
         weights: (B,), 1 for the batch's examples and 0 for those that only fill it up.
         soft_labels: What the logits are compared with besides the labels, if anything.
     """
@@ -83,20 +83,17 @@ class Step:
         """−log p(y | x, θ), summed over the batch's examples, for the θ that were drawn.
 
         Labels that are numbers have Gaussian noise: of the two outputs one is its mean, the other ρ
-        of its variance softplus(ρ) + 1e-6. Of several labels each has an output, the log-odds.
+        of its variance softplus(ρ) + 1e-6.
         """
         from bfl.keras import tf
 
-        if self.labels.shape.rank == 2:
-            each = tf.nn.sigmoid_cross_entropy_with_logits(self.labels, self.logits)
-            return tf.reduce_sum(tf.reduce_sum(each, axis=-1) * self.weights)
         if self.labels.dtype.is_floating:
             mean, rho = tf.unstack(self.logits, axis=-1)
             variance = tf.nn.softplus(rho) + LEAST_NOISE
             squares = (self.labels - mean) ** 2 / variance
             each = 0.5 * (tf.math.log(2 * math.pi * variance) + squares)
-            return tf.reduce_sum(each * self.weights)
-        each = tf.nn.sparse_softmax_cross_entropy_with_logits(self.labels, self.logits)
+        else:
+            each = tf.nn.sparse_softmax_cross_entropy_with_logits(self.labels, self.logits)
         return tf.reduce_sum(each * self.weights)
 
     @cached_property
@@ -225,24 +222,17 @@ class Proximal(Term):
 
         divergence = step.network.divergence_from(inputs["mean"], inputs["scale"])
         shift = step.network.trainable_points() - inputs["point"]
-        if self.proximal_distance == "norms":
-            far = _sum_of_norms(shift, step.network.manifest)
-        else:
+        if self.proximal_distance == "squared":
             far = tf.reduce_sum(tf.square(shift))
+        else:
+            far = tf.zeros([])
+            moved = [each for each in step.network.manifest.point if each.trainable]
+            parts = tf.split(shift, [each.size for each in moved])
+            for parameter, part in zip(moved, parts, strict=True):
+                if parameter.name.endswith(WEIGHTS):
+                    squared = tf.reduce_sum(tf.square(part))
+                    # A root has no finite gradient at 0, where every round begins.
+                    root = tf.sqrt(tf.where(squared > 0, squared, 1.0))
+                    far += tf.where(squared > 0, root, 0.0)
         distance = 0.5 * examples * far
         return Value(shared=self.proximal_mu * (divergence + distance))
-
-
-def _sum_of_norms(shift: Any, manifest: Manifest) -> Any:
-    """Return Σ_t ‖shift_t‖ over kernels and scales t of trainable point parameters."""
-    from bfl.keras import tf
-
-    moved = [parameter for parameter in manifest.point if parameter.trainable]
-    total = tf.zeros([])
-    for parameter, part in zip(moved, tf.split(shift, [p.size for p in moved]), strict=True):
-        if parameter.name.endswith(WEIGHTS):
-            squared = tf.reduce_sum(tf.square(part))
-            # A root has no finite gradient at 0, where every round begins.
-            root = tf.sqrt(tf.where(squared > 0, squared, 1.0))
-            total += tf.where(squared > 0, root, 0.0)
-    return total

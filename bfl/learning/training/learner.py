@@ -15,10 +15,199 @@ import numpy.typing as npt
 from bfl.federation.parts import Arrays
 from bfl.keras import tf
 from bfl.learning.networks.network import Network
-from bfl.learning.objectives import SoftLabels, Step, Term, Value
+from bfl.learning.objectives import SoftLabels, Step, Term
 from bfl.learning.optimizers import Optimizer, TrainedVariable
 from bfl.learning.priors import Density
 from bfl.posteriors import Posterior
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A mini-batch, as tensors of the graph.
+
+    Attributes:
+        images: (B, H, W, C), normalised and augmented.
+        labels: (B,), int32 classes or float32 numbers.
+        weights: (B,), 1 for the batch's examples and 0 for those that only fill it up.
+        count: The client's number of examples N, float32 ().
+    """
+
+    images: Any
+    labels: Any
+    weights: Any
+    count: Any
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A forward pass in training mode: its gradient tape and its logits (B, classes)."""
+
+    tape: Any
+    logits: Any
+
+
+class Learner:
+    """A network with an objective and an optimizer.
+
+    Args:
+        optimizer: What a step does with the gradient.
+        temperature: T, see ``LocalTrainer``.
+        corrected: Whether a task has offsets to the gradients.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        optimizer: Optimizer,
+        terms: Sequence[Term],
+        *,
+        temperature: float = 1.0,
+        corrected: bool = False,
+    ) -> None:
+        self.network = network
+        self.optimized = OptimizedVariables(network, optimizer)
+        self.offsets = Offsets(network) if corrected else None
+        self.terms = tuple(term for term in terms if term.active)
+        # Any posterior of the right sizes: tasks bring their own.
+        given = network.initial_posterior(0)
+        self._inputs: list[dict[str, Any]] = [
+            {
+                name: tf.Variable(array, trainable=False, dtype=tf.float32)
+                for name, array in term.inputs(network.manifest, given).items()
+            }
+            for term in self.terms
+        ]
+        self._temperature = temperature
+
+    def begin(
+        self,
+        start: Posterior,
+        received: Posterior,
+        prior: Density,
+        optimizer_state: Mapping[str, npt.NDArray[Any]],
+        run_steps: int = 1,
+    ) -> None:
+        """Set all variables to what a task begins with; offsets are set apart.
+
+        Args:
+            received: What the terms of the objective compare with.
+            optimizer_state: What the optimizer has kept; nothing if it begins anew.
+            run_steps: How many steps the client makes in the whole run.
+        """
+        self.network.load(start)
+        self.network.set_prior(prior)
+        for term, variables in zip(self.terms, self._inputs, strict=True):
+            if variables:
+                for name, array in term.inputs(self.network.manifest, received).items():
+                    variables[name].assign(np.asarray(array, np.float32))
+        self.optimized.begin(optimizer_state)
+        self.optimized.run_steps.assign(run_steps)
+
+    def forward(self, images: Any, key: Any) -> Pass:
+        """Return a pass over images in training mode, its random draws keyed by ``key`` (2,)."""
+        with tf.GradientTape() as tape:
+            logits = self.network.logits(images, key, training=True)
+        return Pass(tape, logits)
+
+    def learn(
+        self,
+        passed: Pass,
+        batch: Batch,
+        number: Any,
+        rate: Any,
+        soft_labels: SoftLabels | None = None,
+    ) -> Any:
+        """Make a step from a pass over a batch; return what was measured, see ``gradients``."""
+        optimized = self.optimized
+        if not optimized.optimizer.separate_gradients:
+            gradients, measured = self.gradients(passed, batch, soft_labels)
+            self.step(gradients, number, rate)
+            return measured
+        with passed.tape:
+            step = Step(self.network, passed.logits, batch.labels, batch.weights, soft_labels)
+            summed, _ = self._values(step, batch.count)
+            mean = summed / tf.reduce_sum(batch.weights)
+        gradients = self._gradient(passed.tape, mean)
+        rests, shared = self.shared_gradients(batch.count)
+        trained = [
+            replace(variable, rest=rest, examples=batch.count / self._temperature)
+            for variable, rest in zip(optimized.trained, rests, strict=True)
+        ]
+        optimized.optimizer.step(trained, gradients, optimized.steps_before + number, rate)
+        return tf.concat([[step.negative_log_likelihood, summed], shared], axis=0)
+
+    def step(self, gradients: list[Any], number: Any, rate: Any) -> None:
+        """Make a step along gradients, inside the graph."""
+        if self.offsets:
+            gradients = self.offsets.added(self.optimized.variables, gradients)
+        self.optimized.step(gradients, number, rate)
+
+    def gradients(
+        self, passed: Pass, batch: Batch, soft_labels: SoftLabels | None = None
+    ) -> tuple[list[Any], Any]:
+        """Return the gradient of the objective per example on one batch, and what was measured.
+
+        Measured are (4,): the batch's summed NLL, the sum of the terms' values over its examples,
+        the divergence, and the sum of what the terms' values have besides the examples.
+        """
+        with passed.tape:
+            step = Step(self.network, passed.logits, batch.labels, batch.weights, soft_labels)
+            summed, shared = self._values(step, batch.count)
+            objective = summed / tf.reduce_sum(batch.weights) + shared / batch.count
+            measured = [step.negative_log_likelihood, summed, step.divergence, shared]
+        return passed.tape.gradient(objective, self.optimized.variables), tf.stack(measured)
+
+    def example_gradients(self, batch: Batch, key: Any) -> tuple[list[Any], Any]:
+        """Return the gradient of what the objective sums over a batch's examples alone.
+
+        Measured are (2,): their summed NLL, and the sum of the terms' values over them.
+
+        Args:
+            key: What keys the pass's random draws, (2,).
+        """
+        passed = self.forward(batch.images, key)
+        with passed.tape:
+            step = Step(self.network, passed.logits, batch.labels, batch.weights)
+            summed, _ = self._values(step, batch.count)
+        return self._gradient(passed.tape, summed), tf.stack([step.negative_log_likelihood, summed])
+
+    def shared_gradients(self, count: Any) -> tuple[list[Any], Any]:
+        """Return the gradient per example of what the objective has besides any examples.
+
+        The terms see a batch of none. Measured are (2,): the divergence, and the sum of what the
+        terms' values have besides the examples.
+
+        Args:
+            count: The client's number of examples N.
+        """
+        with tf.GradientTape() as tape:
+            self.network.take_deviations()
+            nobody = tf.zeros([0, self.network.classes]), tf.zeros([0], tf.int32), tf.zeros([0])
+            step = Step(self.network, *nobody)
+            _, shared = self._values(step, count)
+            objective = shared / count
+        return self._gradient(tape, objective), tf.stack([step.divergence, shared])
+
+    def _values(self, step: Step, count: Any) -> tuple[Any, Any]:
+        """Return what the terms sum over a step's examples, and what they have besides them."""
+        pairs = zip(self.terms, self._inputs, strict=True)
+        values = [term.value(step, inputs, count) for term, inputs in pairs]
+        summed = [value.summed for value in values if value.summed is not None]
+        shared = [value.shared for value in values if value.shared is not None]
+        if self._temperature != 1.0:
+            shared = [self._temperature * one for one in shared]
+        return _sum(summed), _sum(shared)
+
+    def _gradient(self, tape: Any, objective: Any) -> list[Any]:
+        """Return the gradient by all trained variables, 0 by those that have no part in it."""
+        zero = tf.UnconnectedGradients.ZERO
+        variables = self.optimized.variables
+        return list(tape.gradient(objective, variables, unconnected_gradients=zero))
+
+
+def _sum(values: list[Any]) -> Any:
+    """Return the sum of scalars: a single one as it is, none as 0."""
+    return sum(values[1:], start=values[0]) if values else tf.zeros([])
 
 
 class OptimizedVariables:
@@ -93,53 +282,6 @@ class OptimizedVariables:
         return {**joined, "steps": np.array(int(self.steps_before.numpy()) + steps)}
 
 
-def vectors(network: Network, arrays: Sequence[npt.NDArray[Any]]) -> Arrays:
-    """Return arrays, one for each trainable variable, as the vectors ``mean`` and ``point``.
-
-    Args:
-        arrays: One array for each of its ``trainable_variables``; those of untransformed scales are
-            passed over.
-
-    Returns:
-        ``mean`` (D,) and ``point`` (P,), float32; 0 where training moves nothing.
-    """
-    given = {id(v): array for v, array in zip(network.trainable_variables, arrays, strict=True)}
-    manifest = network.manifest
-    found = {
-        "mean": np.zeros(manifest.gaussian_size, np.float32),
-        "point": np.zeros(manifest.point_size, np.float32),
-    }
-    for variable, name, place in network.places():
-        if id(variable) in given:
-            found[name][place] = given[id(variable)].ravel()
-    return found
-
-
-class TermInputs:
-    """A term of the objective with its inputs in variables."""
-
-    def __init__(self, term: Term, network: Network) -> None:
-        self._term = term
-        self._manifest = network.manifest
-        # Any posterior of the right sizes: tasks bring their own.
-        arrays = term.inputs(network.manifest, network.initial_posterior(0))
-        self._variables = {
-            name: tf.Variable(array, trainable=False, dtype=tf.float32)
-            for name, array in arrays.items()
-        }
-
-    def assign(self, received: Posterior) -> None:
-        """Set the inputs to those of a task."""
-        if not self._variables:
-            return
-        for name, array in self._term.inputs(self._manifest, received).items():
-            self._variables[name].assign(np.asarray(array, np.float32))
-
-    def value(self, step: Step, examples: Any) -> Value:
-        """Return the term's value in a step."""
-        return self._term.value(step, self._variables, examples)
-
-
 class Offsets:
     """Offsets that a correction adds to the gradients of means and point values, in variables."""
 
@@ -167,209 +309,23 @@ class Offsets:
         ]
 
 
-@dataclass(frozen=True)
-class Batch:
-    """A mini-batch, as tensors of the graph.
-
-    Attributes:
-        images: (B, H, W, C), normalised and augmented.
-        labels: (B,), int32.
-        weights: (B,), 1 for the batch's examples and 0 for those that only fill it up.
-        count: The client's number of examples N, float32 ().
-    """
-
-    images: Any
-    labels: Any
-    weights: Any
-    count: Any
-
-
-@dataclass(frozen=True)
-class Pass:
-    """A forward pass in training mode.
-
-    Attributes:
-        logits: (B, classes).
-    """
-
-    tape: Any
-    logits: Any
-
-
-class Learner:
-    """A network with an objective and an optimizer.
+def vectors(network: Network, arrays: Sequence[npt.NDArray[Any]]) -> Arrays:
+    """Return arrays, one for each trainable variable, as the vectors ``mean`` and ``point``.
 
     Args:
-        optimizer: What a step does with the gradient.
-        temperature: T, see ``LocalTrainer``.
-        corrected: Whether a task has offsets to the gradients.
+        arrays: One array for each of its ``trainable_variables``; those of untransformed scales are
+            passed over.
+
+    Returns:
+        ``mean`` (D,) and ``point`` (P,), float32; 0 where training moves nothing.
     """
-
-    def __init__(
-        self,
-        network: Network,
-        optimizer: Optimizer,
-        terms: Sequence[Term],
-        *,
-        temperature: float = 1.0,
-        corrected: bool = False,
-    ) -> None:
-        self.network = network
-        self.optimized = OptimizedVariables(network, optimizer)
-        self.terms = tuple(TermInputs(term, network) for term in terms if term.active)
-        self.offsets = Offsets(network) if corrected else None
-        self._temperature = temperature
-
-    def begin(
-        self,
-        start: Posterior,
-        received: Posterior,
-        prior: Density,
-        optimizer_state: Mapping[str, npt.NDArray[Any]],
-        run_steps: int = 1,
-    ) -> None:
-        """Set all variables to what a task begins with; offsets are set apart.
-
-        Args:
-            received: What the terms of the objective compare with.
-            optimizer_state: What the optimizer has kept; nothing if it begins anew.
-            run_steps: How many steps the client makes in the whole run.
-        """
-        self.network.load(start)
-        self.network.set_prior(prior)
-        for term in self.terms:
-            term.assign(received)
-        self.optimized.begin(optimizer_state)
-        self.optimized.run_steps.assign(run_steps)
-
-    def forward(self, images: Any, key: Any) -> Pass:
-        """Return a pass over images in training mode, its random draws keyed by ``key`` (2,)."""
-        with tf.GradientTape() as tape:
-            logits = self.network.logits(images, key, training=True)
-        return Pass(tape, logits)
-
-    def gradients(
-        self, passed: Pass, batch: Batch, soft_labels: SoftLabels | None = None
-    ) -> tuple[list[Any], Any]:
-        """Return the gradient of the objective per example on one batch, and what was measured.
-
-        Measured are (4,): the batch's summed NLL, the sum of the terms' values over its examples,
-        the divergence, and the sum of what the terms' values have besides the examples.
-        """
-        with passed.tape:
-            step = Step(self.network, passed.logits, batch.labels, batch.weights, soft_labels)
-            summed, shared = self._values(step, batch.count)
-            objective = summed / tf.reduce_sum(batch.weights) + shared / batch.count
-            measured = [step.negative_log_likelihood, summed, step.divergence, shared]
-        return passed.tape.gradient(objective, self.optimized.variables), tf.stack(measured)
-
-    def learn(
-        self,
-        passed: Pass,
-        batch: Batch,
-        number: Any,
-        rate: Any,
-        soft_labels: SoftLabels | None = None,
-    ) -> Any:
-        """Make a step from a pass over a batch; return what was measured, see ``gradients``."""
-        gradients, measured = self.gradients(passed, batch, soft_labels)
-        self.step(gradients, number, rate)
-        return measured
-
-    def example_gradients(self, batch: Batch, key: Any) -> tuple[list[Any], Any]:
-        """Return the gradient of what the objective sums over a batch's examples alone.
-
-        Measured are (2,): their summed NLL, and the sum of the terms' values over them.
-
-        Args:
-            key: What keys the pass's random draws, (2,).
-        """
-        passed = self.forward(batch.images, key)
-        with passed.tape:
-            step = Step(self.network, passed.logits, batch.labels, batch.weights)
-            summed, _ = self._values(step, batch.count)
-        return self._gradient(passed.tape, summed), tf.stack([step.negative_log_likelihood, summed])
-
-    def shared_gradients(self, count: Any) -> tuple[list[Any], Any]:
-        """Return the gradient per example of what the objective has besides any examples.
-
-        The terms see a batch of none. Measured are (2,): the divergence, and the sum of what the
-        terms' values have besides the examples.
-
-        Args:
-            count: The client's number of examples N.
-        """
-        with tf.GradientTape() as tape:
-            self.network.take_deviations()
-            nobody = tf.zeros([0, self.network.classes]), tf.zeros([0], tf.int32), tf.zeros([0])
-            step = Step(self.network, *nobody)
-            _, shared = self._values(step, count)
-            objective = shared / count
-        return self._gradient(tape, objective), tf.stack([step.divergence, shared])
-
-    def _values(self, step: Step, count: Any) -> tuple[Any, Any]:
-        """Return what the terms sum over a step's examples, and what they have besides them."""
-        values = [term.value(step, count) for term in self.terms]
-        summed = [value.summed for value in values if value.summed is not None]
-        shared = [value.shared for value in values if value.shared is not None]
-        if self._temperature != 1.0:
-            shared = [self._temperature * one for one in shared]
-        return _sum(summed), _sum(shared)
-
-    def _gradient(self, tape: Any, objective: Any) -> list[Any]:
-        """Return the gradient by all trained variables, 0 by those that have no part in it."""
-        return list(
-            tape.gradient(
-                objective,
-                self.optimized.variables,
-                unconnected_gradients=tf.UnconnectedGradients.ZERO,
-            )
-        )
-
-    def step(self, gradients: list[Any], number: Any, rate: Any) -> None:
-        """Make a step along gradients; see ``OptimizedVariables.step``."""
-        if self.offsets:
-            gradients = self.offsets.added(self.optimized.variables, gradients)
-        self.optimized.step(gradients, number, rate)
-
-
-class SeparateLearner(Learner):
-    """A learner whose optimizer takes the gradients of the examples' loss and of the rest apart."""
-
-    def learn(
-        self,
-        passed: Pass,
-        batch: Batch,
-        number: Any,
-        rate: Any,
-        soft_labels: SoftLabels | None = None,
-    ) -> Any:
-        """Make a step from a pass over a batch; see ``Learner.learn``."""
-        with passed.tape:
-            step = Step(self.network, passed.logits, batch.labels, batch.weights, soft_labels)
-            summed, _ = self._values(step, batch.count)
-            mean = summed / tf.reduce_sum(batch.weights)
-        gradients = self._gradient(passed.tape, mean)
-        rests, shared = self.shared_gradients(batch.count)
-        optimized = self.optimized
-        optimized.optimizer.step(
-            [
-                replace(trained, rest=rest, examples=batch.count / self._temperature)
-                for trained, rest in zip(optimized.trained, rests, strict=True)
-            ],
-            gradients,
-            optimized.steps_before + number,
-            rate,
-        )
-        return tf.concat([[step.negative_log_likelihood, summed], shared], axis=0)
-
-
-def learner_of(network: Network, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Learner:
-    """Return the learner that an optimizer asks for; see ``Learner`` for the arguments."""
-    kind = SeparateLearner if optimizer.separate_gradients else Learner
-    return kind(network, optimizer, *args, **kwargs)
-
-
-def _sum(values: list[Any]) -> Any:
-    """Return the sum of scalars: a single one as it is, none as 0."""
-    return sum(values[1:], start=values[0]) if values else tf.zeros([])
+    given = {id(v): array for v, array in zip(network.trainable_variables, arrays, strict=True)}
+    manifest = network.manifest
+    found = {
+        "mean": np.zeros(manifest.gaussian_size, np.float32),
+        "point": np.zeros(manifest.point_size, np.float32),
+    }
+    for variable, name, place in network.places():
+        if id(variable) in given:
+            found[name][place] = given[id(variable)].ravel()
+    return found

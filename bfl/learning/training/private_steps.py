@@ -133,24 +133,18 @@ class PrivateSteps:
         """
 
         def body(index: Any, total: Any, measured: Any) -> tuple[Any, Any, Any]:
-            gradient, values = self._example_gradient(
-                images[index], labels[index], keys[index], count
-            )
-            scale = self._privacy.scale(tf.norm(gradient))
+            images_key, network_key = tf.unstack(split(keys[index], 2))
+            image = normalized_images(images[index][tf.newaxis])
+            augmented = self._augmentation.augment(image, images_key)
+            one = Batch(augmented, labels[index][tf.newaxis], tf.ones([1]), count)
+            gradients, values = self._learner.example_gradients(one, network_key)
+            joined = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], axis=0)
+            gradient = tf.cast(joined, tf.float64)
             # A product with 0 is 0 here, whatever the other factor.
-            bounded = tf.math.multiply_no_nan(gradient, scale)
+            bounded = tf.math.multiply_no_nan(gradient, self._privacy.scale(tf.norm(gradient)))
             return index + 1, total + bounded, measured + values
 
         beginning = (tf.constant(0), tf.zeros([sum(self._sizes)], tf.float64), tf.zeros([2]))
         size = tf.shape(labels)[0]
         _, total, measured = tf.while_loop(lambda index, *_: index < size, body, beginning)
         return total, measured
-
-    def _example_gradient(self, image: Any, label: Any, key: Any, count: Any) -> tuple[Any, Any]:
-        """Return one example's gradient, float64 (D + P,), and what was measured, (2,)."""
-        images_key, network_key = tf.unstack(split(key, 2))
-        augmented = self._augmentation.augment(normalized_images(image[tf.newaxis]), images_key)
-        one = Batch(augmented, label[tf.newaxis], tf.ones([1]), count)
-        gradients, measured = self._learner.example_gradients(one, network_key)
-        joined = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], axis=0)
-        return tf.cast(joined, tf.float64), measured

@@ -24,7 +24,7 @@ from bfl.learning.networks.network import Network, as_labels, normalized_images,
 from bfl.learning.objectives import Term, objectives
 from bfl.learning.optimizers import Optimizer
 from bfl.learning.personalizations import BothModels, Model, PersonalModel
-from bfl.learning.training.learner import Batch, learner_of, vectors
+from bfl.learning.training.learner import Batch, Learner, vectors
 from bfl.learning.training.private_steps import PrivateSteps
 from bfl.learning.training.task import LocalResult, LocalTask, batches, filled_batches
 from bfl.named_arrays import add_prefix, strip_prefix
@@ -77,18 +77,13 @@ class LocalTrainer:
         self.augmentation = augmentation
         self.optimizer = optimizer
         self.correction = correction or corrections.create("none")
-        self._needs_gradient = self.correction.needs_full_gradient
         self.temperature = temperature
         self.rate_decay = rate_decay
         self.traces = 0
-        self.personal = personal
         terms = objective or (objectives.create("elbo"),)
-        self.learner = learner_of(
-            network,
-            optimizer,
-            terms,
-            temperature=temperature,
-            corrected=self.correction.active,
+        corrected = self.correction.active
+        self.learner = Learner(
+            network, optimizer, terms, temperature=temperature, corrected=corrected
         )
         self.companion = Companion(personal, temperature) if personal else None
         self.private_steps = (
@@ -103,7 +98,6 @@ class LocalTrainer:
             if compiled
             else tf.autograph.experimental.do_not_convert(self._step)
         )
-        self._one_gradient = tf.autograph.experimental.do_not_convert(self._gradients)
         examples = [
             None,
             tf.TensorSpec([None, batch_size], tf.int32),
@@ -120,30 +114,27 @@ class LocalTrainer:
 
         Args:
             images: The data set's training images (N_all, H, W, C).
-            labels: Their labels: classes or float32 numbers (N_all,), or several (N_all, L).
+            labels: Their labels (N_all,): classes or float32 numbers.
         """
         count = int(task.examples.size)
         # Only the client's own become tensors: a process holds the data set once.
         own = tf.constant(images[task.examples]), as_labels(labels[task.examples])
-        gradient = self._gradient(own, task) if self._needs_gradient else {}
+        gradient = self._gradient(own, task) if self.correction.needs_full_gradient else {}
         self._begin(task, task.start or task.received)
+        seen = count
         if self.private_steps:
             mine = images[task.examples], labels[task.examples]
             measured, taken = self.private_steps.run(*mine, task)
             seen = max(1, int(taken[-(len(taken) // task.epochs) :].sum()))
         else:
             generator = randomness.generator(task.seed, "batches", *task.key_labels)
-            order = batches(count, self.batch_size, task.epochs, generator)
-            measured, seen = (
-                self._run(
-                    *own,
-                    *map(tf.constant, order),
-                    tf.constant(randomness.key(task.seed, "steps", *task.key_labels)),
-                    tf.constant(task.likelihood_examples or count, tf.float32),
-                    tf.constant(task.learning_rate, tf.float32),
-                ).numpy(),
-                count,
-            )
+            measured = self._run(
+                *own,
+                *map(tf.constant, batches(count, self.batch_size, task.epochs, generator)),
+                tf.constant(randomness.key(task.seed, "steps", *task.key_labels)),
+                tf.constant(task.likelihood_examples or count, tf.float32),
+                tf.constant(task.learning_rate, tf.float32),
+            ).numpy()
         steps = len(measured)
         last_epoch = measured[-(steps // task.epochs) :]
         likelihood, summed = last_epoch[:, :2].sum(axis=0, dtype=np.float64) / seen
@@ -262,25 +253,25 @@ class LocalTrainer:
         keys = split(key, steps)
         total = tf.zeros([sum(v.shape.num_elements() for v in self.learner.optimized.variables)])
         for step in tf.range(steps):
-            gradients, _ = self._one_gradient(
+            gradient = self._batch_gradient(
                 tf.gather(images, order[step]),
                 tf.gather(labels, order[step]),
                 weights[step],
                 keys[step],
                 count,
             )
-            decayed = self.optimizer.regularized(self.learner.optimized.trained, gradients)
-            joined = tf.concat([tf.reshape(gradient, [-1]) for gradient in decayed], axis=0)
             # Each batch's gradient is a mean over its examples.
-            total += tf.reduce_sum(weights[step]) / count * joined
+            total += tf.reduce_sum(weights[step]) / count * gradient
         return total
 
-    def _gradients(
-        self, images: Any, labels: Any, weights: Any, key: Any, count: Any
-    ) -> tuple[list[Any], Any]:
-        """Return the network's gradient on one batch, and the batch's metrics."""
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def _batch_gradient(self, images: Any, labels: Any, weights: Any, key: Any, count: Any) -> Any:
+        """Return the gradient on one batch, weight decay included, as one tensor."""
         batch, network_key = self._batch(images, labels, weights, key, count)
-        return self.learner.gradients(self.learner.forward(batch.images, network_key), batch)
+        passed = self.learner.forward(batch.images, network_key)
+        gradients, _ = self.learner.gradients(passed, batch)
+        decayed = self.optimizer.regularized(self.learner.optimized.trained, gradients)
+        return tf.concat([tf.reshape(gradient, [-1]) for gradient in decayed], axis=0)
 
 
 local_trainer = lru_cache(maxsize=16)(LocalTrainer)
@@ -318,9 +309,7 @@ class Companion:
         self.network = personal.network
         self.mean = personal.mean
         terms = (objectives.create("elbo"),)
-        self.learner = learner_of(
-            personal.network, personal.optimizer, terms, temperature=temperature
-        )
+        self.learner = Learner(personal.network, personal.optimizer, terms, temperature=temperature)
         self.key = tf.Variable(tf.zeros([2], tf.int32), trainable=False)
         self.rate = tf.Variable(0.0, trainable=False)
 

@@ -50,13 +50,13 @@ def steps_like(given, monkeypatch, architecture, temperature):
     from bfl.learning.networks import layers
     from bfl.learning.networks.network import Network, normalized_images
     from bfl.learning.objectives import objectives
-    from bfl.learning.training.learner import Batch, learner_of
+    from bfl.learning.training.learner import Batch, Learner
 
     inference = inferences.create("ivon", {"initial-scale": SCALE})
     network = Network(architecture, inference, (2, 2, 1), 3)
     optimizer = optimizers.create("ivon", {"hessian-decay": DECAY})
     elbo = (objectives.create("elbo"),)
-    learner = learner_of(network, optimizer, elbo, temperature=temperature)
+    learner = Learner(network, optimizer, elbo, temperature=temperature)
     start = Posterior(
         given["start"], np.full_like(given["start"], SCALE**2), np.zeros(0, np.float32)
     )
