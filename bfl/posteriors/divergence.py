@@ -86,51 +86,21 @@ def divergence(q_mean: Vector, q_var: Vector, p_mean: Vector, p_var: Vector) -> 
     value = magnitude = 0.0
     for block in _blocks(_check_sizes([q_mean, q_var, p_mean, p_var]), BLOCK):
         variance = p_var[block].astype(np.float64)
-        ratio = q_var[block].astype(np.float64)
-        ratio /= variance
-        shift = q_mean[block].astype(np.float64)
-        shift -= p_mean[block]
-        shift *= shift
-        shift /= variance
+        ratio = q_var[block].astype(np.float64) / variance
+        shift = q_mean[block].astype(np.float64) - p_mean[block]
         # (r − 1) first: it is exact near r = 1, where log r nearly cancels it.
-        terms = np.subtract(ratio, 1.0, out=variance)
-        terms -= np.log(ratio, out=ratio)
-        terms += shift
+        terms = ratio - 1.0 - np.log(ratio) + shift * shift / variance
         half = 0.5 * float(terms.sum())
         value += half
         magnitude += float(terms.size) + half
     return Divergence(max(value, 0.0), ROUNDING * magnitude)
 
 
-def _pair_terms(mean: Array, variance: Array, precision: Array, work: Array) -> tuple[Array, Array]:
-    """Return Σ of the terms of 2·KL and of their absolute values, (K, K), over one block.
-
-    All arrays are (K, B) and are changed in place: fresh ones would cost more than the arithmetic.
-
-    Args:
-        mean: The means; they are centred here, since a common offset only costs digits.
-    """
-    mean -= mean.mean(axis=0)
-    np.divide(1.0, variance, out=precision)
-    log_sum = np.log(variance, out=work).sum(axis=1)
-    log_magnitude = np.abs(work, out=work).sum(axis=1)
-    variance += np.multiply(mean, mean, out=work)
-    own = variance @ precision.T
-    cross = mean @ np.multiply(mean, precision, out=precision).T
-    other = cross.diagonal().copy()
-    cross *= 2.0
-    count = float(mean.shape[1])
-    terms = own - cross + other - count + log_sum - log_sum[:, None]
-    sizes = own + np.abs(cross) + other + count + log_magnitude + log_magnitude[:, None]
-    return terms, sizes
-
-
 def pairwise_divergences(means: Sequence[Vector], variances: Sequence[Vector]) -> Divergences:
     """Return KL[q_k ‖ q_j] of all pairs at row k and column j, and their resolutions.
 
     With centred means, (μ_k − μ_j)²/σ_j² expands into three terms, and each of them is a product of
-    a (K, D) and a (D, K) matrix. They are summed over blocks of D, which are narrower for more
-    vectors: the memory is four blocks of K rows, 2 MiB for up to 64 vectors, and a few (K, K).
+    a (K, D) and a (D, K) matrix. They are summed over blocks of D, narrower for more vectors.
 
     Pairs that this does not tell from 0 by a factor of ``LEAST_RESOLVED`` are computed one by one
     from their differences: what a third vector is, however large, decides nothing about two others.
@@ -147,19 +117,25 @@ def pairwise_divergences(means: Sequence[Vector], variances: Sequence[Vector]) -
     count = len(means)
     doubled, magnitude = np.zeros((count, count)), np.zeros((count, count))
     width = min(BLOCK, max(LEAST, ENTRIES // max(count, 1)))
-    rooms = np.empty((4, count, width))
     for block in _blocks(_check_sizes([*means, *variances]), width):
-        mean, variance, precision, work = rooms[:, :, : block.stop - block.start]
-        for k in range(count):
-            mean[k], variance[k] = means[k][block], variances[k][block]
-        terms, sizes = _pair_terms(mean, variance, precision, work)
-        doubled += terms
-        magnitude += sizes
+        mean = np.stack([vector[block] for vector in means]).astype(np.float64)
+        variance = np.stack([vector[block] for vector in variances]).astype(np.float64)
+        mean -= mean.mean(axis=0)  # a common offset only costs digits
+        precision, log_variance = 1.0 / variance, np.log(variance)
+        own = (variance + mean * mean) @ precision.T
+        cross = mean @ (mean * precision).T
+        other = cross.diagonal()
+        size, log_sum = float(mean.shape[1]), log_variance.sum(axis=1)
+        log_magnitude = np.abs(log_variance).sum(axis=1)
+        doubled += own - 2.0 * cross + other - size + log_sum - log_sum[:, None]
+        sizes = own + np.abs(2.0 * cross) + other + size
+        magnitude += sizes + log_magnitude + log_magnitude[:, None]
     values = np.maximum(0.5 * doubled, 0.0)
     np.fill_diagonal(values, 0.0)
     resolutions = 0.5 * ROUNDING * magnitude
     for k, j in np.argwhere(values <= LEAST_RESOLVED * resolutions):
         if k != j:
-            pair = divergence(means[k], variances[k], means[j], variances[j])
-            values[k, j], resolutions[k, j] = pair
+            values[k, j], resolutions[k, j] = divergence(
+                means[k], variances[k], means[j], variances[j]
+            )
     return Divergences(values, resolutions)

@@ -115,23 +115,15 @@ class Manifest:
         )
 
     @cached_property
-    def _bounded(self) -> tuple[tuple[Parameter, slice, float], ...]:
-        """The point parameters that have a least value, where they lie, and that value."""
-        found, start = [], 0
-        for parameter in self.point:
-            end = start + parameter.size
-            if parameter.minimum is not None:
-                found.append((parameter, slice(start, end), parameter.minimum))
-            start = end
-        return tuple(found)
-
-    @cached_property
     def bounded(self) -> npt.NDArray[np.bool_]:
         """(P,) which point parameters have a least value."""
-        found = np.zeros(self.point_size, bool)
-        for _, part, _ in self._bounded:
-            found[part] = True
-        return found
+        return self._minima > -math.inf
+
+    @cached_property
+    def _minima(self) -> npt.NDArray[np.float64]:
+        """(P,) the least values of the point parameters, −∞ where there is none."""
+        parts = [np.full(p.size, -math.inf if p.minimum is None else p.minimum) for p in self.point]
+        return np.concatenate([np.zeros(0), *parts])
 
     def check(self, posterior: Posterior) -> None:
         """Raise unless a posterior has the manifest's sizes and its point parameters their minima.
@@ -142,20 +134,21 @@ class Manifest:
             PosteriorError: The message names the first parameter that is wrong.
         """
         posterior.check_form(self.gaussian_size, self.point_size)
-        for parameter, part, minimum in self._bounded:
-            values = posterior.point[part]
-            bad = int(np.count_nonzero(values < minimum))
-            if bad:
+        if not np.any(posterior.point < self._minima):
+            return
+        for parameter, values in zip(
+            self.point, self.split(posterior.point, gaussian=False), strict=True
+        ):
+            least = -math.inf if parameter.minimum is None else parameter.minimum
+            if bad := int(np.count_nonzero(values < least)):
                 raise PosteriorError(
                     f"point parameter '{parameter.name}' has {bad} of {values.size} values below "
-                    f"{minimum:g}, the least {float(values.min()):g}"
+                    f"{least:g}, the least {float(values.min()):g}"
                 )
 
     def raised(self, posterior: Posterior) -> Posterior:
         """Return a posterior of these sizes with no point parameter below its minimum."""
-        point = np.array(posterior.point)
-        for _, part, minimum in self._bounded:
-            np.maximum(point[part], minimum, out=point[part])
+        point = np.maximum(posterior.point, self._minima).astype(posterior.point.dtype)
         return Posterior(posterior.mean, posterior.variance, point)
 
     def split(
@@ -171,8 +164,8 @@ class Manifest:
         """Return the posterior that a federation begins with: keyed by seed and parameter name."""
 
         def join(parameters: tuple[Parameter, ...]) -> npt.NDArray[np.float32]:
-            parts = [_drawn(parameter, seed) for parameter in parameters]
-            return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+            parts = [draw_initial(parameter, seed) for parameter in parameters]
+            return np.concatenate([np.zeros(0, np.float32), *parts])
 
         return Posterior(
             mean=join(self.gaussian),
@@ -196,7 +189,7 @@ class Manifest:
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
 
-def _drawn(parameter: Parameter, seed: int) -> npt.NDArray[np.float32]:
+def draw_initial(parameter: Parameter, seed: int) -> npt.NDArray[np.float32]:
     """Return what a parameter's mean or value begins with, keyed by the seed and its name."""
     if parameter.initialization in ("zeros", "ones"):
         value = 1.0 if parameter.initialization == "ones" else 0.0

@@ -10,71 +10,17 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from bfl.errors import PosteriorError
 
-SCALE_FLOOR = 1e-5
-"""The least σ by default: 84 times the ε in σ = ε + softplus(ρ), TensorFlow Probability's.
-
-Some rules divide the variance in every round, without end. Near ε training cannot undo that: there
-∂σ/∂ρ = 1 − exp(ε − σ) is next to 0. The divergence from a wide prior raises log σ by a share
-(σ − ε) / σ of what it does far above ε: measured by 0.00 at ε, 0.69 at 2ε, 0.993 at 1e-5.
-"""
-
-FRACTION_AT_FLOOR = "fraction-at-scale-floor"
-"""The name under which a round's record tells it."""
-
-
-@dataclass(frozen=True)
-class Floored:
-    """A posterior whose standard deviations are not below a floor.
-
-    Attributes:
-        diagnostics: ``fraction-at-scale-floor``, the share of its Gaussian parameters that lie at
-            the floor, if it has any and there is a floor.
-    """
-
-    posterior: Posterior
-    diagnostics: dict[str, float] = field(default_factory=dict)
-
-
-def with_scale_floor(posterior: Posterior, floor: float) -> Floored:
-    """Return a posterior with every smaller standard deviation raised to a floor.
-
-    Args:
-        posterior: The posterior; it is left as it is.
-        floor: The least standard deviation, at least 0; 0 changes nothing.
-
-    Raises:
-        ValueError: The floor is negative or not finite.
-    """
-    if not 0.0 <= floor < float("inf"):
-        raise ValueError(f"the floor of standard deviations is {floor}; expected at least 0")
-    if not floor or not posterior.size:
-        return Floored(posterior)
-    least = np.asarray(floor**2, posterior.variance.dtype)
-    at_floor = np.count_nonzero(posterior.variance <= least) / posterior.size
-    if at_floor:
-        raised = np.maximum(posterior.variance, least)
-        posterior = replace(posterior, variance=raised)
-    return Floored(posterior, {FRACTION_AT_FLOOR: at_floor})
-
-
 Vector = npt.NDArray[np.floating]
 
 VECTORS = ("mean", "variance", "point")
 """The names of a posterior's vectors."""
-
-
-def between(low: float, values: Vector, high: float) -> bool:
-    """Return whether all values lie between the bounds and are none of them; True of none."""
-    # NaN is the least and the greatest of an array that has one, and fails both comparisons.
-    return not values.size or bool(
-        np.minimum.reduce(values) > low and np.maximum.reduce(values) < high
-    )
 
 
 @dataclass(frozen=True)
@@ -129,7 +75,7 @@ class Posterior:
 
     @property
     def _is_read_only(self) -> bool:
-        return not any(getattr(self, name).flags.writeable for name in VECTORS)
+        return not any(vector.flags.writeable for vector in self.vectors().values())
 
     def check(self, like: Posterior | None = None) -> None:
         """Raise unless the vectors are one-dimensional and finite, with positive variances.
@@ -178,10 +124,62 @@ class Posterior:
     def digest(self) -> str:
         """Return the SHA-256 of the three vectors' bits (as float32, little-endian)."""
         sha = hashlib.sha256()
-        for vector in (self.mean, self.variance, self.point):
+        for vector in self.vectors().values():
             sha.update(np.ascontiguousarray(vector, dtype="<f4").tobytes())
             sha.update(b"|")
         return sha.hexdigest()
+
+
+def between(low: float, values: Vector, high: float) -> bool:
+    """Return whether all values lie between the bounds and are none of them; True of none."""
+    # NaN is the least and the greatest of an array that has one, and fails both comparisons.
+    return not values.size or bool(
+        np.minimum.reduce(values) > low and np.maximum.reduce(values) < high
+    )
+
+
+SCALE_FLOOR = 1e-5
+"""The least σ by default: 84 times the ε in σ = ε + softplus(ρ), TensorFlow Probability's.
+
+Some rules divide the variance in every round, without end. Near ε training cannot undo that: there
+∂σ/∂ρ = 1 − exp(ε − σ) is next to 0. The divergence from a wide prior raises log σ by a share
+(σ − ε) / σ of what it does far above ε: measured by 0.00 at ε, 0.69 at 2ε, 0.993 at 1e-5.
+"""
+
+FRACTION_AT_FLOOR = "fraction-at-scale-floor"
+"""The diagnostic of ``with_scale_floor``."""
+
+
+class Floored(NamedTuple):
+    """A posterior whose standard deviations are not below a floor.
+
+    Attributes:
+        diagnostics: ``fraction-at-scale-floor``, the share of its Gaussian parameters that lie at
+            the floor, if it has any and there is a floor.
+    """
+
+    posterior: Posterior
+    diagnostics: dict[str, float]
+
+
+def with_scale_floor(posterior: Posterior, floor: float) -> Floored:
+    """Return a posterior with every smaller standard deviation raised to a floor.
+
+    Args:
+        floor: The least standard deviation, at least 0; 0 changes nothing.
+
+    Raises:
+        ValueError: The floor is negative or not finite.
+    """
+    if not 0.0 <= floor < math.inf:
+        raise ValueError(f"the floor of standard deviations is {floor}; expected at least 0")
+    if not floor or not posterior.size:
+        return Floored(posterior, {})
+    least = np.asarray(floor**2, posterior.variance.dtype)
+    at_floor = np.count_nonzero(posterior.variance <= least) / posterior.size
+    if at_floor:
+        posterior = replace(posterior, variance=np.maximum(posterior.variance, least))
+    return Floored(posterior, {FRACTION_AT_FLOOR: at_floor})
 
 
 Array = npt.NDArray[np.float64]
