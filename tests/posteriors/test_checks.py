@@ -3,15 +3,12 @@
 import copy
 import pickle
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bfl.aggregation.pooling import pool, pooling_rules
 from bfl.errors import PosteriorError
-from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.posteriors import Manifest, Parameter, Posterior
 
 MANIFEST = Manifest(
@@ -82,17 +79,6 @@ def test_values_that_cannot_change_are_looked_at_once(monkeypatch: pytest.Monkey
     )
     pool(pooling_rules.create("nwa"), [fixed, fixed], [1, 1], previous=fixed)
     assert not looked
-
-
-def test_a_checked_posterior_is_saved_like_any_other(tmp_path: Path) -> None:
-    """A checkpoint has the three vectors, whatever else a posterior knows of itself."""
-    fixed = read_only(posterior(GOOD))
-    fixed.check()
-    checkpoints = Checkpoints(RunFolder.create(tmp_path, "run", {}, {}))
-    checkpoints.save(Checkpoint(1, fixed, {}))
-    loaded = checkpoints.latest()
-    assert loaded is not None
-    assert loaded.posterior.digest() == fixed.digest()
 
 
 def test_a_copy_that_can_change_is_not_known_as_sound() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bfl.aggregation.defences import Defence, VarianceFloor, Winsorization, by_blocks, defences
+from bfl.aggregation.defences import Defence, VarianceFloor, Winsorization, defences
 from bfl.aggregation.pooling import pool, pooling_rules
 from bfl.posteriors import Posterior
 
@@ -158,16 +158,3 @@ def test_memory_is_that_of_the_result(defence: Defence) -> None:
     new = {id(v): v.nbytes for p in protected for v in (p.mean, p.variance)}
     old = {id(v) for p in posteriors for v in (p.mean, p.variance)}
     assert peak < sum(size for key, size in new.items() if key not in old) + 6e6
-
-
-def test_every_coordinate_is_given_once() -> None:
-    vectors = [np.arange(700_000, dtype=np.float64) + k for k in range(3)]
-    seen: list[float] = []
-
-    def change(block: np.ndarray) -> np.ndarray:
-        seen.extend(block[0])
-        return -block
-
-    changed = by_blocks(vectors, change)
-    assert seen == vectors[0].tolist()
-    assert all(np.array_equal(new, -old) for new, old in zip(changed, vectors, strict=True))

@@ -1,7 +1,6 @@
 """Crops and flips against all crops and flips."""
 
 import numpy as np
-import pydantic
 import pytest
 
 from bfl.learning.augmentations import augmentations
@@ -115,8 +114,3 @@ def test_keyed_in_a_graph_and_out_of_it(tensorflow):
     graph = tensorflow.function(crop_flip.augment)
     np.testing.assert_array_equal(crop_flip.augment(images, KEY).numpy(), first)
     np.testing.assert_array_equal(graph(tensorflow.constant(images), KEY), first)
-
-
-def test_negative_padding_is_refused():
-    with pytest.raises(pydantic.ValidationError, match="crop-padding"):
-        augmentations.create("crop-flip", {"crop-padding": -1})

@@ -58,18 +58,6 @@ def test_a_factor_that_leads_beyond_the_bound_is_held(tensorflow: Any) -> None:
     assert scales == [1.0, pytest.approx(0.25)]
 
 
-@pytest.mark.parametrize(("factor", "expected"), [(-10.0, -0.25), (np.nan, 0.0), (-np.inf, -0.25)])
-def test_no_factor_leads_beyond_the_bound(factor: float, expected: float, tensorflow: Any) -> None:
-    class Wrong(DifferentiallyPrivateSgd):
-        """Its factor is what no factor should be."""
-
-        def factor(self, norm: Any) -> Any:
-            return tensorflow.zeros_like(norm) + factor
-
-    scale = Wrong().scale(tensorflow.constant(4.0, tensorflow.float64)).numpy()
-    assert scale == pytest.approx(expected)
-
-
 def test_clipping_is_flat_clipping(tensorflow: Any) -> None:
     part = DifferentiallyPrivateSgd(example_clip_norm=2.0)
     norms = (0.0, 1.0, 1.999, 4.0, 200.0)

@@ -45,42 +45,6 @@ def test_sizes(word: str, shape: tuple[int, int, int], size: int) -> None:
     assert (manifest.gaussian_size, manifest.point_size) == (size, 0)
 
 
-@pytest.mark.parametrize(
-    ("word", "shape", "flat", "classes"),
-    [
-        ("convolutional", CIFAR, 400, 10),
-        ("convolutional", FASHION, 256, 10),
-        ("convolutional", SMALLEST, 16, 10),
-        ("convolutional", (33, 47, 3), 640, 4),
-        ("convnet", CIFAR, 1024, 10),
-        ("convnet", (64, 64, 3), 9216, 200),  # 64 - 62 - 31 - 29 - 14 - 12
-        ("convnet", (18, 18, 1), 64, 10),
-    ],
-)
-def test_parameters_are_those_of_the_papers(
-    word: str, shape: tuple[int, int, int], flat: int, classes: int
-) -> None:
-    kernels: dict[str, dict[str, tuple[int, ...]]] = {
-        "convolutional": {
-            "conv1": (5, 5, shape[2], 6),
-            "conv2": (5, 5, 6, 16),
-            "dense1": (flat, 120),
-            "dense2": (120, 84),
-            "logits": (84, classes),
-        },
-        "convnet": {
-            "conv1": (3, 3, shape[2], 32),
-            "conv2": (3, 3, 32, 64),
-            "conv3": (3, 3, 64, 64),
-            "dense1": (flat, 64),
-            "logits": (64, classes),
-        },
-    }
-    expected = {f"{name}/kernel": kernel for name, kernel in kernels[word].items()}
-    expected |= {f"{name}/bias": kernel[-1:] for name, kernel in kernels[word].items()}
-    assert shapes(build(word, "deterministic", shape, classes)) == expected
-
-
 def test_smaller_images_than_a_network_takes_are_refused() -> None:
     side = architectures.get("convnet").minimum_side - 1
     with pytest.raises(ValueError, match=r"[Nn]egative dimension"):

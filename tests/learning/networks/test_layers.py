@@ -170,21 +170,6 @@ def assert_signs(deviations):
 
 
 @KINDS
-def test_parameters(kind):
-    layer, _ = make_layer("flipout", kind)
-    kernel, bias = layer.parameters()
-    assert [p.parameter.name for p in (kernel, bias)] == [
-        f"{layer.name}/kernel",
-        f"{layer.name}/bias",
-    ]
-    assert all(p.parameter.gaussian for p in (kernel, bias))
-    assert {id(v) for v in layer.trainable_variables} == {
-        id(v) for p in (kernel, bias) for v in (p.value, p.untransformed_scale)
-    }
-    assert layer.non_trainable_variables == []
-
-
-@KINDS
 def test_every_output_of_every_example_is_drawn_by_itself(kind):
     """The same image twice, in a batch: no two outputs are correlated."""
     layer, _ = make_layer("outputs", kind)
@@ -260,13 +245,6 @@ def test_dropout(rate, training):
     assert np.abs(shares - (1 - rate)).max() < 5 * np.sqrt(rate * (1 - rate) / 500)
     np.testing.assert_array_equal(run(1, 2), output)
     assert ((run(1, 3) != 0) != kept).mean() == pytest.approx(2 * rate * (1 - rate), abs=0.03)
-
-
-def test_dropout_of_rate_0_changes_nothing():
-    from bfl.learning.networks.layers import KeyedDropout
-
-    inputs = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
-    np.testing.assert_array_equal(call(KeyedDropout(0.0), inputs, key(1, 2)), inputs)
 
 
 def test_seeds_outside_of_a_key_are_constant():

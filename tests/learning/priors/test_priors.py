@@ -3,10 +3,8 @@
 from dataclasses import fields
 
 import numpy as np
-import pydantic
 import pytest
 
-from bfl.errors import ConfigurationError
 from bfl.learning.priors import NormalPrior, priors
 from bfl.posteriors import Posterior
 
@@ -71,23 +69,6 @@ def test_previous_global_is_what_is_received(received):
     assert prior.scale.shape == (20,)
 
 
-def test_previous_global_has_no_scale_of_its_own(received):
-    assert priors.create("previous-global", {"prior-scale": 3.0}) == priors.create(
-        "previous-global"
-    )
-
-
-@pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), float("nan"), "10"])
-def test_impossible_scales(scale):
-    with pytest.raises(pydantic.ValidationError, match="prior-scale"):
-        priors.create("fixed", {"prior-scale": scale})
-
-
-def test_unknown_word():
-    with pytest.raises(ConfigurationError, match="did you mean 'previous-global'"):
-        priors.create("previous")
-
-
 @pytest.mark.parametrize("name", priors.names())
 def test_first_posterior_is_the_networks_unless_the_prior_is_what_a_run_begins_with(received, name):
     initial = Posterior(received.mean, received.variance, np.ones(3, np.float32))
@@ -110,14 +91,3 @@ def test_a_cavity_begins_with_the_prior_itself(received):
     density = prior.density(first, prior.begin_client(first))
     assert (density.slope == 0).all()
     np.testing.assert_array_equal(density.precision, np.full(20, 4.0))
-
-
-@pytest.mark.parametrize("scale", [1e-9, 1e6])
-def test_the_prior_of_a_cavity_is_a_posterior_in_float32(received, scale):
-    priors.create("cavity", {"prior-scale": scale}).first_posterior(received).check()
-
-
-def test_the_previous_posterior_of_points_alone_is_empty():
-    points = Posterior(np.zeros(0, np.float32), np.zeros(0, np.float32), np.ones(3, np.float32))
-    prior = priors.create("previous-global").density(points, {})
-    assert prior.mean.size == prior.scale.size == 0

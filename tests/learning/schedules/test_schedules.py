@@ -1,11 +1,72 @@
-"""Every registered schedule, and the formula of Fischer et al.'s."""
+"""Every registered schedule, the papers' formulas, and runs that are given more rounds."""
 
 import math
 from itertools import pairwise
 
 import pytest
 
+from bfl.configuration import resolve
+from bfl.errors import ConfigurationError
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import check_output
 from bfl.learning.schedules import schedules
+
+
+def rates(rounds, **settings):
+    schedule = schedules.create("step", {k.replace("_", "-"): v for k, v in settings.items()})
+    return [schedule.learning_rate(0.01, number, rounds) for number in range(1, rounds + 1)]
+
+
+def test_rates_are_those_of_fedbe():
+    expected = [0.01 if r < 12 else 0.001 if r < 24 else 0.0001 for r in range(40)]
+    assert rates(40) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_share_of_the_rounds_is_the_number_that_it_comes_to():
+    assert rates(40) == rates(40, lr_milestones="12,24")
+    # 0.1 * 30 is a little more than 3 for a computer.
+    assert rates(30, lr_milestones="0.1,0.6") == rates(30, lr_milestones="3,18")
+    # A share that is no whole number of rounds is over with the next one.
+    assert rates(10, lr_milestones="0.25,0.6") == rates(10, lr_milestones="3,6")
+
+
+def test_rates_of_fedbes_code():
+    """Round r from 0: 0.5 in the first, and of R rounds 0.2 where r > 0.3 R, and so on."""
+    for rounds, milestones in ((40, "0,1,13,25,37"), (20, "0,1,7,13,19")):
+        factors = [1.0] * rounds
+        for share, factor in ((0.3, 0.2), (0.6, 0.1), (0.9, 0.01)):
+            factors = [factor if r > share * rounds else f for r, f in enumerate(factors)]
+        factors[0] = 0.5
+        found = rates(rounds, lr_milestones=milestones, lr_factors="0.5,1,0.2,0.1,0.01")
+        assert found == pytest.approx([0.01 * factor for factor in factors], rel=1e-12)
+
+
+def test_the_latest_milestone_counts_in_whatever_order_they_stand():
+    assert rates(10, lr_milestones="0.6,3", lr_factors="0.01,0.1") == rates(10, lr_milestones="3,6")
+
+
+@pytest.mark.parametrize("key", ["lr-milestones", "lr-factors"])
+@pytest.mark.parametrize("text", ["0.3;0.6", "-1,2", "0.1", "a,inf"])
+def test_refused_settings(key, text):
+    with pytest.raises(ConfigurationError, match=key if text != "0.1" else "lr-factors"):
+        resolve({"schedule": "step", key: text})
+    with pytest.raises(ConfigurationError, match="lr-milestones"):
+        resolve({"schedule": "step", "lr-milestones": "1.5,3"})
+    with pytest.raises(ConfigurationError, match="lr-factors"):
+        resolve({"schedule": "step", "lr-factors": "0.1,0"})
+
+
+def test_only_milestones_in_rounds_allow_more_rounds(tmp_path):
+    given = {"schedule": "step", "rounds": 10, "output-dir": str(tmp_path), "resume": True}
+    for name, milestones in (("shares", "0.3,0.6"), ("numbers", "0,3")):
+        begun = resolve({**given, "name": name, "lr-milestones": milestones})
+        RunFolder.create(tmp_path, name, begun.values, {}).append_round({"round": 1})
+        check_output(begun)
+        if name == "shares":
+            with pytest.raises(ConfigurationError, match=r"rounds was 10 and is 20.*'step'"):
+                check_output(begun.replace(rounds=20))
+        else:
+            check_output(begun.replace(rounds=20))
 
 
 @pytest.mark.parametrize("name", schedules.names())
