@@ -11,7 +11,6 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from bfl import randomness
 from bfl.aggregation.samplers import ClientModels, Sampler
-from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import Vector
 from bfl.registry import Component
 
@@ -39,17 +38,6 @@ class Member:
 def any_sampled(parts: Iterable[Component]) -> bool:
     """Return whether a part of a run has an ensemble of which a member is a sample."""
     return any(p.samples_members for p in parts if isinstance(p, EnsembleMembers))
-
-
-def least_of_bounded(models: ClientModels, manifest: Manifest) -> Vector:
-    """Return the least that a sample may have of each parameter that has a least value.
-
-    One client with a silent channel, or one that lies, is not to take it to 0 for all samples.
-    """
-    bounded = manifest.bounded
-    least = np.min([p.point[bounded] for p in models.posteriors], axis=0)
-    share = models.average.point[bounded] / len(models.posteriors)
-    return np.asarray(np.maximum(least, share))
 
 
 class EnsembleMembers(Component):
@@ -118,35 +106,37 @@ class EnsembleMembers(Component):
             seed: The run's seed; a sample is drawn by (seed, round, number).
             server_round: The round, from 1.
         """
+        average, manifest = models.average, models.manifest
         if self.ensemble_samples:
             draw = sampler.fit(models)
             for number in range(self.ensemble_samples):
                 drawn = draw(randomness.generator(seed, "ensemble", server_round, number))
-                yield self._sampled(f"sample-{number}", drawn, models)
+                values, point = drawn[: models.size], drawn[models.size :].copy()
+                if manifest is not None:
+                    if self.member_statistics == "averaged":
+                        moving = ~manifest.trainable_points
+                        point[moving] = average.point[moving]
+                    # No client with a silent channel, or that lies, takes it to 0 for all samples.
+                    bounded = manifest.bounded
+                    least = np.min([client.point[bounded] for client in models.posteriors], axis=0)
+                    share = average.point[bounded] / len(models.posteriors)
+                    point[bounded] = np.maximum(point[bounded], np.maximum(least, share))
+                yield Member(
+                    f"sample-{number}",
+                    values.astype(np.float32),
+                    point.astype(np.float32),
+                    recompute=self.member_statistics == "recomputed",
+                )
         if self.ensemble_average:
-            yield Member("average", models.average.mean, models.average.point)
-        if self.ensemble_clients:
-            for k, posterior in zip(models.partition_ids, models.posteriors, strict=True):
-                yield from self._client(k, posterior, seed, server_round)
-
-    def _sampled(self, name: str, drawn: Vector, models: ClientModels) -> Member:
-        values, point = drawn[: models.size], drawn[models.size :].copy()
-        manifest = models.manifest
-        if manifest is not None:
-            if self.member_statistics == "averaged":
-                moving = ~manifest.trainable_points
-                point[moving] = models.average.point[moving]
-            least = least_of_bounded(models, manifest)
-            point[manifest.bounded] = np.maximum(point[manifest.bounded], least)
-        recompute = self.member_statistics == "recomputed"
-        return Member(name, values.astype(np.float32), point.astype(np.float32), recompute)
-
-    def _client(self, k: int, client: Posterior, seed: int, server_round: int) -> Iterator[Member]:
-        if not (self.client_draws and client.size):
-            yield Member(f"client-{k}", client.mean, client.point)
+            yield Member("average", average.mean, average.point)
+        if not self.ensemble_clients:
             return
-        for number in range(self.client_draws):
-            normal = randomness.generator(seed, "client-draws", server_round, k, number)
-            noise = normal.standard_normal(client.size)
-            values = client.mean + np.sqrt(client.variance.astype(np.float64)) * noise
-            yield Member(f"client-{k}-draw-{number}", values.astype(np.float32), client.point)
+        for k, client in zip(models.partition_ids, models.posteriors, strict=True):
+            if not (self.client_draws and client.size):
+                yield Member(f"client-{k}", client.mean, client.point)
+                continue
+            deviation = np.sqrt(client.variance.astype(np.float64))
+            for number in range(self.client_draws):
+                normal = randomness.generator(seed, "client-draws", server_round, k, number)
+                values = client.mean + deviation * normal.standard_normal(client.size)
+                yield Member(f"client-{k}-draw-{number}", values.astype(np.float32), client.point)

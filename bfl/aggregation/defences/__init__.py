@@ -50,7 +50,7 @@ def by_blocks(vectors: Vectors, change: Callable[[Block], Block]) -> list[Block]
 
     Args:
         vectors: K vectors (D,), at least one.
-        change: Returns the new values of a block (K, B); it may change the block in place.
+        change: Returns the new values of a block (K, B).
     """
     result = [np.empty_like(vector) for vector in vectors]
     width = max(1, ENTRIES // len(vectors))
@@ -114,15 +114,16 @@ class VarianceFloor(Defence):
         """Return the posteriors with no variance below the floor."""
         if not posteriors or not posteriors[0].size:
             return list(posteriors)
-        variances = by_blocks([p.variance for p in posteriors], self._raised)
-        return [Posterior(p.mean, v, p.point) for p, v in zip(posteriors, variances, strict=True)]
+        count = len(posteriors)
 
-    def _raised(self, block: Block) -> Block:
-        ordered, count = np.sort(block, axis=0), len(block)
-        # Halved before they are added, so that two large variances do not overflow.
-        median = 0.5 * ordered[(count - 1) // 2] + 0.5 * ordered[count // 2]
-        np.maximum(block, self.variance_floor * median, out=block)
-        return block
+        def raise_to_floor(block: Block) -> Block:
+            ordered = np.sort(block, axis=0)
+            # Halved before they are added, so that two large variances do not overflow.
+            median = 0.5 * ordered[(count - 1) // 2] + 0.5 * ordered[count // 2]
+            return np.asarray(np.maximum(block, self.variance_floor * median))
+
+        variances = by_blocks([p.variance for p in posteriors], raise_to_floor)
+        return [Posterior(p.mean, v, p.point) for p, v in zip(posteriors, variances, strict=True)]
 
 
 @defences.register("winsorization", aliases=("winsorisation", "trimming"))
@@ -150,11 +151,11 @@ class Winsorization(Defence):
         if moved <= 0:
             return list(posteriors)
 
-        def moved_inwards(block: Block) -> Block:
+        def move_inwards(block: Block) -> Block:
             ordered = np.sort(block, axis=0)
-            return np.clip(block, ordered[moved], ordered[-1 - moved], out=block)
+            return np.clip(block, ordered[moved], ordered[-1 - moved])
 
         vectors = [
-            by_blocks([getattr(p, name) for p in posteriors], moved_inwards) for name in VECTORS
+            by_blocks([getattr(p, name) for p in posteriors], move_inwards) for name in VECTORS
         ]
         return [Posterior(*parts) for parts in zip(*vectors, strict=True)]
