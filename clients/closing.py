@@ -12,7 +12,7 @@ import numpy.typing as npt
 from flwr.app import Context, Message
 
 from bfl import randomness
-from bfl.aggregation.weightings.equal import Equal
+from bfl.aggregation.weightings.counts import Equal
 from bfl.closing.base import FEATURE_BOUND, Array, Examples, Sizes, with_one
 from bfl.closing.chain import deviations, greatest, measure, next_measurements
 from bfl.configuration import Configuration

@@ -16,18 +16,20 @@ from bfl.aggregation.pooling.clamped_partial_sums import (
     ClampedWeightedSumOfNormalsRule,
 )
 from bfl.aggregation.pooling.client_gaussian import ClientGaussianRule
-from bfl.aggregation.pooling.conflation import ConflationRule
+from bfl.aggregation.pooling.conflation import (
+    ConflationRule,
+    LogLinearPoolRule,
+    WeightedConflationRule,
+)
 from bfl.aggregation.pooling.distributed_weight_consolidation import (
     DistributedWeightConsolidationRule,
 )
 from bfl.aggregation.pooling.factor_changes import FactorChangesRule
 from bfl.aggregation.pooling.linear_pool import LinearPoolRule
-from bfl.aggregation.pooling.log_linear_pool import LogLinearPoolRule
 from bfl.aggregation.pooling.log_variance_averaging import LogVarianceAveragingRule
 from bfl.aggregation.pooling.naive_weighted_averaging import NaiveWeightedAveragingRule
 from bfl.aggregation.pooling.population_pooling import PopulationPoolingRule
 from bfl.aggregation.pooling.wasserstein_barycentre import WassersteinBarycentreRule
-from bfl.aggregation.pooling.weighted_conflation import WeightedConflationRule
 from bfl.aggregation.pooling.weighted_sum_of_normals import WeightedSumOfNormalsRule
 from strategies.posterior_pooling import PosteriorPooling
 
@@ -134,7 +136,7 @@ class LogLinearPool(PosteriorPooling):
 
     μ = Σ (ω_k μ_k/σ_k²) / Σ (ω_k/σ_k²) and σ² = 1 / Σ (ω_k/σ_k²).
 
-    Kernel: ``bfl/aggregation/pooling/log_linear_pool.py``.
+    Kernel: ``bfl/aggregation/pooling/conflation.py``.
     """
 
     rule_class = LogLinearPoolRule
@@ -193,7 +195,7 @@ class WeightedConflation(PosteriorPooling):
 
     μ = Σ (ω_k μ_k/σ_k²) / Σ (ω_k/σ_k²) and σ² = ω_max / Σ (ω_k/σ_k²).
 
-    Kernel: ``bfl/aggregation/pooling/weighted_conflation.py``.
+    Kernel: ``bfl/aggregation/pooling/conflation.py``.
     """
 
     rule_class = WeightedConflationRule

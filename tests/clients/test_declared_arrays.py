@@ -10,8 +10,7 @@ from bfl.configuration.component_slots import SLOTS, base_of
 from bfl.errors import ConfigurationError
 from bfl.federation.parts import Arrays, DeclaredArray, Trained, TwoSidedPart
 from bfl.federation.wire import TrainTask
-from bfl.learning.corrections import Correction, NoCorrection, corrections
-from bfl.learning.corrections.scaffold import Scaffold
+from bfl.learning.corrections import Correction, NoCorrection, Scaffold, corrections
 from bfl.posteriors import Posterior
 from clients.state import PartStates
 

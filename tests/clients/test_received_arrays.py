@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 
 from bfl.engine.flower import new_run
 from bfl.federation.wire import EXTRAS, TrainTask, extras_record, posterior_to_arrays, train_content
-from bfl.learning.corrections.scaffold import GREATEST_CONTROL
+from bfl.learning.corrections import GREATEST_CONTROL
 from bfl.posteriors import Posterior
 from clients import client_app
 from clients import round as client_round

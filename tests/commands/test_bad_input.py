@@ -255,7 +255,7 @@ def test_a_home_folder_is_meant_wherever_a_path_is_given(
     monkeypatch.setenv("HOME", str(tmp_path))
     archive()(tmp_path)
     part = (
-        "from bfl.aggregation.weightings.equal import Equal\n"
+        "from bfl.aggregation.weightings.counts import Equal\n"
         "from bfl.aggregation.weightings import weightings\n"
         "weightings.register('mine')(type('Mine', (Equal,), {'__module__': __name__}))\n"
     )

@@ -21,7 +21,7 @@ from bfl.presets import presets
 PLUGIN = """
 from pydantic import Field
 from bfl.aggregation.weightings.base import weightings
-from bfl.aggregation.weightings.equal import Equal
+from bfl.aggregation.weightings.counts import Equal
 
 
 @weightings.register("own-weights")

@@ -18,7 +18,7 @@ UNAVAILABLE = json.dumps({"success": False, "error-message": "Connection is unav
 PLUGIN = """
 from pydantic import Field
 from bfl.aggregation.weightings.base import weightings
-from bfl.aggregation.weightings.equal import Equal
+from bfl.aggregation.weightings.counts import Equal
 
 
 @weightings.register("own")

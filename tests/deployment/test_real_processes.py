@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 PLUGIN = """
 from pydantic import Field
 from bfl.aggregation.weightings.base import weightings
-from bfl.aggregation.weightings.train_size import TrainSize
+from bfl.aggregation.weightings.counts import TrainSize
 
 
 @weightings.register("own")

@@ -12,7 +12,7 @@ from flwr.app import RecordDict
 from bfl.aggregation.server_optimizers import Array, Momentum, State, StepContext
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, TwoSidedPart
 from bfl.federation.wire import TrainTask, reply_content
-from bfl.learning.corrections.scaffold import Scaffold
+from bfl.learning.corrections import Scaffold
 from bfl.posteriors import Posterior
 from strategies.method import Combination
 from strategies.run_support import Round

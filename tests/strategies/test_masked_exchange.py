@@ -28,7 +28,7 @@ from bfl.errors import ConfigurationError, RunError
 from bfl.federation.outgoing import sent
 from bfl.federation.sampling import RandomSampling
 from bfl.federation.wire import posterior_to_arrays
-from bfl.learning.corrections.scaffold import Scaffold
+from bfl.learning.corrections import Scaffold
 from bfl.posteriors import Posterior
 from strategies import PosteriorPooling
 from strategies.run_support import RunSupport

@@ -1,4 +1,4 @@
-"""Conflation: the normalised product of the clients' densities."""
+"""Products of the clients' densities: conflation, weighted conflation, the log-linear pool."""
 
 from __future__ import annotations
 
@@ -37,3 +37,40 @@ class ConflationRule(PoolingRule):
         scaled, precision = sums
         mean = block.reference + scaled / precision
         return Decoded(mean, self.variance_numerator(totals) / precision)
+
+
+@pooling_rules.register("weighted-conflation", aliases=("wc", "cf", "conflation-aggregation"))
+class WeightedConflationRule(ConflationRule):
+    """The normalised product of the clients' densities raised to ω_k / ω_max.
+
+    μ = Σ (ω_k μ_k/σ_k²) / Σ (ω_k/σ_k²) and σ² = ω_max / Σ (ω_k/σ_k²): never wider than the
+    posterior of the client with the greatest weight. With equal weights it is conflation.
+
+    Source: Fischer et al. (2024), section 2.5.4, equation (16); Ozer et al. (2022), section 3.5,
+    equation (8), as conflation aggregation.
+    """
+
+    uses_weights: ClassVar[bool] = True
+
+    def variance_numerator(self, totals: Totals) -> float:
+        """Return the greatest weight."""
+        return totals.weight_max
+
+
+@pooling_rules.register("log-linear-pool", aliases=("llp", "log-linear-pooling"))
+class LogLinearPoolRule(ConflationRule):
+    """The normalised weighted geometric mean of the clients' densities, Π q_k^ω_k.
+
+    μ = Σ (ω_k μ_k/σ_k²) / Σ (ω_k/σ_k²) and σ² = 1 / Σ (ω_k/σ_k²), with Σ ω_k = 1: weighted
+    conflation with 1 in the place of ω_max.
+
+    Source: Fischer et al. (2024), section 2.5.4, equation (16) and the text before it, after
+    Koliander et al. (2022).
+    """
+
+    uses_weights: ClassVar[bool] = True
+    multiplies: ClassVar[bool] = False
+
+    def variance_numerator(self, totals: Totals) -> float:
+        """Return the sum of the weights."""
+        return totals.weight

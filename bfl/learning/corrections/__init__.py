@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from bfl.errors import ConfigurationError, public
-from bfl.federation.parts import Arrays, DeclaredArray, TwoSidedPart, extras_problem
+from bfl.federation.parts import (
+    GREATEST_BESIDE,
+    Arrays,
+    Counts,
+    DeclaredArray,
+    Trained,
+    TwoSidedPart,
+    extras_problem,
+)
 from bfl.posteriors import Posterior
 from bfl.registry import Registry
 
@@ -78,3 +87,128 @@ class NoCorrection(Correction):
     def offsets(self, state: Arrays, broadcast: Arrays, received: Posterior) -> Arrays:
         """Return nothing."""
         return {}
+
+
+VECTORS = ("mean", "point")
+
+GREATEST_CONTROL = 1e6 * GREATEST_BESIDE
+"""The greatest absolute value of c. A round moves it by GREATEST_BESIDE at the most, the mean over
+all clients of changes within that: so it is in reach of none in a million rounds."""
+
+
+def _control(vector: str) -> str:
+    return f"control-{vector}"
+
+
+def _change(vector: str) -> str:
+    return f"control-change-{vector}"
+
+
+@corrections.register("scaffold", aliases=("control-variates",))
+class Scaffold(Correction):
+    """Steps along g − c_k + c, with c_k the client's control variate and c the server's.
+
+    With x what the client received, y_k what it sends back after S steps of rate η, the client's
+    next control variate is
+
+    - option I: c_k⁺ = ∇f_k(x), the gradient over all its examples at x, which costs a pass more;
+    - option II: c_k⁺ = c_k − c + (x − y_k) / (S η).
+
+    It sends c_k⁺ − c_k, and the server adds their sum over the pooled clients, divided by the
+    number N of all clients, to c. All begin at 0. Controlled are means and those point parameters
+    that training moves; standard deviations are not.
+
+    Both options hold for plain steps, uniform weights and averages of means alone: with other
+    optimizers or weights the sum of all c_k is not N c, and drifts from x to y_k do not cancel in
+    means weighted by precisions or with noise.
+
+    Source: Karimireddy et al. (2020), "SCAFFOLD: Stochastic controlled averaging for federated
+    learning", Algorithm 1; its x ← x + η_g Σ (y_k − x) / |S| is a weighting ``equal``, naive
+    averaging, and the server optimizer's rate.
+    """
+
+    state_name: ClassVar[str] = "scaffold"
+
+    scaffold_option: Literal["I", "II"] = Field(
+        "II",
+        description="client's control variate: I, the gradient over all its data; II, from its "
+        "steps",
+    )
+
+    def requires(self) -> frozenset[str]:
+        """Return what both options hold for."""
+        return frozenset({"plain-steps", "uniform-weights", "averaged-means"})
+
+    def excludes(self) -> frozenset[str]:
+        """Return that a client's path begins at what it has received, and ends at what it sends.
+
+        And that all its steps have one rate.
+        """
+        return frozenset({"start-elsewhere", "corrupted-updates", "falling-rate"})
+
+    @property
+    def needs_full_gradient(self) -> bool:
+        """True if the option is I."""
+        return self.scaffold_option == "I"
+
+    def begin_server(self, posterior: Posterior, clients: int) -> Arrays:
+        """Return c = 0."""
+        return _zeros(posterior)
+
+    def begin_client(self, received: Posterior) -> Arrays:
+        """Return c_k = 0."""
+        return _zeros(received)
+
+    def broadcast(self, state: Arrays) -> Arrays:
+        """Return c."""
+        return {_control(v): state[_control(v)].astype(np.float32) for v in VECTORS}
+
+    def declared_broadcast(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+        """Declare c."""
+        most = GREATEST_CONTROL
+        return tuple(
+            DeclaredArray(_control(v), getattr(posterior, v).shape, low=-most, high=most)
+            for v in VECTORS
+        )
+
+    def declared_replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+        """Declare the changes of control variates, whose sum the server uses."""
+        return tuple(
+            DeclaredArray(_change(v), getattr(posterior, v).shape, combined="sum") for v in VECTORS
+        )
+
+    def offsets(self, state: Arrays, broadcast: Arrays, received: Posterior) -> Arrays:
+        """Return c − c_k, which Algorithm 1 adds to the gradient of each local step."""
+        return {
+            v: (broadcast[_control(v)] - state[_control(v)]).astype(np.float32) for v in VECTORS
+        }
+
+    def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
+        """Return the change of the client's control variate, and the next one to keep."""
+        sent, kept = {}, {}
+        moved = {"mean": np.ones(trained.received.size, bool), "point": trained.trainable}
+        for vector in VECTORS:
+            before = state[_control(vector)].astype(np.float64)
+            # c_k⁺ of Algorithm 1, by option I or II.
+            if self.scaffold_option == "I":
+                following = trained.gradient[vector].astype(np.float64)
+            else:
+                received = getattr(trained.received, vector).astype(np.float64)
+                path = received - getattr(trained.sent, vector)
+                control = trained.broadcast[_control(vector)]
+                following = before - control + path / (trained.steps * trained.learning_rate)
+            following = np.where(moved[vector], following, 0.0)
+            # What is kept is what was sent: the server's c stays the mean of all c_k.
+            sent[_change(vector)] = (following - before).astype(np.float32)
+            kept[_control(vector)] = before + sent[_change(vector)]
+        return sent, kept
+
+    def fold(self, state: Arrays, combined: Arrays, counts: Counts) -> Arrays:
+        """Return c with the sum of all changes over N added, as Algorithm 1 ends a round."""
+        return {
+            _control(v): state[_control(v)] + combined[_change(v)] / counts.clients for v in VECTORS
+        }
+
+
+def _zeros(posterior: Posterior) -> Arrays:
+    return {_control(v): np.zeros(getattr(posterior, v).size) for v in VECTORS}

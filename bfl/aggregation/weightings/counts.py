@@ -1,4 +1,4 @@
-"""Weights by the size of the training data."""
+"""Weights that follow from the numbers of training examples: equal, and by size."""
 
 from __future__ import annotations
 
@@ -25,3 +25,23 @@ class TrainSize(Weighting):
     ) -> Array:
         """Return the numbers of examples (K,)."""
         return np.asarray(num_examples, np.float64)
+
+
+@weightings.register("equal")
+class Equal(Weighting):
+    """The same weight for every client, ω_k = 1/K.
+
+    Source: Fischer et al. (2024), section 2.6.1, equation (18).
+    """
+
+    counts_only: ClassVar[bool] = True
+
+    def has(self) -> frozenset[str]:
+        """Return that all weights are equal, as well."""
+        return super().has() | {"uniform-weights"}
+
+    def gamma(
+        self, posteriors: Posteriors, num_examples: Sequence[int], previous: Posterior | None
+    ) -> Array:
+        """Return ones (K,)."""
+        return np.ones(len(num_examples))
