@@ -371,9 +371,10 @@ def _check_arrays(
     if len(given) == count and all(a.shape == (size,) and a.dtype.kind in kinds for a in given):
         return
     found = ", ".join(f"{array.shape} of type {array.dtype}" for array in given)
+    numbers = "masks" if kinds == "b" else "arrays of real numbers"
     raise PosteriorError(
-        f"strategy {rule.name} gives {found or type(arrays).__name__} as {what}; expected {count} "
-        f"{'masks' if kinds == 'b' else 'arrays of real numbers'} of shape ({size},)"
+        f"strategy {rule.name} gives {len(given)} {what}: {found or type(arrays).__name__}; "
+        f"expected {count} {numbers} of shape ({size},)"
     )
 
 
