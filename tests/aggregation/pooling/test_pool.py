@@ -96,17 +96,6 @@ def test_the_first_block_in_error_is_the_one_that_is_told() -> None:
         pool(rule, everyone, [1, 1], previous=previous)
 
 
-def test_settings_come_from_the_flat_configuration() -> None:
-    settings = {"population-size": 7, "negative-precision": "error", "dispersion-floor": 0.5}
-    made = [pooling_rules.create(n, settings) for n in ("ppa", "dwc", "client-gaussian", "lp")]
-    assert [rule.model_dump() for rule in made] == [
-        {"population_size": 7},
-        {"negative_precision": "error"},
-        {"dispersion_floor": 0.5},
-        {},
-    ]
-
-
 def test_sums_are_taken_in_float64() -> None:
     # In float32 the many small contributions beside the large one would vanish.
     like = Posterior(np.zeros(1, np.float32), np.ones(1, np.float32))

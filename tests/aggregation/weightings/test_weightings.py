@@ -164,17 +164,6 @@ def test_distance_is_the_brute_force(seed: int, count: int) -> None:
     np.testing.assert_allclose(weights, gamma / gamma.sum(), rtol=1e-9)
 
 
-def test_an_extreme_client_counts_least() -> None:
-    rng = np.random.default_rng(1)
-    base = clients(0, 1)[0]
-    near = [Posterior(base.mean + rng.normal(0, 0.01, 20), base.variance) for _ in range(4)]
-    far = Posterior(base.mean + 5, base.variance)
-    previous = Posterior(base.mean, base.variance)
-    for name in ("max-discrepancy", "distance"):
-        weights = weightings.create(name).weigh([*near, far], [1] * 5, previous)
-        assert weights[-1] < 1e-3 * weights[:-1].min()
-
-
 @pytest.mark.parametrize("name", ["max-discrepancy", "distance"])
 def test_what_one_client_adds_to_the_mean_falls_with_its_distance(name: str) -> None:
     """One coordinate alone is far away; else it would capture the pool by going further."""

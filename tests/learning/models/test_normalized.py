@@ -21,11 +21,6 @@ def resnet8(inference="deterministic", **settings):
     return build("resnet8", inference, classes=3, **settings)
 
 
-def test_batch_normalization_is_the_default():
-    assert resnet8().manifest == resnet8(normalization="batch").manifest
-    assert "conv1_norm/moving_mean" in {p.name for p in resnet8().manifest}
-
-
 @pytest.mark.parametrize("inference", ["deterministic", "flipout", "mc-dropout"])
 def test_group_normalization_has_scales_and_offsets_alone(inference):
     network, batch = resnet8(inference, **GROUPED), resnet8(inference)

@@ -207,14 +207,6 @@ def test_beginning_is_he_normal(flipout):
             assert (value == (1 if ending in ("scale", "moving_variance") else 0)).all(), name
 
 
-def test_initial_scale_is_a_setting():
-    standard = build("resnet8", "flipout").initial_posterior(0)
-    other = build("resnet8", "flipout", **{"initial-scale": 0.2}).initial_posterior(0)
-    np.testing.assert_allclose(standard.variance, 0.05**2, rtol=1e-6)
-    np.testing.assert_allclose(other.variance, 0.2**2, rtol=1e-6)
-    np.testing.assert_array_equal(standard.mean, other.mean)
-
-
 def test_manifest_as_json(flipout):
     manifest = flipout.manifest
     again = Manifest.from_json(manifest.to_json())

@@ -10,11 +10,9 @@ from one_layer import BATCH, IMAGES, LABELS, posterior_of, task_of, train, train
 
 from bfl.errors import ConfigurationError
 from bfl.federation.privacy.noise import SystemNormals
-from bfl.learning.augmentations import augmentations
 from bfl.learning.example_privacy import DifferentiallyPrivateSgd, ExamplePrivacy, PrivateGradients
 from bfl.learning.inferences import inferences
 from bfl.learning.objectives import objectives
-from bfl.learning.optimizers import optimizers
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
@@ -248,21 +246,3 @@ def test_the_seed_repeats_a_simulation_and_nothing_a_deployment() -> None:
     assert len(set(digests)) == 5
     # Whatever the sizes of the batches, and in whichever order clients come.
     assert trainer.private_steps.traces == 1
-
-
-def test_it_learns() -> None:
-    """Little noise, many steps: the mean NLL falls, with an augmentation of single images."""
-    from bfl.learning.training.trainer import LocalTrainer
-
-    privacy = part(clip_norm=2.0, noise_multiplier=0.3, sampling_rate=0.2)
-    network = trainer_of("flipout", normalized=False).network
-    shifted = augmentations.create("crop-flip", {"crop-padding": 1})
-    trainer = LocalTrainer(
-        network, BATCH, shifted, optimizers.create("adam"), example_privacy=privacy
-    )
-    task = task_of(posterior_of(network, 1, 0.05, 0.1), epochs=8, learning_rate=0.03)
-    labels = IMAGES.reshape(40, 4).argmax(axis=1) % 3
-    first = trainer.train(IMAGES, labels, task_of(task.received, learning_rate=1e-9))
-    assert trainer.train(IMAGES, labels, task).negative_log_likelihood < (
-        0.9 * first.negative_log_likelihood
-    )
