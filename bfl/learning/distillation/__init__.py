@@ -102,7 +102,6 @@ class Distiller:
         self.augmentation = augmentation
         self.traces = 0
         self._optimized = OptimizedVariables(network, optimizer, with_scales=False)
-        self._one_step = tf.autograph.experimental.do_not_convert(self._step)
         data = [
             tf.TensorSpec([None, network.classes], tf.float32),
             tf.TensorSpec([None, batch_size], tf.int32),
@@ -175,12 +174,11 @@ class Distiller:
     def _steps(
         self, images: Any, targets: Any, order: Any, weights: Any, key: Any, rates: Any, scale: Any
     ) -> Any:
-        """Run steps inside the graph."""
         self.traces += 1
         steps = tf.shape(order)[0]
         keys = split(key, steps)
         for step in tf.range(steps):
-            self._one_step(
+            self._step(
                 tf.gather(images, order[step]),
                 tf.gather(targets, order[step]),
                 weights[step],
@@ -189,6 +187,7 @@ class Distiller:
                 scale,
             )
 
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def _step(
         self, images: Any, targets: Any, weights: Any, key: Any, rate: Any, scale: Any
     ) -> None:
