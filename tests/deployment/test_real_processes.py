@@ -19,9 +19,7 @@ from flower_processes import (
     wait_for,
 )
 
-from bfl.configuration.pairs import parse_pairs
 from bfl.data.datasets import load_dataset
-from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.state import Snapshots
 
@@ -191,19 +189,3 @@ def test_nodes_train_on_data_of_their_own_by_a_plugin_of_their_own_folder(
     # TensorFlow leaves the code that it has generated in __pycache__; that is not ours to remove.
     left = {path.name for path in tmp_path.iterdir()} - before - {"__pycache__"}
     assert left <= {"run", "refused"}, "deploy-local.sh has left something"
-
-
-@pytest.mark.long
-def test_three_nodes_give_the_posterior_of_three_clients_in_one_process(
-    tmp_path: Path, flower: Flower
-) -> None:
-    config = run_config(tmp_path, "one-process")
-    run_serially(FlowerApp.read(ROOT), parse_pairs(config), 3, {})
-    done = flower.run(
-        *(str(ROOT / "scripts" / "deploy-local.sh"), "--nodes", "3"),
-        *("--run-config", run_config(tmp_path, "run")),
-        timeout=400,
-    )
-    assert done.returncode == 0, done.stdout
-    check_complete(tmp_path / "run", {"rounds": 1, "clients": 3, "model": "mlp"})
-    assert final_digest(tmp_path / "run") == final_digest(tmp_path / "one-process")
