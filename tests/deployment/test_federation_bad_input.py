@@ -20,27 +20,15 @@ from bfl.errors import BflError, ConfigurationError, DataError
 from clients.node import Node
 
 
-def edit(path: Path, old: str, new: str) -> None:
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
-
-
-def test_a_host_without_a_certificate_is_refused(federation: FederationFolder) -> None:
-    edit(federation.server / "server.toml", HOSTS[0], "new.example.org")
-    with pytest.raises(DataError, match=r"server: host new\.example\.org is not in its certif"):
-        check_server(federation.server, NOW)
-
-
 def test_a_server_of_another_authority_is_refused(
     federation: FederationFolder, tmp_path: Path
 ) -> None:
     other = setup.init(tmp_path / "other", ServerSettings(hosts=HOSTS), 1, NOW)
     shutil.copy(other.server / "ca.crt", federation.server / "ca.crt")
-    with pytest.raises(DataError, match="server: its certificate is not of the authority"):
+    with pytest.raises(DataError, match="certificate"):
         check_server(federation.server, NOW)
     shutil.copy(other.server / "server.crt", federation.server / "server.crt")
-    with pytest.raises(DataError, match=r"server: server\.key is not the key"):
+    with pytest.raises(DataError, match=r"server\.key"):
         check_server(federation.server, NOW)
 
 
@@ -51,77 +39,71 @@ def test_a_server_of_another_authority_is_refused(
 def test_a_clock_outside_the_lifetime_is_refused(
     federation: FederationFolder, apart: timedelta, state: str
 ) -> None:
-    with pytest.raises(DataError, match=rf"server: the .*certificate {state}.*clock says"):
+    with pytest.raises(DataError, match=f"server: .*{state}"):
         check_server(federation.server, NOW + apart)
     if apart < timedelta():
         with pytest.raises(DataError, match=f"client client-0: .*certificate {state}"):
             check_client(federation.client("client-0"), NOW + apart)
 
 
+CLIENTS, NODE, SERVER = "clients.toml", "node.toml", "server.toml"
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "named"),
+    [
+        (SERVER, HOSTS[0], "new.example.org", r"new\.example\.org"),
+        (CLIENTS, 'name = "client-1"', 'name = "client-0"', "client-0"),
+        (CLIENTS, "partition-id = 1", "partition-id = 0", "client-0 and client-1 .*partition-id 0"),
+        (CLIENTS, "partition-id = 1", "partition-id = 3", "client-1: partition-id is 3"),
+        (CLIENTS, "partition-id = 1", 'partition-id = "1"', "client-1: partition-id is '1'"),
+        (CLIENTS, "partition-id = 1", "partition = 1", "client-1: .*'partition'"),
+        (CLIENTS, "num-partitions = 3", "num-partitions = 0", "num-partitions is 0"),
+        (CLIENTS, '"ecdsa-sha2-nistp384 ', '"ssh-ed25519 ', "client-0: .*public-key"),
+        (CLIENTS, 'name = "client-1"', 'name = "../x"', r"name '\.\./x'"),
+        (CLIENTS, "[[client]]", "[[clients]]", "'clients'.*'client'"),
+        (NODE, "", 'dataset = "npz:data.npz"', "client-0: dataset is npz:data.npz"),
+        (NODE, "", 'dataset = "mnst"', "client-0: .*'mnst'.*'mnist'"),
+        (NODE, "", 'data-dir = "/nowhere/data"', "client-0: data-dir is /nowhere/data"),
+        (NODE, "", "cpus = -1", "client-0: cpus is -1"),
+        (NODE, "", "allow-run-paths = 1", "client-0: allow-run-paths is 1"),
+        (NODE, "", 'bundles = "00"', "client-0: bundles is '00'"),
+        (NODE, "", 'bundles = ["00"]', "client-0: bundles.0 is '00'"),
+        (NODE, "", "bundles = []", r"client-0: bundles is \[\]"),
+        (NODE, "", "private = 1", "client-0: private is 1"),
+        (NODE, "", 'allow-attack = "no"', "client-0: allow-attack is 'no'"),
+        (NODE, "", "greatest-weight = 0", "client-0: greatest-weight is 0"),
+        (NODE, "", "greatest-weight = 1.5", "client-0: greatest-weight is 1.5"),
+        (NODE, "", "greatest-weight = nan", "client-0: greatest-weight is nan"),
+        (NODE, "", "greatest-weight = true", "client-0: greatest-weight is True"),
+        (NODE, "", 'personal-model = "cnn7"', "client-0: personal-model is 'cnn7'"),
+        (NODE, "", "task-timeout = 0", "client-0: task-timeout is 0"),
+        (NODE, "", "task-timeout = inf", "client-0: task-timeout is inf"),
+        (NODE, "", "task-timeout = true", "client-0: task-timeout is True"),
+        (NODE, "", 'clients-list = "list.toml"', "client-0: clients-list is list.toml"),
+        (NODE, "", 'exchange = "maskde"', "'maskde'.*'masked'"),
+        (NODE, "", 'datset = "npz:data.npz"', "'datset'.*'dataset'"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_refused_by_its_key(
+    federation: FederationFolder, file: str, old: str, new: str, named: str
+) -> None:
+    of_node = file == NODE
+    path = (federation.client("client-0") if of_node else federation.server) / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(new if of_node else text.replace(old, new, 1))
+    with pytest.raises((ConfigurationError, DataError), match=named) as caught:
+        check_client(path.parent, NOW) if of_node else check_server(path.parent, NOW)
+    assert file != CLIENTS or CLIENTS in str(caught.value)
+
+
 def test_a_key_that_stands_in_the_list_twice_is_refused(federation: FederationFolder) -> None:
-    clients = listed(federation).clients
-    edit(federation.server / "clients.toml", clients[2].public_key, clients[0].public_key)
-    with pytest.raises(ConfigurationError, match="clients client-0 and client-2 have the same"):
+    path, clients = federation.server / CLIENTS, listed(federation).clients
+    text = path.read_text().replace(clients[2].public_key, clients[0].public_key)
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match="client-0 and client-2"):
         check_server(federation.server, NOW)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ('name = "client-1"', 'name = "client-0"', "two clients are named client-0"),
-        ("partition-id = 1", "partition-id = 0", "client-0 and client-1 both have partition-id 0"),
-        ("partition-id = 1", "partition-id = 3", "client client-1: partition-id is 3; allowed: 0"),
-        ("partition-id = 1", 'partition-id = "1"', "client client-1: partition-id is '1'"),
-        ("partition-id = 1", "partition = 1", "client client-1: unknown key 'partition'"),
-        ("num-partitions = 3", "num-partitions = 0", "num-partitions is 0; allowed: at least 1"),
-        ('"ecdsa-sha2-nistp384 ', '"ssh-ed25519 ', "client client-0: its public-key is not one"),
-        ('name = "client-1"', 'name = "../x"', "client name '../x'"),
-        ("[[client]]", "[[clients]]", "unknown key 'clients'; did you mean 'client'"),
-    ],
-)
-def test_a_wrong_list_is_refused_by_client(
-    federation: FederationFolder, old: str, new: str, message: str
-) -> None:
-    edit(federation.server / "clients.toml", old, new)
-    with pytest.raises(ConfigurationError) as caught:
-        check_server(federation.server, NOW)
-    assert message in str(caught.value)
-    assert "clients.toml" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("node", "message"),
-    [
-        ('dataset = "npz:data.npz"', "client client-0: dataset is npz:data.npz, and there is no"),
-        ('dataset = "mnst"', "client client-0: unknown dataset 'mnst'; did you mean 'mnist'"),
-        ('data-dir = "/nowhere/data"', "client client-0: data-dir is /nowhere/data, and there"),
-        ("cpus = -1", "client client-0: cpus is -1"),
-        ("allow-run-paths = 1", "client client-0: allow-run-paths is 1; allowed: true or false"),
-        ('bundles = "00"', "client client-0: bundles is '00'"),
-        ('bundles = ["00"]', "client client-0: bundles.0 is '00'"),
-        ("bundles = []", "client client-0: bundles is []"),
-        ("private = 1", "client client-0: private is 1; allowed: true or false"),
-        ('allow-attack = "no"', "client client-0: allow-attack is 'no'; allowed: true or false"),
-        ("greatest-weight = 0", "client client-0: greatest-weight is 0; allowed: "),
-        ("greatest-weight = 1.5", "client client-0: greatest-weight is 1.5; allowed: "),
-        ("greatest-weight = nan", "client client-0: greatest-weight is nan; allowed: "),
-        ("greatest-weight = true", "client client-0: greatest-weight is True; allowed: "),
-        ('personal-model = "cnn7"', "client client-0: personal-model is 'cnn7': "),
-        ("task-timeout = 0", "client client-0: task-timeout is 0; allowed: greater than 0"),
-        ("task-timeout = inf", "client client-0: task-timeout is inf"),
-        ("task-timeout = true", "client client-0: task-timeout is True"),
-        ('clients-list = "list.toml"', "client client-0: clients-list is list.toml, and there is"),
-        ('exchange = "maskde"', "unknown exchange 'maskde'; did you mean 'masked'"),
-        ('datset = "npz:data.npz"', "unknown key 'datset'; did you mean 'dataset'"),
-    ],
-)
-def test_data_that_are_not_there_are_refused_by_client(
-    federation: FederationFolder, node: str, message: str
-) -> None:
-    (federation.client("client-0") / "node.toml").write_text(node)
-    with pytest.raises(ConfigurationError) as caught:
-        check_client(federation.client("client-0"), NOW)
-    assert message in str(caught.value)
 
 
 def test_a_clients_data_are_below_its_folder_or_absolute(federation: FederationFolder) -> None:
@@ -246,4 +228,4 @@ def test_no_error_holds_a_private_key(federation: FederationFolder) -> None:
     with pytest.raises(BflError) as caught:
         check_client(federation.client("client-0"), NOW)
     assert not any(line in str(caught.value) for line in damaged.splitlines() if len(line) > 20)
-    assert "not a private key in OpenSSH's format" in str(caught.value)
+    assert str(path) in str(caught.value)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,23 +140,22 @@ def test_a_stream_that_ends_well_does_not_mean_that_the_run_has(tmp_path: Path) 
         assert ('name="mine" resume=true' in printed.splitlines()[-1]) == begun
 
 
-def test_a_superlink_that_stays_away(tmp_path: Path) -> None:
-    code, printed, _ = run(tmp_path, [UNAVAILABLE], streamed=1, patience=2)
-    assert code == 1
-    assert "has not answered for 2 s; run 42 may go on" in printed
-
-
-def test_a_run_that_has_not_been_started(tmp_path: Path) -> None:
-    code, printed, asked = run(tmp_path, [], streamed=1, run_id="")
-    assert (code, asked) == (1, 0)
-    assert "failed: flwr has not started the run" in printed
-
-
-def test_values_are_refused_before_flower_is_asked(tmp_path: Path) -> None:
-    code, printed, _ = run(tmp_path, [], config='name="a/b" resume=true')
-    assert code == 2
-    assert "refused: " in printed
-    assert "started run" not in printed
+@pytest.mark.parametrize(
+    ("given", "code", "asked"),
+    [
+        ({"answers": [UNAVAILABLE], "streamed": 1, "patience": 2}, 1, None),
+        ({"answers": [], "streamed": 1, "run_id": ""}, 1, 0),
+        ({"answers": [], "config": 'name="a/b" resume=true'}, 2, 0),
+    ],
+    ids=["a SuperLink that stays away", "flwr has not started the run", "a refused value"],
+)
+def test_what_is_no_run_ends_with_a_status(
+    given: dict[str, Any], code: int, asked: int | None, tmp_path: Path
+) -> None:
+    returned, printed, times = run(tmp_path, **given)
+    assert returned == code, printed
+    assert asked is None or times == asked
+    assert ("refused: " if code == 2 else "failed: ") in printed
 
 
 def test_plugins_and_their_settings_are_given_as_flower_takes_them(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_nodes_train_on_data_of_their_own_by_a_plugin_of_their_own_folder(
     for named, last, status in (("run", f'plugins-dir="{node}"', 0), ("refused", "", 1)):
         first, second = f'{configs[0]} plugins-dir="{node}"', f"{configs[1]} {last}"
         done = flower.run(
-            str(ROOT / "scripts" / "deploy-local.sh"),
+            *(str(ROOT / "scripts" / "deploy-local.sh"), "--nodes", "2"),
             *("--node-config", first, "--node-config", second),
             *("--run-config", run_config(tmp_path, named, more)),
             timeout=400,
