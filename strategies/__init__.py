@@ -54,6 +54,9 @@ def strategy_classes() -> dict[str, type[PosteriorPooling]]:
 
 
 def __getattr__(name: str) -> type[PosteriorPooling]:
+    own = getattr(rules, name, None)
+    if isinstance(own, type) and issubclass(own, PosteriorPooling):
+        return own  # without a look for the rules of plugins
     try:
         return strategy_classes()[name]
     except KeyError:

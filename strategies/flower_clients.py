@@ -15,7 +15,6 @@ from bfl import randomness
 from bfl.closing.base import held_back_count
 from bfl.deployment.client_list import client_name
 from bfl.errors import ConfigurationError, LostStateError, RunError
-from bfl.experiments.results.evaluated_clients import impossible_numbers
 from bfl.federation.client_metrics import neutralized
 from bfl.federation.wire import (
     RUN_CANNOT_GO_ON,
@@ -34,6 +33,7 @@ from strategies.server_state import PooledRound
 from strategies.updates import (
     ClientUpdate,
     RefusedUpdateError,
+    believed_numbers,
     mean_metrics,
     of_vectors,
     read_evaluation,
@@ -241,9 +241,13 @@ class FlowerClients:
                 refuse(partition_id, str(error))
                 return None
             usable.found += 1
-            if lies := dict(impossible_numbers(update.metrics)):
-                told = ", ".join(f"{name} {value:g}" for name, value in lies.items())
-                warn(partition_id, f"says what cannot be, left out of means: {told}")
+            believed = believed_numbers(update.metrics)
+            if lies := [
+                f"{name} {value:g}"
+                for name, value in update.metrics.items()
+                if name not in believed
+            ]:
+                warn(partition_id, f"says what cannot be, left out of means: {', '.join(lies)}")
             return update
 
         def refuse_implausible(partition_id: int, problem: str) -> None:

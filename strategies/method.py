@@ -3,33 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bfl.aggregation.defences import Defence
-from bfl.aggregation.pooling import PoolingRule
-from bfl.aggregation.refinements import NoRefinement, Refinement
-from bfl.aggregation.samplers import GaussianSampler, Sampler
-from bfl.aggregation.server_optimizers import ServerOptimizer
-from bfl.aggregation.weightings import Weighting
-from bfl.closing import Closing, closings
-from bfl.configuration import Configuration
-from bfl.configuration.component_slots import SLOTS
+from bfl.aggregation.defences import Defence, defences
+from bfl.aggregation.pooling import PoolingRule, pooling_rules
+from bfl.aggregation.refinements import NoRefinement, Refinement, refinements
+from bfl.aggregation.samplers import GaussianSampler, Sampler, samplers
+from bfl.aggregation.server_optimizers import ServerOptimizer, server_optimizers
+from bfl.aggregation.weightings import Weighting, weightings
 from bfl.errors import ConfigurationError, RunError
-from bfl.evaluation.predictives import PosteriorPredictive, Predictive
-from bfl.federation.broadcasts import Broadcast, PosteriorBroadcast
-from bfl.federation.exchanges import Direct, Exchange
+from bfl.evaluation.predictives import PosteriorPredictive, Predictive, predictives
+from bfl.federation.broadcasts import Broadcast, PosteriorBroadcast, broadcasts
+from bfl.federation.exchanges import Direct, Exchange, exchanges
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, TwoSidedPart, extras_problem
-from bfl.federation.sampling import Sampling
-from bfl.learning.example_privacy import SumsNoise
+from bfl.federation.sampling import Sampling, samplings
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import SCALE_FLOOR
-from bfl.registry import Component
-from strategies.privacy import PoolNoise
+from bfl.registry import Component, Registry
 from strategies.server_state import ServerState, beyond_float32
+
+if TYPE_CHECKING:
+    from bfl.closing import Closing
+    from bfl.configuration import Configuration
+    from bfl.learning.example_privacy import SumsNoise
+    from strategies.privacy import PoolNoise
+
+PICKED: Mapping[str, Registry[Any]] = {
+    "sampling": samplings,
+    "pooling": pooling_rules,
+    "weighting": weightings,
+    "defence": defences,
+    "server_optimizer": server_optimizers,
+    "broadcast": broadcasts,
+    "exchange": exchanges,
+    "refinement": refinements,
+    "sampler": samplers,
+    "predictive": predictives,
+}
+"""Registries of the kinds of parts of which the server has one, by the attributes of ``Method``."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +74,7 @@ class Method:
     def of(cls, configuration: Configuration) -> Method:
         """Return the method that a configuration picks."""
         return cls(
-            **{name: getattr(configuration, name) for name in cls._kinds()},
+            **{name: getattr(configuration, name) for name in PICKED},
             scale_floor=configuration.keys.scale_floor,
             parts=configuration.parts,
             closing=configuration.closing,
@@ -73,24 +88,19 @@ class Method:
         Raises:
             ConfigurationError: There is no part of a name.
         """
-        registries = {kind.attribute: kind.registry for kind in SLOTS}
-        parts = {
-            name: registries[name].create(part) if isinstance(part, str) else part
+        made = {
+            name: PICKED[name].create(part) if isinstance(part, str) else part
             for name, part in given.items()
         }
-        chain = parts.pop("closing", ())
-        closing = (closings.create(each) if isinstance(each, str) else each for each in chain)
-        return cls(**{**parts, "parts": tuple(parts.get("parts", ())), "closing": tuple(closing)})
+        if chain := made.get("closing", ()):
+            from bfl.closing import closings
+
+            chain = (closings.create(each) if isinstance(each, str) else each for each in chain)
+        return cls(**{**made, "parts": tuple(made.get("parts", ())), "closing": tuple(chain)})
 
     def picked(self) -> dict[str, Component]:
         """Return the parts of which there is one, by a configuration's attributes."""
-        return {name: getattr(self, name) for name in self._kinds()}
-
-    @classmethod
-    def _kinds(cls) -> list[str]:
-        """Return the fields that are kinds of parts, of which there is one."""
-        kinds = {kind.attribute for kind in SLOTS if not kind.chain}
-        return [declared.name for declared in fields(cls) if declared.name in kinds]
+        return {name: getattr(self, name) for name in PICKED}
 
     @property
     def needs_models(self) -> bool:

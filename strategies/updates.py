@@ -11,7 +11,6 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from bfl.errors import BflError, PosteriorError
-from bfl.experiments.results.evaluated_clients import impossible_numbers
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.parts import Arrays, DeclaredArray, extras_problem
 from bfl.federation.wire import (
@@ -223,5 +222,8 @@ def mean_metrics(updates: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str
 
 def believed_numbers(measured: Mapping[str, float]) -> dict[str, float]:
     """Return what a client has sent, without numbers that it cannot have measured."""
+    # With it come all metrics, which no server needs before a client has measured some.
+    from bfl.experiments.results.evaluated_clients import impossible_numbers
+
     impossible = dict(impossible_numbers(measured))
     return {name: value for name, value in measured.items() if name not in impossible}
