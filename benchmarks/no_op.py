@@ -34,6 +34,8 @@ from bfl.federation.wire import (
 from bfl.posteriors import Posterior
 from strategies import strategy_class
 from strategies.federation import discover
+from strategies.flower_clients import ClientOptions
+from strategies.run_support import RunSupport
 
 EXAMPLES = 10
 METRICS = {
@@ -119,11 +121,11 @@ def run_ours(grid: Grid, context: Context) -> None:
     nodes = discover(grid, federation.clients, timeout=300.0)
     strategy = strategy_class(averaging)(
         weighting=weightings.create("train-size"),
-        configuration=json.dumps(dict(resolve({}).values)),
-        partition=[np.arange(EXAMPLES)] * federation.clients,
-        clients=federation.clients,
-        federation=nodes,
-        on_round=lambda _: tick(),
+        client_options=ClientOptions(
+            configuration=json.dumps(dict(resolve({}).values)),
+            partition=[np.arange(EXAMPLES)] * federation.clients,
+        ),
+        run=RunSupport(federation=nodes, on_round=lambda _: tick()),
     )
     tick()
     strategy.start(grid, posterior_to_arrays(federation.start()), num_rounds=federation.rounds + 1)

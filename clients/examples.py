@@ -73,13 +73,13 @@ def _own_examples(
         positions = np.zeros(0, np.int64)
     if not positions.size:
         problem = (
-            "has no examples: the server has assigned none (the Strategy's argument partition) and "
+            "has no examples: the server has assigned none (partition in the Strategy's client_options) and "
             "the node has no data of its own (dataset in its configuration)"
         )
     elif node.dataset:
         problem = (
             "has data of its own, all of which it trains on, and the server names examples; "
-            "allowed: none for this client in the Strategy's argument partition"
+            "allowed: none for this client in the partition of the Strategy's client_options"
         )
     elif positions.min() < 0 or positions.max() >= data.size:
         problem = "is asked to train on examples that are not in its data"

@@ -10,7 +10,7 @@ has its Strategy without an edit here:
 
 A ServerApp of your own needs nothing else. Its clients may use any framework: docs/wire-format.md
 specifies the messages, with both apps in full. bfl's clients train on the examples that the
-Strategy's ``partition`` assigns to them, or on their node's own data.
+Strategy's ``client_options`` assign to them, or on their node's own data.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from functools import cache
 
 from bfl.aggregation.pooling import PoolingRule, pooling_rules
 from strategies import rules
+from strategies.flower_clients import ClientOptions
 from strategies.posterior_pooling import PosteriorPooling
+from strategies.run_support import RunSupport
 
-__all__ = ["PosteriorPooling", "strategy_class", "strategy_classes"]
+__all__ = ["ClientOptions", "PosteriorPooling", "RunSupport", "strategy_class", "strategy_classes"]
 
 
 @cache

@@ -195,7 +195,7 @@ def _sums(
     size = expected.point.size
     if secure_sums := method.exchange.secure_sums:
         shares = dict.fromkeys(request.partition_ids, 1.0 / clients.size)
-        most = greatest(max(clients.num_examples.values(), default=clients.most_examples))
+        most = greatest(max(clients.num_examples.values(), default=clients.options.max_examples))
         wanted = WantedSum(
             secure_sums,
             method.pooling,

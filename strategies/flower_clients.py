@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from bfl import randomness
-from bfl.closing.base import held_back_count
-from bfl.deployment.client_list import client_name
 from bfl.errors import ConfigurationError, LostStateError, RunError
 from bfl.federation.client_metrics import neutralized
 from bfl.federation.wire import (
@@ -24,8 +23,7 @@ from bfl.federation.wire import (
     posterior_to_arrays,
     train_content,
 )
-from bfl.posteriors import Manifest
-from strategies.federation import Federation
+from bfl.texts import from_json
 from strategies.messaging import NO_REPLY_FOR, UsableReplies, exchange_with_retries
 from strategies.plausibility import Plausibility
 from strategies.request import TrainingRequest
@@ -40,6 +38,11 @@ from strategies.updates import (
     read_update,
 )
 
+if TYPE_CHECKING:
+    from bfl.configuration import Configuration
+    from strategies.federation import Federation
+    from strategies.run_support import RunSupport
+
 T = TypeVar("T")
 
 Warn = Callable[[str, int, str], None]
@@ -49,53 +52,63 @@ STOPPED_ANSWERING, FAILED, REFUSED = "stopped answering", "failed", "update refu
 """Reasons for which a round is made without a client, in its record."""
 
 
-@dataclass(frozen=True)
-class RetryPolicy:
-    """Limits of waiting for clients: for how long, and for how few.
+@dataclass(frozen=True, kw_only=True)
+class ClientOptions:
+    """How many clients there are, what they are sent, and how long they are waited for.
 
     Attributes:
-        silence: Seconds without hearing from any client after which a round goes on without those
-            that have not replied.
-        min_clients: How many of the clients asked have to send a usable posterior: below 1 a share
-            of them, from 1 a number.
-        retries: How often clients that fail are asked again when there are fewer.
+        clients: The number of clients; 0: as many as there are SuperNodes.
+        min_clients: How many of the selected clients have to send a usable posterior: below 1 a
+            share of them, from 1 a number.
+        round_retries: How often clients that fail are asked again when there are fewer.
+        node_timeout: Seconds to wait for all nodes before the first round.
+        max_examples: The most examples that a client may claim to hold of its own.
+        configuration: The configuration that clients of this package are sent a part of, or a JSON
+            object of flat keys.
+        num_classes: The number of classes, for the same.
+        partition: The examples of each client by partition id, for the same; None where nodes have
+            their own, and ``[None] * clients`` where those say which partition is theirs.
     """
 
-    silence: float
-    min_clients: float
-    retries: int
+    clients: int = 0
+    min_clients: float = 0.5
+    round_retries: int = 2
+    node_timeout: float = 300.0
+    max_examples: int = 1_000_000
+    configuration: Configuration | str = "{}"
+    num_classes: int = 10
+    partition: Sequence[Positions | None] | None = None
 
-    def needed(self, asked: int) -> int:
+    def needed(self, selected: int) -> int:
         """Return how many of so many clients have to send a usable posterior, at least 1."""
-        share = self.min_clients * asked if self.min_clients < 1 else min(self.min_clients, asked)
+        least = self.min_clients
+        share = least * selected if least < 1 else min(least, selected)
         return max(1, math.ceil(share - 1e-9))
 
+    def configuration_text(self, *, paths: bool = True) -> str:
+        """Return what clients are sent of the configuration; a text of your own as it is.
 
-@dataclass(frozen=True)
-class TaskTemplate:
-    """Parts of a task that are the same in all rounds.
+        Args:
+            paths: Whether the clients look for the run's data where the server has them.
+        """
+        if isinstance(self.configuration, str):
+            return self.configuration
+        return json.dumps(self.configuration.for_clients(paths=paths))
 
-    Attributes:
-        configuration: The run's configuration as a JSON object of flat keys.
-        configuration_without_paths: The same for nodes that do not look for the run's data where
-            the server has them.
-        partition: The examples of each client, by partition id; None where nodes have their own.
-        test_partition: Their test examples; None where clients do not evaluate.
-        run_folder: The run's folder, for clients that keep a state in a simulation.
-        run_key: The run's own word, for clients that keep a state on nodes of their own.
-        calibration_share: What share of its examples each client holds back from training.
-        counts_all_examples: Whether a client's likelihood counts as many examples as all have.
-    """
+    def known_configuration(self) -> Configuration | None:
+        """Return what is known of the clients' configuration; None: they are sent none.
 
-    configuration: str
-    configuration_without_paths: str
-    num_classes: int
-    partition: Sequence[Positions | None] | None
-    test_partition: Sequence[Positions | None] | None
-    run_folder: str
-    run_key: str
-    calibration_share: float = 0.0
-    counts_all_examples: bool = False
+        Raises:
+            ConfigurationError: With a line for each refused value of a text of your own.
+        """
+        if not isinstance(self.configuration, str):
+            return self.configuration
+        values = from_json(self.configuration)
+        if not values:
+            return None
+        from bfl.configuration import resolve
+
+        return resolve(values, check_data=False, check_parts=False)
 
 
 class FlowerClients:
@@ -103,10 +116,11 @@ class FlowerClients:
 
     Args:
         federation: The nodes; those that are gone are looked for again before each round.
-        template: What of a task is the same in all rounds.
-        retry_policy: How long they are waited for, and how often asked again.
-        max_examples: The most examples that a client may claim to hold of its own.
-        manifest: The parameters of the network, where the server knows them.
+        options: What they are sent, and how long they are waited for.
+        run: What an application lends.
+        known: What is known of the clients' configuration; None: they are sent none.
+        silence: Seconds without hearing from any client after which a round goes on without those
+            that have not replied.
         warn: Told what goes wrong with a client.
 
     Attributes:
@@ -124,27 +138,31 @@ class FlowerClients:
         self,
         grid: Grid,
         federation: Federation,
-        template: TaskTemplate,
-        retry_policy: RetryPolicy,
+        options: ClientOptions,
+        run: RunSupport,
+        known: Configuration | None,
         *,
-        max_examples: int,
-        manifest: Manifest | None,
+        silence: float,
         warn: Warn,
     ) -> None:
         self.grid = grid
         self.federation = federation
-        self.retry_policy = retry_policy
-        self.most_examples = max_examples
-        self.num_examples = _num_examples(federation, template, max_examples)
+        self.options = options
+        self.silence = silence
+        held_back_share = known.held_back_share if known else 0.0
+        self.num_examples = _num_examples(federation, options, held_back_share)
         self.more = ConfigRecord()
         self.usable = UsableReplies(1)
         self.suspicion = ""
-        self._template = template
-        self._manifest = manifest
+        self._run = run
         self._warn = warn
-        self._asked: Sequence[int] = ()
+        self._selected: Sequence[int] = ()
+        self._texts = {paths: options.configuration_text(paths=paths) for paths in (False, True)}
+        self._test_partition = (
+            run.test_partition if known and known.keys.evaluated_by == "clients" else None
+        )
         self._likelihood_examples = 0
-        if template.counts_all_examples:
+        if known and known.inference.counts_all_examples:
             self._likelihood_examples = self._all_examples()
 
     @property
@@ -165,7 +183,7 @@ class FlowerClients:
     def messages(self, request: TrainingRequest) -> list[Message]:
         """Return the messages of a round; nodes that have come take the place of those gone."""
         self.refresh(request.name)
-        self.usable = UsableReplies(self.retry_policy.needed(len(request.partition_ids)))
+        self.usable = UsableReplies(self.options.needed(len(request.partition_ids)))
         return [
             self.message(partition_id, content, request.message_type, request.server_round)
             for partition_id, content in self.contents(request).items()
@@ -186,8 +204,8 @@ class FlowerClients:
         return exchange_with_retries(
             self.grid,
             messages,
-            silence=self.retry_policy.silence,
-            retries=self.retry_policy.retries,
+            silence=self.silence,
+            retries=self.options.round_retries,
             usable=self.usable,
             report=lambda node, reason: warn(partition_of(node), f"failed: {reason}"),
         )
@@ -229,9 +247,9 @@ class FlowerClients:
                     reply,
                     partition_id,
                     request.expected,
-                    manifest=None if request.sums_problem else self._manifest,
+                    manifest=None if request.sums_problem else self._run.manifest,
                     num_examples=self.num_examples.get(partition_id),
-                    most_examples=self.most_examples,
+                    most_examples=self.options.max_examples,
                     declared=request.declared,
                     unpack=of_vectors if request.sums_problem else request.method.exchange.unpack,
                 )
@@ -271,7 +289,7 @@ class FlowerClients:
 
     def counted(self, request: TrainingRequest, pooled: PooledRound) -> PooledRound:
         """Return a pooled round whose metrics begin with what has become of the clients asked."""
-        self._asked = request.partition_ids
+        self._selected = request.partition_ids
         found = len(pooled.entries)
         refused = [client["reason"] for client in self.left_out(pooled)].count(REFUSED)
         counts = {
@@ -287,10 +305,10 @@ class FlowerClients:
         return [
             {
                 "client": client,
-                "name": client_name(self.federation.nodes[client]) or f"client {client}",
+                "name": self._bound_name(client) or f"client {client}",
                 "reason": self.usable.left_out.get(client, STOPPED_ANSWERING),
             }
-            for client in self._asked
+            for client in self._selected
             if client not in present
         ]
 
@@ -298,10 +316,16 @@ class FlowerClients:
         """Return what is told the client and the reason in a round of that name."""
 
         def warn(client: int, text: str) -> None:
-            bound = client_name(self.federation.nodes[client])
+            bound = self._bound_name(client)
             self._warn(f"{name}, {bound}" if bound else name, client, neutralized(text))
 
         return warn
+
+    def _bound_name(self, client: int) -> str:
+        """Return the name that a list of clients gives to a client; empty without a list."""
+        from bfl.deployment.client_list import client_name
+
+        return client_name(self.federation.nodes[client])
 
     def evaluation_messages(
         self, server_round: int, arrays: ArrayRecord, share: float, seed: int
@@ -329,7 +353,7 @@ class FlowerClients:
                 warn(partition_id, f"evaluation failed: {reply.error.reason}")
                 return None
             try:
-                return read_evaluation(reply, self.most_examples)
+                return read_evaluation(reply, self.options.max_examples)
             except RefusedUpdateError as error:
                 warn(partition_id, f"evaluation refused: {error}")
                 return None
@@ -339,9 +363,7 @@ class FlowerClients:
 
     def configuration_text(self, partition_id: int) -> str:
         """Return the run's configuration as a client is sent it."""
-        if self.federation.reads_run_paths(partition_id):
-            return self._template.configuration
-        return self._template.configuration_without_paths
+        return self._texts[self.federation.reads_run_paths(partition_id)]
 
     def message(
         self, partition_id: int, content: RecordDict, message_type: str, server_round: int
@@ -372,17 +394,16 @@ class FlowerClients:
         }
 
     def _task(self, server_round: int, partition_id: int, **more: Any) -> TrainTask:
-        template = self._template
-        tests = template.test_partition
+        partition, tests = self.options.partition, self._test_partition
         return TrainTask(
             server_round=server_round,
             partition_id=partition_id,
             configuration=self.configuration_text(partition_id),
-            num_classes=template.num_classes,
-            examples=None if template.partition is None else template.partition[partition_id],
+            num_classes=self.options.num_classes,
+            examples=None if partition is None else partition[partition_id],
             test_examples=None if tests is None else tests[partition_id],
-            run_folder=template.run_folder,
-            run_key=template.run_key,
+            run_folder=self._run.folder if self.federation.simulated else "",
+            run_key=self._run.key,
             likelihood_examples=self._likelihood_examples,
             **more,
         )
@@ -403,14 +424,17 @@ class FlowerClients:
         return sum(self.num_examples.values())
 
 
-def _num_examples(federation: Federation, template: TaskTemplate, most: int) -> dict[int, int]:
+def _num_examples(
+    federation: Federation, options: ClientOptions, held_back_share: float
+) -> dict[int, int]:
     """Return how many examples clients train on, by partition id, where the server knows it.
 
     Raises:
         ConfigurationError: There are more clients than parts, a part is empty, or a node has
             declared more examples of its own than are believed.
     """
-    parts = [None] * federation.size if template.partition is None else template.partition
+    parts = [None] * federation.size if options.partition is None else options.partition
+    most = options.max_examples
     if len(parts) < federation.size:
         raise ConfigurationError(
             f"the partition has {len(parts)} parts and the federation {federation.size} clients"
@@ -430,8 +454,11 @@ def _num_examples(federation: Federation, template: TaskTemplate, most: int) -> 
             )
         # A node that says nothing is believed in each round, up to the most.
         if examples := own if part is None else len(part):
-            held_back = max(0, held_back_count(examples, template.calibration_share))
-            known[partition_id] = examples - held_back
+            known[partition_id] = examples
+            if held_back_share:
+                from bfl.closing.base import held_back_count
+
+                known[partition_id] -= max(0, held_back_count(examples, held_back_share))
     return known
 
 

@@ -10,13 +10,8 @@ from dataclasses import dataclass, field
 from flwr.app import DEFAULT_TTL, ArrayRecord, Error, Message
 from flwr.serverapp import Grid
 
-from bfl.engine.flower import (
-    NO_REPLY,
-    Replies,
-    UnusableReplyError,
-    is_simulation,
-    poll_interval,
-)
+from bfl.engine.flower.grid import NO_REPLY, is_simulation, poll_interval
+from bfl.engine.flower.replies import Replies, UnusableReplyError
 from bfl.errors import LostStateError
 from bfl.federation.client_metrics import neutralized
 from bfl.federation.wire import RUN_CANNOT_GO_ON

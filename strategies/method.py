@@ -6,25 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
-from bfl.aggregation.defences import Defence, defences
+from bfl.aggregation import defences, refinements, samplers, server_optimizers, weightings
 from bfl.aggregation.pooling import PoolingRule, pooling_rules
-from bfl.aggregation.refinements import NoRefinement, Refinement, refinements
-from bfl.aggregation.samplers import GaussianSampler, Sampler, samplers
-from bfl.aggregation.server_optimizers import ServerOptimizer, server_optimizers
-from bfl.aggregation.weightings import Weighting, weightings
 from bfl.errors import ConfigurationError, RunError
-from bfl.evaluation.predictives import PosteriorPredictive, Predictive, predictives
-from bfl.federation.broadcasts import Broadcast, PosteriorBroadcast, broadcasts
-from bfl.federation.exchanges import Direct, Exchange, exchanges
+from bfl.evaluation import predictives
+from bfl.federation import broadcasts, exchanges
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, TwoSidedPart, extras_problem
 from bfl.federation.sampling import Sampling, samplings
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import SCALE_FLOOR
 from bfl.registry import Component, Registry
-from strategies.server_state import ServerState, beyond_float32
 
 if TYPE_CHECKING:
     from bfl.closing import Closing
@@ -35,36 +26,53 @@ if TYPE_CHECKING:
 PICKED: Mapping[str, Registry[Any]] = {
     "sampling": samplings,
     "pooling": pooling_rules,
-    "weighting": weightings,
-    "defence": defences,
-    "server_optimizer": server_optimizers,
-    "broadcast": broadcasts,
-    "exchange": exchanges,
-    "refinement": refinements,
-    "sampler": samplers,
-    "predictive": predictives,
+    "weighting": weightings.weightings,
+    "defence": defences.defences,
+    "server_optimizer": server_optimizers.server_optimizers,
+    "broadcast": broadcasts.broadcasts,
+    "exchange": exchanges.exchanges,
+    "refinement": refinements.refinements,
+    "sampler": samplers.samplers,
+    "predictive": predictives.predictives,
 }
 """Registries of the kinds of parts of which the server has one, by the attributes of ``Method``."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class GivenParts:
+    """The parts that a Strategy is given, each by itself or by its name."""
+
+    rule: PoolingRule | str | None = None
+    weighting: weightings.Weighting | str = "train-size"
+    defence: defences.Defence | str = "none"
+    server_optimizer: server_optimizers.ServerOptimizer | str = "none"
+    sampling: Sampling | str = "random"
+    refinement: refinements.Refinement | str = "none"
+    sampler: samplers.Sampler | str = "gaussian"
+    broadcast: broadcasts.Broadcast | str = "posterior"
+    exchange: exchanges.Exchange | str = "direct"
+    parts: Sequence[TwoSidedPart] = ()
+    scale_floor: float = SCALE_FLOOR
 
 
 @dataclass(frozen=True)
 class Method:
     """A choice of each kind of part that the server has a hand in.
 
-    The attributes are those of ``PosteriorPooling``, resolved.
+    The attributes are those of ``PosteriorPooling`` and ``RunSupport``, resolved.
     """
 
     sampling: Sampling
     pooling: PoolingRule
-    weighting: Weighting
-    defence: Defence
-    server_optimizer: ServerOptimizer
-    broadcast: Broadcast = field(default_factory=PosteriorBroadcast)
-    exchange: Exchange = field(default_factory=Direct)
+    weighting: weightings.Weighting
+    defence: defences.Defence
+    server_optimizer: server_optimizers.ServerOptimizer
+    broadcast: broadcasts.Broadcast = field(default_factory=broadcasts.PosteriorBroadcast)
+    exchange: exchanges.Exchange = field(default_factory=exchanges.Direct)
     scale_floor: float = SCALE_FLOOR
-    refinement: Refinement = field(default_factory=NoRefinement)
-    sampler: Sampler = field(default_factory=GaussianSampler)
-    predictive: Predictive = field(default_factory=PosteriorPredictive)
+    refinement: refinements.Refinement = field(default_factory=refinements.NoRefinement)
+    sampler: samplers.Sampler = field(default_factory=samplers.GaussianSampler)
+    predictive: predictives.Predictive = field(default_factory=predictives.PosteriorPredictive)
     pool_noise: PoolNoise | None = None
     parts: tuple[TwoSidedPart, ...] = ()
     closing: tuple[Closing, ...] = ()
@@ -115,14 +123,14 @@ class Method:
         """
         states: dict[str, Arrays] = {}
         for part in self.parts:
-            begun = part.begin_server(posterior, clients)
-            if begun and not part.state_name:
+            first = part.begin_server(posterior, clients)
+            if first and not part.state_name:
                 raise ConfigurationError(
-                    f"part '{part.name}' keeps {', '.join(begun)} on the server and has no "
+                    f"part '{part.name}' keeps {', '.join(first)} on the server and has no "
                     "state_name to keep it under"
                 )
-            if begun:
-                states[part.state_name] = {**states.get(part.state_name, {}), **begun}
+            if first:
+                states[part.state_name] = {**states.get(part.state_name, {}), **first}
         return states
 
     def sent_extras(self, states: Mapping[str, Arrays], posterior: Posterior) -> Arrays:
@@ -133,16 +141,16 @@ class Method:
                 declared.
             RunError: An array holds values that its part's declaration rules out.
         """
-        sent: dict[str, object] = {}
+        sent: dict[str, Any] = {}
         for part in self.parts:
             arrays = part.broadcast(states.get(part.state_name, {}))
-            _refuse_taken(part, arrays, sent)
+            _check_names_are_free(part, arrays, sent)
             if problem := extras_problem(arrays, part.declared_broadcast(posterior)):
                 raise RunError(
                     f"part '{part.name}' broadcasts {problem}; its declared_broadcast rules it out"
                 )
             sent.update(arrays)
-        return sent  # type: ignore[return-value]
+        return sent
 
     def declared(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
         """Return what every client sends besides its posterior; ``posterior`` gives the sizes.
@@ -153,7 +161,7 @@ class Method:
         declared: dict[str, DeclaredArray] = {}
         for part in self.parts:
             named = {array.name: array for array in part.declared_replies(posterior)}
-            _refuse_taken(part, named, declared)
+            _check_names_are_free(part, named, declared)
             declared.update(named)
         return tuple(declared.values())
 
@@ -172,69 +180,11 @@ class Method:
                     folded[part.state_name] = after
         return folded
 
-    def extras_problem(
-        self, state: ServerState, extras: Arrays, declared: Sequence[DeclaredArray], asked: int
-    ) -> str | None:
-        """Return why the arrays of one client would end the run of all; None if they do not.
 
-        They are folded as if they were the only ones.
-        """
-        alone = Counts(asked, 1, state.num_clients, state.server_round + 1)
-        single = Combination(declared)
-        single.add(extras, 1.0)
-        with np.errstate(over="ignore", invalid="ignore"):
-            folded = self.fold(state.parts, single.combined(), alone)
-            problem = beyond_float32(folded)
-            try:
-                if not problem:
-                    self.sent_extras(folded, state.posterior)
-            except RunError as error:
-                problem = str(error)
-        return f"with the arrays besides the posterior {problem}" if problem else None
-
-
-class Combination:
-    """The sums over the pooled clients; the memory does not grow with their number."""
-
-    def __init__(self, declared: Sequence[DeclaredArray]) -> None:
-        self._declared = declared
-        self._sums: dict[str, npt.NDArray[np.float64]] = {
-            array.name: np.zeros(array.shape) for array in declared
-        }
-        self._weight = 0.0
-
-    def add(self, arrays: Arrays, weight: float) -> None:
-        """Add what a client has sent, in float64.
-
-        Args:
-            weight: The client's weight in the pooling, in the scale of all others'.
-        """
-        self._weight += weight
-        for array in self._declared:
-            sent = arrays[array.name].astype(np.float64)
-            self._sums[array.name] += sent if array.combined == "sum" else weight * sent
-
-    def combined(self) -> dict[str, npt.NDArray[np.float64]]:
-        """Return the sum or the weighted mean of each array, by name.
-
-        Raises:
-            ValueError: A mean is asked for, and no client with a weight has been added.
-        """
-        if self._weight <= 0 and any(array.combined != "sum" for array in self._declared):
-            raise ValueError("nothing to average: no client with a positive weight was added")
-        return {
-            array.name: self._sums[array.name]
-            if array.combined == "sum"
-            else self._sums[array.name] / self._weight
-            for array in self._declared
-        }
-
-
-def _refuse_taken(
+def _check_names_are_free(
     part: TwoSidedPart, names: Mapping[str, object], taken: Mapping[str, object]
 ) -> None:
-    both = sorted(names.keys() & taken.keys())
-    if both:
+    if both := sorted(names.keys() & taken.keys()):
         raise ConfigurationError(
             f"part '{part.name}' has an array {both[0]} that another part has as well"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -19,30 +18,8 @@ from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.parts import TwoSidedPart
 from bfl.posteriors import Manifest, Posterior
 from bfl.registry import kebab
-from bfl.texts import from_json
 from strategies.closing import check_closing
 from strategies.method import Method
-
-
-def text_for_clients(given: Configuration | str, *, paths: bool = True) -> str:
-    """Return what clients are sent of a configuration; a text of your own as it is.
-
-    Args:
-        paths: Whether the clients look for the run's data where the server has them.
-    """
-    return given if isinstance(given, str) else json.dumps(given.for_clients(paths=paths))
-
-
-def known_configuration(given: Configuration | str) -> Configuration | None:
-    """Return what is known of the clients' configuration; None: they are sent none.
-
-    Raises:
-        ConfigurationError: With a line for each refused value of a text of your own.
-    """
-    if not isinstance(given, str):
-        return given
-    values = from_json(given)
-    return resolve(values, check_data=False, check_parts=False) if values else None
 
 
 def check_method(
@@ -77,7 +54,7 @@ def check_server_side(method: Method, server: Server | None) -> None:
             kind = kebab(attribute)
             raise ConfigurationError(
                 f"{kind} '{part.name}' needs images and a network of the server's own, and this "
-                "Strategy has neither; give it as server (bfl.experiments.run.evaluator), or a "
+                "Strategy has neither; lend it some as run=RunSupport(server=…), or give it a "
                 f"{kind} without"
             )
         part.check(server.data if server else None)
@@ -109,7 +86,7 @@ def check_declarations(
     if of_server and not method.pool_noise:
         raise ConfigurationError(
             f"configuration has outgoing '{of_server[0]}' whose noise is the server's, and this "
-            "Strategy adds none; give it as pool_noise (strategies.privacy), or have clients add "
+            "Strategy adds none; lend it as run=RunSupport(pool_noise=…), or have clients add "
             "it (noise-at='clients')"
         )
     keys: dict[str, Any] = {"scale_floor": method.scale_floor, "round_retries": round_retries}

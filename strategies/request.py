@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bfl.federation.parts import Arrays, DeclaredArray
+import numpy as np
+
+from bfl.errors import RunError
+from bfl.federation.parts import Arrays, Counts, DeclaredArray
 from bfl.federation.wire import TRAIN
 from bfl.posteriors import Posterior
 from strategies.method import Method
-from strategies.server_state import ServerState
-from strategies.updates import ClientUpdate, believed_numbers
+from strategies.server_state import ServerState, beyond_float32
+from strategies.updates import ClientUpdate, CombinedExtras, believed_numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +23,7 @@ class TrainingRequest:
     Attributes:
         method: The parts that the round is made of.
         state: Where the federation stands before it.
-        partition_ids: Which clients are asked, sorted.
+        partition_ids: The selected clients, sorted.
         expected: A posterior of the sizes and types that they send back.
         vectors: The names of those of the posterior's vectors that they are sent.
         name: The round, in messages for people.
@@ -56,16 +59,32 @@ class TrainingRequest:
 
     def problem(self, update: ClientUpdate) -> str | None:
         """Return why an update that is well formed is of no use in this round; None if it is."""
+        method = self.method
         if self.sums_problem:
             return self.sums_problem(update.posterior, update.num_examples)
+        if problem := method.weighting.unreported(believed_numbers(update.metrics)):
+            return problem
+        if method.pool_noise and (
+            problem := method.pool_noise.problem(update.posterior, self.posterior)
+        ):
+            return problem
+        return self._extras_problem(update.extras) if update.extras else None
+
+    def _extras_problem(self, extras: Arrays) -> str | None:
+        """Return why the arrays of one client, folded as if they were all, would end the run."""
         method, state = self.method, self.state
-        problem = method.weighting.unreported(believed_numbers(update.metrics))
-        if not problem and method.pool_noise:
-            problem = method.pool_noise.problem(update.posterior, self.posterior)
-        if not problem and update.extras:
-            asked = len(self.partition_ids)
-            problem = method.extras_problem(state, update.extras, self.declared, asked)
-        return problem
+        counts = Counts(len(self.partition_ids), 1, state.num_clients, self.server_round)
+        alone = CombinedExtras(self.declared)
+        alone.add(extras, 1.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            folded = method.fold(state.parts, alone.combined(), counts)
+            problem = beyond_float32(folded)
+            try:
+                if not problem:
+                    method.sent_extras(folded, state.posterior)
+            except RunError as error:
+                problem = str(error)
+        return f"with the arrays besides the posterior {problem}" if problem else None
 
 
 def training_request(

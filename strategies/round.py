@@ -9,28 +9,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bfl import randomness
-from bfl.aggregation.pooling import CLIPPED, DAMPING, Client, Pooled, normalised, pool_weighted
+from bfl.aggregation import pooling
 from bfl.aggregation.precision_spread import PrecisionSpread
 from bfl.aggregation.samplers import ClientModels
 from bfl.aggregation.server import RoundContext, Server, ServerRound
 from bfl.aggregation.server_optimizers import StepContext
 from bfl.aggregation.weightings import Weighting, describe_weights
 from bfl.errors import NotFiniteError, PosteriorError, RunError
-from bfl.federation.client_metrics import NUM_EXAMPLES, of_each_client, recorded
 from bfl.federation.parts import Arrays, Counts
-from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import with_scale_floor
-from strategies.method import Combination
 from strategies.request import TrainingRequest
 from strategies.server_state import PooledRound
-from strategies.updates import ClientUpdate, mean_metrics
+from strategies.updates import (
+    ClientUpdate,
+    CombinedExtras,
+    PooledClient,
+    client_entries,
+    round_metrics,
+)
+
+if TYPE_CHECKING:
+    from bfl.learning.networks.parametrizations import Parametrization
 
 
 def pool_round(
@@ -61,9 +67,9 @@ def pool_round(
     clients: list[PooledClient] = []
     weights: list[float] = []
     models: list[ClientUpdate] = []
-    extras, spread = Combination(request.declared), PrecisionSpread()
+    extras, spread = CombinedExtras(request.declared), PrecisionSpread()
 
-    def add(weighted: tuple[ClientUpdate, float]) -> Client:
+    def add(weighted: tuple[ClientUpdate, float]) -> pooling.Client:
         update, weight = weighted
         measured = update.metrics
         clients.append(PooledClient(update.partition_id, update.num_examples, measured, weight))
@@ -82,7 +88,7 @@ def pool_round(
     with pooling_errors(request):
         # Maps in place of loops, which would hold an update while the next one is waited for.
         weighted = map(add, weigh(request, updates, num_examples, server))
-        pooled = pool_weighted(
+        pooled = pooling.pool_weighted(
             method.pooling, weighted, previous=state.posterior, unrounded=state.unrounded
         )
     metrics = describe_weights(weights)
@@ -106,7 +112,7 @@ def pool_round(
 
 def next_round(
     request: TrainingRequest,
-    pooled: Pooled,
+    pooled: pooling.Pooled,
     clients: Sequence[PooledClient],
     metrics: Mapping[str, float],
     combined: Arrays,
@@ -132,7 +138,7 @@ def next_round(
             manifest.check(posterior)
     if method.pool_noise:  # before the rest: what is made of a noised pool is no further release
         posterior = method.pool_noise(posterior, state.posterior, counts)
-        measured.pop(CLIPPED, None)
+        measured.pop(pooling.CLIPPED, None)
     if method.parts:
         parts = method.fold(state.parts, combined, counts)
     if not method.server_optimizer.idle:
@@ -145,7 +151,7 @@ def next_round(
         )
     floored = with_scale_floor(posterior, method.scale_floor)
     following = replace(
-        state.with_pooled(ids, number, pooled.diagnostics.get(DAMPING, 1.0)),
+        state.with_pooled(ids, number, pooled.diagnostics.get(pooling.DAMPING, 1.0)),
         server_round=number,
         posterior=floored.posterior,
         before_rounding=pooled.unrounded,
@@ -164,7 +170,7 @@ def refine_round(
     seed: int,
     manifest: Manifest | None = None,
     server: Server | None = None,
-    parametrization: Parametrization = SOFTPLUS,
+    parametrization: Parametrization,
 ) -> PooledRound:
     """Return a pooled round, refined, with the models that predict besides its posterior.
 
@@ -245,7 +251,7 @@ def weigh(
         replace(update, posterior=posterior)
         for update, posterior in zip(together, posteriors, strict=True)
     ]
-    return zip(defended, normalised(weights), strict=True)
+    return zip(defended, pooling.normalised(weights), strict=True)
 
 
 def foreseen_weights(weighting: Weighting, num_examples: Mapping[int, int]) -> dict[int, float]:
@@ -255,7 +261,7 @@ def foreseen_weights(weighting: Weighting, num_examples: Mapping[int, int]) -> d
         weighting: A scheme that goes by ``counts_only``.
         num_examples: What each client that is asked holds, by partition id; all at least 1.
     """
-    fractions = normalised(weighting.weigh_counts(list(num_examples.values())))
+    fractions = pooling.normalised(weighting.weigh_counts(list(num_examples.values())))
     return dict(zip(num_examples, fractions, strict=True))
 
 
@@ -272,55 +278,3 @@ def pooling_errors(request: TrainingRequest) -> Iterator[None]:
         yield
     except PosteriorError as error:
         raise RunError(f"{request.name}, pooling: {error}") from error
-
-
-@dataclass(frozen=True)
-class PooledClient:
-    """A client whose update was pooled, without its posterior.
-
-    Attributes:
-        metrics: What it has measured; nothing where its update is a part of a sum alone.
-        weight: Its weight, in the scale of all others'; None where its update is not seen.
-    """
-
-    partition_id: int
-    num_examples: int
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    weight: float | None = None
-
-
-def round_metrics(clients: Sequence[PooledClient]) -> dict[str, float]:
-    """Return the number of examples and the clients' averaged metrics, as a record names them."""
-    means = mean_metrics([(client.num_examples, client.metrics) for client in clients])
-    return {
-        NUM_EXAMPLES: sum(client.num_examples for client in clients),
-        # The means stand in the clients' namespace; the total is the server's own.
-        **{recorded(name): mean for name, mean in means.items()},
-    }
-
-
-def client_entries(clients: Sequence[PooledClient]) -> list[dict[str, Any]]:
-    """Return one entry for each client pooled, in the order of partition ids.
-
-    An entry has ``client``, the partition id; ``num-examples``; what the client has measured (the
-    negative log-likelihood per example and the divergence from the prior of its last epoch, in
-    nats, its seconds, and where it has test data of its own the accuracy of its posterior on them
-    and their number); and ``weight``, its share ω_k of all weights. Of clients whose updates nobody
-    sees it is the first two.
-    """
-    weights = [client.weight for client in clients if client.weight is not None]
-    shares: list[dict[str, float]] = [{} for _ in clients]
-    if weights:
-        shares = [{"weight": share} for share in normalised(weights)]
-    return [
-        {
-            "client": client.partition_id,
-            NUM_EXAMPLES: client.num_examples,
-            **{
-                name: client.metrics[name]
-                for name in sorted(filter(of_each_client, client.metrics))
-            },
-            **share,
-        }
-        for client, share in zip(clients, shares, strict=True)
-    ]

@@ -5,15 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from logging import WARNING
+from typing import TYPE_CHECKING, Any
 
 from bfl.aggregation.ensemble import LEFT_OUT
 from bfl.aggregation.refinements import AFTER, BEFORE
+from bfl.engine.flower.grid import log
 from bfl.federation.client_metrics import CONTINUED, recorded
 from bfl.federation.wire import Positions
 from bfl.posteriors import Posterior
-from strategies.federation import Federation
 from strategies.server_state import PooledRound, ServerState
+
+if TYPE_CHECKING:
+    from bfl.aggregation.server import Server
+    from bfl.closing import Closing
+    from bfl.evaluation.predictives import Predictive
+    from bfl.learning.example_privacy import SumsNoise
+    from bfl.posteriors import Manifest
+    from strategies.federation import Federation
+    from strategies.privacy import PoolNoise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +31,16 @@ class RunSupport:
     """The things that an application around a Strategy lends it; a plain one needs none of them.
 
     Attributes:
+        manifest: The parameters of the network, whose minima updates and pooled posteriors are held
+            to, and whose moving statistics no server optimizer moves; None where the server does
+            not know them.
+        server: The server's own data and network, for a refinement or a weighting that needs them.
+        predictive: What predicts besides the posterior.
+        pool_noise: Noise on the pool, for differential privacy (``strategies.privacy``).
+        closing: What clients add up over their data after the last round of ``start``.
+        sums_noise: Noise that clients add to the closing's sums, for differential privacy.
+        on_round: Called after each round of ``start``; if it returns True, no other round follows.
+        on_warning: Called with what goes wrong with clients; by default it is logged.
         federation: The nodes, where they have been waited for already.
         state: The state to go on from; None: before the first round.
         folder: The run's folder, for clients that keep a state in a simulation.
@@ -37,6 +57,14 @@ class RunSupport:
         on_sums: Called with a line for each round of the closing's sums.
     """
 
+    manifest: Manifest | None = None
+    server: Server | None = None
+    predictive: Predictive | str = "posterior"
+    pool_noise: PoolNoise | None = None
+    closing: Sequence[Closing | str] = ()
+    sums_noise: SumsNoise | None = None
+    on_round: Callable[[Round], bool | None] | None = None
+    on_warning: Callable[[str], None] = lambda text: log(WARNING, text)
     federation: Federation | None = None
     state: ServerState | None = None
     folder: str = ""
@@ -57,7 +85,7 @@ class Round:
         state: Where the federation stands after it, with the global posterior.
         metrics: What clients and pooling have measured, and what was evaluated.
         seconds: How long training and pooling took.
-        clients: One entry for each client pooled, see ``strategies.round.client_entries``.
+        clients: One entry for each client pooled, see ``strategies.updates.client_entries``.
         suspicion: Whose values were far from all others', if anybody's were.
         left_out: One entry for each client that was asked and is not in the pool: ``client``, the
             partition id, its ``name`` and the ``reason``.

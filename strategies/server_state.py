@@ -1,15 +1,10 @@
-"""State that the server carries from round to round: one value, for checkpoints as it is.
-
-A round that is pooled and not yet refined is kept as well: a kill then costs no training.
-"""
+"""State that the server carries from round to round: one value, for checkpoints as it is."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,14 +13,11 @@ import numpy.typing as npt
 from bfl.aggregation.samplers import ClientModels
 from bfl.errors import PosteriorError, RunError
 from bfl.federation.parts import Arrays
-from bfl.federation.state import Snapshots
 from bfl.named_arrays import add_prefix, strip_prefix
 from bfl.posteriors import Manifest, Posterior
 from bfl.texts import from_json
 
 _POSTERIOR, _STATE, _MODELS, _REPORT = "posterior.", "state.", "models.", "report"
-_OF = "of"
-"""Entry with a digest of the round that was pooled."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +27,7 @@ class PooledRound:
     Attributes:
         state: Where the federation stands, with the pooled posterior.
         metrics: What clients and pooling have measured.
-        entries: One for each client pooled, see ``strategies.round.client_entries``.
+        entries: One for each client pooled, see ``strategies.updates.client_entries``.
     """
 
     state: ServerState
@@ -73,52 +65,6 @@ class PooledRound:
             entries=report["clients"],
             models=ClientModels.from_arrays(models, manifest) if models else None,
         )
-
-
-class UnfinishedRounds:
-    """The round that a run has pooled and not finished: a kill costs what follows, no training.
-
-    A folder may hold what another run has left. So a round counts only for the run that has pooled
-    it, and only if it began where the round that is asked for begins.
-
-    Args:
-        folder: Where it is kept; it is made when the first one is.
-        run: What makes a round of this run another than that of any other run.
-    """
-
-    def __init__(self, folder: Path, run: str) -> None:
-        self._snapshots = Snapshots(folder, kept=1)
-        self._run = run
-
-    def save(self, begun: ServerState, pooled: PooledRound) -> None:
-        """Keep a round in place of the one before.
-
-        Raises:
-            RunError: It cannot be written.
-        """
-        arrays = {**pooled.to_arrays(), _OF: self._digest(begun)}
-        self._snapshots.save(pooled.state.server_round, arrays)
-
-    def after(self, begun: ServerState, manifest: Manifest | None) -> PooledRound | None:
-        """Return the round after a state if it is the one that is kept, and sound."""
-        found = self._snapshots.latest()
-        if found is None or found[0] != begun.server_round + 1:
-            return None
-        if not np.array_equal(found[1].get(_OF, np.zeros(0)), self._digest(begun)):
-            return None
-        return PooledRound.from_arrays(found[0], found[1], manifest)
-
-    def clear(self) -> None:
-        """Remove what is kept: the run is over."""
-        self._snapshots.clear()
-
-    def _digest(self, begun: ServerState) -> npt.NDArray[np.uint8]:
-        found = hashlib.sha256(self._run.encode())
-        vectors = add_prefix(_POSTERIOR, begun.posterior.vectors())
-        for name, array in sorted({**vectors, **begun.to_arrays()}.items()):
-            found.update(f"{name} {array.dtype.str} {array.shape} ".encode())
-            found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        return np.frombuffer(found.digest(), np.uint8)
 
 
 _OPTIMIZER, _PARTS, _PREDICTIVE = "server-optimizer.", "part.", "predictive."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,34 +17,50 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
-from bfl.closing.base import Known
 from bfl.federation.wire import initial_posterior, posterior_to_arrays
-from bfl.learning.networks.parametrizations import SOFTPLUS
+from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
 from strategies.closing import CLOSING, close
 from strategies.federation import discover, number_nodes
-from strategies.flower_clients import FlowerClients, RetryPolicy, TaskTemplate
-from strategies.masked.round import check_masked
+from strategies.flower_clients import FlowerClients
 from strategies.messaging import UsableReplies, exchange
 from strategies.plausibility import ImplausibleUpdatesError
-from strategies.preflight import (
-    check_memory,
-    check_method,
-    known_configuration,
-    text_for_clients,
-)
+from strategies.preflight import check_memory, check_method
 from strategies.run_support import Round, Warnings
-from strategies.server_state import ServerState, UnfinishedRounds
+from strategies.server_state import ServerState
+from strategies.unfinished import UnfinishedRounds
 
 if TYPE_CHECKING:
+    from bfl.closing.base import Known
     from strategies.posterior_pooling import PosteriorPooling
 
 UNFINISHED = "pooled-round"
 """The folder in a run's, with the round that is pooled and not yet refined."""
 
 
+@dataclass
+class RunningFederation:
+    """A federation whose rounds have begun.
+
+    Attributes:
+        state: Where it stands after the last round that is over.
+        last: The last round that has begun.
+        parametrization: The clients' network's, which may compute with other variances than a
+            posterior has.
+        unfinished: The round that an interrupted server has pooled; None where none is kept.
+    """
+
+    grid: Grid
+    clients: FlowerClients
+    warnings: Warnings
+    state: ServerState
+    last: int
+    parametrization: Parametrization
+    unfinished: UnfinishedRounds | None
+
+
 def begin(
     strategy: PosteriorPooling, grid: Grid, arrays: ArrayRecord, timeout: float, num_rounds: int
-) -> None:
+) -> RunningFederation:
     """Wait for the nodes and refuse what does not go together, before anybody trains.
 
     Args:
@@ -54,71 +70,61 @@ def begin(
         ConfigurationError: Something does not go together.
         RunError: Nodes are missing.
     """
-    method, run = strategy.method, strategy.run
-    initial = initial_posterior(arrays, strategy.manifest)
-    known = known_configuration(strategy.configuration)
-    check_method(method, initial, known, strategy.server, strategy.round_retries, strategy.manifest)
+    method, run, options = strategy.method, strategy.run, strategy.client_options
+    initial = initial_posterior(arrays, run.manifest)
+    known = options.known_configuration()
+    check_method(method, initial, known, run.server, options.round_retries, run.manifest)
     method.declared(initial)  # refuses what does not fit before anybody trains
     # Examples are assigned by partition ids, parts keep clients' states by them, and masks are
     # agreed on by them; the clients of this package have a configuration, and say what they hold.
     by_partition = bool(
-        known or strategy.partition is not None or method.parts or method.exchange.secure_sums
+        known or options.partition is not None or method.parts or method.exchange.secure_sums
     )
     wait_for_nodes = discover if by_partition else number_nodes
-    federation = run.federation or wait_for_nodes(grid, strategy.clients, strategy.node_timeout)
-    strategy.warnings = Warnings(strategy.on_warning)
-    strategy.participants = clients = FlowerClients(
-        grid,
-        federation,
-        TaskTemplate(
-            configuration=text_for_clients(strategy.configuration),
-            configuration_without_paths=text_for_clients(strategy.configuration, paths=False),
-            num_classes=strategy.num_classes,
-            partition=strategy.partition,
-            test_partition=run.test_partition
-            if known and known.keys.evaluated_by == "clients"
-            else None,
-            run_folder=run.folder if federation.simulated else "",
-            run_key=run.key,
-            calibration_share=known.held_back_share if known else 0.0,
-            counts_all_examples=bool(known and known.inference.counts_all_examples),
-        ),
-        RetryPolicy(timeout, strategy.min_clients, strategy.round_retries),
-        max_examples=strategy.max_examples,
-        manifest=strategy.manifest,
-        warn=strategy.warnings.of_client,
+    nodes = run.federation or wait_for_nodes(grid, options.clients, options.node_timeout)
+    warnings = Warnings(run.on_warning)
+    clients = FlowerClients(
+        grid, nodes, options, run, known, silence=timeout, warn=warnings.of_client
     )
     selected = {
-        number: method.sampling.sample(strategy.seed, number, federation.size)
+        number: method.sampling.sample(strategy.seed, number, nodes.size)
         for number in range(1, max(num_rounds, 1) + 1)
     }
     if secure_sums := method.exchange.secure_sums:
+        from strategies.masked.round import check_masked
+
         check_masked(method, secure_sums, initial, known, clients, selected)
-    if not method.server_optimizer.idle and initial.point.size and not strategy.manifest:
-        strategy.on_warning(
+    if not method.server_optimizer.idle and initial.point.size and not run.manifest:
+        run.on_warning(
             f"server-optimizer '{method.server_optimizer.name}' moves all {initial.point.size} "
             "point parameters, and could lead a moving variance of batch normalisation below 0: "
             "this Strategy has no manifest, which would say what are moving statistics; give it as "
-            "manifest (bfl.posteriors.Manifest) if the network has some"
+            "run=RunSupport(manifest=…) (bfl.posteriors.Manifest) if the network has some"
         )
     check_memory(method, initial, len(selected[1]), keeps_rounds=bool(run.folder))
-    strategy.state = run.state or ServerState.first(
-        initial, federation.size, method.begin(initial, federation.size)
-    )
-    strategy.parametrization = known.inference.parametrization if known else SOFTPLUS
-    strategy.unfinished = None
+    state = run.state or ServerState.first(initial, nodes.size, method.begin(initial, nodes.size))
+    unfinished = None
     if run.folder:
         # The run's key stands for a configuration that a resume has compared already, but for keys
         # that change no result.
-        of_run = run.key or text_for_clients(strategy.configuration)
-        strategy.unfinished = UnfinishedRounds(
-            Path(run.folder) / UNFINISHED, f"{of_run} {strategy.seed} {method!r}"
+        unfinished = UnfinishedRounds(
+            Path(run.folder) / UNFINISHED,
+            f"{run.key or options.configuration_text()} {strategy.seed} {method!r}",
         )
+    return RunningFederation(
+        grid,
+        clients,
+        warnings,
+        state,
+        state.server_round,
+        known.inference.parametrization if known else SOFTPLUS,
+        unfinished,
+    )
 
 
 def run_rounds(
     strategy: PosteriorPooling,
-    grid: Grid,
+    running: RunningFederation,
     result: Result,
     num_rounds: int,
     timeout: float,
@@ -128,13 +134,13 @@ def run_rounds(
     should_stop: Callable[[int, Result], bool] | None,
 ) -> Result:
     """Run the rounds that are left, and return Flower's result; see ``PosteriorPooling.start``."""
-    arrays = posterior_to_arrays(strategy.state.posterior)
-    first = evaluate_fn(0, arrays) if evaluate_fn and not strategy.state.server_round else None
+    grid, arrays = running.grid, posterior_to_arrays(running.state.posterior)
+    first = evaluate_fn(0, arrays) if evaluate_fn and not running.state.server_round else None
     if first is not None:
         result.evaluate_metrics_serverapp[0] = first
     started = time.perf_counter()
-    while (number := strategy.state.server_round + 1) <= num_rounds:
-        replies = _replies(strategy, number, arrays, train_config, grid)
+    while (number := running.state.server_round + 1) <= num_rounds:
+        replies = _replies(strategy, running, number, arrays, train_config)
         try:
             pooled, metrics = strategy.aggregate_train(number, replies)
         except ImplausibleUpdatesError as error:  # again, without those who sent them
@@ -145,41 +151,41 @@ def run_rounds(
         if pooled is not None and metrics is not None:
             result.arrays = arrays = pooled
             result.train_metrics_clientapp[number] = metrics
-        asked = list(strategy.configure_evaluate(number, arrays, evaluate_config, grid))
-        means = strategy.aggregate_evaluate(number, exchange(grid, asked, timeout))
+        messages = list(strategy.configure_evaluate(number, arrays, evaluate_config, grid))
+        means = strategy.aggregate_evaluate(number, exchange(grid, messages, timeout))
         if means is not None:
             result.evaluate_metrics_clientapp[number] = means
         evaluated = evaluate_fn(number, arrays) if evaluate_fn else None
         if evaluated is not None:
             result.evaluate_metrics_serverapp[number] = evaluated
-        last = _hand_over(strategy, seconds, evaluated or {})
-        if last or (should_stop is not None and should_stop(number, result)):
+        is_last = _hand_over(strategy, running, seconds, evaluated or {})
+        if is_last or (should_stop is not None and should_stop(number, result)):
             break
         started = time.perf_counter()
-    if strategy.unfinished:
-        strategy.unfinished.clear()
+    if running.unfinished:
+        running.unfinished.clear()
     return result
 
 
 def _replies(
     strategy: PosteriorPooling,
+    running: RunningFederation,
     server_round: int,
     arrays: ArrayRecord,
     config: ConfigRecord,
-    grid: Grid,
 ) -> Iterable[Message]:
     """Return the replies of a round as they come; none where clients' sums alone are seen."""
     if strategy.method.exchange.secure_sums:
-        strategy.begin_round(server_round, arrays, config, grid)
+        strategy.begin_round(server_round, arrays, config, running.grid)
         return ()
-    messages = list(strategy.configure_train(server_round, arrays, config, grid))
+    messages = list(strategy.configure_train(server_round, arrays, config, running.grid))
     if not messages or strategy.request is None:
         return ()
-    clients = strategy.participants
+    clients, on_replies = running.clients, strategy.run.on_replies
     replies = clients.replies(strategy.request, messages)
-    if strategy.run.on_replies is None:
+    if on_replies is None:
         return replies
-    return _shown(replies, partial(strategy.run.on_replies, len(messages)), clients.usable)
+    return _shown(replies, partial(on_replies, len(messages)), clients.usable)
 
 
 def _shown(
@@ -192,32 +198,36 @@ def _shown(
         show(usable.counts)
 
 
-def _hand_over(strategy: PosteriorPooling, seconds: float, evaluated: Mapping[str, Any]) -> bool:
+def _hand_over(
+    strategy: PosteriorPooling,
+    running: RunningFederation,
+    seconds: float,
+    evaluated: Mapping[str, Any],
+) -> bool:
     """Give a round that is over to whoever looks on; return whether it is the last."""
-    state, pooled, clients = strategy.state, strategy.pooled, strategy.participants
+    state, pooled, clients, run = running.state, strategy.pooled, running.clients, strategy.run
     if pooled is None:
         return False
-    of_models = strategy.run.evaluate_models(state)
-    metrics: dict[str, Any] = {**pooled.metrics, **evaluated, **of_models}
-    strategy.warnings.of_numbers(state.server_round, metrics)
+    metrics: dict[str, Any] = {**pooled.metrics, **evaluated, **run.evaluate_models(state)}
+    running.warnings.of_numbers(state.server_round, metrics)
     finished = Round(
         state, metrics, seconds, pooled.entries, clients.suspicion, clients.left_out(pooled)
     )
-    return bool(strategy.on_round and strategy.on_round(finished))
+    return bool(run.on_round and run.on_round(finished))
 
 
-def close_federation(strategy: PosteriorPooling) -> Known | None:
+def close_federation(strategy: PosteriorPooling, running: RunningFederation) -> Known | None:
     """Have clients add up what the closing asks for; return what it finds, None for none.
 
     Raises:
         RunError: Too few clients have sent usable sums.
     """
-    run, state = strategy.run, strategy.state
+    run, state = strategy.run, running.state
     return close(
         strategy.method,
         replace(state, posterior=run.to_close(state.posterior)),
-        strategy.participants,
-        strategy.manifest,
+        running.clients,
+        run.manifest,
         Path(run.folder) / CLOSING if run.folder else None,
         run.on_sums,
         run.before_sums,

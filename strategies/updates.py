@@ -1,4 +1,4 @@
-"""Updates of clients: read, and refused where they are not what an update should be."""
+"""Updates of clients: read and checked once, and the means, sums and records of those pooled."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
+from bfl.aggregation.pooling import normalised
 from bfl.errors import BflError, PosteriorError
-from bfl.federation.client_metrics import NUM_EXAMPLES
+from bfl.federation.client_metrics import NUM_EXAMPLES, of_each_client, recorded
 from bfl.federation.parts import Arrays, DeclaredArray, extras_problem
 from bfl.federation.wire import (
     ARRAYS,
@@ -227,3 +229,91 @@ def believed_numbers(measured: Mapping[str, float]) -> dict[str, float]:
 
     impossible = dict(impossible_numbers(measured))
     return {name: value for name, value in measured.items() if name not in impossible}
+
+
+class CombinedExtras:
+    """Sums and means of arrays besides the posterior over the pooled clients, in float64.
+
+    The memory does not grow with the number of clients.
+    """
+
+    def __init__(self, declared: Sequence[DeclaredArray]) -> None:
+        self._declared = declared
+        self._sums: dict[str, npt.NDArray[np.float64]] = {
+            array.name: np.zeros(array.shape) for array in declared
+        }
+        self._weight = 0.0
+
+    def add(self, arrays: Arrays, weight: float) -> None:
+        """Add a client's arrays; ``weight`` is its own in the pooling, in the scale of all."""
+        self._weight += weight
+        for array in self._declared:
+            sent = arrays[array.name].astype(np.float64)
+            self._sums[array.name] += sent if array.combined == "sum" else weight * sent
+
+    def combined(self) -> dict[str, npt.NDArray[np.float64]]:
+        """Return the sum or the weighted mean of each array, by name.
+
+        Raises:
+            ValueError: A mean is asked for, and no client with a weight has been added.
+        """
+        if self._weight <= 0 and any(array.combined != "sum" for array in self._declared):
+            raise ValueError("nothing to average: no client with a positive weight was added")
+        return {
+            array.name: self._sums[array.name]
+            if array.combined == "sum"
+            else self._sums[array.name] / self._weight
+            for array in self._declared
+        }
+
+
+@dataclass(frozen=True)
+class PooledClient:
+    """A client whose update was pooled, without its posterior.
+
+    Attributes:
+        metrics: What it has measured; nothing where its update is a part of a sum alone.
+        weight: Its weight, in the scale of all others'; None where its update is not seen.
+    """
+
+    partition_id: int
+    num_examples: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    weight: float | None = None
+
+
+def round_metrics(clients: Sequence[PooledClient]) -> dict[str, float]:
+    """Return the number of examples and the clients' averaged metrics, as a record names them."""
+    means = mean_metrics([(client.num_examples, client.metrics) for client in clients])
+    return {
+        NUM_EXAMPLES: sum(client.num_examples for client in clients),
+        # The means stand in the clients' namespace; the total is the server's own.
+        **{recorded(name): mean for name, mean in means.items()},
+    }
+
+
+def client_entries(clients: Sequence[PooledClient]) -> list[dict[str, Any]]:
+    """Return one entry for each client pooled, in the order of partition ids.
+
+    An entry has ``client``, the partition id; ``num-examples``; what the client has measured (the
+    negative log-likelihood per example and the divergence from the prior of its last epoch, in
+    nats, its seconds, and where it has test data of its own the accuracy of its posterior on them
+    and their number); and ``weight``, its share ω_k of all weights. Of clients whose updates nobody
+    sees it is the first two.
+    """
+    weights = [client.weight for client in clients if client.weight is not None]
+    shares: list[dict[str, float]] = [{} for _ in clients]
+    if weights:
+        shares = [{"weight": share} for share in normalised(weights)]
+    return [
+        {
+            "client": client.partition_id,
+            NUM_EXAMPLES: client.num_examples,
+            **{
+                name: client.metrics[name]
+                for name in sorted(filter(of_each_client, client.metrics))
+            },
+            **share,
+        }
+        for client, share in zip(clients, shares, strict=True)
+    ]

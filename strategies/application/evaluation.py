@@ -26,9 +26,8 @@ from bfl.federation.node_description import NETWORK_QUERY, NetworkQuery, manifes
 from bfl.federation.wire import WireFormatError, posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from strategies.federation import Federation
-from strategies.flower_clients import RetryPolicy
+from strategies.flower_clients import ClientOptions
 from strategies.messaging import UsableReplies, exchange_with_retries
-from strategies.preflight import text_for_clients
 from strategies.run_support import NOT_FINITE
 from strategies.server_state import ServerState
 
@@ -208,10 +207,10 @@ def manifest_of_clients(
         RunError: Fewer clients than ``min-clients`` have answered.
     """
     keys = configuration.keys
-    retry_policy = RetryPolicy(keys.client_timeout, keys.min_clients, keys.round_retries)
-    usable = UsableReplies(retry_policy.needed(federation.size))
+    options = ClientOptions(configuration=configuration, min_clients=keys.min_clients)
+    usable = UsableReplies(options.needed(federation.size))
     shape, classes = dataset.image_shape, dataset.num_classes
-    texts = {paths: text_for_clients(configuration, paths=paths) for paths in (False, True)}
+    texts = {paths: options.configuration_text(paths=paths) for paths in (False, True)}
     messages = []
     for partition_id, node in federation.nodes.items():
         query = NetworkQuery(texts[federation.reads_run_paths(partition_id)], shape, classes)
@@ -221,8 +220,8 @@ def manifest_of_clients(
     replies = exchange_with_retries(
         grid,
         messages,
-        silence=retry_policy.silence,
-        retries=retry_policy.retries,
+        silence=keys.client_timeout,
+        retries=keys.round_retries,
         usable=usable,
         report=lambda node, reason: None,
     )

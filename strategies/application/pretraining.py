@@ -40,8 +40,8 @@ from bfl.federation.wire import Positions, TrainTask, posterior_to_arrays, train
 from bfl.posteriors import Manifest, Posterior
 from strategies.application.division import clients_positions
 from strategies.federation import Federation
+from strategies.flower_clients import ClientOptions
 from strategies.messaging import UsableReplies, exchange_with_retries
-from strategies.preflight import text_for_clients
 from strategies.updates import RefusedUpdateError, read_update
 
 OF_THE_METHOD = ("temperature", "local_lr_decay")
@@ -154,9 +154,8 @@ class Pretraining:
         self._node = federation.nodes[0]
         self._partition_id = federation.size
         self._keys = keys
-        self._task_values = text_for_clients(
-            configuration_of_pretraining(configuration), paths=federation.reads_run_paths(0)
-        )
+        options = ClientOptions(configuration=configuration_of_pretraining(configuration))
+        self._task_values = options.configuration_text(paths=federation.reads_run_paths(0))
         self._num_classes = dataset.num_classes
         used = clients_positions(configuration, dataset, own, federation.size)
         self._train, self._validation = split_off(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -360,12 +360,7 @@ def _run_rounds(
         context.configuration,
         context.evaluator.dataset.num_classes,
         context.partition,
-        manifest=context.evaluator.manifest,
-        pool_noise=pool_noise(context.configuration, anew=context.federation.noise_anew),
-        server=own_server(context.evaluator) if _evaluates(context) else None,
-        on_round=recorder.record,
-        on_warning=_audited(context),
-        run=_support(context, state),
+        _support(context, state, recorder),
     )
     try:
         result = strategy.start(
@@ -386,15 +381,24 @@ def _run_rounds(
     return posterior_from_arrays(result.arrays), strategy.closed
 
 
-def _evaluates(context: RunContext) -> bool:
-    """Return whether the server evaluates posteriors with a network of its own."""
-    return not isinstance(context.evaluator, NoEvaluator)
-
-
-def _support(context: RunContext, state: ServerState) -> RunSupport:
+def _support(context: RunContext, state: ServerState, recorder: RoundRecorder) -> RunSupport:
     """Return what the run lends its Strategy."""
-    evaluates = {"evaluate_models": model_evaluation(context.evaluator)}
+    evaluates: dict[str, Any] = {}
+    if not isinstance(context.evaluator, NoEvaluator):
+        evaluates = {
+            "server": own_server(context.evaluator),
+            "evaluate_models": model_evaluation(context.evaluator),
+        }
+
+    def warn(text: str) -> None:
+        context.progress.say(text)
+        context.folder.append_text(REFUSALS, text)
+
     return RunSupport(
+        manifest=context.evaluator.manifest,
+        pool_noise=pool_noise(context.configuration, anew=context.federation.noise_anew),
+        on_round=recorder.record,
+        on_warning=warn,
         federation=context.federation,
         state=state,
         folder=context.path,
@@ -404,18 +408,8 @@ def _support(context: RunContext, state: ServerState) -> RunSupport:
         to_close=lambda last: posterior_to_close(context, last),
         before_sums=lambda release: count_sums(context, release),
         on_sums=context.progress.say,
-        **(evaluates if _evaluates(context) else {}),
+        **evaluates,
     )
-
-
-def _audited(context: RunContext) -> Callable[[str], None]:
-    """Return what shows what goes wrong with clients, and keeps it in the run's folder."""
-
-    def told(text: str) -> None:
-        context.progress.say(text)
-        context.folder.append_text(REFUSALS, text)
-
-    return told
 
 
 def _tracked(folder: RunFolder) -> TrackedRun:

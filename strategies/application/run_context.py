@@ -8,7 +8,7 @@ bit: these are as many as there are CPUs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from flwr.serverapp import Grid
@@ -30,48 +30,54 @@ from bfl.federation.wire import Positions
 from bfl.posteriors import Manifest, Posterior
 from strategies import strategy_class
 from strategies.federation import Federation
-from strategies.method import Method
+from strategies.flower_clients import ClientOptions
+from strategies.method import GivenParts, Method
 from strategies.posterior_pooling import PosteriorPooling
 from strategies.privacy import (
-    PoolNoise,
     PrivacyAccount,
     begin_sums,
     privacy_account,
     sums_begun,
     sums_room,
 )
-from strategies.run_support import NOT_FINITE, Round
+from strategies.run_support import NOT_FINITE, Round, RunSupport
 
 
 def make_strategy(
     configuration: Configuration,
     num_classes: int,
     partition: Sequence[Positions | None],
-    *,
-    pool_noise: PoolNoise | None = None,
-    **more: Any,
+    run: RunSupport = RunSupport(),  # noqa: B008
 ) -> PosteriorPooling:
     """Return the configured Strategy: the subclass of its rule, with the other parts.
 
     Args:
         partition: The examples of each client; None for nodes with data of their own.
-        pool_noise: What is done to the pool where the server adds noise; by default nothing.
+        run: What the run lends it besides.
     """
     keys, method = configuration.keys, Method.of(configuration)
-    parts = {part.name: getattr(method, part.name) for part in fields(method)}
+    given: dict[str, Any] = {
+        part.name: getattr(method, part.name, None) for part in fields(GivenParts)
+    }
     return strategy_class(type(method.pooling))(
-        rule=parts.pop("pooling"),
-        **{**parts, "pool_noise": pool_noise},
-        configuration=configuration,
-        num_classes=num_classes,
-        partition=partition,
-        clients=keys.clients,
-        max_examples=keys.max_examples,
+        **{**given, "rule": method.pooling},
         seed=keys.seed,
-        node_timeout=keys.node_timeout,
-        min_clients=keys.min_clients,
-        round_retries=keys.round_retries,
-        **more,
+        client_options=ClientOptions(
+            clients=keys.clients,
+            min_clients=keys.min_clients,
+            round_retries=keys.round_retries,
+            node_timeout=keys.node_timeout,
+            max_examples=keys.max_examples,
+            configuration=configuration,
+            num_classes=num_classes,
+            partition=partition,
+        ),
+        run=replace(
+            run,
+            predictive=method.predictive,
+            closing=method.closing,
+            sums_noise=method.sums_noise,
+        ),
     )
 
 

@@ -166,7 +166,7 @@ class MaskedAttempt:
         take: Callable[[int, RecordDict], None],
     ) -> None:
         """Send each client its message and take the answers; who gives none has dropped out."""
-        clients, silence = self._clients, self._clients.retry_policy.silence
+        clients, silence = self._clients, self._clients.silence
         heard = set()
         messages = [
             clients.message(client, content, message_type, self._request.server_round)
@@ -199,8 +199,8 @@ def add_up(clients: FlowerClients, request: TrainingRequest, wanted: WantedSum) 
             off, in every attempt; or rounding could carry their pool too far, and nobody was
             asked; or the engine has died.
     """
-    retry_policy, warn = clients.retry_policy, clients.warning(request.name)
-    needed = retry_policy.needed(len(request.partition_ids))
+    options, warn = clients.options, clients.warning(request.name)
+    needed = options.needed(len(request.partition_ids))
     clients.usable = UsableReplies(needed)
     try:
         wanted.check(needed)
@@ -210,7 +210,7 @@ def add_up(clients: FlowerClients, request: TrainingRequest, wanted: WantedSum) 
             "that of the whole run: begin another one with these keys changed"
         ) from error
     left_out: set[int] = set()
-    for left in reversed(range(retry_policy.retries + 1)):
+    for left in reversed(range(options.round_retries + 1)):
         try:
             return MaskedAttempt(clients, request, wanted, left_out).run(needed)
         except (TooFewClientsError, UnusableClientsError) as error:

@@ -16,8 +16,9 @@ from bfl.posteriors import Manifest, Posterior
 from strategies.masked.clients import add_up, pool_sums, wanted_sum
 from strategies.method import Method
 from strategies.request import TrainingRequest
-from strategies.round import PooledClient, foreseen_weights, next_round, pooling_errors
+from strategies.round import foreseen_weights, next_round, pooling_errors
 from strategies.server_state import PooledRound
+from strategies.updates import PooledClient
 
 if TYPE_CHECKING:
     from strategies.flower_clients import FlowerClients
@@ -86,7 +87,7 @@ def check_masked(
         shares = tuple(sorted(weights.values()))
         if shares in found_fine:
             continue
-        needed = clients.retry_policy.needed(len(asked))
+        needed = clients.options.needed(len(asked))
         try:
             check_accuracy(method.pooling, secure_sums.value_range, posterior, shares, needed)
         except ConfigurationError as error:

@@ -20,7 +20,9 @@ from bfl.posteriors import Posterior
 from clients import client_app
 from clients import round as client_round
 from strategies import WeightedSumOfNormals
+from strategies.flower_clients import ClientOptions
 from strategies.privacy import PoolNoise
+from strategies.run_support import RunSupport
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "internals.md"
@@ -78,10 +80,12 @@ def test_a_round_goes_through_every_step(monkeypatch: pytest.MonkeyPatch) -> Non
     told: list[str] = []
     strategy = WeightedSumOfNormals(
         weighting="train-size",
-        configuration=json.dumps(GIVEN),
-        partition=[np.arange(4), np.arange(4, 10)],
-        pool_noise=PoolNoise(resolve(GIVEN).outgoing, 0, anew=False),
-        on_warning=told.append,
+        client_options=ClientOptions(
+            configuration=json.dumps(GIVEN), partition=[np.arange(4), np.arange(4, 10)]
+        ),
+        run=RunSupport(
+            pool_noise=PoolNoise(resolve(GIVEN).outgoing, 0, anew=False), on_warning=told.append
+        ),
     )
     grid = SerialGrid(client_app.app, 2, new_run({}), {})
     sys.setprofile(note)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy_clients import Faults, LocalTraining, PartFederation, no_faults
+from small_federation import arguments
 
 from bfl.aggregation.pooling import pooling_rules
 from bfl.federation.parts import Arrays, Trained
@@ -60,13 +61,15 @@ def strategy(
     """Return the strategy; ``least`` is the share of its precision that a round leaves at least."""
     settings = {"damping": damping, "least-precision-share": least}
     return PosteriorPooling(
-        rule=pooling_rules.create("factor-changes", settings),
-        weighting="train-size",
-        sampling=sampling,
-        parts=(PRIOR,),
-        seed=SEED,
-        scale_floor=0.0,
-        **{"min_clients": 1, **more},
+        **arguments(
+            rule=pooling_rules.create("factor-changes", settings),
+            weighting="train-size",
+            sampling=sampling,
+            parts=(PRIOR,),
+            seed=SEED,
+            scale_floor=0.0,
+            **{"min_clients": 1, **more},
+        )
     )
 
 

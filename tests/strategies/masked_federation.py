@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from small_federation import make_grid, make_training_app
+from small_federation import arguments, make_grid, make_training_app
 
 from bfl.configuration import resolve
 from bfl.federation.secure_aggregation.on_the_wire import (
@@ -183,12 +183,14 @@ class Run:
             context.node_config.update(config)
         method = {name: getattr(configuration, name) for name in ("weighting", "exchange")}
         strategy = PosteriorPooling(
-            rule=configuration.pooling,
-            configuration=values(**given),
-            partition=[np.arange(size) for size in sizes],
-            on_round=self.rounds.append,
-            on_warning=self.warnings.append,
-            **{**method, **more},
+            **arguments(
+                rule=configuration.pooling,
+                configuration=values(**given),
+                partition=[np.arange(size) for size in sizes],
+                on_round=self.rounds.append,
+                on_warning=self.warnings.append,
+                **{**method, **more},
+            )
         )
         result = strategy.start(grid, posterior_to_arrays(start), num_rounds=rounds, timeout=1.0)
         self.posterior = posterior_from_arrays(result.arrays)

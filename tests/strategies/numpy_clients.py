@@ -222,9 +222,13 @@ class PartFederation:
                 raise KilledError
 
         strategy = self._make_strategy(
-            run=RunSupport(folder=str(self.folder), key=run_key(self.folder), state=state),
-            on_round=on_round,
-            on_warning=lambda text: None,
+            run=RunSupport(
+                folder=str(self.folder),
+                key=run_key(self.folder),
+                state=state,
+                on_round=on_round,
+                on_warning=lambda text: None,
+            ),
         )
         app = make_part_app(strategy.method.parts, self._training, self._faults)
         grid = make_grid(app, self._clients, FaultyGrid)

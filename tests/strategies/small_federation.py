@@ -1,6 +1,7 @@
 """A federation without TensorFlow: clients that reply with posteriors of a few numbers."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,15 @@ from bfl.federation.wire import (
     posterior_to_arrays,
     reply_content,
 )
+from bfl.learning.networks.parametrizations import SOFTPLUS
 from bfl.posteriors import Manifest, Posterior
 from strategies import PosteriorPooling
 from strategies.federation import discover
-from strategies.flower_clients import FlowerClients, RetryPolicy, TaskTemplate
+from strategies.flower_clients import ClientOptions, FlowerClients
 from strategies.method import Method
 from strategies.request import round_request
 from strategies.round import pool_round, refine_round
-from strategies.run_support import Round
+from strategies.run_support import Round, RunSupport
 from strategies.server_state import PooledRound, ServerState
 
 START = Posterior(
@@ -89,17 +91,19 @@ def make_clients(
     grid: SerialGrid,
     size: int = 4,
     *,
-    warn: Callable[[int, int, str], None] = lambda server_round, partition_id, text: None,
+    warn: Callable[[str, int, str], None] = lambda name, partition_id, text: None,
+    manifest: Manifest | None = None,
     **more: Any,
 ) -> FlowerClients:
     """Return the clients of a grid for rounds of one's own; one usable update is enough."""
     return FlowerClients(
         grid,
         discover(grid, size, 10.0),
-        TaskTemplate("{}", "{}", 10, None, None, "", ""),
-        RetryPolicy(10.0, 1, 0),
+        ClientOptions(**{"min_clients": 1, "round_retries": 0, **more}),
+        RunSupport(manifest=manifest),
+        None,
+        silence=10.0,
         warn=warn,
-        **{"max_examples": 1_000_000, "manifest": None, **more},
     )
 
 
@@ -118,8 +122,20 @@ def federated_round(
     pooled = pool_round(request, clients.train(request), num_examples=known, **fixed)
     if isinstance(clients, FlowerClients):
         pooled = clients.counted(request, pooled)
-    pooled = refine_round(request, pooled, **fixed)
+    pooled = refine_round(request, pooled, parametrization=SOFTPLUS, **fixed)
     return pooled.state, pooled
+
+
+def arguments(run: RunSupport = RunSupport(), **given: Any) -> dict[str, Any]:  # noqa: B008
+    """Return a Strategy's arguments, of which some may be given by the names of their fields."""
+
+    def taken(cls: Any) -> dict[str, Any]:
+        return {each.name: given.pop(each.name) for each in fields(cls) if each.name in given}
+
+    options, lent = taken(ClientOptions), taken(RunSupport)
+    given |= {"client_options": ClientOptions(**options)} if options else {}
+    given |= {"run": replace(run, **lent)}
+    return given
 
 
 def play(
@@ -144,10 +160,9 @@ def play(
     seen: list[Round] = []
     told: list[str] = []
     asks = {"partition": [None] * clients} if described else {}
+    settings = {"rule": "ws", "weighting": "equal", **asks, **settings}
     strategy = PosteriorPooling(
-        **{"rule": "ws", "weighting": "equal", **asks, **settings},
-        on_round=seen.append,
-        on_warning=told.append,
+        **arguments(on_round=seen.append, on_warning=told.append, **settings)
     )
     grid = make_grid(make_app(reply, **(described or {})), clients)
     result = strategy.start(grid, posterior_to_arrays(start), num_rounds=rounds)

@@ -14,8 +14,8 @@ from bfl.federation.parts import Arrays, Counts, DeclaredArray, TwoSidedPart
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.learning.corrections import Scaffold
 from bfl.posteriors import Posterior
-from strategies.method import Combination
 from strategies.run_support import Round
+from strategies.updates import CombinedExtras
 
 SIZE, HOSTILE, ROUNDS = 3, 2, 6
 START = Posterior(np.zeros(SIZE, np.float32), np.ones(SIZE, np.float32), np.zeros(1, np.float32))
@@ -107,8 +107,8 @@ def test_what_the_bounds_allow_is_pooled(case: str) -> None:
 
 def test_a_mean_of_nobody_is_refused_and_a_sum_of_nobody_is_zero() -> None:
     summed, mean = DeclaredArray("s", (2,)), DeclaredArray("m", (1,), "mean")
-    assert Combination([summed]).combined()["s"].tolist() == [0.0, 0.0]
-    combination = Combination([summed, mean])
+    assert CombinedExtras([summed]).combined()["s"].tolist() == [0.0, 0.0]
+    combination = CombinedExtras([summed, mean])
     with pytest.raises(ValueError, match="nothing to average"):
         combination.combined()
     for value, weight in ((1.0, 1.0), (4.0, 2.0)):

@@ -109,7 +109,7 @@ class OneRound:
 
         strategy = strategies.PosteriorPooling(rule=rule, weighting="distance")
         self.method = strategy.method
-        self.most = strategy.max_examples
+        self.most = strategy.client_options.max_examples
         self.clients = make_clients(make_grid(make_app(reply)), max_examples=self.most)
 
     def pool(self, fuzzed: RecordDict | None) -> tuple[Posterior, Any]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from small_federation import make_grid, make_training_app
+from small_federation import arguments, make_grid, make_training_app
 
 from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.configuration import resolve
@@ -30,7 +30,7 @@ def test_a_broadcast_mean_holds_no_variance_and_clients_send_theirs_back():
         return reply_content(sent, {"num-examples": 10})
 
     grid = make_grid(make_training_app(train), 2)
-    strategy = LogLinearPool(broadcast="mean", clients=2, on_round=rounds.append)
+    strategy = LogLinearPool(**arguments(broadcast="mean", clients=2, on_round=rounds.append))
     result = strategy.start(grid, posterior_to_arrays(START), num_rounds=2)
     assert seen == [["mean", "point"]] * 4
     pooled = posterior_from_arrays(result.arrays)

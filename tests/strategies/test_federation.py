@@ -7,7 +7,7 @@ import pytest
 from deployment_grid import FIRST_ID, DeploymentGrid
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from small_federation import make_app
+from small_federation import arguments, make_app
 from test_posterior_pooling import start
 
 import strategies
@@ -308,10 +308,12 @@ def test_a_run_goes_on_without_a_lost_node_and_with_the_one_that_comes_back() ->
 
     said: list[str] = []
     strategy = strategies.Conflation(
-        weighting=weightings.create("equal"),
-        partition=[None] * 3,
-        on_round=on_round,
-        on_warning=said.append,
+        **arguments(
+            weighting=weightings.create("equal"),
+            partition=[None] * 3,
+            on_round=on_round,
+            on_warning=said.append,
+        )
     )
     strategy.start(grid, posterior_to_arrays(start()), num_rounds=4)
     counts = [(r.metrics["clients"], r.metrics["failures"]) for r in rounds]

@@ -25,7 +25,7 @@ from flwr.serverapp.strategy import (
     Result,
     Strategy,
 )
-from small_federation import make_app, make_grid, make_training_app, shifted
+from small_federation import arguments, make_app, make_grid, make_training_app, shifted
 
 import strategies
 from bfl.engine.serial import SerialGrid
@@ -107,9 +107,8 @@ def test_flowers_start_gives_the_bits_of_ours(
     strategy: type[PosteriorPooling], weighting: str
 ) -> None:
     """With nodes that say who they are or not: here their ids are in the order of partition ids."""
-    make = partial(
-        strategy, weighting=weighting, seed=3, server_optimizer="momentum", clients=CLIENTS
-    )
+    given = {"weighting": weighting, "seed": 3, "server_optimizer": "momentum"}
+    make = partial(strategy, **arguments(clients=CLIENTS, **given))
     found = [
         run(start, app)
         for app in (make_training_app(learn), plain_app())
@@ -138,7 +137,7 @@ def test_flowers_start_warns_of_weights_as_ours_does() -> None:
     told: dict[str, list[str]] = {"ours": [], "flowers": []}
     for whose, warn in told.items():
         strategy = strategies.Conflation(
-            weighting="distance", clients=CLIENTS, on_warning=warn.append
+            **arguments(weighting="distance", clients=CLIENTS, on_warning=warn.append)
         )
         run(strategy.start if whose == "ours" else flowers(strategy), make_training_app(echo))
     assert len(told["ours"]) == 1
@@ -157,7 +156,7 @@ def test_a_strategy_begins_anew_with_each_start() -> None:
 
 def test_a_round_begins_with_the_arrays_that_it_is_given() -> None:
     """A wrapper adds its noise between the rounds."""
-    strategy = strategies.NaiveWeightedAveraging(weighting="equal", clients=CLIENTS)
+    strategy = strategies.NaiveWeightedAveraging(**arguments(weighting="equal", clients=CLIENTS))
     grid, other = (
         make_grid(plain_app(), CLIENTS),
         Posterior(START.mean + 7, START.variance, START.point),
@@ -198,7 +197,8 @@ def test_flowers_wrappers_wrap_every_strategy(
     """Where they neither clip nor noise, they change the last digits alone."""
     wraps, settings, mods = wrappers()[wrapper]
     wrapped = run(
-        wraps(strategy(weighting="equal", clients=CLIENTS), **settings).start, plain_app(mods)
+        wraps(strategy(**arguments(weighting="equal", clients=CLIENTS)), **settings).start,
+        plain_app(mods),
     )
     bare = run(strategy(weighting="equal", clients=CLIENTS).start, plain_app())
     assert wrapped.train_metrics_clientapp[3]["clients"] == CLIENTS
@@ -263,13 +263,13 @@ def test_clients_that_fail_are_left_out_of_flowers_start_too() -> None:
         return shifted(task, received)
 
     told: list[str] = []
-    strategy = strategies.Conflation(on_warning=told.append)
+    strategy = strategies.Conflation(**arguments(on_warning=told.append))
     result = run(flowers(strategy), make_app(reply), rounds=1)
     metrics = result.train_metrics_clientapp[1]
     assert (metrics["clients"], metrics["failures"]) == (CLIENTS - 1, 1)
     assert "client 1" in told[0]
     with pytest.raises(RunError, match="3 of 4 clients"):
-        run(flowers(strategies.Conflation(min_clients=4)), make_app(reply), rounds=1)
+        run(flowers(strategies.Conflation(**arguments(min_clients=4))), make_app(reply), rounds=1)
 
 
 def test_clients_evaluate_if_they_are_asked() -> None:
@@ -326,7 +326,7 @@ def test_pooling_without_a_round_is_refused() -> None:
 
 @pytest.mark.parametrize("clients", [3, 5])
 def test_a_wrong_number_of_plain_clients_is_refused(clients: int) -> None:
-    strategy = strategies.Conflation(clients=clients, node_timeout=0.2)
+    strategy = strategies.Conflation(**arguments(clients=clients, node_timeout=0.2))
     with pytest.raises((ConfigurationError, RunError), match=f"{CLIENTS}.*{clients}|{clients}.*"):
         run(strategy.start)
 
@@ -342,14 +342,16 @@ def test_clients_are_asked_only_where_something_is_needed(asks: bool) -> None:
             sent.extend(message.metadata.message_type for message in given)
             return super().push_messages(given)
 
-    strategy = strategies.Conflation(partition=[None] * CLIENTS if asks else None)
+    strategy = strategies.Conflation(**arguments(partition=[None] * CLIENTS if asks else None))
     app = make_training_app(learn) if asks else plain_app()
     strategy.start(make_grid(app, CLIENTS, WatchedGrid), posterior_to_arrays(START), 2)
     assert sent == ["query"] * CLIENTS * asks + ["train"] * CLIENTS * 2
 
 
 def test_plain_clients_cannot_be_assigned_examples() -> None:
-    strategy = strategies.Conflation(partition=[np.arange(3)] * CLIENTS, node_timeout=0.2)
+    strategy = strategies.Conflation(
+        **arguments(partition=[np.arange(3)] * CLIENTS, node_timeout=0.2)
+    )
     with pytest.raises(RunError, match="cannot report its partition"):
         run(strategy.start)
 

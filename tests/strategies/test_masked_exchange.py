@@ -19,7 +19,7 @@ from masked_federation import (
     trained,
     values,
 )
-from small_federation import make_grid
+from small_federation import arguments, make_grid
 
 from bfl.configuration import resolve
 from bfl.deployment import setup
@@ -239,7 +239,7 @@ def test_what_needs_single_updates_is_refused_before_anything_starts(given, said
 def test_a_strategy_of_ones_own_is_refused_likewise_before_anybody_trains(parts, said):
     nodes = MaskedNodes()
     given = {"partition": [np.arange(size) for size in SIZES], **parts}
-    strategy = PosteriorPooling(exchange="masked", **given)
+    strategy = PosteriorPooling(**arguments(exchange="masked", **given))
     with pytest.raises(ConfigurationError, match=said):
         strategy.start(make_grid(nodes.app(), len(SIZES)), posterior_to_arrays(START))
     assert not nodes.stages
@@ -276,12 +276,14 @@ def test_a_later_rounds_sample_that_would_be_too_coarse_is_refused_before_the_fi
     assert first > 1
     nodes = MaskedNodes(sizes=tuple(sizes))
     strategy = PosteriorPooling(
-        rule="ws",
-        exchange="masked",
-        sampling=sampling,
-        configuration=values(**MASKED),
-        partition=[np.arange(size) for size in sizes],
-        min_clients=3,
+        **arguments(
+            rule="ws",
+            exchange="masked",
+            sampling=sampling,
+            configuration=values(**MASKED),
+            partition=[np.arange(size) for size in sizes],
+            min_clients=3,
+        )
     )
     grid, start = make_grid(nodes.app(), len(sizes)), posterior_to_arrays(START)
     with pytest.raises(ConfigurationError, match=f"^round {first} would ask clients .*, 19: sums"):

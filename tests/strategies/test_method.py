@@ -4,6 +4,7 @@ import inspect
 from dataclasses import fields
 
 import pytest
+from small_federation import arguments
 
 from bfl.configuration import resolve
 from bfl.configuration.component_slots import SLOTS
@@ -47,8 +48,8 @@ def test_a_strategy_takes_every_part_of_a_method() -> None:
     method = Method.of(configuration)
     assert make_strategy(configuration, 10, []).method == method
     others = {name: part for name, part in vars(method).items() if name != "pooling"}
-    by_itself = PosteriorPooling(rule=method.pooling, **others)
-    assert by_itself.method == NaiveWeightedAveraging(**others).method == method
+    by_itself = PosteriorPooling(**arguments(rule=method.pooling, **others))
+    assert by_itself.method == NaiveWeightedAveraging(**arguments(**others)).method == method
 
 
 def test_a_strategy_s_arguments_are_named_and_typed() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from small_federation import make_app, make_grid
+from small_federation import arguments, make_app, make_grid
 
 import strategies
 from bfl.engine.serial import SerialGrid
@@ -102,7 +102,9 @@ def test_a_client_that_claims_more_than_it_has_declared_is_refused() -> None:
     module: dict[str, Any] = {"__name__": "numpy_client"}
     exec(text, module)
     told: list[str] = []
-    strategy = strategies.Conflation(partition=[None] * CLIENTS, on_warning=told.append)
+    strategy = strategies.Conflation(
+        **arguments(partition=[None] * CLIENTS, on_warning=told.append)
+    )
     with pytest.raises(RunError, match="0 of 4 clients"):
         strategy.start(make_grid(module["app"], CLIENTS), posterior_to_arrays(prior()))
     assert "num-examples is 21; this client holds 20" in told[0]
@@ -124,7 +126,7 @@ def test_nodes_that_speak_otherwise_are_refused(change: tuple[str, str], words: 
     module: dict[str, Any] = {"__name__": "numpy_client"}
     exec(text, module)
     with pytest.raises(BflError, match=f"node 1: .*{words}"):
-        strategies.Conflation(partition=[None] * CLIENTS, node_timeout=0.2).start(
+        strategies.Conflation(**arguments(partition=[None] * CLIENTS, node_timeout=0.2)).start(
             make_grid(module["app"], CLIENTS), posterior_to_arrays(prior())
         )
 
@@ -170,7 +172,7 @@ def test_this_packages_clients_need_examples() -> None:
     from clients.client_app import app
 
     told: list[str] = []
-    strategy = strategies.Conflation(on_warning=told.append, round_retries=0)
+    strategy = strategies.Conflation(**arguments(on_warning=told.append, round_retries=0))
     with pytest.raises(RunError, match="0 of 2 clients"):
         strategy.start(make_grid(app, 2), posterior_to_arrays(prior()))
     assert "client 0 has no examples: the server has assigned none" in told[0]

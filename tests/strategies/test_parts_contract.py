@@ -14,7 +14,7 @@ the best round and the tracker in test_validated_runs.py.
 """
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from clients.state import PartStates
 from strategies.application.run_context import make_strategy
 from strategies.method import Method
 from strategies.privacy import pool_noise
-from strategies.run_support import Round
+from strategies.run_support import Round, RunSupport
 
 K, D, P, ROUNDS, STEPS, RATE = 4, 5, 3, 4, 3, 0.05
 EXAMPLES = (20, 5, 11, 8)
@@ -175,10 +175,10 @@ def federation(folder: Path, values: Values, order: Any = list, **more: Any) -> 
     configuration = resolve({**BASE, **values})
     faults = faults_of(configuration.sampling)
 
-    def made(**given: Any) -> Any:
-        noise = pool_noise(configuration, anew=False)
-        given = {"server": more.get("server", NumpyServer(D + P)), "pool_noise": noise, **given}
-        return make_strategy(configuration, 10, [np.arange(n) for n in EXAMPLES], **given)
+    def made(run: RunSupport) -> Any:
+        server = more.get("server", NumpyServer(D + P))
+        lent = replace(run, server=server, pool_noise=pool_noise(configuration, anew=False))
+        return make_strategy(configuration, 10, [np.arange(n) for n in EXAMPLES], lent)
 
     first = configuration.prior.first_posterior(initial())
     trains = more.get("training", training(configuration))

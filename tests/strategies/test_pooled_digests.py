@@ -9,6 +9,7 @@ are recorded, and elsewhere nothing is compared; ``scripts/bits.py`` compares ru
 import json
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from clients.state import PartStates
 from strategies.application.run_context import make_strategy
+from strategies.run_support import RunSupport
 
 RECORDED = Path(__file__).with_name("pooled_digests.json")
 DIGESTS: dict[str, Any] = json.loads(RECORDED.read_text(encoding="utf-8"))
@@ -93,9 +95,9 @@ def posterior_of(case: str, folder: Path) -> str:
         return REFUSED
     partition = [np.arange(count) for count in EXAMPLES]
 
-    def made(**given: Any) -> Any:
+    def made(run: RunSupport) -> Any:
         server = NumpyServer(D + P) if needs_server else None
-        return make_strategy(configuration, 10, partition, server=server, **given)
+        return make_strategy(configuration, 10, partition, replace(run, server=server))
 
     first = configuration.prior.first_posterior(drawn(0, D, P))
     federation = PartFederation(folder, made, training(configuration), len(EXAMPLES), first)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import RecordDict
-from small_federation import make_app, make_grid
+from small_federation import arguments, make_app, make_grid
 
 import strategies
 import strategies.round as module
@@ -53,13 +53,18 @@ def honest(task: TrainTask, received: Posterior) -> RecordDict:
 def make(rule: str, weighting: str, **settings: Any) -> strategies.PosteriorPooling:
     if "cavity" in pooling_rules.create(rule).requires():
         settings = {"parts": (priors.create("cavity"),), "scale_floor": 0.0, **settings}
-    return strategies.PosteriorPooling(
-        rule=pooling_rules.create(rule),
-        weighting=weightings.create(weighting),
-        partition=[np.arange(count) for count in COUNTS],
-        seed=5,
-        on_warning=lambda text: None,
+    settings = {
+        "partition": [np.arange(count) for count in COUNTS],
+        "on_warning": lambda text: None,
         **settings,
+    }
+    return strategies.PosteriorPooling(
+        **arguments(
+            rule=pooling_rules.create(rule),
+            weighting=weightings.create(weighting),
+            seed=5,
+            **settings,
+        )
     )
 
 
@@ -135,8 +140,7 @@ def test_a_client_does_not_choose_its_own_weight(weighting: str, lie: float) -> 
         return honest(task, received)
 
     told: list[str] = []
-    strategy = make("ws", weighting)
-    strategy.on_warning = told.append
+    strategy = make("ws", weighting, on_warning=told.append)
     got = run(strategy, lying)
     assert got.digest() == run(make("ws", weighting), silent).digest()
     assert any(
@@ -170,15 +174,13 @@ def test_what_needs_all_updates_gets_them(
 
 
 def test_numbers_of_examples_that_are_not_known_are_waited_for(came: list[str]) -> None:
-    strategy = make("ws", "train-size")
-    strategy.partition = [None] * K
+    strategy = make("ws", "train-size", partition=[None] * K)
     assert run(strategy).digest() == together("ws", "train-size", list(range(K)), COUNTS).digest()
     assert not came
 
 
 def test_examples_of_a_nodes_own_are_known(came: list[str]) -> None:
-    strategy = make("ws", "train-size")
-    strategy.partition = [None] * K
+    strategy = make("ws", "train-size", partition=[None] * K)
 
     def reply(task: TrainTask, received: Posterior) -> RecordDict:
         return reply_content(trained(task.partition_id, received), {"num-examples": 11})
@@ -208,8 +210,7 @@ def test_few_updates_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None
     def reply(task: TrainTask, received: Posterior) -> RecordDict:
         return reply_content(received, {"num-examples": 5})
 
-    strategy = make("ws", "train-size")
-    strategy.partition = [np.arange(5)] * clients
+    strategy = make("ws", "train-size", partition=[np.arange(5)] * clients)
     grid: SerialGrid = make_grid(make_app(reply), clients)
     strategy.start(grid, posterior_to_arrays(start()), num_rounds=1)
     assert len(alive) == clients

@@ -1,5 +1,5 @@
-import inspect
 import json
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -7,7 +7,7 @@ import pytest
 from flwr.app import RecordDict
 from flwr.serverapp.strategy import Strategy
 from numpy_server import NumpyServer
-from small_federation import make_app, make_grid, shifted
+from small_federation import arguments, make_app, make_grid, shifted
 
 import strategies
 from bfl import randomness
@@ -30,6 +30,7 @@ from bfl.posteriors import Posterior
 from strategies import PosteriorPooling, strategy_class
 from strategies.application.run_context import make_strategy
 from strategies.federation import discover
+from strategies.flower_clients import ClientOptions
 from strategies.method import Method
 from strategies.preflight import check_declarations
 from strategies.run_support import Round, RunSupport
@@ -57,7 +58,7 @@ def test_every_rule_has_a_strategy_that_pools_with_it(rule: Any, weighting: str)
     assert cls.__name__ in dir(strategies)
     scheme = weightings.create(weighting)
     server = NumpyServer(start().size + start().point.size)
-    strategy = cls(weighting=scheme, seed=5, scale_floor=0.0, server=server)
+    strategy = cls(weighting=scheme, seed=5, scale_floor=0.0, run=RunSupport(server=server))
     if rule().requires() - {
         "gaussian",
         "own-likelihood",
@@ -134,7 +135,7 @@ def test_a_strategy_takes_its_rules_settings() -> None:
 def test_an_own_server_is_held_to_what_parts_declare(given: Any, words: list[str]) -> None:
     """As through configuration: before anybody is asked to train."""
     parts = tuple(corrections.create(name) for name in given.get("parts", ()))
-    strategy = PosteriorPooling(**{**given, "parts": parts})
+    strategy = PosteriorPooling(**arguments(**{**given, "parts": parts}))
 
     def trains(task: TrainTask, received: Posterior) -> RecordDict:
         raise AssertionError("a client was asked")
@@ -174,9 +175,10 @@ def test_replies_are_pooled_in_the_order_of_partitions(weighting: str, as_they_c
             return super().push_messages(reversed(list(messages)))
 
     def digest(grid: SerialGrid) -> str:
-        strategy = strategies.Conflation(weighting=weightings.create(weighting))
-        if as_they_come:
-            strategy.partition = [np.arange(7 + k) for k in range(8)]
+        assigned = [np.arange(7 + k) for k in range(8)] if as_they_come else None
+        strategy = strategies.Conflation(
+            weighting=weightings.create(weighting), client_options=ClientOptions(partition=assigned)
+        )
         return run(grid, strategy, rounds=3).digest()
 
     app = make_app(noisy)
@@ -206,10 +208,12 @@ def test_clients_are_sent_their_examples_and_the_configuration() -> None:
 
     partition = [np.array([5, 3, 1]), None, np.array([2])]
     strategy = strategies.Conflation(
-        weighting=weightings.create("equal"),
-        partition=partition,
-        configuration=json.dumps({"seed": 4}),
-        num_classes=7,
+        **arguments(
+            weighting=weightings.create("equal"),
+            partition=partition,
+            configuration=json.dumps({"seed": 4}),
+            num_classes=7,
+        )
     )
     run(make_grid(make_app(remember), 3), strategy)
     assert tasks[0].examples is not None
@@ -222,7 +226,7 @@ def test_clients_are_sent_their_examples_and_the_configuration() -> None:
 def test_rounds_are_reported() -> None:
     rounds: list[Round] = []
     strategy = strategies.Conflation(
-        weighting=weightings.create("train-size"), on_round=rounds.append
+        **arguments(weighting=weightings.create("train-size"), on_round=rounds.append)
     )
     final = run(make_grid(make_app()), strategy, rounds=2)
     assert [r.number for r in rounds] == [1, 2]
@@ -248,9 +252,11 @@ def test_an_unusable_reply_is_left_out_and_counted(fault: str) -> None:
     rounds: list[Round] = []
     heard: list[tuple[int, Any]] = []
     strategy = strategies.Conflation(
-        weighting=weightings.create("equal"),
-        on_round=rounds.append,
-        run=RunSupport(on_replies=lambda *counted: heard.append(counted)),
+        **arguments(
+            weighting=weightings.create("equal"),
+            on_round=rounds.append,
+            run=RunSupport(on_replies=lambda *counted: heard.append(counted)),
+        )
     )
     pooled = run(make_grid(make_app(sometimes)), strategy)
     counts = [rounds[0].metrics[key] for key in ("clients", "failures", "refused")]
@@ -303,10 +309,9 @@ def test_a_runs_settings_reach_its_strategy() -> None:
         "min-clients": 2.0,
         "round-retries": 5,
     }
-    shared = inspect.signature(strategies.PosteriorPooling).parameters.keys() & vars(
-        resolve({}).keys
-    )
-    shared = shared - vars(Method.of(resolve({}))).keys()
+    declared = [*fields(strategies.PosteriorPooling), *fields(ClientOptions)]
+    shared = {each.name for each in declared} & vars(resolve({}).keys).keys()
+    shared -= vars(Method.of(resolve({}))).keys()
     assert shared == {name.replace("-", "_") for name in values}
     parts = {
         "defence": "winsorization",
@@ -324,4 +329,5 @@ def test_a_runs_settings_reach_its_strategy() -> None:
     assert strategy.method.scale_floor == 1e-3
     for name in shared:
         given = getattr(configuration.keys, name)
-        assert getattr(strategy, name) == given != getattr(resolve({}).keys, name), name
+        owner = strategy if hasattr(strategy, name) else strategy.client_options
+        assert getattr(owner, name) == given != getattr(resolve({}).keys, name), name

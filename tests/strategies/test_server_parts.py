@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from numpy_server import NumpyServer
-from small_federation import make_app, make_grid
+from small_federation import arguments, make_app, make_grid
 
 import strategies.preflight
 from bfl.aggregation.refinements import Refinement, refinements
@@ -108,7 +108,7 @@ def test_models_that_nobody_has_asked_for_are_not_there() -> None:
 
 
 def start(**given: Any) -> None:
-    strategy = NaiveWeightedAveraging(**given)
+    strategy = NaiveWeightedAveraging(**arguments(**given))
     strategy.start(make_grid(make_app()), posterior_to_arrays(posterior(0)), num_rounds=1)
 
 

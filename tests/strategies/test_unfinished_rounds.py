@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy_server import NumpyServer
-from small_federation import make_app, make_grid, shifted
+from small_federation import arguments, make_app, make_grid, shifted
 
 from bfl.aggregation.refinements.distillation import Distillation
 from bfl.federation.wire import posterior_to_arrays
@@ -59,10 +59,12 @@ def play(
     """Run two rounds; return how often clients have trained, and the posterior."""
     trainings, found = Trainings(), []
     strategy = NaiveWeightedAveraging(
-        **{"refinement": "distillation", "weighting": "equal", **given},
-        server=server or NumpyServer(D + P),
-        run=RunSupport(folder=str(folder), key=run_key, state=ServerState.first(begun, 4)),
-        on_round=lambda done: found.append(done.posterior),
+        **arguments(
+            **{"refinement": "distillation", "weighting": "equal", **given},
+            server=server or NumpyServer(D + P),
+            run=RunSupport(folder=str(folder), key=run_key, state=ServerState.first(begun, 4)),
+            on_round=lambda done: found.append(done.posterior),
+        )
     )
     grid = make_grid(make_app(trainings.reply))
     strategy.start(grid, posterior_to_arrays(begun), num_rounds=2)

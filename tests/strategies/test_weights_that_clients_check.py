@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from masked_federation import MASKED, SIZES, START, MaskedNodes, Run, values
-from small_federation import make_grid
+from small_federation import arguments, make_grid
 
 from bfl.aggregation.weightings.base import Array, Weighting
 from bfl.engine.flower import new_run
@@ -40,11 +40,13 @@ class Shares(Weighting):
 
 def start(nodes: MaskedNodes, weighting: Any, configuration: str) -> None:
     strategy = PosteriorPooling(
-        rule="nwa",
-        weighting=weighting,
-        exchange="masked",
-        configuration=configuration,
-        partition=[np.arange(size) for size in SIZES],
+        **arguments(
+            rule="nwa",
+            weighting=weighting,
+            exchange="masked",
+            configuration=configuration,
+            partition=[np.arange(size) for size in SIZES],
+        )
     )
     grid = make_grid(nodes.app(), len(SIZES))
     strategy.start(grid, posterior_to_arrays(START), num_rounds=1, timeout=1.0)

@@ -11,6 +11,7 @@ import pytest
 from flwr.app import ArrayRecord, RecordDict
 from small_federation import (
     START,
+    arguments,
     bare_reply,
     federated_round,
     make_app,
@@ -67,14 +68,16 @@ def test_what_pooling_makes_of_point_parameters_is_checked_too(
         pooled.posterior.point[1] = -1.0
         return pooled
 
-    monkeypatch.setattr("strategies.round.pool_weighted", careless)
-    strategy = strategies.PosteriorPooling(rule="nwa", weighting="equal", manifest=MANIFEST)
+    monkeypatch.setattr("strategies.round.pooling.pool_weighted", careless)
+    strategy = strategies.PosteriorPooling(
+        **arguments(rule="nwa", weighting="equal", manifest=MANIFEST)
+    )
     with pytest.raises(RunError, match=r"round 1, pooling: .*'norm/moving_variance' has 1 of 2"):
         strategy.start(make_grid(make_app()), posterior_to_arrays(START), num_rounds=1)
 
 
 def test_a_run_does_not_begin_with_a_negative_one() -> None:
-    strategy = strategies.Conflation(manifest=MANIFEST)
+    strategy = strategies.Conflation(**arguments(manifest=MANIFEST))
     wrong = posterior_to_arrays(Posterior(START.mean, START.variance, -START.point))
     with pytest.raises(ConfigurationError, match=r"initial_arrays: .*moving_variance"):
         strategy.start(make_grid(make_app()), wrong)
@@ -361,7 +364,7 @@ def test_what_does_not_go_together_is_refused_before_anybody_trains(
         if settings.pop("empty", False)
         else ArrayRecord({name: posterior_to_arrays(START)[name] for name in arrays})
     )
-    strategy = strategies.PosteriorPooling(**{"rule": "conflation", **settings})
+    strategy = strategies.PosteriorPooling(**arguments(**{"rule": "conflation", **settings}))
     with pytest.raises(ConfigurationError, match=words):
         strategy.start(make_grid(make_app(trains)), record)
 

@@ -14,7 +14,9 @@ part is named in ``tests/engine/test_private_parts.py``, where the next release 
   codes of errors, Flower's log.
 """
 
-from bfl.engine.flower.app import OWN_SERVER, FlowerApp, Values, run_serially
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from bfl.engine.flower.grid import (
     CLIENT_RAISED,
     NO_REPLY,
@@ -24,7 +26,10 @@ from bfl.engine.flower.grid import (
     poll_interval,
 )
 from bfl.engine.flower.replies import Replies, UnusableReplyError
-from bfl.engine.flower.simulation import RayEngine
+
+if TYPE_CHECKING:
+    from bfl.engine.flower.app import OWN_SERVER, FlowerApp, Values, run_serially
+    from bfl.engine.flower.simulation import RayEngine
 
 __all__ = [
     "CLIENT_RAISED",
@@ -41,3 +46,11 @@ __all__ = [
     "poll_interval",
     "run_serially",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return what runs an app, which a Strategy does without."""
+    if name not in __all__:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    module = "simulation" if name == "RayEngine" else "app"
+    return getattr(import_module(f"{__name__}.{module}"), name)

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bfl.engine.run import EngineRun
+if TYPE_CHECKING:
+    from bfl.engine.run import EngineRun
 
 HANDING_OUT = (0.005, 0.025)
 """Seconds between looks for messages to hand out: after the last ones, and after a long time."""

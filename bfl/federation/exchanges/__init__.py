@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from bfl.federation.secure_aggregation.messages import SecureSums
 from bfl.posteriors import Posterior
 from bfl.registry import Component, Registry
+
+if TYPE_CHECKING:
+    from bfl.federation.secure_aggregation.messages import SecureSums
 
 Vectors = Mapping[str, npt.NDArray[Any]]
 """Vectors of a posterior that travel: one-dimensional arrays by name."""
