@@ -73,8 +73,8 @@ def _own_examples(
         positions = np.zeros(0, np.int64)
     if not positions.size:
         problem = (
-            "has no examples: the server has assigned none (partition in the Strategy's client_options) and "
-            "the node has no data of its own (dataset in its configuration)"
+            "has no examples: the server has assigned none (partition in the Strategy's "
+            "client_options) and the node has no data of its own (dataset in its configuration)"
         )
     elif node.dataset:
         problem = (

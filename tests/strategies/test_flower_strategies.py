@@ -200,7 +200,7 @@ def test_flowers_wrappers_wrap_every_strategy(
         wraps(strategy(**arguments(weighting="equal", clients=CLIENTS)), **settings).start,
         plain_app(mods),
     )
-    bare = run(strategy(weighting="equal", clients=CLIENTS).start, plain_app())
+    bare = run(strategy(**arguments(weighting="equal", clients=CLIENTS)).start, plain_app())
     assert wrapped.train_metrics_clientapp[3]["clients"] == CLIENTS
     found, expected = (posterior_from_arrays(each.arrays) for each in (wrapped, bare))
     for name, vector in expected.vectors().items():
