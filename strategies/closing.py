@@ -34,7 +34,7 @@ from bfl.federation.wire import CLOSE
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
 from strategies.flower_clients import FlowerClients
-from strategies.masked.clients import WantedSum, add_up
+from strategies.masked import WantedSum, add_up
 from strategies.method import Method
 from strategies.request import TrainingRequest, training_request
 from strategies.server_state import ServerState

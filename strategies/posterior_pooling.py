@@ -172,7 +172,7 @@ class PosteriorPooling(GivenParts, Strategy):
         pooled = self.pooled
         if pooled is None:
             if secure_sums := self.method.exchange.secure_sums:
-                from strategies.masked.round import pool_masked_round
+                from strategies.masked import pool_masked_round
 
                 pooled = pool_masked_round(request, secure_sums, clients, manifest)
             else:

@@ -2,7 +2,7 @@
 
 Everything here is plain posteriors, arrays and numbers; ``strategies.flower_clients`` asks the
 clients and reads what they answer. A round whose updates nobody sees is made by
-``strategies.masked.round``, and ends as this one does, in ``next_round``.
+``strategies.masked``, and ends as this one does, in ``next_round``.
 """
 
 from __future__ import annotations

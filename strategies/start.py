@@ -91,7 +91,7 @@ def begin(
         for number in range(1, max(num_rounds, 1) + 1)
     }
     if secure_sums := method.exchange.secure_sums:
-        from strategies.masked.round import check_masked
+        from strategies.masked import check_masked
 
         check_masked(method, secure_sums, initial, known, clients, selected)
     if not method.server_optimizer.idle and initial.point.size and not run.manifest:

@@ -70,7 +70,7 @@ from strategies.application.run_context import (
     start_tensorflow,
 )
 from strategies.federation import Federation, discover
-from strategies.masked.clients import hidden_metrics
+from strategies.masked import hidden_metrics
 from strategies.method import Method
 from strategies.privacy import pool_noise
 from strategies.run_support import RunSupport

@@ -1,1 +1,436 @@
-"""Masked exchange on the server, whole: refusals, messages, and the pool of clients' sums."""
+"""A round whose exchange is masked: the server pools a sum, and sees no update.
+
+It is one round of secure aggregation over Flower's messages, and ends as any other round does, in
+``strategies.round.next_round``.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flwr.app import RecordDict
+
+from bfl import errors
+from bfl.aggregation import pooling
+from bfl.aggregation.precision_spread import DISTANCE, SPREAD
+from bfl.aggregation.weightings import Weighting
+from bfl.configuration.configuration import without_paths
+from bfl.errors import ConfigurationError, PosteriorError, RunError
+from bfl.federation.client_metrics import NUM_EXAMPLES
+from bfl.federation.secure_aggregation import messages
+from bfl.federation.secure_aggregation import on_the_wire as wire
+from bfl.federation.secure_aggregation.accuracy import agreed_exponents, check_accuracy
+from bfl.federation.secure_aggregation.masking import Ring, decoded_statistics
+from bfl.federation.secure_aggregation.server import SecureSum
+from bfl.federation.wire import TRAIN
+from bfl.posteriors import Manifest, Posterior
+from strategies.flower_clients import FAILED, REFUSED, STOPPED_ANSWERING, FlowerClients
+from strategies.messaging import UsableReplies, exchange
+from strategies.plausibility import implausible_pool
+from strategies.request import TrainingRequest
+from strategies.round import foreseen_weights, next_round, pooling_errors
+from strategies.server_state import PooledRound
+from strategies.updates import PooledClient
+
+if TYPE_CHECKING:
+    from bfl.configuration import Configuration
+    from strategies.method import Method
+
+
+def pool_masked_round(
+    request: TrainingRequest,
+    secure_sums: messages.SecureSums,
+    clients: FlowerClients,
+    manifest: Manifest | None,
+) -> PooledRound:
+    """Have the clients of a round train, and return what the sum of their statistics leads to.
+
+    Raises:
+        RunError: Too few clients have stayed, or no other round can begin with their sum.
+    """
+    method, state = request.method, request.state
+    sizes = {client: clients.num_examples[client] for client in request.partition_ids}
+    wanted = wanted_sum(secure_sums, method.pooling, method.weighting, state.posterior, sizes)
+    found = add_up(clients, request, wanted)
+    with pooling_errors(request):
+        pooled = pool_sums(method.pooling, wanted, found, state.posterior, state.unrounded)
+    unseen = [PooledClient(client, sizes[client]) for client in found.partition_ids]
+    return next_round(request, pooled, unseen, {}, {}, manifest)
+
+
+def check_masked(
+    method: Method,
+    secure_sums: messages.SecureSums,
+    posterior: Posterior,
+    configuration: Configuration | None,
+    clients: FlowerClients,
+    selected: Mapping[int, list[int]],
+) -> None:
+    """Raise if clients send more than sums, too little is known, or sums would be too coarse.
+
+    Args:
+        posterior: What the first round begins with.
+        configuration: What clients are sent a part of; None: they are sent none.
+        selected: The clients of each round.
+
+    Raises:
+        ConfigurationError: Naming what, before anybody trains.
+    """
+    known = clients.num_examples
+    why = f"exchange '{method.exchange.name}': the server learns sums alone, and "
+    if beside := [array.name for array in method.declared(posterior)]:
+        raise ConfigurationError(
+            f"{why}clients are to send {', '.join(beside)} besides their posteriors; "
+            "allowed: exchange='direct'"
+        )
+    for count in {len(each) for each in selected.values()}:
+        method.exchange.check_asked(count)
+    ever = sorted(set().union(*selected.values()))
+    if unknown := [str(client) for client in ever if client not in known]:
+        raise ConfigurationError(
+            f"{why}the number of examples of partitions {', '.join(unknown)} is not known "
+            "before the first round; allowed: nodes that declare own-examples, examples that "
+            "the server assigns, or exchange='direct'"
+        )
+    sizes = {client: known[client] for client in ever}
+    _check_clients_know_weights(method.weighting, configuration, sizes, why)
+    found_fine: set[tuple[float, ...]] = set()
+    for number, asked in sorted(selected.items()):
+        weights = foreseen_weights(method.weighting, {each: known[each] for each in asked})
+        shares = tuple(sorted(weights.values()))
+        if shares in found_fine:
+            continue
+        needed = clients.options.needed(len(asked))
+        try:
+            check_accuracy(method.pooling, secure_sums.value_range, posterior, shares, needed)
+        except ConfigurationError as error:
+            where = f"round {number} would ask clients {', '.join(map(str, asked))}: "
+            raise ConfigurationError(f"{where if number > 1 else ''}{error}") from error
+        found_fine.add(shares)
+        if method.pooling.uses_previous:  # the grid of those that follow is not known yet
+            return
+
+
+def _check_clients_know_weights(
+    weighting: Weighting,
+    configuration: Configuration | None,
+    sizes: Mapping[int, int],
+    why: str,
+) -> None:
+    """Raise if clients would find other weights than the server gives them, and send nothing.
+
+    Args:
+        configuration: What clients are sent a part of; None: they are sent none.
+        sizes: How many examples each client holds that is ever asked, by partition id.
+
+    Raises:
+        ConfigurationError: Clients are sent another weighting; or the scale of a client's γ depends
+            on who is weighed with it.
+    """
+    if configuration and _described(configuration.weighting) != _described(weighting):
+        raise ConfigurationError(
+            f"{why}each client checks its weight, this Strategy's weighting is "
+            f"{_described(weighting)}, and that of the configuration that clients are sent is "
+            f"{_described(configuration.weighting)}; allowed: the same in both"
+        )
+    gammas = {client: weighting.gamma_of_count(count) for client, count in sizes.items()}
+    total = math.fsum(gammas.values())
+    for client, weight in foreseen_weights(weighting, sizes).items():
+        if not wire.is_share(weight, gammas[client], total):
+            raise ConfigurationError(
+                f"{why}each client checks its weight by its own number of examples, and weighting "
+                f"'{weighting.name}' gives partition {client} ({sizes[client]} examples) another "
+                "one besides the others than by itself; allowed: a weighting whose numbers for a "
+                "client do not depend on the others, such as train-size, or exchange='direct'"
+            )
+
+
+def _described(weighting: Weighting) -> str:
+    settings = weighting.model_dump(by_alias=True).items()
+    return ", ".join([f"'{weighting.name}'", *(f"{key}={value!r}" for key, value in settings)])
+
+
+UNSIGNED = (
+    "its keys of masked rounds are not signed, as its node has no clients-list: a server that "
+    "played clients of its own would learn its update (docs/secure-aggregation.md)"
+)
+
+
+class MaskedAttempt:
+    """One attempt at a round of secure aggregation, with keys and masks of its own.
+
+    Args:
+        request: What those of the round are asked.
+        wanted: What they are to add up.
+        left_out: Clients of the round that are not asked.
+    """
+
+    def __init__(
+        self,
+        clients: FlowerClients,
+        request: TrainingRequest,
+        wanted: WantedSum,
+        left_out: Set[int],
+    ) -> None:
+        clients.refresh(request.name)
+        self._left_out = clients.usable.left_out
+        self._clients = clients
+        self._request = request
+        self._wanted = wanted
+        self._warn = clients.warning(request.name)
+        contents = clients.contents(request)
+        self._tasks = {each: contents[each] for each in contents if each not in left_out}
+        # The word makes each attempt's label another one, also that of a round made again.
+        label = f"round {request.server_round}, {secrets.token_hex(8)}"
+        # It is the same of all contents; where nobody is left, the first stage says so.
+        alike = (wanted.exponents, wanted.total, without_paths)
+        told = next((wire.told_digest(content, *alike) for content in self._tasks.values()), b"")
+        near = wanted.secure_sums.neighbourhood
+        self._sum = SecureSum(label, self._tasks, wanted.size, near, told)
+
+    def run(self, needed: int) -> ClientsSum:
+        """Return the sum of the clients that have stayed.
+
+        Raises:
+            TooFewClientsError: There are fewer, or too few clients to take masks off.
+            UnusableClientsError: With some clients the attempt cannot end.
+            RunError: The engine has died.
+        """
+        total = self._sum
+        self._stage(wire.ADVERTISE_KEYS, total.invitations(), messages.PublicKeys, total.take_keys)
+        self._say_who_signs_nothing()
+        self._stage(wire.SHARE_KEYS, total.rosters(), messages.Shares, total.take_shares)
+        self._train(total.deliveries())
+        if len(total.survivors) < needed:
+            raise errors.TooFewClientsError(
+                f"{len(total.survivors)} of {len(self._tasks)} clients have sent a usable vector, "
+                f"and min-clients asks for {needed}"
+            )
+        self._stage(
+            wire.CONFIRM,
+            total.asked_to_confirm(),
+            messages.Confirmations,
+            total.take_confirmations,
+        )
+        self._stage(wire.UNMASK, total.asked_to_unmask(), messages.Unmasking, total.take_unmasking)
+        return ClientsSum(total.survivors, total.total())
+
+    def _say_who_signs_nothing(self) -> None:
+        """Tell once in a run on SuperNodes which clients' keys are not signed."""
+        federation, unsigned = self._clients.federation, self._sum.unsigned
+        descriptions = federation.descriptions
+        if not unsigned or not federation.noise_anew or descriptions is None:
+            return
+        if descriptions.take_note(UNSIGNED):
+            others = ", ".join(map(str, unsigned[1:]))
+            more = f"; nor are those of clients {others}" if others else ""
+            self._warn(unsigned[0], f"{UNSIGNED}{more}")
+
+    def _stage(
+        self,
+        kind: str,
+        to_send: Mapping[int, messages.Fields],
+        answer: type[Any],
+        take: Callable[[int, Any], None],
+    ) -> None:
+        text = self._clients.configuration_text
+        contents = {c: wire.stage_content(m, text(c)) for c, m in to_send.items()}
+        self._ask(
+            f"{TRAIN}.{kind}",
+            contents,
+            lambda client, content: take(client, answer.from_fields(wire.fields_in(content))),
+        )
+
+    def _train(self, deliveries: Mapping[int, messages.Delivery]) -> None:
+        wanted = self._wanted
+        contents = {}
+        for client, delivery in deliveries.items():
+            weight, exponents = wanted.weights[client], list(wanted.exponents)
+            task = wire.MaskedTask.of(delivery, weight, wanted.total, exponents)
+            contents[client] = RecordDict(
+                {**self._tasks[client], wire.SECURE: wire.record_of(task)}
+            )
+        self._ask(
+            self._request.message_type,
+            contents,
+            lambda client, content: self._sum.add_masked(client, wire.masked_vector(content)),
+        )
+
+    def _ask(
+        self,
+        message_type: str,
+        contents: Mapping[int, RecordDict],
+        take: Callable[[int, RecordDict], None],
+    ) -> None:
+        """Send each client its message and take the answers; who gives none has dropped out."""
+        clients, silence = self._clients, self._clients.silence
+        heard = set()
+        to_send = [
+            clients.message(client, content, message_type, self._request.server_round)
+            for client, content in contents.items()
+        ]
+        for reply in exchange(clients.grid, to_send, silence):
+            client = clients.federation.partition_of(reply.metadata.src_node_id)
+            heard.add(client)
+            if reply.has_error():
+                self._left_out[client] = FAILED
+                self._warn(client, f"failed: {reply.error.reason}")
+                continue
+            try:
+                take(client, reply.content)
+            except (errors.ProtocolError, ValueError) as error:
+                self._left_out[client] = REFUSED
+                self._warn(client, f"refused: {error}")
+        for client in sorted(contents.keys() - heard):
+            self._left_out[client] = STOPPED_ANSWERING
+            self._warn(client, f"failed: no reply for {silence:g} s (client-timeout)")
+
+
+def add_up(clients: FlowerClients, request: TrainingRequest, wanted: WantedSum) -> ClientsSum:
+    """Have clients train, and return the sum of their statistics, which is all that is known.
+
+    An attempt that fails is made again, with fresh masks.
+
+    Raises:
+        RunError: Fewer clients than ``min-clients`` have stayed, or than it takes to take masks
+            off, in every attempt; or rounding could carry their pool too far, and nobody was
+            asked; or the engine has died.
+    """
+    options, warn = clients.options, clients.warning(request.name)
+    needed = options.needed(len(request.partition_ids))
+    clients.usable = UsableReplies(needed)
+    try:
+        wanted.check(needed)
+    except ConfigurationError as error:
+        raise RunError(
+            f"{request.name} was not begun, and no client was asked: {error}; the range is "
+            "that of the whole run: begin another one with these keys changed"
+        ) from error
+    left_out: set[int] = set()
+    for left in reversed(range(options.round_retries + 1)):
+        try:
+            return MaskedAttempt(clients, request, wanted, left_out).run(needed)
+        except (errors.TooFewClientsError, errors.UnusableClientsError) as error:
+            if not left:
+                raise RunError(f"{request.name}: {error}; nothing was unmasked") from error
+            if isinstance(error, errors.UnusableClientsError):
+                left_out |= error.reasons.keys()
+                for client, reason in sorted(error.reasons.items()):
+                    clients.usable.left_out[client] = REFUSED
+                    warn(client, f"left out of this round: {reason}")
+    raise AssertionError("unreachable")
+
+
+OF_UPDATES = ("effective-clients", "largest-weight")
+"""Numbers of a round's record about its clients, where their updates are seen."""
+
+HIDDEN = "hidden"
+"""Value of these numbers where the updates are not seen."""
+
+
+@dataclass(frozen=True)
+class WantedSum:
+    """Sum that the clients of a round are asked for.
+
+    Attributes:
+        total: The sum of their γ, by which a client knows its weight from its own.
+        exponents: The exponents of the statistics and, last, of the point parameters.
+        size: The number of elements of a client's vector.
+    """
+
+    secure_sums: messages.SecureSums
+    rule: pooling.PoolingRule
+    previous: Posterior
+    weights: Mapping[int, float]
+    total: float
+    exponents: Sequence[int]
+    size: int
+
+    def check(self, fewest: int) -> None:
+        """Raise if rounding could carry the pooled posterior further than is promised.
+
+        The grid follows from the previous posterior, which is another one in each round.
+
+        Raises:
+            ConfigurationError: Saying how far, and which keys make the range smaller.
+        """
+        allowed, weights = self.secure_sums.value_range, list(self.weights.values())
+        check_accuracy(self.rule, allowed, self.previous, weights, fewest)
+
+
+@dataclass(frozen=True)
+class ClientsSum:
+    """Sum that clients have made.
+
+    Attributes:
+        partition_ids: Who is in the sum, sorted.
+    """
+
+    partition_ids: Sequence[int]
+    total: Ring
+
+
+def wanted_sum(
+    secure_sums: messages.SecureSums,
+    rule: pooling.PoolingRule,
+    weighting: Weighting,
+    previous: Posterior,
+    num_examples: Mapping[int, int],
+) -> WantedSum:
+    """Return what the clients of a round are to add up.
+
+    Args:
+        weighting: A scheme that goes by ``counts_only``.
+        num_examples: What each client that is asked holds, by partition id.
+    """
+    weights = foreseen_weights(weighting, num_examples)
+    exponents = agreed_exponents(rule, secure_sums.value_range, previous, list(weights.values()))
+    size = rule.statistics * previous.size + previous.point.size
+    total = math.fsum(weighting.gamma_of_count(count) for count in num_examples.values())
+    return WantedSum(secure_sums, rule, previous, weights, total, exponents, size)
+
+
+def hidden_metrics(method: Method, private: bool = False) -> dict[str, str]:
+    """Return what of a round's record is hidden, as the record says it.
+
+    Args:
+        private: Whether nothing that clients have may be told of them but what noise has hidden.
+    """
+    own = (NUM_EXAMPLES,) if private else ()
+    unseen = OF_UPDATES if method.exchange.secure_sums else ()
+    compared = (SPREAD, DISTANCE) if unseen and method.pooling.by_precision else ()
+    return dict.fromkeys((*own, *unseen, *compared), HIDDEN)
+
+
+def pool_sums(
+    rule: pooling.PoolingRule,
+    wanted: WantedSum,
+    found: ClientsSum,
+    previous: Posterior,
+    unrounded: Posterior | None = None,
+) -> pooling.Pooled:
+    """Return the pooled posterior of what clients have added up, as pooling one by one gives it.
+
+    Args:
+        unrounded: The same as it was pooled, in float64, for a rule that ``keeps_unrounded``.
+
+    Raises:
+        PosteriorError: It is no posterior: a client has sent what is no statistics, and which one
+            cannot be known.
+    """
+    weights = [wanted.weights[client] for client in found.partition_ids]
+    sums = decoded_statistics(found.total, wanted.exponents, previous.size, previous.point.size)
+    try:
+        pooled = pooling.pooled_statistics(rule, sums, weights, previous, unrounded)
+        if problem := implausible_pool(pooled.posterior, previous):
+            raise PosteriorError(problem)
+        return pooled
+    except PosteriorError as error:
+        raise PosteriorError(
+            f"{error}; only the sum of the clients' statistics is known (exchange 'masked'), not "
+            "which of them has sent what"
+        ) from error
