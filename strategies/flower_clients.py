@@ -54,7 +54,7 @@ STOPPED_ANSWERING, FAILED, REFUSED = "stopped answering", "failed", "update refu
 
 @dataclass(frozen=True, kw_only=True)
 class ClientOptions:
-    """How many clients there are, what they are sent, and how long they are waited for.
+    """Options of the clients: their number, what they are sent, how long they are waited for.
 
     Attributes:
         clients: The number of clients; 0: as many as there are SuperNodes.
