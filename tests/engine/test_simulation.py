@@ -92,7 +92,6 @@ def test_the_run_folder_is_complete(default_run: RunFolder) -> None:
         "foreign-images",
         "corruptions",
         "predicted-numbers",
-        "familiarity",
     }  # of others alone
 
 
