@@ -363,7 +363,7 @@ class ImprovedVariationalOnlineNewton(VariationalInference):
     """A Gaussian over every weight and bias, with one draw of all weights a batch.
 
     A step takes one convolution a layer, as with points, and two with Flipout. It goes with the
-    optimizer of the same name, whose estimate of the Hessian is the posterior's precision.
+    optimizer of the same name, whose estimate of the Hessian stands for the precision.
 
     Clients begin at h₀ = 1/(λ ``initial-scale``²) − δ; see the optimizer.
 
