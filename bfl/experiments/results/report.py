@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bfl.closing.bayesian_head import AFTER, BEFORE
 from bfl.evaluation.metrics import higher_is_better
 from bfl.evaluation.metrics import metrics as registered_metrics
 from bfl.evaluation.metrics.accuracy import wilson_interval
@@ -377,6 +378,9 @@ def _sections(run: _Run) -> Iterator[Section]:
                 section.figures.append(Drawn(name, svg(drawn, name), figure.summary()))
         if title == "Clients":
             section.tables += _clients(run)
+        if title == "Uncertainty" and BEFORE in run.numbers:
+            before, after = (f"{run.numbers[name]:.3f}" for name in (BEFORE, AFTER))
+            section.texts.append(f"The closing round: held-back NLL {before} → {after}.")
         scale = run.config.get("initial-scale")
         if title == "Learning" and scale and folder.holds(POSTERIOR):
             spread = scale_spread(folder.posterior()[0], float(scale))
