@@ -33,6 +33,8 @@ from clients.process import start_tensorflow
 
 if TYPE_CHECKING:
     from bfl.evaluation.prediction.monte_carlo import Predictor
+    from bfl.learning.inferences import Inference
+    from bfl.learning.models import Architecture
     from clients.round import PreparedClient
 
 FEATURES_KEPT = 128
@@ -62,7 +64,8 @@ def closed(
     start_tensorflow()
     arrays: Any = message.content[ARRAYS]
     posterior = posterior_from_arrays(arrays, 1.0)
-    predictor = _predictor(configuration, data.image_shape, client.classes)
+    network = (configuration.architecture, configuration.inference)
+    predictor = _predictor(*network, data.image_shape, client.classes)
     known = extra_arrays(message.content)
     measurements = next_measurements(configuration.closing, known)
     kernel = [*predictor.manifest][-2]
@@ -156,20 +159,16 @@ def _own_likelihoods(
     return np.asarray(found.log_mean_probability[np.arange(len(labels)), labels])
 
 
+@lru_cache(maxsize=2)
 def _predictor(
-    configuration: Configuration, image_shape: tuple[int, int, int], classes: int
+    architecture: Architecture,
+    inference: Inference,
+    image_shape: tuple[int, int, int],
+    classes: int,
 ) -> Predictor:
     """Return what gives features, traced once per process for these images and classes."""
+    from bfl.evaluation.prediction.monte_carlo import Predictor
     from bfl.learning.networks.network import build_network
 
-    network = build_network(
-        configuration.architecture, configuration.inference, image_shape, classes
-    )
-    return _made(network, configuration.architecture)
-
-
-@lru_cache(maxsize=2)
-def _made(network: Any, architecture: Any) -> Predictor:
-    from bfl.evaluation.prediction.monte_carlo import Predictor
-
+    network = build_network(architecture, inference, image_shape, classes)
     return Predictor(network, architecture)
