@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
@@ -144,18 +144,20 @@ def load_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Return a private key as PEM (PKCS 8), without a password: services read it by themselves."""
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
+def private_pem(
+    key: ec.EllipticCurvePrivateKey, form: PrivateFormat = PrivateFormat.PKCS8
+) -> bytes:
+    """Return a private key without a password: services read it by themselves.
+
+    Args:
+        form: Flower reads its nodes' keys as ``OpenSSH``.
+    """
+    return key.private_bytes(Encoding.PEM, form, serialization.NoEncryption())
 
 
 def certificate_pem(certificate: x509.Certificate) -> bytes:
     """Return a certificate as PEM."""
-    return certificate.public_bytes(serialization.Encoding.PEM)
+    return certificate.public_bytes(Encoding.PEM)
 
 
 def _authority_certificate(
@@ -249,20 +251,9 @@ def check_key_of(certificate: x509.Certificate, public_key: object) -> None:
         raise DataError("server: server.key is not the key that server.crt is for")
 
 
-def openssh_private(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Return a private key as Flower reads it: OpenSSH's format, without a password."""
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.OpenSSH,
-        serialization.NoEncryption(),
-    )
-
-
 def openssh_public(key: ec.EllipticCurvePublicKey) -> str:
     """Return a public key as one line in OpenSSH's format, without a comment."""
-    return key.public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    ).decode("ascii")
+    return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode("ascii")
 
 
 def checked_public(text: str) -> str:

@@ -8,30 +8,19 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bfl.errors import ConfigurationError, DataError
-from bfl.files import sync_folder
+from bfl.files import write_atomically
 
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 
 
-def write_private(path: Path, *data: bytes | memoryview) -> None:
-    """Write a file as a whole; at no moment may anybody but its owner read it."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.writelines(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
+write_private = partial(write_atomically, mode=PRIVATE_FILE)
+"""Writes a file as a whole; at no moment may anybody but its owner read it."""
 
 
 def private_folder(path: Path) -> Path:
@@ -39,12 +28,9 @@ def private_folder(path: Path) -> Path:
     try:
         path.mkdir(mode=PRIVATE_FOLDER, parents=True)
     except FileExistsError:
-        _check_folder(path)
-    return path
-
-
-def _check_folder(path: Path) -> None:
-    status = path.stat()
+        status = path.stat()
+    else:
+        return path
     if not stat.S_ISDIR(status.st_mode):
         raise DataError(f"{path} is not a folder")
     if status.st_uid != os.geteuid():
@@ -55,6 +41,7 @@ def _check_folder(path: Path) -> None:
             f"others may enter {path} (mode {mode:03o}), where private files would be; allowed: a "
             f"new folder, or one with mode 700, as by chmod 700 {path}"
         )
+    return path
 
 
 def check_private(path: Path, node: str) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import PrivateFormat
 
 from bfl.deployment import private_files as names
 from bfl.deployment.authority import (
@@ -18,7 +18,6 @@ from bfl.deployment.authority import (
     certificate_pem,
     load_private_key,
     new_key,
-    openssh_private,
     openssh_public,
     private_pem,
 )
@@ -52,7 +51,7 @@ def init(path: Path, settings: ServerSettings, clients: int, now: datetime) -> F
     write_private(folder.server / names.SECRET, secrets.token_hex(32).encode())
     settings.write(folder.server / names.SETTINGS)
     _certify(folder, authority, key.public_key(), settings.hosts, now)
-    Service("server", names.SERVER).write(folder.server)
+    write_service(folder.server, "server", names.SERVER)
     listed = ClientList(num_partitions=clients)
     for partition_id in range(clients):
         listed = _added(folder, listed, f"client-{partition_id}", partition_id, None)
@@ -156,10 +155,10 @@ def _added(
     listed = listed.with_client(client)
     place = private_folder(folder.client(name))
     if key is not None:
-        write_private(place / names.CLIENT_KEY, openssh_private(key))
+        write_private(place / names.CLIENT_KEY, private_pem(key, PrivateFormat.OpenSSH))
     write_atomically(place / names.PUBLIC_KEY, f"{client.public_key}\n".encode())
     write_atomically(place / names.NODE, NODE_FILE.encode())
-    Service("client", name).write(place)
+    write_service(place, "client", name)
     return listed
 
 
@@ -231,31 +230,24 @@ WantedBy=multi-user.target
 """
 
 
-@dataclass(frozen=True)
-class Service:
-    """Service that is started on one machine.
+def write_service(folder: Path, role: str, place: str) -> None:
+    """Write the start script and the unit of a service into the folder that goes to its machine.
 
-    Attributes:
+    Args:
         role: The command: ``server`` or ``client``.
         place: The name of its folder, and of its unit.
     """
-
-    role: str
-    place: str
-
-    def write(self, folder: Path) -> None:
-        """Write the start script and the unit into the folder that is to go to the machine."""
-        what = "the server" if self.role == "server" else f"client {self.place}"
-        script = folder / "start.sh"
-        write_atomically(script, SCRIPT.format(what=what, role=self.role).encode())
-        script.chmod(0o755)
-        unit = UNIT.format(
-            what=what,
-            role=self.role,
-            place=self.place,
-            environment=ENVIRONMENT,
-            folders=FOLDERS,
-            # A client may compute on a GPU.
-            private_devices="yes" if self.role == "server" else "no",
-        )
-        write_atomically(folder / f"bfl-{self.place}.service", unit.encode())
+    what = "the server" if role == "server" else f"client {place}"
+    script = folder / "start.sh"
+    write_atomically(script, SCRIPT.format(what=what, role=role).encode())
+    script.chmod(0o755)
+    unit = UNIT.format(
+        what=what,
+        role=role,
+        place=place,
+        environment=ENVIRONMENT,
+        folders=FOLDERS,
+        # A client may compute on a GPU.
+        private_devices="yes" if role == "server" else "no",
+    )
+    write_atomically(folder / f"bfl-{place}.service", unit.encode())

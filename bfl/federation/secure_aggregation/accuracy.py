@@ -197,7 +197,9 @@ def greatest_errors(
         exact = _pooled(rule, np.asarray(sums), left, around)
         if exact is None:  # it would not be pooled in a direct exchange either
             continue
-        for moved in _rounded(np.asarray(sums), exponents, len(left)):
+        errors = np.array([rounding(exponent, len(left)) for exponent in exponents[:-1]])
+        for signs in product((-1.0, 1.0), repeat=len(errors)):
+            moved = np.asarray(sums) + (np.array(signs) * errors)[:, np.newaxis]
             found = _pooled(rule, moved, left, around)
             if found is None:
                 return math.inf, math.inf
@@ -215,12 +217,6 @@ def _lightest(weights: Sequence[float], fewest: int) -> Iterator[Sequence[float]
     while count < len(ordered):
         yield ordered[:count]
         count *= 2
-
-
-def _rounded(sums: np.ndarray, exponents: Sequence[int], clients: int) -> Iterator[np.ndarray]:
-    errors = np.array([rounding(exponent, clients) for exponent in exponents[:-1]])
-    for signs in product((-1.0, 1.0), repeat=len(errors)):
-        yield sums + (np.array(signs) * errors)[:, np.newaxis]
 
 
 def _pooled(

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA384
+from cryptography.hazmat.primitives.serialization import PrivateFormat
 from flwr.app import Context, RecordDict
 from in_memory import Clients, plain_sum, random_vectors, run
 
-from bfl.deployment.authority import openssh_private, openssh_public
+from bfl.deployment.authority import openssh_public, private_pem
 from bfl.deployment.client_list import Client, ClientList, ListedIdentity
 from bfl.errors import ConfigurationError, ProtocolError, UnusableClientsError
 from bfl.federation.secure_aggregation.client import advertise
@@ -30,7 +31,7 @@ def files(tmp_path: Path) -> Path:
     clients = ClientList(num_partitions=1)
     for client in VECTORS:
         key = ec.generate_private_key(ec.SECP384R1())
-        (tmp_path / f"key-{client}").write_bytes(openssh_private(key))
+        (tmp_path / f"key-{client}").write_bytes(private_pem(key, PrivateFormat.OpenSSH))
         line = openssh_public(key.public_key())
         clients = clients.with_client(
             Client(name=f"site-{client}", partition_id=client, public_key=line)
