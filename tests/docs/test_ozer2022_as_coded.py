@@ -1,6 +1,6 @@
 """Table 4 of Ozer et al. follows from what their code does, and the page says what comes out."""
 
-import importlib.util
+import importlib
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -14,19 +14,12 @@ from bfl.experiments.studies import read_study
 from bfl.experiments.studies.results import open_study
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SCRIPT = ROOT / "scripts" / "ozer2022_as_coded.py"
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    specification = importlib.util.spec_from_file_location(SCRIPT.stem, SCRIPT)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.path.insert(0, str(SCRIPT.parent))  # as for a script that is run
-    sys.modules[SCRIPT.stem] = module  # its dataclasses look themselves up there
-    specification.loader.exec_module(module)
-    return module
+    sys.path.insert(0, str(ROOT / "scripts"))
+    return importlib.import_module("ozer2022_as_coded")
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,9 @@
 """Pages that scripts write say what the committed numbers say."""
 
-import importlib.util
+import importlib
 import json
-import sys
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -16,16 +14,8 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch):
-    def loaded(name: str) -> ModuleType:
-        specification = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
-        assert specification is not None
-        assert specification.loader is not None
-        module = importlib.util.module_from_spec(specification)
-        monkeypatch.setitem(sys.modules, name, module)
-        specification.loader.exec_module(module)
-        return module
-
-    return loaded
+    monkeypatch.syspath_prepend(SCRIPTS)
+    return importlib.import_module
 
 
 def test_variances(load) -> None:

@@ -1,6 +1,6 @@
 """Configurations are picked by what the protocol says, and by no test image."""
 
-import importlib.util
+import importlib
 from pathlib import Path
 from types import ModuleType
 
@@ -17,14 +17,10 @@ ROOT = Path(__file__).resolve().parents[2]
 TRIED = ROOT / "configs" / "which-rule" / "digits-tried.toml"
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("picks", ROOT / "scripts" / "picks.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    return importlib.import_module("picks")
 
 
 def made(script: ModuleType, best: str, left_out: str = "") -> StudyTable:

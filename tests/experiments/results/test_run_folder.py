@@ -225,17 +225,6 @@ def test_a_missing_or_corrupt_file_is_named(tmp_path, file):
         assert RunFolder(tmp_path).holds(file) == bool(content)
 
 
-@pytest.mark.parametrize("file", ["posterior.npz", "predictions.npz"])
-def test_arrays_cut_off_anywhere_are_named(folder, file):
-    folder.write_posterior(MANIFEST.initial_posterior(0, 0.1), MANIFEST)
-    folder.write_predictions(*some_predictions())
-    whole = (folder.path / file).read_bytes()
-    for share in (0.0, 0.1, 0.5, 0.9, 0.99):
-        (folder.path / file).write_bytes(whole[: int(len(whole) * share)])
-        with pytest.raises(DataError, match=file):
-            READERS[file](folder)
-
-
 @pytest.mark.parametrize("mean", [np.zeros(3), np.array([{}], dtype=object)])
 def test_a_missing_array_is_named_and_pickles_are_not_loaded(folder, mean):
     np.savez(folder.path / "posterior.npz", mean=mean)
