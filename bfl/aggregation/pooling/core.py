@@ -118,7 +118,7 @@ def pool_weighted(
     """
     sums: Sums | None = None
     for posterior, weight, generator in clients:
-        if checked_weight(weight):
+        if _checked_weight(weight):
             sums = sums or Sums(rule, posterior, previous, unrounded)
             sums.add(posterior, weight, generator)
         del posterior  # before the next one comes
@@ -140,7 +140,7 @@ def client_statistics(
         ValueError: The weight is negative or not finite, or the rule draws random numbers.
     """
     sums = Sums(rule, previous, previous)
-    if checked_weight(weight):
+    if _checked_weight(weight):
         sums.add(posterior, weight)
     return Statistics(sums.statistics, sums.point)
 
@@ -166,7 +166,7 @@ def pooled_statistics(
     """
     sums = Sums(rule, previous, previous, unrounded)
     sums.statistics, sums.point = statistics
-    for weight in filter(checked_weight, weights):
+    for weight in filter(_checked_weight, weights):
         sums.totals += Totals(1, weight, weight, rule.mass(weight), _epsilon(previous))
     if not sums.totals.count:
         raise PosteriorError("nothing to pool: no client has a positive weight")
@@ -180,7 +180,7 @@ def normalised(weights: Iterable[float]) -> list[float]:
         PosteriorError: No weight is positive.
         ValueError: A weight is negative or not finite.
     """
-    checked = [checked_weight(weight) for weight in weights]
+    checked = [_checked_weight(weight) for weight in weights]
     largest = max(checked, default=0.0)
     if largest == 0:
         raise PosteriorError("nothing to pool: no client has a positive weight")
@@ -190,12 +190,7 @@ def normalised(weights: Iterable[float]) -> list[float]:
     return [weight / total for weight in scaled]
 
 
-def checked_weight(weight: float) -> float:
-    """Return a weight.
-
-    Raises:
-        ValueError: It is negative or not finite.
-    """
+def _checked_weight(weight: float) -> float:
     if not (math.isfinite(weight) and weight >= 0):
         raise ValueError(f"a weight is {weight}; expected a finite number that is not negative")
     return float(weight)
