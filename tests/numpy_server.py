@@ -7,7 +7,7 @@ import numpy as np
 
 from bfl import randomness
 from bfl.aggregation.ensemble import Member
-from bfl.aggregation.samplers import joined
+from bfl.aggregation.samplers import join_values
 from bfl.aggregation.server import DistillationTask, Distilled
 from bfl.data.datasets.server_data import ServerData
 from bfl.evaluation.evaluated_ensemble import MemberPredictions
@@ -46,7 +46,7 @@ class NumpyServer:
         return self.predict_ensemble([Member("", posterior.mean, posterior.point)], labels=labels)
 
     def logits_at_mean(self, posterior: Posterior) -> Any:
-        return self._logits(joined(posterior))
+        return self._logits(join_values(posterior))
 
     def member_logits(
         self, members: Iterable[Member], *, labels: Any, images: Any = None
@@ -68,7 +68,7 @@ class NumpyServer:
     def distil(self, task: DistillationTask) -> Distilled:
         """Go along the gradient of the plan's steps, on one batch each; average as it says."""
         self.tasks.append(task)
-        weights, features = joined(task.start).astype(np.float64), self._features(None)
+        weights, features = join_values(task.start).astype(np.float64), self._features(None)
         before = self.cross_entropy(weights, task.targets)
         generator = randomness.generator(task.seed, *task.labels)
         kept = []

@@ -36,6 +36,6 @@ class SmallNetwork(NormalizedNetwork):
         features = images = keras.Input(image_shape)
         for name, strides in (("conv1", 2), ("conv2", 1)):
             features = inference.convolution(16, 3, strides=strides, name=name)(features)
-            features = keras.layers.ReLU()(self.normalized(inference, features, name))
+            features = keras.layers.ReLU()(self.normalize(inference, features, name))
         flat = keras.layers.Flatten()(features)
         return keras.Model(images, inference.dense(classes, name="logits", output=True)(flat))

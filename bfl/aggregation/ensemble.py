@@ -35,7 +35,7 @@ class Member:
     recompute: bool = False
 
 
-def any_sampled(parts: Iterable[Component]) -> bool:
+def samples_any(parts: Iterable[Component]) -> bool:
     """Return whether a part of a run has an ensemble of which a member is a sample."""
     return any(p.samples_members for p in parts if isinstance(p, EnsembleMembers))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bfl.aggregation.ensemble import any_sampled
+from bfl.aggregation.ensemble import samples_any
 from bfl.aggregation.samplers import WeightedSampler
 from bfl.aggregation.server import UsesServer
 from bfl.closing.base import held_back_count
@@ -358,7 +358,7 @@ def samples_around_no_pool(configuration: Configuration) -> list[str]:
     sampler, weighting = configuration.sampler, configuration.weighting.name
     if not isinstance(sampler, WeightedSampler) or not sampler.around_the_pool:
         return []
-    if not any_sampled(configuration.components):
+    if not samples_any(configuration.components):
         return []
     same = sampler.weighting_alike.get(sampler.sample_weights)
     if same in (None, weighting):

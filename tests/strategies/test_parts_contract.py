@@ -130,7 +130,7 @@ def training(configuration: Configuration) -> Any:
 
     def train(task: TrainTask, received: Posterior, beside: Arrays, states: PartStates) -> Trained:
         begun = start.begin(states.of_part(start), received, initial)
-        before = prior.density(received, states.of_part(prior)).standardized()
+        before = prior.density(received, states.of_part(prior)).standardize()
         offsets = correction.offsets(states.of_part(correction), beside, received)
         k, examples = task.partition_id, EXAMPLES[task.partition_id]
         noise = randomness.generator(3, "training", task.server_round, k)

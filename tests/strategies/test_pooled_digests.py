@@ -63,7 +63,7 @@ def training(configuration: Configuration) -> Any:
 
     def train(task: TrainTask, received: Posterior, beside: Arrays, states: PartStates) -> Trained:
         density = configuration.prior.density(received, states.of_part(configuration.prior))
-        pull = (received.mean - density.standardized().centre) / 8
+        pull = (received.mean - density.standardize().centre) / 8
         generator = np.random.default_rng((task.server_round, task.partition_id))
         steps = generator.normal(0, 0.1, D) - pull
         sent = Posterior(

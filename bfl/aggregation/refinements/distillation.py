@@ -247,7 +247,7 @@ class Distillation(EnsembleMembers, Refinement):
             numbers = count()  # of the members, one of which is in memory at a time
             taken = (member for member, _ in zip(members, numbers, strict=False))
             predictions = server.predict_ensemble(taken, labels=("ensemble", number))
-            targets = sharpened(predictions.mean_probability, self.sharpening)
+            targets = sharpen(predictions.mean_probability, self.sharpening)
             left_out = next(numbers) - predictions.samples
         distilled = server.distil(
             DistillationTask(
@@ -268,13 +268,13 @@ class Distillation(EnsembleMembers, Refinement):
         return Refined(distilled.posterior, metrics)
 
 
-def sharpened(probability: Array, power: float) -> Array:
+def sharpen(probability: Array, power: float) -> Array:
     """Return p_c^s / Σ_c p_c^s of each row of (N, C) probabilities.
 
     Source: Chen and Chao (2021), FedBE, section 5.1, with s = 2.
 
     Example:
-        >>> sharpened(np.array([[0.2, 0.8]]), 2.0).round(4).tolist()
+        >>> sharpen(np.array([[0.2, 0.8]]), 2.0).round(4).tolist()
         [[0.0588, 0.9412]]
     """
     # The greatest is 1: no power underflows all of a row.

@@ -30,10 +30,7 @@ class Sampler(Component, ABC):
 
     @abstractmethod
     def fit(self, models: ClientModels) -> Draw:
-        """Return what draws models, given those of a round's clients.
-
-        What it returns draws the same model from generators in the same state.
-        """
+        """Return a function that draws one model from a generator, fitted to a round's models."""
 
 
 class WeightedSampler(Sampler):
@@ -77,7 +74,7 @@ class DirichletSampler(WeightedSampler):
 
     def fit(self, models: ClientModels) -> Draw:
         """Return what draws from the combinations."""
-        clients = [joined(posterior) for posterior in models.posteriors]
+        clients = [join_values(posterior) for posterior in models.posteriors]
 
         def draw(generator: np.random.Generator) -> Array:
             total = np.zeros(clients[0].size)
@@ -120,10 +117,10 @@ class GaussianSampler(WeightedSampler):
     def moments(self, models: ClientModels) -> tuple[Array, Array]:
         """Return μ and the diagonal of Σ, (D + P,) each, before ``sample-scale``."""
         # The rule pools means, and reads no variance: one vector serves all clients.
-        unread = np.ones(joined(models.average).size)
+        unread = np.ones(join_values(models.average).size)
         pooled = pool(
             ClientGaussianRule(dispersion_floor=float(np.finfo(np.float64).tiny)),
-            [Posterior(joined(p).astype(np.float64), unread) for p in models.posteriors],
+            [Posterior(join_values(p).astype(np.float64), unread) for p in models.posteriors],
             self.weights(models),
         ).posterior
         return np.asarray(pooled.mean), np.asarray(pooled.variance)
@@ -158,11 +155,13 @@ class NormalizedDifferences(WeightedSampler):
 
     def fit(self, models: ClientModels) -> Draw:
         """Return what draws from the Gaussian."""
-        previous = joined(models.previous).astype(np.float64)
+        previous = join_values(models.previous).astype(np.float64)
         centre, deviation = previous.copy(), np.zeros_like(previous)
         weights = self.weights(models)
         for part in models.tensors:
-            differences = np.stack([joined(p)[part] - previous[part] for p in models.posteriors])
+            differences = np.stack(
+                [join_values(p)[part] - previous[part] for p in models.posteriors]
+            )
             lengths = np.linalg.norm(differences, axis=1)
             units = differences / np.where(lengths > 0, lengths, 1.0)[:, None]
             mean = weights @ units
@@ -292,7 +291,7 @@ class ClientModels:
         )
 
 
-def joined(posterior: Posterior) -> Vector:
+def join_values(posterior: Posterior) -> Vector:
     """Return the means and the point parameters in a row, (D + P,)."""
     if not posterior.size:
         return posterior.point

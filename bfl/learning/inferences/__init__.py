@@ -307,7 +307,7 @@ class MonteCarloDropout(Deterministic):
     dropout_rate: float = Field(0.2, ge=0.0, lt=1.0, description="share of units dropped")
     dropout_output: bool = Field(True, description="whether the logits are dropped out as well")
 
-    def _dropped(self, layer: Layer, name: str) -> Layer:
+    def _drop_out(self, layer: Layer, name: str) -> Layer:
         from bfl.learning.networks.layers import KeyedDropout
 
         dropout = KeyedDropout(self.dropout_rate, name=f"{name}_dropout")
@@ -320,17 +320,17 @@ class MonteCarloDropout(Deterministic):
         plain = super().convolution(
             filters, kernel_size, strides=strides, name=name, padding=padding
         )
-        return self._dropped(plain, name)
+        return self._drop_out(plain, name)
 
     def depthwise_convolution(self, kernel_size: int, *, strides: int, name: str) -> Layer:
         """Return a depthwise convolution followed by dropout."""
         plain = super().depthwise_convolution(kernel_size, strides=strides, name=name)
-        return self._dropped(plain, name)
+        return self._drop_out(plain, name)
 
     def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
         """Return a dense layer followed by dropout."""
         plain = super().dense(units, name=name, output=output)
-        return plain if output and not self.dropout_output else self._dropped(plain, name)
+        return plain if output and not self.dropout_output else self._drop_out(plain, name)
 
 
 @inferences.register("reparameterization", aliases=("local-reparameterization",))

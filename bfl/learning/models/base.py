@@ -134,7 +134,7 @@ class ScaledInputs(Architecture):
             raise ValueError(f"as many numbers as channel-means has ({means!r})")
         return text
 
-    def scaled(self, images: Any) -> Any:
+    def scale_inputs(self, images: Any) -> Any:
         """Return what the first layer takes, of a symbolic tensor of images in [−1, 1].
 
         Raises:
@@ -198,7 +198,7 @@ class NormalizedNetwork(ScaledInputs):
             )
         return groups
 
-    def normalized(self, inference: Inference, features: Any, name: str) -> Any:
+    def normalize(self, inference: Inference, features: Any, name: str) -> Any:
         """Return normalised features; ``name`` is that of the layer that they come from."""
         from bfl.keras import keras
 

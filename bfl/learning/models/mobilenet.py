@@ -49,7 +49,7 @@ class MobileNetV2(NormalizedNetwork):
 
         images = keras.Input(image_shape, name="images")
         first = inference.convolution(32, 3, strides=self.first_strides, name="conv1")
-        features = self._activated(inference, first(self.scaled(images)), "conv1")
+        features = self._activate(inference, first(self.scale_inputs(images)), "conv1")
         for stage, (expansion, channels, blocks, strides) in enumerate(STAGES, start=2):
             for block in range(1, blocks + 1):
                 step = strides if block == 1 else 1
@@ -58,7 +58,7 @@ class MobileNetV2(NormalizedNetwork):
                 features = self._block(inference, features, expansion, channels, step, name)
         last = inference.convolution(1280, 1, strides=1, name="conv9")(features)
         pooled = keras.layers.GlobalAveragePooling2D(name="pool")(
-            self._activated(inference, last, "conv9")
+            self._activate(inference, last, "conv9")
         )
         logits = inference.dense(classes, name="logits", output=True)(pooled)
         return keras.Model(images, logits, name="mobilenet-v2")
@@ -78,17 +78,17 @@ class MobileNetV2(NormalizedNetwork):
         before, inner = features.shape[-1], features
         if expansion > 1:
             wide = inference.convolution(expansion * before, 1, strides=1, name=f"{name}a")
-            inner = self._activated(inference, wide(inner), f"{name}a")
+            inner = self._activate(inference, wide(inner), f"{name}a")
         depthwise = inference.depthwise_convolution(3, strides=strides, name=f"{name}b")
-        inner = self._activated(inference, depthwise(inner), f"{name}b")
+        inner = self._activate(inference, depthwise(inner), f"{name}b")
         narrow = inference.convolution(channels, 1, strides=1, name=f"{name}c")
-        inner = self.normalized(inference, narrow(inner), f"{name}c")
+        inner = self.normalize(inference, narrow(inner), f"{name}c")
         if strides > 1 or before != channels:
             return inner
         return keras.layers.Add(name=f"{name}_add")([features, inner])
 
-    def _activated(self, inference: Inference, features: Any, name: str) -> Any:
+    def _activate(self, inference: Inference, features: Any, name: str) -> Any:
         """Return min(max(normalised features, 0), 6)."""
         from bfl.keras import keras
 
-        return keras.layers.ReLU(6.0)(self.normalized(inference, features, name))
+        return keras.layers.ReLU(6.0)(self.normalize(inference, features, name))

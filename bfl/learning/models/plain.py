@@ -64,7 +64,7 @@ class PlainNetwork(ScaledInputs):
         from bfl.keras import keras
 
         images = keras.Input(image_shape, name="images")
-        features = self.scaled(images)
+        features = self.scale_inputs(images)
         for index, convolution in enumerate(self.layers(), start=1):
             features = inference.convolution(
                 convolution.filters,

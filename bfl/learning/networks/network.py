@@ -161,7 +161,7 @@ class Network:
 
     def set_prior(self, prior: Density) -> None:
         """Set the prior that ``divergence`` is taken from; nothing is traced again."""
-        self._prior.assign(prior.standardized())
+        self._prior.assign(prior.standardize())
 
     def posterior(self) -> Posterior:
         """Return the network's weights as a posterior of float32 vectors."""

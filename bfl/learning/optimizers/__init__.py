@@ -60,7 +60,7 @@ class Optimizer(Component):
         """Return warnings of a run in which a client makes at most so many steps."""
         return []
 
-    def regularized(
+    def regularize(
         self, variables: Sequence[TrainedVariable], gradients: Sequence[Any]
     ) -> list[Any]:
         """Return the gradients with what the optimizer itself adds to the objective's.
@@ -111,7 +111,7 @@ class CoupledWeightDecay(Optimizer):
         "as well",
     )
 
-    def regularized(
+    def regularize(
         self, variables: Sequence[TrainedVariable], gradients: Sequence[Any]
     ) -> list[Any]:
         """Return the gradients with weight decay, g + λ θ."""
@@ -157,7 +157,7 @@ class Adam(CoupledWeightDecay):
 
         power = tf.cast(steps_before + 1, tf.float32)
         beta1_power, beta2_power = self.BETA1**power, self.BETA2**power
-        decayed = self.regularized(variables, gradients)
+        decayed = self.regularize(variables, gradients)
         for trained, gradient in zip(variables, decayed, strict=True):
             first, second = trained.slots
             tf.raw_ops.ResourceApplyAdam(
@@ -209,7 +209,7 @@ class StochasticGradientDescent(CoupledWeightDecay):
         """Change the variables by TensorFlow's fused kernel; see ``Optimizer.step``."""
         from bfl.keras import tf
 
-        decayed = self.regularized(variables, gradients)
+        decayed = self.regularize(variables, gradients)
         for trained, gradient in zip(variables, decayed, strict=True):
             (velocity,) = trained.slots
             # Not ResourceApplyKerasMomentum, whose velocity holds the rates of the past.

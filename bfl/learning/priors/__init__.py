@@ -54,7 +54,7 @@ class NormalPrior:
     mean: npt.NDArray[np.floating] | float
     scale: npt.NDArray[np.floating] | float
 
-    def standardized(self) -> Standardized:
+    def standardize(self) -> Standardized:
         """Return it around its mean, in its standard deviations."""
         return Standardized(self.mean, self.scale)
 
@@ -76,7 +76,7 @@ class QuadraticPrior:
     slope: Array
     precision: Array
 
-    def standardized(self) -> Standardized:
+    def standardize(self) -> Standardized:
         """Return it around its centre; the constant is that of all densities among the D."""
         sign = np.where(np.abs(self.precision) < LEAST_PRECISION, 0.0, np.sign(self.precision))
         scale = 1.0 / np.sqrt(np.where(sign == 0, 1.0, np.abs(self.precision)))

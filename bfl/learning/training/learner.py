@@ -139,7 +139,7 @@ class Learner:
     def step(self, gradients: list[Any], number: Any, rate: Any) -> None:
         """Make a step along gradients, inside the graph."""
         if self.offsets:
-            gradients = self.offsets.added(self.optimized.variables, gradients)
+            gradients = self.offsets.add(self.optimized.variables, gradients)
         self.optimized.step(gradients, number, rate)
 
     def gradients(
@@ -299,7 +299,7 @@ class Offsets:
             part = offsets[name][place].reshape(variable.shape)
             self._variables[id(variable)].assign(part)
 
-    def added(self, variables: Sequence[Any], gradients: Sequence[Any]) -> list[Any]:
+    def add(self, variables: Sequence[Any], gradients: Sequence[Any]) -> list[Any]:
         """Return gradients with the offsets added; untransformed scales have none."""
         return [
             gradient + self._variables[id(variable)]

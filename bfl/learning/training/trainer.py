@@ -270,7 +270,7 @@ class LocalTrainer:
         batch, network_key = self._batch(images, labels, weights, key, count)
         passed = self.learner.forward(batch.images, network_key)
         gradients, _ = self.learner.gradients(passed, batch)
-        decayed = self.optimizer.regularized(self.learner.optimized.trained, gradients)
+        decayed = self.optimizer.regularize(self.learner.optimized.trained, gradients)
         return tf.concat([tf.reshape(gradient, [-1]) for gradient in decayed], axis=0)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bfl.aggregation.samplers import ClientModels, Sampler, joined, samplers
+from bfl.aggregation.samplers import ClientModels, Sampler, join_values, samplers
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.manifest import Parameter
 
@@ -45,9 +45,9 @@ def moments_of_equation_5(models: ClientModels, weights: Any) -> tuple[Any, Any]
     """Return mean and variances, each summed up in words of its own."""
     mean, variance = 0.0, 0.0
     for weight, client in zip(weights, models.posteriors, strict=True):
-        mean = mean + weight * joined(client).astype(np.float64)
+        mean = mean + weight * join_values(client).astype(np.float64)
     for weight, client in zip(weights, models.posteriors, strict=True):
-        variance = variance + weight * (joined(client) - mean) ** 2
+        variance = variance + weight * (join_values(client) - mean) ** 2
     return mean, variance
 
 
@@ -88,7 +88,7 @@ def test_clients_that_agree_are_what_is_sampled() -> None:
     models = ClientModels([one] * 3, range(3), SIZES, posterior(8), one, MANIFEST)
     for name in ("gaussian", "dirichlet"):
         for sample in drawn(samplers.create(name), models, 3):
-            np.testing.assert_allclose(sample, joined(one), rtol=1e-12)
+            np.testing.assert_allclose(sample, join_values(one), rtol=1e-12)
 
 
 @pytest.mark.parametrize("alpha", [0.5, 2.0])
@@ -97,7 +97,7 @@ def test_the_dirichlet_has_its_known_mean_and_covariance(alpha: float) -> None:
     models = client_models()
     sampler = samplers.create("dirichlet", {"sample-alpha": alpha, "sample-weights": "equal"})
     samples = drawn(sampler, models, 20_000)
-    clients = np.stack([joined(p) for p in models.posteriors]).astype(np.float64)
+    clients = np.stack([join_values(p) for p in models.posteriors]).astype(np.float64)
     gamma = (np.eye(3) / 3 - 1 / 9) / (3 * alpha + 1)
     expected = clients.T @ gamma @ clients
     np.testing.assert_allclose(samples.mean(axis=0), clients.mean(axis=0), atol=0.02)
@@ -120,7 +120,7 @@ def test_the_dirichlet_multiplies_by_sizes() -> None:
 
 def test_a_tiny_alpha_gives_one_client_at_a_time() -> None:
     sampler = samplers.create("dirichlet", {"sample-alpha": 1e-6})
-    clients = np.stack([joined(p) for p in client_models().posteriors])
+    clients = np.stack([join_values(p) for p in client_models().posteriors])
     for sample in drawn(sampler, client_models(), 20):
         assert np.abs(clients - sample).max(axis=1).min() < 1e-6
 
@@ -129,11 +129,11 @@ def test_normalized_differences_are_those_of_the_published_code() -> None:
     """Its loop over tensors and clients, written out."""
     models = client_models()
     samples = drawn(samplers.create("normalized-differences"), models, 20_000)
-    previous = joined(models.previous).astype(np.float64)
+    previous = join_values(models.previous).astype(np.float64)
     for part in (slice(0, 3), slice(3, 5), slice(5, 7)):
         units, lengths = [], []
         for client in models.posteriors:
-            difference = joined(client)[part] - previous[part]
+            difference = join_values(client)[part] - previous[part]
             lengths.append(np.sqrt((difference**2).sum()))
             units.append(difference / lengths[-1])
         mean = sum(units) / 3
@@ -151,7 +151,7 @@ def test_a_tensor_that_nobody_has_moved_stays_where_it_is() -> None:
     one = posterior(0)
     models = ClientModels([one, one], range(2), SIZES[:2], one, one, MANIFEST)
     sample = drawn(samplers.create("normalized-differences"), models, 1)[0]
-    np.testing.assert_array_equal(sample, joined(one))
+    np.testing.assert_array_equal(sample, join_values(one))
 
 
 def test_the_pooled_posterior_is_sampled_with_its_own_spread() -> None:

@@ -86,11 +86,11 @@ def other(start: Posterior, seed: int = 1) -> Posterior:
 
 def test_a_student_that_is_its_own_target_has_no_gradient(points: Setting) -> None:
     """The paper's remark in C.3; sharpening and augmentation give it one."""
-    from bfl.aggregation.refinements.distillation import sharpened
+    from bfl.aggregation.refinements.distillation import sharpen
 
     target = points.probabilities(points.start)
     assert points.gradient(target) < 1e-6
-    assert points.gradient(sharpened(target, 2.0).astype(np.float32)) > 1e-3
+    assert points.gradient(sharpen(target, 2.0).astype(np.float32)) > 1e-3
     augmented = Setting(inference="deterministic", **{"student-augmentation": "crop-flip"})
     assert augmented.gradient(target) > 1e-3
 

@@ -24,13 +24,13 @@ def test_the_contract_of_every_prior(received, name):
         before = posterior.digest()
         prior = priors.create(name)
         state = prior.begin_client(posterior)
-        form = prior.density(posterior, state).standardized()
+        form = prior.density(posterior, state).standardize()
         for numbers in (form.centre, form.scale, form.sign, form.slope):
             assert np.isfinite(np.broadcast_to(numbers, posterior.mean.shape)).all()
         assert np.all(np.asarray(form.scale) > 0)
         assert np.isin(form.sign, (-1, 0, 1)).all()
         assert posterior.digest() == before
-        again = priors.create(name).density(posterior, state).standardized()
+        again = priors.create(name).density(posterior, state).standardize()
         for field in fields(form):
             np.testing.assert_array_equal(getattr(again, field.name), getattr(form, field.name))
 
@@ -50,7 +50,7 @@ def test_the_divergence_from_a_flat_prior_is_the_negative_entropy(received):
     from bfl.learning.networks.network import PriorVariables
 
     prior = PriorVariables(20)
-    prior.assign(priors.create("flat").density(received, {}).standardized())
+    prior.assign(priors.create("flat").density(received, {}).standardize())
     mean, scale = tf.constant(received.mean), tf.constant(np.sqrt(received.variance))
     with tf.GradientTape() as tape:
         tape.watch([mean, scale])
