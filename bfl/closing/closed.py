@@ -90,10 +90,10 @@ class Closed:
             DataError: An array cannot be read.
             ValueError: The arrays do not go together.
         """
-        width, classes = arrays.header(HEAD).shape
-        number, *_ = (*arrays.header(SHARES).shape, 0) if SHARES in arrays else (0,)
-        blocks = (*arrays.header(VECTORS).shape, 0, 0)[:2] if VECTORS in arrays else (0, 0)
-        stages = [arrays.header(name).shape for name in means_of_stages(arrays)[1:]]
+        width, classes = arrays[HEAD].shape
+        number, *_ = (*arrays[SHARES].shape, 0) if SHARES in arrays else (0,)
+        blocks = (*arrays[VECTORS].shape, 0, 0)[:2] if VECTORS in arrays else (0, 0)
+        stages = [arrays[name].shape for name in means_of_stages(arrays)[1:]]
         of_density = found_shapes(number, [width - 1, *(shape[-1] for shape in stages if shape)])
         shapes = {
             HEAD: (width, classes),

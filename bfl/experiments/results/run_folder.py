@@ -558,7 +558,7 @@ class RunFolder(Files):
         """Return the predictions for the test examples and their labels (N,)."""
         with self.reading_arrays(PREDICTIONS) as arrays:
             of_classes = ("mean_probability", "log_mean_probability")
-            shape = arrays.header(of_classes[0]).shape
+            shape = arrays[of_classes[0]].shape
             scores = [name for name in (DENSITY, FAMILIARITY) if name in arrays]
             of_examples = ("expected-entropy", "aleatoric", "epistemic", "labels", *scores)
             sets = [name for name in SETS if name in arrays]
