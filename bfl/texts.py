@@ -25,9 +25,7 @@ _MARKS = (
 MOST_LEVELS = 64
 """Values within values that are read: what goes through them calls itself once for each level."""
 
-_PART = r"""(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
-_MANY_DOTS = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MOST_LEVELS}}}")
-"""A key in TOML of too many levels: what reads it takes time in the square of them."""
+_TOO_DEEP = f"it has more than {MOST_LEVELS} levels of values within values"
 
 MOST_OF_A_WORD, MOST_LINES = 500, 40
 """Characters of a word, and lines, that a message for a terminal has."""
@@ -130,13 +128,7 @@ def from_toml(text: str | bytes) -> dict[str, Any]:
     Raises:
         ValueError: It is not TOML, has too many levels, or a control character.
     """
-
-    def parse(decoded_text: str) -> dict[str, Any]:
-        if _MANY_DOTS.search(decoded_text):
-            raise RecursionError  # as where the values have as many levels
-        return tomllib.loads(decoded_text)
-
-    tables: dict[str, Any] = _parsed(parse, text, "TOML")
+    tables: dict[str, Any] = _parsed(tomllib.loads, text, "TOML")
     return tables
 
 
@@ -151,7 +143,6 @@ def from_json(text: str | bytes | bytearray) -> Any:
 
 def _parsed(parse: Callable[[str], Any], given: str | bytes | bytearray, kind: str) -> Any:
     text = given if isinstance(given, str) else decoded(bytes(given))
-    too_deep = ValueError(f"it has more than {MOST_LEVELS} levels of values within values")
     try:
         value = parse(text)
     except json.JSONDecodeError as error:
@@ -162,21 +153,20 @@ def _parsed(parse: Callable[[str], Any], given: str | bytes | bytearray, kind: s
         line = found[1] if found and found[1] else text.count("\n") + 1
         raise ValueError(f"line {line}: not {kind}: {_AT_LINE.sub('', reason)}") from error
     except RecursionError:
-        raise too_deep from None
-    level = [value]
-    for _ in range(MOST_LEVELS + 1):
-        for text in (each for each in level if isinstance(each, str)):
-            if _CONTROL.search(text):
-                raise ValueError(f"a control character in {text!r}; allowed: printable text")
-        level = [each for each in level if isinstance(each, dict | list)]
-        if not level:
-            return value
-        level = [
-            inner
-            for outer in level
-            for inner in ([*outer, *outer.values()] if isinstance(outer, dict) else outer)
-        ]
-    raise too_deep
+        raise ValueError(_TOO_DEEP) from None
+    _check(value, MOST_LEVELS)
+    return value
+
+
+def _check(value: Any, levels: int) -> None:
+    """Refuse control characters, and values within values beyond so many levels."""
+    if isinstance(value, str) and _CONTROL.search(value):
+        raise ValueError(f"a control character in {value!r}; allowed: printable text")
+    if isinstance(value, dict | list):
+        if not levels:
+            raise ValueError(_TOO_DEEP)
+        for inner in [*value, *value.values()] if isinstance(value, dict) else value:
+            _check(inner, levels - 1)
 
 
 def assigned(entries: Sequence[tuple[str, int | None]], clients: int, key: str) -> tuple[int, ...]:

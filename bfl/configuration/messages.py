@@ -55,29 +55,22 @@ def unknown_key(key: str, allowed: Iterable[str]) -> str:
 
 def refused_values(error: pydantic.ValidationError) -> list[str]:
     """Return one line per refused value: key, value, and what is allowed."""
-    return [_refused(row["loc"], row["input"], row) for row in error.errors()]
+    lines = []
+    for row in error.errors():
+        # A default that is refused has the attribute's name.
+        key = ".".join(kebab(str(part)) for part in row["loc"]) or "configuration"
+        kind, context = row["type"], row.get("ctx", {})
+        limits = [f"{words} {context[name]}" for name, words in _LIMITS if name in context]
+        allowed = _WRONG_TYPE.get(kind) or " and ".join(limits) or row["msg"]
+        if kind in ("literal_error", "value_error"):
+            allowed = str(context["expected" if kind == "literal_error" else "error"])
+        missing = kind == "missing"
+        lines.append(
+            f"{key} is missing" if missing else f"{key} is {row['input']!r}; allowed: {allowed}"
+        )
+    return lines
 
 
 def wrong_type(key: str, given: Any, kind: str) -> str:
     """Return the message for a value of another type than ``kind``, as pydantic names it."""
     return f"{key} is {given!r}; allowed: {_WRONG_TYPE[kind]}"
-
-
-def _refused(location: tuple[Any, ...], given: Any, row: Any) -> str:
-    # A default that is refused has the attribute's name.
-    key = ".".join(kebab(str(part)) for part in location) or "configuration"
-    if row["type"] == "missing":
-        return f"{key} is missing"
-    return f"{key} is {given!r}; allowed: {_allowed(row)}"
-
-
-def _allowed(row: Any) -> str:
-    kind, context = row["type"], row.get("ctx", {})
-    if kind in _WRONG_TYPE:
-        return _WRONG_TYPE[kind]
-    if kind == "literal_error":
-        return str(context["expected"])
-    if kind == "value_error":
-        return str(context["error"])
-    limits = [f"{words} {context[name]}" for name, words in _LIMITS if name in context]
-    return " and ".join(limits) or str(row["msg"])

@@ -127,10 +127,7 @@ class FederatedProximal(Preset):
     Source: Li et al. (2020), "Federated optimization in heterogeneous networks", Algorithm 2.
     """
 
-    values: ClassVar[Values] = {
-        "pooling": "naive-weighted-averaging",
-        "objective": "elbo+proximal",
-    }
+    values: ClassVar[Values] = {"pooling": "naive-weighted-averaging", "objective": "elbo+proximal"}
 
 
 @presets.register("heterogeneous-bayesian", aliases=("hbfl",))
@@ -309,10 +306,7 @@ class ServerAdam(Preset):
     Source: Reddi et al. (2021), "Adaptive federated optimization", Algorithm 2.
     """
 
-    values: ClassVar[Values] = {
-        "pooling": "naive-weighted-averaging",
-        "server-optimizer": "adam",
-    }
+    values: ClassVar[Values] = {"pooling": "naive-weighted-averaging", "server-optimizer": "adam"}
 
 
 @presets.register("server-momentum", aliases=("fedavgm",))
@@ -337,10 +331,7 @@ class ServerYogi(Preset):
     Source: Reddi et al. (2021), "Adaptive federated optimization", Algorithm 2.
     """
 
-    values: ClassVar[Values] = {
-        "pooling": "naive-weighted-averaging",
-        "server-optimizer": "yogi",
-    }
+    values: ClassVar[Values] = {"pooling": "naive-weighted-averaging", "server-optimizer": "yogi"}
 
 
 @presets.register("vanilla-distillation", aliases=("v-distillation",))

@@ -95,6 +95,16 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
         ["strategy 'client-gaussian'", "mc-dropout", "flipout"],
     ),
     ({"model": "convolutional", "jit": "on"}, ["jit 'on'", "'convolutional'", "resnet"]),
+    ({"strategy": "fedper", "evaluated-by": "server"}, ['evaluated-by="clients"']),
+    ({"strategy": "fedper", "server-data": "held-back"}, ["no head", "server-data"]),
+    ({"strategy": "fedper", "ood-dataset": "rotated"}, ["no head", "ood-dataset"]),
+    ({"strategy": "fedper", "predictive": "ensemble"}, ["predictive 'ensemble'"]),
+    ({"strategy": "fedper", "pretrain-examples": 0.1}, ["pretrain-examples"]),
+    (
+        {"strategy": "scaffold", "shared": "body", "evaluated-by": "clients"},
+        ["what 'scaffold' keeps"],
+    ),
+    ({"server-evaluates": False, "corruptions": "noise"}, ["server-evaluates", "corruptions"]),
     ({"rounds": 0, "seed": -1, "alpah": 1}, ["rounds", "seed", "did you mean 'alpha'"]),
 ]
 

@@ -180,26 +180,3 @@ def test_tasks_that_do_not_fit_are_refused_before_the_first_round(
     check_before_start(resolve({**values, "name": "sound"}), 5)
     with pytest.raises(ConfigurationError, match=said):
         check_before_start(resolve({**values, **changes}), clients)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"evaluated-by": "server"}, 'evaluated-by="clients"'),
-        ({"server-data": "held-back"}, "no head to predict"),
-        ({"server-data": "held-back", "weighting": "accuracy"}, "weighting 'accuracy'"),
-        ({"server-data": "held-back", "refinement": "distillation"}, "change of the pool"),
-        ({"predictive": "ensemble"}, "predictive 'ensemble'"),
-        ({"pretrain-examples": 0.1}, "start other than the prior"),
-        (
-            {"strategy": "scaffold", "shared": "body", "evaluated-by": "clients"},
-            "what 'scaffold' keeps",
-        ),
-        ({"strategy": "pvi", "shared": "body", "evaluated-by": "clients"}, "'cavity' keeps"),
-    ],
-)
-def test_what_needs_a_whole_network_on_the_server_is_refused(
-    changes: dict[str, str], said: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=said):
-        resolve({"strategy": "fedper", **changes})

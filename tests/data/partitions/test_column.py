@@ -8,8 +8,8 @@ import pytest
 
 from bfl.configuration import resolve
 from bfl.data.datasets import load_dataset
-from bfl.data.partitions import Partition, partitions
-from bfl.errors import ConfigurationError, DataError
+from bfl.data.partitions import partitions
+from bfl.errors import ConfigurationError
 from bfl.randomness import generator
 
 LABELS = np.array([0, 1, 0, 1, 1, 0])
@@ -65,19 +65,6 @@ def test_a_colon_behind_another_partition_is_refused() -> None:
         partitions.create("iid:site")
 
 
-def test_a_partition_of_ones_own_sees_labels_and_columns() -> None:
-    class ByYear(Partition):
-        def assign(self, labels: Any, clients: int, generator: Any) -> Any:
-            raise AssertionError("it goes by columns")
-
-        def assign_by(self, labels: Any, columns: Any, clients: int, generator: Any) -> Any:
-            return np.array_split(np.argsort(columns["year"] + 0 * labels), clients)
-
-    years = {"year": np.array([3, 1, 2, 6, 5, 4])}
-    parts = ByYear().split(LABELS, 2, generator(0), years)
-    assert [sorted(part.tolist()) for part in parts] == [[0, 1, 2], [3, 4, 5]]
-
-
 def test_arrays_of_an_archive_are_columns(tmp_path: Path) -> None:
     images = np.arange(6 * 4, dtype=np.uint8).reshape(6, 2, 2)
     arrays = {"x_train": images, "y_train": LABELS, "x_test": images[:2], "y_test": LABELS[:2]}
@@ -86,6 +73,3 @@ def test_arrays_of_an_archive_are_columns(tmp_path: Path) -> None:
     dataset = load_dataset(f"npz:{tmp_path / 'some.npz'}")
     assert dataset.train_columns["site"].tolist() == SITES["site"].tolist()
     assert dataset.test_columns["site"].tolist() == ["south", "north"]
-    np.savez(tmp_path / "some.npz", **arrays, site_train=SITES["site"][:3])
-    with pytest.raises(DataError, match=r"site_train has the shape \(3,\)"):
-        load_dataset(f"npz:{tmp_path / 'some.npz'}")
