@@ -71,7 +71,7 @@ class MyMethod(Preset):
         "personalization": "side-by-side",
         "refinement": "halfway",
         "sampler": "one-of-the-clients",
-        "predictive": "first-client",
+        "predictive": "first-client"
     }
 '''
 OTHERS: dict[str, dict[str, Any]] = {
@@ -284,7 +284,7 @@ def test_an_installed_distribution_need_not_be_named(
     found = importlib.metadata.entry_points
     monkeypatch.setattr(
         importlib.metadata, "entry_points", lambda group: [entry] if group == plugins.GROUP else
-        found(group=group),
+        found(group=group)
     )  # fmt: skip
     plugins.installed_plugins.cache_clear()
     plugins.installed_plugins()

@@ -42,10 +42,7 @@ if TYPE_CHECKING:
 POSTERIORS = ("last", "best", "latest")
 """Posteriors of a run that can be chosen."""
 
-PREDICT = {
-    "classification": "predict",
-    "regression": "predict_numbers",
-}
+PREDICT = {"classification": "predict", "regression": "predict_numbers"}
 """Methods that predict, by the key ``task``."""
 
 

@@ -11,13 +11,7 @@ from typing import Any
 from bfl.commands.terminal import path_argument
 from bfl.deployment import setup
 from bfl.deployment.client_list import ClientList
-from bfl.deployment.private_files import (
-    CA,
-    CLIENTS,
-    IDENTITY,
-    SERVER_CERTIFICATE,
-    FederationFolder,
-)
+from bfl.deployment.private_files import CA, CLIENTS, IDENTITY, SERVER_CERTIFICATE, FederationFolder
 from bfl.deployment.settings import ServerSettings, checked_hosts
 from bfl.errors import BflError, ConfigurationError, RunError
 from bfl.texts import read_text

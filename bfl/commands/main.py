@@ -25,10 +25,7 @@ COMMANDS = {
     ),
     "study": ("study.add_to", "make the missing runs of a study"),
     "table": ("study.add_table_to", "print a study's table next to the published one"),
-    "verdicts": (
-        "study.add_verdicts_to",
-        "rewrite the tables and claims in pages of results",
-    ),
+    "verdicts": ("study.add_verdicts_to", "rewrite the tables and claims in pages of results"),
     "predict": ("predict.add_to", "predict images with the posterior of a run"),
     "evaluate": ("predict.add_evaluate_to", "evaluate a finished run on any labelled data set"),
     "close": ("close.add_to", "make the closing round of a simulation that is over"),

@@ -7,12 +7,7 @@ import shlex
 from itertools import chain
 from pathlib import Path
 
-from bfl.commands.terminal import (
-    add_run_config_to,
-    check_suffix,
-    path_argument,
-    write_output,
-)
+from bfl.commands.terminal import add_run_config_to, check_suffix, path_argument, write_output
 from bfl.configuration.sources import read_run_config
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.experiments.results.figures import draw_all
@@ -32,8 +27,7 @@ def add_to(study: argparse.ArgumentParser) -> None:
     study.add_argument("file", type=path_argument, metavar="FILE", help="the study's TOML file")
     add_place_to(study)
     add_run_config_to(
-        study,
-        f"""keys of this machine, 'data-dir="FOLDER"'; allowed: {", ".join(MACHINE_KEYS)}""",
+        study, f"""keys of this machine, 'data-dir="FOLDER"'; allowed: {", ".join(MACHINE_KEYS)}"""
     )
     study.add_argument(
         "--backend",

@@ -13,12 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bfl.configuration.component_slots import (
-    REGISTRIES,
-    SLOTS,
-    ComponentSlot,
-    base_of,
-)
+from bfl.configuration.component_slots import REGISTRIES, SLOTS, ComponentSlot, base_of
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
 from bfl.configuration.settings import NamedStrategy
 from bfl.data.corruptions import corruption_names

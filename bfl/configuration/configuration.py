@@ -33,12 +33,7 @@ from bfl.configuration.settings import (
     settings_of,
 )
 from bfl.data.corruptions import corruption_names
-from bfl.data.datasets import (
-    absolute_dataset,
-    dataset_sources,
-    portable_dataset,
-    validate_dataset,
-)
+from bfl.data.datasets import absolute_dataset, dataset_sources, portable_dataset, validate_dataset
 from bfl.data.datasets.foreign import absolute_foreign
 from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError

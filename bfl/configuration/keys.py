@@ -330,8 +330,7 @@ class Everyday(Section):
     """Keys that stand at the top of a file, before all sections."""
 
     dataset: str = Field(
-        "digits",
-        description="data: a name, npz:FILE, folder:PATH, table:FILE or hf:NAME",
+        "digits", description="data: a name, npz:FILE, folder:PATH, table:FILE or hf:NAME"
     )
     strategy: str = server_field(
         "weighted-sum-of-normals",
@@ -355,8 +354,7 @@ class Everyday(Section):
     )
     seed: int = Field(0, ge=0, lt=2**63, description="seed of everything random")
     plugins: str = Field(
-        "",
-        description="user-defined parts: files (my_parts.py) and names of modules, with commas",
+        "", description="user-defined parts: files (my_parts.py) and names of modules, with commas"
     )
     output_dir: str = server_field(
         "runs", min_length=1, description="folder that gets the run's folder"

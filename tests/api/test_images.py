@@ -80,9 +80,7 @@ def test_wrong_images_are_refused(images: Any, shape: tuple[int, int, int], word
         checked_images(images, shape)
 
 
-def test_the_last_layer_turns_features_into_what_the_network_predicts(
-    result: bfl.Result,
-) -> None:
+def test_the_last_layer_turns_features_into_what_the_network_predicts(result: bfl.Result) -> None:
     images = load_dataset("digits").test_images[:60]
     features = result.features(images)
     model = result.keras_model()

@@ -177,14 +177,7 @@ class ColumnSums:
             total, squares = float((known - centre).sum()), float(((known - centre) ** 2).sum())
         lowest, highest = (float(known.min()), float(known.max())) if told else (None, None)
         return cls(
-            name,
-            numbers.size,
-            known.size,
-            centre,
-            total,
-            squares,
-            lowest=lowest,
-            highest=highest,
+            name, numbers.size, known.size, centre, total, squares, lowest=lowest, highest=highest
         )
 
     def add(self, other: ColumnSums) -> ColumnSums:

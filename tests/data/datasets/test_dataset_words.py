@@ -183,7 +183,7 @@ def good() -> dict[str, object]:
     images, labels = np.zeros((2, 4, 4, 3), np.uint8), np.array([0, 1])
     return {
         "name": "x", "train_images": images, "train_labels": labels,
-        "test_images": images, "test_labels": labels, "class_names": ("a", "b"),
+        "test_images": images, "test_labels": labels, "class_names": ("a", "b")
     }  # fmt: skip
 
 

@@ -221,10 +221,7 @@ def refused_splits() -> dict[str, tuple[dict[str, Any], str]]:
             "test_images are (5, 4, 1)",
         ),
         "other classes": (
-            {
-                "train": train,
-                "test": split({"image": one, "label": [0]}, image=image, label=named),
-            },
+            {"train": train, "test": split({"image": one, "label": [0]}, image=image, label=named)},
             "different classes",
         ),
         "hidden labels": ({"train": train, "test": mnist_split(one, [-1])}, "the label -1"),
