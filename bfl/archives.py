@@ -68,6 +68,10 @@ class ArrayFile(Mapping[str, Array]):
         """Return the number of arrays."""
         return len(self._arrays)
 
+    def __contains__(self, name: object) -> bool:
+        """Return whether there is an array of that name; nothing is read."""
+        return name in [*self._arrays]
+
     def __getitem__(self, name: str) -> Array:
         """Return an array, in C order and with this machine's order of bytes.
 
@@ -75,7 +79,7 @@ class ArrayFile(Mapping[str, Array]):
             KeyError: There is no such array.
             DataError: It cannot be read.
         """
-        if name not in [*self._arrays]:
+        if name not in self:
             raise KeyError(name)
         try:
             array = self._arrays[name]
