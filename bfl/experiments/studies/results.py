@@ -156,7 +156,7 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[int, flo
     images = 0
     if folder.holds(PREDICTIONS):
         with folder.reading_arrays(PREDICTIONS) as arrays:
-            images = arrays.header("labels" if "labels" in arrays else "targets").shape[0]
+            images = len(arrays["labels" if "labels" in arrays else "targets"])
     partition = partition_digest(folder.read_json(PARTITION)) if folder.holds(PARTITION) else ""
     row = {
         "diverged": " ".join(name for name, value in numbers.items() if math.isnan(value)),
