@@ -48,14 +48,11 @@ def test_an_exception_ends_the_run(error: BaseException, notes: list[str]) -> No
         work()
     assert seen == [run]
     assert getattr(raised.value, "__notes__", []) == notes
+    given = EngineRun(advice="the same command")
+    given.advise("another command")
+    assert given.advice == "the same command"
     assert run.ended
     assert runs_in_progress() == []
-
-
-def test_advice_that_was_given_at_the_start_stays() -> None:
-    run = EngineRun(advice="the same command")
-    run.advise("another command")
-    assert run.advice == "the same command"
 
 
 def make_grid() -> Any:

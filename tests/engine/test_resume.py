@@ -250,16 +250,13 @@ def test_a_named_run_is_repeated_under_another_name(
     assert "no --name" in capsys.readouterr().err
 
 
-def test_resume_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--app", str(ROOT), "--resume"]) == 2
-    assert "no run is named" in capsys.readouterr().err
-
-
-def test_a_folder_without_a_run_cannot_be_resumed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("run_folder", "word"), [([], "named"), (["none"], "none")])
+def test_what_is_no_run_cannot_be_resumed(
+    run_folder: list[str], word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["--app", str(ROOT), "--resume", str(tmp_path / "none")]) == 2
-    assert "is not the folder of a run" in capsys.readouterr().err
+    where = [str(tmp_path / name) for name in run_folder]
+    assert main(["--app", str(ROOT), "--resume", *where]) == 2
+    assert word in capsys.readouterr().err
 
 
 @pytest.mark.long
