@@ -3,8 +3,6 @@
 import doctest
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from bfl.evaluation.prediction import PredictionStatistics
 from bfl.experiments import comparison
 from bfl.experiments.comparison import differing_keys, labels, runs_in
 from bfl.experiments.results import RunFolder, write_evaluation
-from bfl.experiments.results.identity import LOCK, is_written_to
+from bfl.experiments.results.identity import is_written_to, locked
 from bfl.experiments.results.run_folder import METRICS, RETENTION, ROUNDS
 from bfl.experiments.studies import read_study
 from bfl.experiments.studies.results import (
@@ -143,29 +141,12 @@ def test_runs_fit_a_terminal_and_lose_nothing(
     assert f"{done.metrics()['negative-log-likelihood']:.4f}" in shown
 
 
-LOCKED = """
-import fcntl, sys
-stream = open(sys.argv[1], "a+")
-fcntl.flock(stream, fcntl.LOCK_EX)
-print("locked", flush=True)
-sys.stdin.read()
-"""
-
-
 def test_a_run_that_a_server_is_at_is_running(tmp_path: Path) -> None:
     folder = make_run(tmp_path, "run", rounds=3, finished=False)
     (run,) = runs_in(tmp_path)
     assert run.state() == "stopped at round 3 of 4"
-    command = [sys.executable, "-c", LOCKED, str(folder.path / LOCK)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as server:
-        assert server.stdout is not None
-        assert server.stdin is not None
-        server.stdout.readline()
+    with locked(folder.path):
         assert run.state() == "running, round 3 of 4"
-        server.stdin.close()
-        server.wait(20)
     assert run.state() == "stopped at round 3 of 4"
     assert not is_written_to(tmp_path)
 
