@@ -34,8 +34,7 @@ from bfl.federation.wire import (
 from bfl.posteriors import Posterior
 from strategies import strategy_class
 from strategies.federation import discover
-from strategies.flower_clients import ClientOptions
-from strategies.run_support import RunSupport
+from strategies.run_support import ClientOptions, RunSupport
 
 EXAMPLES = 10
 METRICS = {

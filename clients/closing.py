@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bfl.evaluation.prediction.monte_carlo import Predictor
     from bfl.learning.inferences import Inference
     from bfl.learning.models import Architecture
-    from clients.round import PreparedClient
+    from clients.examples import PreparedClient
 
 FEATURES_KEPT = 128
 """The most arrays of features that a process keeps, one or two of each client."""

@@ -1,14 +1,17 @@
-"""Examples that a client trains on, checked as a whole before it starts."""
+"""A client of a run with its examples, checked as a whole before it trains."""
 
 from __future__ import annotations
 
 import sys
 import traceback
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from flwr.app import Context, Message
 
 from bfl import randomness
 from bfl.closing.base import held_back_count
@@ -16,11 +19,85 @@ from bfl.configuration import Configuration
 from bfl.data.datasets import Reading
 from bfl.data.datasets.cache import cached_dataset
 from bfl.errors import BflError, ConfigurationError, DataError, public
+from bfl.experiments.run.trainer import check_images
 from bfl.federation.client_metrics import NUM_EXAMPLES
+from bfl.federation.node_description import PERSONAL_MODELS
 from bfl.federation.outgoing import is_private
 from bfl.federation.wire import DATA_DIR, DATASET, NUM_CLASSES, Positions, TrainTask
+from bfl.learning.models import create_architecture
 from clients.node import Node
-from clients.process import TrainingData, own_data, shared_data
+from clients.process import (
+    TrainingData,
+    cached_configuration,
+    deadline,
+    own_data,
+    refuse,
+    shared_data,
+)
+
+if TYPE_CHECKING:
+    from bfl.learning.training.trainer import LocalTrainer
+
+
+@dataclass
+class PreparedClient:
+    """A client of a run, as this process plays it.
+
+    Attributes:
+        examples: (N,) positions of the examples that it trains on.
+        labels: The labels of the data, counted from its first class.
+        trainer: Trains its network, once that has been built.
+    """
+
+    node: Node
+    configuration: Configuration
+    data: TrainingData
+    examples: Positions
+    labels: npt.NDArray[Any]
+    classes: int
+    trainer: LocalTrainer | None = None
+
+
+def cached_client(message: Message, context: Context, task: TrainTask) -> PreparedClient:
+    """Return the client that a task is for, as it was prepared if it is asked for the same again.
+
+    Raises:
+        BflError: The node refuses the task, or the client cannot train on what it is asked to.
+    """
+    examples = None if task.examples is None else task.examples.tobytes()
+    node = tuple(sorted(context.node_config.items()))
+    # One text for all clients of the process, each of whose messages brings one of its own.
+    asked = (node, sys.intern(task.configuration), task.num_classes, examples)
+    clients = _clients(context.run_id)
+    # One a partition, so that no server fills the memory by asking for other examples each round.
+    before, client = clients.get(task.partition_id, (None, None))
+    if client is None or before != asked:
+        client = _prepare_client(Node.of(context), task)
+        clients[task.partition_id] = (asked, client)
+    return client
+
+
+@lru_cache(maxsize=1)
+def _clients(run_id: int) -> dict[int, tuple[Any, PreparedClient]]:
+    """Return a run's clients of this process, by partition id, with what each was asked for.
+
+    Those of the run before are forgotten.
+    """
+    return {}
+
+
+def _prepare_client(node: Node, task: TrainTask) -> PreparedClient:
+    configuration = cached_configuration(task.configuration, node.plugins_folder)
+    refuse(task, node, configuration)
+    with deadline(configuration.keys.client_timeout):
+        data = (
+            own_data(node.dataset, configuration.keys.reading)
+            if node.dataset
+            else shared_data(*node.shared_dataset(configuration.keys))
+        )
+        examples = client_examples(task, data, node, configuration)
+        labels, classes = labels_and_classes(task, data, node, configuration, examples)
+    return PreparedClient(node, configuration, data, examples, labels, classes)
 
 
 def client_examples(
@@ -217,6 +294,26 @@ def label_problem(asked: Mapping[str, Any], node: Node) -> str:
             f"some training labels of its own data are none of the run's {classes} classes, 0 to "
             f"{int(classes) - 1}; its own log says which data"
         )
+    return ""
+
+
+def personal_model_problem(asked: Mapping[str, Any], node: Node) -> str:
+    """Return why a node's own personal model cannot be trained on the data there, or nothing.
+
+    Args:
+        asked: What the query before the first round says.
+        node: The node that is asked; its data can be had.
+    """
+    word = node.personal_model
+    if not word or asked.get(PERSONAL_MODELS) is not True:
+        return ""
+    data = data_asked_of(asked, node)
+    if data is None:
+        return ""
+    try:
+        check_images(word, create_architecture(word), data.image_shape)
+    except ConfigurationError as error:
+        return f"personal-model in its node configuration: {error}"
     return ""
 
 

@@ -1,4 +1,25 @@
-"""The node that a client is played on: what its configuration says, read in one place."""
+"""The node that a client is played on: what its configuration says, read in one place.
+
+A node's configuration (``--node-config`` of a SuperNode; set by Flower in a simulation) has
+
+- ``partition-id`` and ``num-partitions``: its partition, and the number of clients;
+- ``data-dir``: where archives lie on its machine, in place of the run's ``data-dir``;
+- ``allow-run-paths``: true if the node may read the paths that the run names, the archive of
+  ``dataset="npz:PATH"`` and its ``data-dir``, as every simulated one may;
+- ``dataset``: data of its own, for instance ``"npz:/data/site0.npz"``: all training images in it
+  are this client's, and nothing of the run's data set is used here;
+- ``plugins-dir``: the folder with the files of plugins that it takes, by their names; a simulated
+  node takes them from where the run's ``plugins`` say, a SuperNode from nowhere else;
+- ``state-dir``: where a client that keeps a state has it, see ``clients.state``;
+- ``personal-model``: the architecture of its client's personal model, in place of what the run's
+  ``personal-models`` say;
+- ``private``: true if the node sends nothing without noise of its own, whatever the server says;
+- ``signing-key`` and ``clients-list``: the files with its private key and with its own copy of the
+  list of clients; with them a masked exchange is with the clients in that list alone;
+- ``exchange``: the one way in which its updates may leave it, such as ``"masked"``;
+- ``greatest-weight``: the greatest share of a masked sum that its update may make, 1 by default;
+- ``allow-attack``: true if the node may play a hostile client, as every simulated one may.
+"""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ its state before training, what it sends and keeps after.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,6 @@ from bfl.federation.privacy.noise import SystemNormals
 from bfl.federation.wire import (
     ARRAYS,
     EXTRAS,
-    Positions,
     TrainTask,
     posterior_from_arrays,
     reply_content,
@@ -40,32 +39,10 @@ from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 from clients import state as states
 from clients.evaluation import evaluate_models
-from clients.examples import private_metrics
+from clients.examples import PreparedClient, private_metrics
 from clients.masked import checked_task, masked_reply
 from clients.node import Node
-from clients.process import TrainingData, start_tensorflow
-
-if TYPE_CHECKING:
-    from bfl.learning.training.trainer import LocalTrainer
-
-
-@dataclass
-class PreparedClient:
-    """A client of a run, as this process plays it.
-
-    Attributes:
-        examples: (N,) positions of the examples that it trains on.
-        labels: The labels of the data, counted from its first class.
-        trainer: Trains its network, once that has been built.
-    """
-
-    node: Node
-    configuration: Configuration
-    data: TrainingData
-    examples: Positions
-    labels: npt.NDArray[Any]
-    classes: int
-    trainer: LocalTrainer | None = None
+from clients.process import start_tensorflow
 
 
 def train_round(

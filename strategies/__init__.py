@@ -20,9 +20,8 @@ from functools import cache
 
 from bfl.aggregation.pooling import PoolingRule, pooling_rules
 from strategies import rules
-from strategies.flower_clients import ClientOptions
 from strategies.posterior_pooling import PosteriorPooling
-from strategies.run_support import RunSupport
+from strategies.run_support import ClientOptions, RunSupport
 
 __all__ = ["ClientOptions", "PosteriorPooling", "RunSupport", "strategy_class", "strategy_classes"]
 

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from bfl import randomness
 from bfl.errors import ConfigurationError, LostStateError, RunError
+from bfl.federation import wire
 from bfl.federation.client_metrics import neutralized
-from bfl.federation.wire import (
-    RUN_CANNOT_GO_ON,
-    Positions,
-    TrainTask,
-    extras_record,
-    posterior_to_arrays,
-    train_content,
-)
-from bfl.texts import from_json
-from strategies.messaging import NO_REPLY_FOR, UsableReplies, exchange_with_retries
+from strategies.messaging import NO_REPLY_FOR, UsableReplies, exchange_with_retries, in_order
 from strategies.plausibility import Plausibility
 from strategies.request import TrainingRequest
 from strategies.server_state import PooledRound
@@ -41,74 +30,13 @@ from strategies.updates import (
 if TYPE_CHECKING:
     from bfl.configuration import Configuration
     from strategies.federation import Federation
-    from strategies.run_support import RunSupport
-
-T = TypeVar("T")
+    from strategies.run_support import ClientOptions, RunSupport
 
 Warn = Callable[[str, int, str], None]
 """Told the round in words, the partition and the reason when a client has failed or is refused."""
 
 STOPPED_ANSWERING, FAILED, REFUSED = "stopped answering", "failed", "update refused"
 """Reasons for which a round is made without a client, in its record."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClientOptions:
-    """Options of the clients: their number, what they are sent, how long they are waited for.
-
-    Attributes:
-        clients: The number of clients; 0: as many as there are SuperNodes.
-        min_clients: How many of the selected clients have to send a usable posterior: below 1 a
-            share of them, from 1 a number.
-        round_retries: How often clients that fail are asked again when there are fewer.
-        node_timeout: Seconds to wait for all nodes before the first round.
-        max_examples: The most examples that a client may claim to hold of its own.
-        configuration: The configuration that clients of this package are sent a part of, or a JSON
-            object of flat keys.
-        num_classes: The number of classes, for the same.
-        partition: The examples of each client by partition id, for the same; None where nodes have
-            their own, and ``[None] * clients`` where those say which partition is theirs.
-    """
-
-    clients: int = 0
-    min_clients: float = 0.5
-    round_retries: int = 2
-    node_timeout: float = 300.0
-    max_examples: int = 1_000_000
-    configuration: Configuration | str = "{}"
-    num_classes: int = 10
-    partition: Sequence[Positions | None] | None = None
-
-    def needed(self, selected: int) -> int:
-        """Return how many of so many clients have to send a usable posterior, at least 1."""
-        least = self.min_clients
-        share = least * selected if least < 1 else min(least, selected)
-        return max(1, math.ceil(share - 1e-9))
-
-    def configuration_text(self, *, paths: bool = True) -> str:
-        """Return what clients are sent of the configuration; a text of your own as it is.
-
-        Args:
-            paths: Whether the clients look for the run's data where the server has them.
-        """
-        if isinstance(self.configuration, str):
-            return self.configuration
-        return json.dumps(self.configuration.for_clients(paths=paths))
-
-    def known_configuration(self) -> Configuration | None:
-        """Return what is known of the clients' configuration; None: they are sent none.
-
-        Raises:
-            ConfigurationError: With a line for each refused value of a text of your own.
-        """
-        if not isinstance(self.configuration, str):
-            return self.configuration
-        values = from_json(self.configuration)
-        if not values:
-            return None
-        from bfl.configuration import resolve
-
-        return resolve(values, check_data=False, check_parts=False)
 
 
 class FlowerClients:
@@ -235,7 +163,7 @@ class FlowerClients:
 
         def read(reply: Message, partition_id: int) -> ClientUpdate | None:
             if reply.has_error():
-                if reply.error.code == RUN_CANNOT_GO_ON:
+                if reply.error.code == wire.RUN_CANNOT_GO_ON:
                     lost.add(partition_id)
                 usable.failed += 1
                 silent = NO_REPLY_FOR in str(reply.error.reason)
@@ -337,7 +265,7 @@ class FlowerClients:
         return [
             self.message(
                 partition_id,
-                train_content(arrays, self._task(server_round, partition_id), self.more),
+                wire.train_content(arrays, self._task(server_round, partition_id), self.more),
                 MessageType.EVALUATE,
                 server_round,
             )
@@ -375,11 +303,11 @@ class FlowerClients:
     def contents(self, request: TrainingRequest) -> dict[int, RecordDict]:
         """Return what each client is sent, by partition id."""
         # One record for all: the clients of a round are sent the same.
-        arrays = posterior_to_arrays(request.posterior, request.vectors)
-        extras = extras_record(request.broadcast)
+        arrays = wire.posterior_to_arrays(request.posterior, request.vectors)
+        extras = wire.extras_record(request.broadcast)
         state = request.state
         return {
-            client: train_content(
+            client: wire.train_content(
                 arrays,
                 self._task(
                     request.server_round,
@@ -393,9 +321,9 @@ class FlowerClients:
             for client in request.partition_ids
         }
 
-    def _task(self, server_round: int, partition_id: int, **more: Any) -> TrainTask:
+    def _task(self, server_round: int, partition_id: int, **more: Any) -> wire.TrainTask:
         partition, tests = self.options.partition, self._test_partition
-        return TrainTask(
+        return wire.TrainTask(
             server_round=server_round,
             partition_id=partition_id,
             configuration=self.configuration_text(partition_id),
@@ -460,38 +388,3 @@ def _num_examples(
 
                 known[partition_id] -= max(0, held_back_count(examples, held_back_share))
     return known
-
-
-def in_order(
-    replies: Iterable[Message],
-    partition_ids: Sequence[int],
-    partition_of: Callable[[int], int],
-    read: Callable[[Message, int], T | None],
-) -> Iterator[T]:
-    """Yield clients' updates in the order of partition ids, each as early as it can be.
-
-    A reply is read as it comes, and its update handed on as soon as all clients before it have been
-    heard of. So what is held is what has come out of order, and nobody needs to hold all updates of
-    a round.
-
-    Args:
-        replies: The clients' replies, in any order.
-        partition_ids: The clients that were asked, sorted.
-        partition_of: Gives the partition id that a node plays.
-        read: Returns the update in a client's reply; None if there is none that can be used.
-    """
-    early: dict[int, T | None] = {}
-    following = deque(partition_ids)
-    for reply in replies:
-        partition_id = partition_of(reply.metadata.src_node_id)
-        early[partition_id] = read(reply, partition_id)
-        while following and following[0] in early:
-            yield from _handed_on(early.pop(following.popleft()))
-    for partition_id in sorted(early):  # some have not been heard of at all
-        yield from _handed_on(early.pop(partition_id))
-
-
-def _handed_on(update: T | None) -> Iterator[T]:
-    """Yield an update, if there is one; nobody holds it here while the next is waited for."""
-    if update is not None:
-        yield update

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from flwr.app import DEFAULT_TTL, ArrayRecord, Error, Message
 from flwr.serverapp import Grid
@@ -15,6 +17,8 @@ from bfl.engine.flower.replies import Replies, UnusableReplyError
 from bfl.errors import LostStateError
 from bfl.federation.client_metrics import neutralized
 from bfl.federation.wire import RUN_CANNOT_GO_ON
+
+T = TypeVar("T")
 
 POLLING_SHARE = 0.1
 """The greatest share of the time that is spent on looking for replies.
@@ -295,3 +299,38 @@ def _copy(message: Message) -> Message:
         message.metadata.message_type,
         group_id=message.metadata.group_id,
     )
+
+
+def in_order(
+    replies: Iterable[Message],
+    partition_ids: Sequence[int],
+    partition_of: Callable[[int], int],
+    read: Callable[[Message, int], T | None],
+) -> Iterator[T]:
+    """Yield clients' updates in the order of partition ids, each as early as it can be.
+
+    A reply is read as it comes, and its update handed on as soon as all clients before it have been
+    heard of. So what is held is what has come out of order, and nobody needs to hold all updates of
+    a round.
+
+    Args:
+        replies: The clients' replies, in any order.
+        partition_ids: The clients that were asked, sorted.
+        partition_of: Gives the partition id that a node plays.
+        read: Returns the update in a client's reply; None if there is none that can be used.
+    """
+    early: dict[int, T | None] = {}
+    following = deque(partition_ids)
+    for reply in replies:
+        partition_id = partition_of(reply.metadata.src_node_id)
+        early[partition_id] = read(reply, partition_id)
+        while following and following[0] in early:
+            yield from _handed_on(early.pop(following.popleft()))
+    for partition_id in sorted(early):  # some have not been heard of at all
+        yield from _handed_on(early.pop(partition_id))
+
+
+def _handed_on(update: T | None) -> Iterator[T]:
+    """Yield an update, if there is one; nobody holds it here while the next is waited for."""
+    if update is not None:
+        yield update

@@ -20,12 +20,11 @@ from bfl.aggregation.pooling import PoolingRule
 from bfl.engine.flower.grid import log
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.wire import initial_posterior, posterior_to_arrays
-from strategies.flower_clients import ClientOptions
 from strategies.messaging import answered
 from strategies.method import GivenParts, Method
 from strategies.request import TrainingRequest, round_request
 from strategies.round import pool_round, refine_round
-from strategies.run_support import RunSupport
+from strategies.run_support import ClientOptions, RunSupport
 from strategies.server_state import PooledRound
 
 if TYPE_CHECKING:
@@ -245,10 +244,10 @@ class PosteriorPooling(GivenParts, Strategy):
             RunError: A round has fewer usable updates than ``min_clients``, what is pooled is no
                 posterior, or the engine has died.
         """
-        from strategies.start import begin, close_federation, run_rounds
+        from strategies import start
 
-        self.running = begin(self, grid, initial_arrays, timeout, num_rounds)
-        result = run_rounds(
+        self.running = start.begin(self, grid, initial_arrays, timeout, num_rounds)
+        result = start.run_rounds(
             self,
             self.running,
             Result(arrays=initial_arrays),
@@ -259,7 +258,7 @@ class PosteriorPooling(GivenParts, Strategy):
             evaluate_fn,
             should_stop,
         )
-        self.closed = close_federation(self, self.running)
+        self.closed = start.close_federation(self, self.running)
         return result
 
     def begin_round(
@@ -269,9 +268,9 @@ class PosteriorPooling(GivenParts, Strategy):
         running = self.running
         again = bool(self.implausible)
         if running is None or running.grid is not grid or server_round + again <= running.last:
-            from strategies.start import begin
+            from strategies import start
 
-            self.running = running = begin(self, grid, arrays, TIMEOUT, server_round)
+            self.running = running = start.begin(self, grid, arrays, TIMEOUT, server_round)
             if self.run.state and running.last != server_round - 1:
                 raise ConfigurationError(
                     f"this Strategy goes on after round {running.last} and is asked for round "

@@ -1,7 +1,8 @@
-"""Objects that an application lends a Strategy, those that it gets back, and its warnings."""
+"""Objects that a Strategy is given and gives back: options, what is lent, rounds, warnings."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,16 +15,77 @@ from bfl.engine.flower.grid import log
 from bfl.federation.client_metrics import CONTINUED, recorded
 from bfl.federation.wire import Positions
 from bfl.posteriors import Posterior
+from bfl.texts import from_json
 from strategies.server_state import PooledRound, ServerState
 
 if TYPE_CHECKING:
     from bfl.aggregation.server import Server
     from bfl.closing import Closing
+    from bfl.configuration import Configuration
     from bfl.evaluation.predictives import Predictive
     from bfl.learning.example_privacy import SumsNoise
     from bfl.posteriors import Manifest
     from strategies.federation import Federation
     from strategies.privacy import PoolNoise
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientOptions:
+    """Options of the clients: their number, what they are sent, how long they are waited for.
+
+    Attributes:
+        clients: The number of clients; 0: as many as there are SuperNodes.
+        min_clients: How many of the selected clients have to send a usable posterior: below 1 a
+            share of them, from 1 a number.
+        round_retries: How often clients that fail are asked again when there are fewer.
+        node_timeout: Seconds to wait for all nodes before the first round.
+        max_examples: The most examples that a client may claim to hold of its own.
+        configuration: The configuration that clients of this package are sent a part of, or a JSON
+            object of flat keys.
+        num_classes: The number of classes, for the same.
+        partition: The examples of each client by partition id, for the same; None where nodes have
+            their own, and ``[None] * clients`` where those say which partition is theirs.
+    """
+
+    clients: int = 0
+    min_clients: float = 0.5
+    round_retries: int = 2
+    node_timeout: float = 300.0
+    max_examples: int = 1_000_000
+    configuration: Configuration | str = "{}"
+    num_classes: int = 10
+    partition: Sequence[Positions | None] | None = None
+
+    def needed(self, selected: int) -> int:
+        """Return how many of so many clients have to send a usable posterior, at least 1."""
+        least = self.min_clients
+        share = least * selected if least < 1 else min(least, selected)
+        return max(1, math.ceil(share - 1e-9))
+
+    def configuration_text(self, *, paths: bool = True) -> str:
+        """Return what clients are sent of the configuration; a text of your own as it is.
+
+        Args:
+            paths: Whether the clients look for the run's data where the server has them.
+        """
+        if isinstance(self.configuration, str):
+            return self.configuration
+        return json.dumps(self.configuration.for_clients(paths=paths))
+
+    def known_configuration(self) -> Configuration | None:
+        """Return what is known of the clients' configuration; None: they are sent none.
+
+        Raises:
+            ConfigurationError: With a line for each refused value of a text of your own.
+        """
+        if not isinstance(self.configuration, str):
+            return self.configuration
+        values = from_json(self.configuration)
+        if not values:
+            return None
+        from bfl.configuration import resolve
+
+        return resolve(values, check_data=False, check_parts=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,9 +26,8 @@ from bfl.federation.node_description import NETWORK_QUERY, NetworkQuery, manifes
 from bfl.federation.wire import WireFormatError, posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from strategies.federation import Federation
-from strategies.flower_clients import ClientOptions
 from strategies.messaging import UsableReplies, exchange_with_retries
-from strategies.run_support import NOT_FINITE
+from strategies.run_support import NOT_FINITE, ClientOptions
 from strategies.server_state import ServerState
 
 

@@ -40,8 +40,8 @@ from bfl.federation.wire import Positions, TrainTask, posterior_to_arrays, train
 from bfl.posteriors import Manifest, Posterior
 from strategies.application.division import clients_positions
 from strategies.federation import Federation
-from strategies.flower_clients import ClientOptions
 from strategies.messaging import UsableReplies, exchange_with_retries
+from strategies.run_support import ClientOptions
 from strategies.updates import RefusedUpdateError, read_update
 
 OF_THE_METHOD = ("temperature", "local_lr_decay")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from flwr.serverapp import Grid
@@ -12,7 +10,6 @@ from bfl.closing.base import Known
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset, numbering_of
 from bfl.data.datasets.cache import cached_dataset
-from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import with_test_examples
 from bfl.engine.run import run_of
 from bfl.errors import LostStateError, RunError
@@ -33,7 +30,7 @@ from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.simulation import made_up_name
 from bfl.experiments.tracking import LiveLog, TrackedRun
 from bfl.federation.outgoing import is_private
-from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
+from bfl.federation.wire import posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
 from bfl.printing import print_anywhere
 from strategies.application.division import data_digests, describe_partition
@@ -69,7 +66,7 @@ from strategies.application.run_context import (
     posterior_to_close,
     start_tensorflow,
 )
-from strategies.federation import Federation, discover
+from strategies.federation import discover
 from strategies.masked import hidden_metrics
 from strategies.method import Method
 from strategies.privacy import pool_noise
@@ -106,8 +103,12 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             progress.say(text)
         refuse_for_tables(configuration, dataset)
         # It is built while the clients' processes start.
-        network = _network(configuration, dataset, engine_run.client_threads)
+        network = None
+        if keys.server_evaluates:
+            network = _evaluation_network(configuration, dataset, engine_run.client_threads)
         check_privacy(configuration)
+
+        # The nodes, and what each of them has.
         federation = discover(
             grid,
             keys.clients,
@@ -124,48 +125,72 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         if own and own.said:
             progress.say(own.said)
         if network:
-            evaluator = _evaluator(configuration, dataset, network, own)
+            from bfl.experiments.run.evaluator import Evaluator
+
+            evaluator: Any = Evaluator(configuration, dataset, network=network, server_data=own)
         else:
-            said = manifest_of_clients(configuration, dataset, grid, federation, progress.say)
-            evaluator = NoEvaluator(configuration, dataset, said)
+            manifest = manifest_of_clients(configuration, dataset, grid, federation, progress.say)
+            evaluator = NoEvaluator(configuration, dataset, manifest)
         initial = _initial(configuration, evaluator, progress)
         partition, test_partition = divide(configuration, dataset, federation, own)
-        hindered = configuration.optimizer.warnings(
-            _run_steps(configuration, federation, partition)
+        most = max(
+            federation.own_examples[client] if held is None else len(held)
+            for client, held in enumerate(partition)
         )
-        for text in hindered:
+        steps = keys.rounds * keys.local_epochs * -(-most // keys.batch_size)
+        for text in (warnings := configuration.optimizer.warnings(steps)):
             progress.say(text)
-        told = [*told, *hindered]
         refuse_attackers(configuration, federation)
         digests = data_digests(whole, federation, own)
         described = describe_partition(configuration, dataset, partition, own)
-        with (
-            _opened(configuration, federation, digests, described) as (folder, checkpoint),
-            LiveLog(configuration.tracker, _tracked(folder), folder.rounds(), progress.say) as log,
-        ):
-            backend = "" if engine_run.client_threads is None else "serial"
-            on = how_to_go_on(folder, backend)
-            advice = _advice(configuration, federation, folder, checkpoint, progress) or on
+
+        # The run's folder, before more rounds would cost a run its results that has lost states.
+        name = keys.name or made_up_name(configuration)
+        if keys.resume:
+            folder = RunFolder.named(keys.output_dir, name)
+            latest = Checkpoints(folder).latest()
+            lost_states(configuration, federation, latest, how_to_begin_again(folder))
+        environment = {**describe_environment(), STARTED: time_now()}
+        with open_run(configuration, name, environment, digests, described) as opened:
+            folder, checkpoint = opened
+            progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
+            again = how_to_begin_again(folder)
+            advice = how_to_go_on(folder, "" if engine_run.client_threads is None else "serial")
+            if lost := lost_states(configuration, federation, checkpoint, again):
+                progress.say(lost)
+                advice = again
             engine_run.advise(advice)
             _write_network(folder, configuration, dataset, evaluated=network is not None)
-            _write_data(folder, configuration, described, told)
-            whose = (grid, federation, folder, evaluator, partition, test_partition)
-            context = RunContext(*whose, progress, log, advice)
-            if checkpoint:
-                progress.say(f"resumes after round {checkpoint.server_round}")
-            elif keys.pretrain_examples:
-                checkpoint = _pretrain(context, initial)
-            finish(context, *_run_rounds(context, checkpoint, initial))
+            folder.write_json(PARTITION, described)
+            noised = configuration.example_privacy.sums_noise is not None
+            for text in () if noised or is_private(configuration.outgoing) else (*told, *warnings):
+                folder.append_warning(text)
+
+            # The rounds that are left, and the end.
+            run = TrackedRun(folder.path, folder.path.name, run_key(folder.path), folder.config())
+            with LiveLog(configuration.tracker, run, folder.rounds(), progress.say) as log:
+                parts = (partition, test_partition)
+                context = RunContext(
+                    grid, federation, folder, evaluator, *parts, progress, log, advice
+                )
+                if checkpoint:
+                    progress.say(f"resumes after round {checkpoint.server_round}")
+                elif keys.pretrain_examples:
+                    checkpoint = _pretrain(context, initial)
+                finish(context, *_run_rounds(context, checkpoint, initial))
     return folder
 
 
-def _run_steps(
-    configuration: Configuration, federation: Federation, partition: Sequence[Positions | None]
-) -> int:
-    """Return how many steps the client with the most examples makes in the whole run."""
-    keys, own = configuration.keys, federation.own_examples
-    most = max(own[k] if held is None else len(held) for k, held in enumerate(partition))
-    return keys.rounds * keys.local_epochs * -(-most // keys.batch_size)
+def _evaluation_network(
+    configuration: Configuration, dataset: Dataset, client_threads: int | None
+) -> EvaluationNetwork:
+    """Return the network that the server evaluates posteriors with."""
+    if configuration.keys.task == "classification":
+        check_measures(dataset.num_classes, configuration.values)
+    from bfl.experiments.run.evaluator import EvaluationNetwork
+
+    start_tensorflow(configuration, client_threads)
+    return EvaluationNetwork.of(configuration, dataset)
 
 
 def _initial(
@@ -187,28 +212,6 @@ def _initial(
     return configuration.prior.first_posterior(evaluator.initial)
 
 
-def _opened(
-    configuration: Configuration,
-    federation: Federation,
-    digests: Mapping[str, str],
-    described: Mapping[str, Any],
-) -> AbstractContextManager[tuple[RunFolder, Checkpoint | None]]:
-    """Return ``open_run`` for a run that may have no name yet.
-
-    Raises:
-        ConfigurationError: The run is one to go on with, and clients' states are lost: before more
-            rounds cost it its results.
-    """
-    keys = configuration.keys
-    name = keys.name or made_up_name(configuration)
-    if keys.resume:
-        folder = RunFolder.named(keys.output_dir, name)
-        latest = Checkpoints(folder).latest()
-        lost_states(configuration, federation, latest, how_to_begin_again(folder))
-    environment = {**describe_environment(), STARTED: time_now()}
-    return open_run(configuration, name, environment, digests, described)
-
-
 def _write_network(
     folder: RunFolder, configuration: Configuration, dataset: Dataset, *, evaluated: bool
 ) -> None:
@@ -217,73 +220,16 @@ def _write_network(
     Of a table, what nodes with tables of their own are given stands in a file of its own: the rest
     of ``run.json`` has the clients' numbers.
     """
-    threads = _threads() if evaluated else None
+    threads = None
+    if evaluated:
+        from bfl.keras import configured_threads
+
+        threads = configured_threads()
     content = NetworkDescription.of(configuration, dataset, threads).to_dict()
     folder.write_json(NETWORK, content)
     if dataset.encoding:
         for_nodes = ("class-names", "columns", "target")
         folder.write_json(FOR_NODES, {name: content[name] for name in for_nodes if name in content})
-
-
-def _write_data(
-    folder: RunFolder, configuration: Configuration, described: Mapping[str, Any], told: list[str]
-) -> None:
-    """Write who holds which data, and the warnings of the data, but not for a private run."""
-    folder.write_json(PARTITION, described)
-    noised = configuration.example_privacy.sums_noise is not None
-    for text in () if noised or is_private(configuration.outgoing) else told:
-        folder.append_warning(text)
-
-
-def _network(
-    configuration: Configuration, dataset: Dataset, client_threads: int | None
-) -> EvaluationNetwork | None:
-    """Return the network that the server evaluates posteriors with; None: it evaluates none."""
-    if not configuration.keys.server_evaluates:
-        return None
-    if configuration.keys.task == "classification":
-        check_measures(dataset.num_classes, configuration.values)
-    from bfl.experiments.run.evaluator import EvaluationNetwork
-
-    start_tensorflow(configuration, client_threads)
-    return EvaluationNetwork.of(configuration, dataset)
-
-
-def _evaluator(
-    configuration: Configuration,
-    dataset: Dataset,
-    network: EvaluationNetwork,
-    own: ServerData | None,
-) -> Any:
-    """Return what evaluates posteriors with the server's network."""
-    from bfl.experiments.run.evaluator import Evaluator
-
-    return Evaluator(configuration, dataset, network=network, server_data=own)
-
-
-def _advice(
-    configuration: Configuration,
-    federation: Federation,
-    folder: RunFolder,
-    checkpoint: Checkpoint | None,
-    progress: ProgressReport,
-) -> str:
-    """Return how to begin a run again that loses states if it ends early; empty: it loses none.
-
-    Raises:
-        ConfigurationError: The run is one to go on with, and such states are lost.
-    """
-    progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
-    said = lost_states(configuration, federation, checkpoint, how_to_begin_again(folder))
-    if said:
-        progress.say(said)
-    return how_to_begin_again(folder) if said else ""
-
-
-def _threads() -> int | None:
-    from bfl.keras import configured_threads
-
-    return configured_threads()
 
 
 def _pretrain(context: RunContext, initial: Posterior) -> Checkpoint:
@@ -410,8 +356,3 @@ def _support(context: RunContext, state: ServerState, recorder: RoundRecorder) -
         on_sums=context.progress.say,
         **evaluates,
     )
-
-
-def _tracked(folder: RunFolder) -> TrackedRun:
-    path = folder.path
-    return TrackedRun(path, path.name, run_key(path), folder.config())

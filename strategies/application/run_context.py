@@ -30,7 +30,6 @@ from bfl.federation.wire import Positions
 from bfl.posteriors import Manifest, Posterior
 from strategies import strategy_class
 from strategies.federation import Federation
-from strategies.flower_clients import ClientOptions
 from strategies.method import GivenParts, Method
 from strategies.posterior_pooling import PosteriorPooling
 from strategies.privacy import (
@@ -40,7 +39,7 @@ from strategies.privacy import (
     sums_begun,
     sums_room,
 )
-from strategies.run_support import NOT_FINITE, Round, RunSupport
+from strategies.run_support import NOT_FINITE, ClientOptions, Round, RunSupport
 
 
 def make_strategy(

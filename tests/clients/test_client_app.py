@@ -16,7 +16,8 @@ from bfl.engine.flower import new_run
 from bfl.errors import BflError, DataError
 from bfl.federation.node_description import NodeDescription
 from bfl.federation.wire import TrainTask
-from clients.client_app import PreparedClient, cached_client, describe, train
+from clients.client_app import describe, train
+from clients.examples import PreparedClient, cached_client
 from clients.node import Node
 
 NODE = {"partition-id": 1, "num-partitions": 3}
@@ -240,7 +241,7 @@ def test_a_supernode_looks_for_named_data_where_it_says_itself(
         looked.append(where)
         raise DataError("found")
 
-    monkeypatch.setattr("clients.client_app.shared_data", look)
+    monkeypatch.setattr("clients.examples.shared_data", look)
     content = with_examples(dataset="mnist", **{"data-dir": str(tmp_path)})
     for config in ({}, {"data-dir": "/own"}, {"allow-run-paths": True}, {"simulation": True}):
         reason(content, **config)

@@ -20,9 +20,8 @@ from bfl.posteriors import Posterior
 from clients import client_app
 from clients import round as client_round
 from strategies import WeightedSumOfNormals
-from strategies.flower_clients import ClientOptions
 from strategies.privacy import PoolNoise
-from strategies.run_support import RunSupport
+from strategies.run_support import ClientOptions, RunSupport
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "internals.md"

@@ -25,11 +25,11 @@ from bfl.learning.networks.parametrizations import SOFTPLUS
 from bfl.posteriors import Manifest, Posterior
 from strategies import PosteriorPooling
 from strategies.federation import discover
-from strategies.flower_clients import ClientOptions, FlowerClients
+from strategies.flower_clients import FlowerClients
 from strategies.method import Method
 from strategies.request import round_request
 from strategies.round import pool_round, refine_round
-from strategies.run_support import Round, RunSupport
+from strategies.run_support import ClientOptions, Round, RunSupport
 from strategies.server_state import PooledRound, ServerState
 
 START = Posterior(

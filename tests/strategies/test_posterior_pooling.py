@@ -30,10 +30,9 @@ from bfl.posteriors import Posterior
 from strategies import PosteriorPooling, strategy_class
 from strategies.application.run_context import make_strategy
 from strategies.federation import discover
-from strategies.flower_clients import ClientOptions
 from strategies.method import Method
 from strategies.preflight import check_declarations
-from strategies.run_support import Round, RunSupport
+from strategies.run_support import ClientOptions, Round, RunSupport
 
 
 def start() -> Posterior:

@@ -11,7 +11,7 @@ import pytest
 from flwr.app import Error, Message, RecordDict
 
 from bfl.posteriors import Posterior
-from strategies.flower_clients import in_order
+from strategies.messaging import in_order
 from strategies.updates import ClientUpdate
 
 
