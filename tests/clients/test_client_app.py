@@ -295,7 +295,8 @@ def test_a_supernode_takes_the_plugins_of_its_own_folder(plugin: Path, tmp_path:
     own.mkdir()
     allowed = {"plugins-dir": str(own)}
     said = problem(str(plugin), **allowed)
-    assert f"plugins: there is no file {plugin.name}" in said
+    assert plugin.name in said
+    assert "plugins-dir" in said
     assert str(own) not in said
     (own / plugin.name).write_bytes(plugin.read_bytes())
     assert problem(str(plugin), **allowed) == ""
