@@ -67,7 +67,7 @@ ARRAYS: dict[str, dict[str, Any]] = {
         "density-shares": np.array([1.0]),
         "density-means": np.zeros((1, 2)),
         "density-factors": np.ones((1, 2, 2)),
-        "familiarity-counts": np.ones(2000),
+        "familiarity-counts": np.ones(4000),
         "familiarity-threshold": np.array(0.01),
         "familiarity-mixing": np.array(True),
         "temperature": np.array(1.0),

@@ -37,7 +37,8 @@ FAMILIARITY = "familiarity-counts"
 
 THRESHOLD, MIXES = "familiarity-threshold", "familiarity-mixing"
 
-EDGES = np.sinh(np.linspace(-10.0, 10.0, 2001))
+REACH = 20.0
+EDGES = np.sinh(np.linspace(-REACH, REACH, 4001))
 """Edges of the bins of scores, in deviations from the mean of what Gaussian features have."""
 
 JOINED = 50
@@ -293,7 +294,7 @@ def familiarity(known: Known, scores: Array) -> Array | None:
     at = np.interp(start, edges, EDGES)
     middles = (np.maximum(EDGES[:-1], at) + EDGES[1:]) / 2
     excess = float((beyond * np.maximum(middles - at, 0.0)).sum() / tail)
-    apart = (scores - mean) / scale - at
+    apart = np.minimum((scores - mean) / scale, EDGES[-1]) - at  # the last bin has all beyond
     falling = (1.0 + np.maximum(apart, 0.0) / (tail * max(excess, 1e-9))) ** -tail
     counted = np.where(apart > 0.0, (tail + 1.0) * falling, higher + 1.0)
     return np.asarray(counted / (total + 1.0))
@@ -303,7 +304,7 @@ def _places(known: Known, scores: Array) -> Array:
     """Return where scores (N,) lie among the edges of bins, as a number of bins."""
     mean, scale = _scale(known)
     half = (len(EDGES) - 1) / 2
-    return np.asarray(half + np.arcsinh((scores - mean) / scale) / 10.0 * half)
+    return np.asarray(half + np.arcsinh((scores - mean) / scale) / REACH * half)
 
 
 def _scale(known: Known) -> tuple[float, float]:

@@ -368,6 +368,19 @@ def test_familiarity_is_uniform_on_exchangeable_examples(count: int) -> None:
     assert 0.005 < np.mean(np.concatenate(found) < 0.01) < 0.02
 
 
+def test_features_that_outnumber_examples_tell_far_ones_from_others() -> None:
+    """Scores are then thousands of deviations of what Gaussian features have."""
+    rng = np.random.default_rng(0)
+    trained, kept, shown = (
+        Examples(with_one(rng.normal(size=(count, 200))), np.arange(count) % 2, 2)
+        for count in (6, 6, 100)
+    )
+    known = close((FeatureDensity(density_shrinkage=1e-6),), start_of(201, 2), [trained], [kept])
+    near, far = (Closed(known).predict(s * shown.features[:, :-1]).familiarity for s in (1, 50))
+    assert np.mean(near < 0.01) < 0.1
+    assert np.mean(far < 0.01) > 0.9
+
+
 def test_what_is_unlike_the_training_data_goes_to_the_uniform() -> None:
     kept, shown = examples(7, 300), examples(8, 400).features[:, :-1]
     on, off = (
