@@ -245,7 +245,9 @@ def markdown(table: StudyTable) -> str:
 
 def comma_separated(table: StudyTable) -> str:
     """Return the table as CSV: full precision, one column for each number, and the scale."""
-    lines = table.lines.drop(columns="state").assign(scale=table.study.scale_in_words)
+    # A copy, as pandas warns of adding to a frame of many blocks.
+    lines = table.lines.drop(columns="state").copy()
+    lines["scale"] = table.study.scale_in_words
     return str(lines.to_csv(index=False))
 
 
