@@ -19,13 +19,13 @@ from bfl.configuration import resolve
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.federation import wire
 from bfl.federation.state import Snapshots
 from bfl.federation.wire import extra_arrays, posterior_from_arrays
 from bfl.learning.models.plain import MultilayerPerceptron
 from bfl.learning.training.task import LocalTask
 from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors.posterior import VECTORS
-from strategies import flower_clients
 
 CLIENTS, ROUNDS = 3, 3
 CLASSES = (3, 3, 5)
@@ -76,7 +76,7 @@ Watched = tuple[RunFolder, list[RecordDict], list[RecordDict], list[LocalTask]]
 def watched(values: Any, tmp_path_factory: pytest.TempPathFactory) -> Watched:
     """Return a run, what clients were sent and have sent in it, and what they trained."""
     asked: list[RecordDict] = []
-    send, train = flower_clients.train_content, LocalTrainer.train
+    send, train = wire.train_content, LocalTrainer.train
 
     def send_and_keep(*given: Any, **more: Any) -> Any:
         asked.append(send(*given, **more))
@@ -91,7 +91,7 @@ def watched(values: Any, tmp_path_factory: pytest.TempPathFactory) -> Watched:
         return result
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flower_clients, "train_content", send_and_keep)
+        patch.setattr(wire, "train_content", send_and_keep)
         patch.setattr(LocalTrainer, "train", check_and_train)
         replies, trained = watch_updates(patch), watch_training(patch)
         folder = run(values, tmp_path_factory.mktemp("runs") / "watched")

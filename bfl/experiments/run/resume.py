@@ -157,7 +157,7 @@ def open_run(
 
 def _starts_anew(folder: RunFolder, configuration: Configuration) -> bool:
     """Return whether a folder has a run of another configuration without a round or a release."""
-    if not folder.holds(CONFIG) or not changed_keys(folder.config(), configuration.values):
+    if not folder.holds(CONFIG) or not changed_keys(_saved(folder), configuration.values):
         return False
     left = [*folder.path.glob(f"{CHECKPOINTS}/*"), *folder.path.glob("*-begun")]
     return not (left or folder.final_results() or folder.rounds())
@@ -234,12 +234,22 @@ def check_output(configuration: Configuration) -> None:
         _refuse_changes(folder, configuration)
 
 
+def _saved(folder: RunFolder) -> dict[str, Any]:
+    saved = folder.config()
+    if type(saved.get("rounds")) is not int:
+        raise DataError(
+            f"{folder.path / CONFIG} is not the configuration of a run: rounds is "
+            f"{saved.get('rounds')!r}; expected a whole number"
+        )
+    return saved
+
+
 def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
     """Raise if keys differ that the rounds made so far depend on."""
     end = keys_of_the_end()
     changed = {
         key: both
-        for key, both in changed_keys(folder.config(), configuration.values).items()
+        for key, both in changed_keys(_saved(folder), configuration.values).items()
         if key not in end
     }
     was, now = changed.get("rounds", (0, 0))

@@ -63,7 +63,7 @@ def test_what_another_source_reads_is_refused_with_its_word(
 def test_validation_does_not_read_the_archive(tmp_path: Path) -> None:
     (tmp_path / "broken.npz").write_text("no archive")
     validate_dataset(f"npz:{tmp_path / 'broken.npz'}")
-    with pytest.raises(DataError, match="not a zip"):
+    with pytest.raises(DataError, match="not a NumPy archive"):
         load_dataset(f"npz:{tmp_path / 'broken.npz'}")
 
 
