@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from bfl.files import write_atomically
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Found = tuple[int, dict[str, npt.NDArray[Any]]]
+
+WRITE_PRIVATE = partial(write_atomically, mode=0o600)
 _DIGEST = 2 * hashlib.sha256().digest_size
 _FILE = re.compile(r"round-(\d{6,})(?:\.(\d{6,}))?\.snapshot")
 
@@ -54,7 +57,7 @@ class Snapshots:
         self,
         folder: Path,
         kept: int = 2,
-        write: Callable[..., None] = write_atomically,
+        write: Callable[..., None] = WRITE_PRIVATE,
     ) -> None:
         self.folder = folder
         self.kept = kept

@@ -22,7 +22,7 @@ DISTILLED = (
     'strategy="fedbe" inference="deterministic" model="convnet" dataset="digits" image-size=32 '
     "image-channels=3 train-examples=340 server-examples=100 test-examples=20 rounds=1 "
     "local-epochs=1 mc-samples=1 evaluate-every=0 batch-size=40 ensemble-samples=1 "
-    "distillation-epochs=3 swa-start=2 swa-cycle=1 learning-rate=0.01"
+    'distillation-epochs=3 swa-start=2 swa-cycle=1 learning-rate=0.01 closing="none"'
 )
 """A student in whose steps TensorFlow adds by threads: on two of them it has other bits."""
 
