@@ -234,7 +234,7 @@ def read_pictures(path: Path, reading: Reading) -> tuple[tuple[str, ...], Images
     """
     root = path.parent if path.is_file() else path
     unused = Unused(root)
-    files = pictures_among([path] if path.is_file() else files_below(path), unused)
+    files = pictures_among([path] if path.is_file() else files_below(path, unused), unused)
     if not files:
         raise DataError(f"{path} has no image; their names end with {', '.join(PICTURES)}")
     images, damaged, notes = pictures.read_pictures(files, reading, unused)

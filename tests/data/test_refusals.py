@@ -188,6 +188,23 @@ FOLDERS: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "species",
         "'ant/0.png'",
     ),
+    "a file twice, composed": (
+        lambda root: (
+            write(root / "labels.csv", "file,species\ne\u0301.png,ant\n\u00e9.png,bee\n"),
+            emptied(root, "ant", "bee"),
+            write(root / "\u00e9.png"),
+        ),
+        "species",
+        "two lines",
+    ),
+    "two files of one name": (
+        lambda root: (
+            write(root / "labels.csv", LINES),
+            *(write(root / f"{name}.png") for name in ("e\u0301", "\u00e9")),
+        ),
+        "species",
+        "xe9.png",
+    ),
     "a file without": (
         lambda root: write(root / "labels.csv", LINES[: LINES.index("bee/1")]),
         "species",

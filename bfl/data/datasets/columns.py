@@ -25,13 +25,15 @@ NO_VALUE = frozenset(
 )
 """Words that are no value among numbers; among texts they are texts, and only "" is no value."""
 
+CODE = r"[+-]?0[0-9]+"
+"""A whole number with zeros before it, which is rather a name than a number."""
+
 _BOOLEANS = frozenset(("true", "false"))
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff]")
-_CODE = re.compile(r"[+-]?0[0-9]+")
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u2060\ufeff]")
 
 
 def normalize(text: str) -> str:
-    """Return a text as its name is known: composed (NFC), without control characters or spaces."""
+    """Return a text as its name is known: composed (NFC), without spaces or what has no width."""
     printable = _UNPRINTABLE.sub("", text)
     return unicodedata.normalize("NFC", printable).strip()
 
@@ -51,7 +53,7 @@ def type_column(values: Series[Any], where: str) -> TypedColumn:
     """Return a column of any type as numbers if all its values are numbers, and else as texts.
 
     Decimals and texts such as "1.5" are numbers. Whole numbers with zeros before them, such as
-    "007" in a Parquet file, are texts. Dates stay dates.
+    "007", are texts. Dates stay dates.
     """
     import pandas
     from pandas.api import types
@@ -76,20 +78,22 @@ def type_column(values: Series[Any], where: str) -> TypedColumn:
             "columns-left-out"
         )
     texts, notes = normalize_texts(objects)
+    words = sorted(NO_VALUE.intersection(texts.dropna()))
+    shown = ", ".join(f"'{word}'" for word in words)
+    found = f"column '{name}' holds the text {shown} in {int(texts.isin(words).sum())} rows"
     candidates = [text for text in set(texts.dropna()) if text not in NO_VALUE]
-    if candidates and {text.lower() for text in candidates} <= _BOOLEANS:
-        known = texts.where(~texts.isin(NO_VALUE))
-        booleans = known.map(lambda text: text.lower() == "true", na_action="ignore")
-        return TypedColumn(booleans.astype(float if booleans.isna().any() else bool))
     numbers = pandas.to_numeric(pandas.Series(candidates, dtype=object), errors="coerce")
-    if candidates and numbers.notna().all() and not any(map(_CODE.fullmatch, candidates)):
-        parsed = pandas.to_numeric(texts.where(~texts.isin(NO_VALUE)), errors="coerce")
-        return TypedColumn(parsed, notes)
-    if words := sorted(NO_VALUE.intersection(texts.dropna())):
-        rows = int(texts.isin(words).sum())
-        shown = ", ".join(f"'{word}'" for word in words)
-        notes += (f"column '{name}' holds the text {shown} in {rows} rows, taken as any other",)
-    return TypedColumn(texts, notes)
+    coded = any(re.fullmatch(CODE, text) for text in candidates)
+    booleans = {text.lower() for text in candidates} <= _BOOLEANS
+    if not candidates or not (booleans or (numbers.notna().all() and not coded)):
+        taken = (f"{found}, taken as any other",) if words else ()
+        return TypedColumn(texts, notes + taken)
+    notes += (f"{found}, which is no value among numbers",) if words else ()
+    known = texts.where(~texts.isin(NO_VALUE))
+    if booleans:
+        values = known.map(lambda text: text.lower() == "true", na_action="ignore")
+        return TypedColumn(values.astype(float if values.isna().any() else bool), notes)
+    return TypedColumn(pandas.to_numeric(known, errors="coerce"), notes)
 
 
 def normalize_texts(values: Series[Any]) -> TypedColumn:
@@ -156,13 +160,14 @@ def check_complete(
         return
     column, bad = next(iter(found.items()))
     row = int(bad.argmax())
-    value = rows[column].iloc[row]
+    value, empty = rows[column].iloc[row], bool(rows[column].isna().iloc[row])
     inputs = () if fixed else found.keys() - {target}
     counts = few([f"'{name}' {bad.sum()}" for name, bad in found.items()], SHOWN)
     raise DataError(
         f"{where}: row {row + 1} (from 1, without the header) holds "
-        f"{'no value' if rows[column].isna().iloc[row] else value} in column '{column}'; rows with "
-        f"such cells: {counts}; allowed: finite values, or a table without these rows"
+        f"{'no value' if empty else value} in column '{column}'"
+        f"{' (an empty cell or, among numbers, a word such as NA)' * empty}; rows with such cells: "
+        f"{counts}; allowed: finite values, or a table without these rows"
         + ", columns-left-out" * bool(inputs)
         + ', or missing="mean" or "indicator"' * bool(inputs and not filled)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,7 +136,7 @@ def _drop_damaged(root: Path, every: Sequence[_Files], damaged: dict[Path, str])
 def _read_by_class(root: Path, reading: Reading, names: Sequence[str], unused: Unused) -> _Files:
     """Return the images of a folder of classes, in the order of their paths."""
     pictures = []
-    for path in pictures_among(files_below(root), unused, known=(CLASSES, LABELS)):
+    for path in pictures_among(files_below(root, unused), unused, (root / CLASSES, root / LABELS)):
         if path.parent == root:
             unused.add("images beside the folders of classes", path)
         else:
@@ -184,10 +185,15 @@ def _read_listed(root: Path, reading: Reading, names: Sequence[str], unused: Unu
     path = root / LABELS
     rows = read_table(path)
     given = rows.pop(rows.columns[0])
-    found = {
-        normalize(file.relative_to(root).as_posix()): file
-        for file in pictures_among(files_below(root), unused, known=(CLASSES, LABELS))
-    }
+    found: dict[str, Path] = {}
+    for file in pictures_among(files_below(root, unused), unused, (root / CLASSES, root / LABELS)):
+        name = normalize(file.relative_to(root).as_posix())
+        if name in found:
+            raise DataError(
+                f"{root} has {found[name].name!a} and {file.name!a}, whose names are one when "
+                "letters are composed (NFC) and spaces dropped; rename one of them"
+            )
+        found[name] = file
     lines = [normalize(str(name)) for name in given]
     for name in lines:
         if name not in found:
@@ -197,8 +203,8 @@ def _read_listed(root: Path, reading: Reading, names: Sequence[str], unused: Unu
                 f"{path}: column '{given.name}' names '{printable(name)}', which is no image below "
                 f"{root}{hint}"
             )
-    if len(twice := given[given.duplicated()]):
-        raise DataError(f"{path}: '{printable(twice.iloc[0])}' stands in two lines")
+    if twice := [name for name, lines_of in Counter(lines).items() if lines_of > 1]:
+        raise DataError(f"{path}: '{printable(twice[0])}' stands in two lines")
     if without := sorted(found.keys() - set(lines)):
         raise DataError(
             f"{path} has no line for {len(without)} of {len(found)} images, such as '{without[0]}'"

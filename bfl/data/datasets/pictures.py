@@ -25,6 +25,7 @@ SHOWN = 3
 """Most images that a warning names."""
 
 LOST_LINKS, OTHER_ENDINGS = "links that lead nowhere", "files of other endings"
+HIDDEN, CIRCLES = "hidden files or folders", "links to a folder above"
 DAMAGED, FURTHER_PAGES = "damaged images", "images with further pages"
 """Reasons for which something in a folder is not used."""
 
@@ -56,25 +57,30 @@ class Unused:
         return few([path.relative_to(self.root).as_posix() for path in paths], SHOWN)
 
 
-def files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
+def files_below(
+    folder: Path, unused: Unused | None = None, above: tuple[Path, ...] = ()
+) -> Iterator[Path]:
     """Yield all files below a folder in the order of their paths, but hidden ones.
 
-    Links to folders are followed, but not in circles; links that lead nowhere are files.
+    Links to folders are followed, but not in circles; links that lead nowhere are files. What is
+    left out is added to ``unused``.
     """
     above = (*above, folder.resolve())
     for path in sorted(folder.iterdir()):
-        if path.name.startswith("."):
-            continue
-        if not path.is_dir():
+        hidden = path.name.startswith(".")
+        if hidden or (path.is_dir() and path.resolve() in above):
+            if unused:
+                unused.add(HIDDEN if hidden else CIRCLES, path)
+        elif path.is_dir():
+            yield from files_below(path, unused, above)
+        else:
             yield path
-        elif path.resolve() not in above:
-            yield from files_below(path, above)
 
 
-def pictures_among(files: Iterable[Path], unused: Unused, known: Sequence[str] = ()) -> list[Path]:
+def pictures_among(files: Iterable[Path], unused: Unused, known: Sequence[Path] = ()) -> list[Path]:
     """Return those of some files that are images, by their endings.
 
-    Others are added to ``unused``, but those of known names, which are used otherwise.
+    Others are added to ``unused``, but the known ones, which are used otherwise.
     """
     found = []
     for path in files:
@@ -82,7 +88,7 @@ def pictures_among(files: Iterable[Path], unused: Unused, known: Sequence[str] =
             unused.add(LOST_LINKS, path)
         elif path.suffix.lower() in SUFFIXES:
             found.append(path)
-        elif path.name not in known:
+        elif path not in known:
             unused.add(OTHER_ENDINGS, path)
     return found
 

@@ -6,6 +6,7 @@ import json
 import re
 import warnings
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from bfl.data.datasets.answers import answers_of, target_column
 from bfl.data.datasets.base import Dataset, PathSource, dataset_sources, suggest_word
 from bfl.data.datasets.columns import (
+    CODE,
     SHOWN,
     check_columns,
     check_complete,
@@ -44,6 +46,8 @@ SUFFIXES = (".csv", *PARQUET)
 
 _ID = re.compile(r"(?:(?:^|[\W_])(?i:id|index)|[a-z](?:Id|ID|Index))$")
 """Names of columns that number rows, in whatever order."""
+
+_MAY_HOLD_CODES = re.compile(rb'(?:^|[,"\s])[+-]?0[0-9]')
 
 
 class _Known(NamedTuple):
@@ -118,7 +122,8 @@ class Table(PathSource):
         if not encoding:
             encoding = Encoding.of(inputs.iloc[train], where, reading.missing)
             own = inputs[: len(rows) - (own_test or 0)]
-            lines = [*_notes_of_texts(inputs), *_notes_of_inputs(own, train, left_out)]
+            texts_among = inputs if reading.regression else whole
+            lines = [*_notes_of_texts(texts_among), *_notes_of_inputs(own, train, left_out)]
             lines += [f"of the test rows, {line}" for line in encoding.unseen(inputs.iloc[test])]
             said += [f"{where}: {line}" for line in lines]
             numbers = [column.name for column in encoding.columns if not column.categories]
@@ -238,16 +243,24 @@ def _read_csv(path: Path, texts: Collection[str]) -> DataFrame:
                 "with decimal=',' if its numbers have commas"
             )
     types = {name: str for name in first if normalize(name) in texts}
+    read = partial(
+        pandas.read_csv,
+        path,
+        index_col=False,
+        low_memory=False,
+        keep_default_na=False,
+        na_values=[""],
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
-        return pandas.read_csv(
-            path,
-            index_col=False,
-            low_memory=False,
-            dtype=types,
-            keep_default_na=False,
-            na_values=[""],
-        )
+        rows = read(dtype=types)
+        # pandas takes 007 for 7: a column with such codes is texts, as it is in a Parquet file.
+        if _MAY_HOLD_CODES.search(path.read_bytes()):
+            written = read(dtype=str)
+            for name in written.columns[[is_numeric(rows[name]) for name in written.columns]]:
+                if written[name].str.strip().str.fullmatch(CODE).any():
+                    rows[name] = written[name]
+    return rows
 
 
 def _notes_of_inputs(

@@ -9,7 +9,14 @@ from PIL import Image
 
 from bfl.commands.predict import read_pictures
 from bfl.data.datasets import Reading, load_dataset, said_of
-from bfl.data.datasets.pictures import DAMAGED, FURTHER_PAGES, LOST_LINKS, OTHER_ENDINGS
+from bfl.data.datasets.pictures import (
+    CIRCLES,
+    DAMAGED,
+    FURTHER_PAGES,
+    HIDDEN,
+    LOST_LINKS,
+    OTHER_ENDINGS,
+)
 from bfl.errors import BflError, ConfigurationError
 
 
@@ -51,7 +58,7 @@ def test_train_and_test_folders_are_read_as_they_are(tmp_path: Path) -> None:
 
 def test_what_a_folder_has_and_a_run_does_not_use_is_counted(tmp_path: Path) -> None:
     fill(tmp_path, 3)
-    for name in ("ant/notes.txt", "bee/scan.dcm", "ant/.DS_Store"):
+    for name in ("ant/notes.txt", "ant/labels.csv", "bee/scan.dcm", "ant/.DS_Store"):
         (tmp_path / name).write_bytes(b"no image")
     (tmp_path / "ant" / "gone.png").symlink_to(tmp_path / "nowhere.png")
     (tmp_path / "ant" / "circle").symlink_to(tmp_path)
@@ -59,9 +66,9 @@ def test_what_a_folder_has_and_a_run_does_not_use_is_counted(tmp_path: Path) -> 
     pages = [Image.fromarray(grey(value)) for value in (3, 4)]
     pages[0].save(tmp_path / "bee" / "pages.tif", save_all=True, append_images=pages[1:])
     dataset = load_dataset(f"folder:{tmp_path}")
-    kinds = {LOST_LINKS: 1, OTHER_ENDINGS: 2, FURTHER_PAGES: 1}
+    kinds = {LOST_LINKS: 1, OTHER_ENDINGS: 3, FURTHER_PAGES: 1, HIDDEN: 1, CIRCLES: 1}
     assert kinds.items() <= dataset.unused.items()
-    assert sum(dataset.unused.values()) == 5
+    assert sum(dataset.unused.values()) == 8
     assert len(dataset.train_images) + len(dataset.test_images) == 7
     (line,) = dataset.said
     assert "ant/gone.png" in line

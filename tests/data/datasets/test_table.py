@@ -264,10 +264,10 @@ def test_missing_values_are_counted_over_all_rows(tmp_path: Path) -> None:
         load_dataset(save(tmp_path, frame), "", READING)
     # Of all columns, of which five are named.
     gaps = {f"x{n}": np.where(np.arange(40) < n, np.nan, 1.0) for n in range(1, 8)}
-    with pytest.raises(DataError, match=r"row 1 .*'x1'; .*'x1' 1, .*'x5' 5 and 2"):
+    with pytest.raises(DataError, match=r"row 1 .*'x1' .*; .*'x1' 1, .*'x5' 5 and 2"):
         load_dataset(save(tmp_path, rows(**gaps)), "", READING)
     both = rows(age=gaps["x3"], visits=[*range(38), np.nan, np.inf])
-    with pytest.raises(DataError, match=r"row 1 .*'age'; .*'age' 3, 'visits' 2"):
+    with pytest.raises(DataError, match=r"row 1 .*'age' .*; .*'age' 3, 'visits' 2"):
         Encoding.of(rows()[["age", "visits"]], "").encoded(both)
     given = replace(READING, encoding=Encoding.of(rows()[["age", "stage"]], ""))
     with pytest.raises(DataError, match=r"row 11 .*'age' 30;"):
@@ -329,6 +329,20 @@ def test_a_code_is_one_class_in_whichever_row_it_stands(tmp_path: Path) -> None:
     (tmp_path / "long.csv").write_text("\n".join(lines) + "\n")
     dataset = load_dataset(f"table:{tmp_path / 'long.csv'}")
     assert dataset.class_names == ("00", "01", "02", "K1")
+    assert any("'K1'" in line and "59999 of 60000" in line for line in dataset.said)
+
+
+def test_zeros_before_whole_numbers_are_kept(tmp_path: Path) -> None:
+    """In a CSV as in a Parquet file, of classes and of inputs; not in numbers with a point."""
+    codes = ["001", "01", "1", "-02"] * 10
+    frame = rows(outcome=codes, stage=codes, dose=["01.5", "2"] * 20)
+    for name in ("some.csv", "some.parquet"):
+        dataset = load_dataset(save(tmp_path, frame, name), "", READING)
+        assert dataset.class_names == ("-02", "001", "01", "1")
+        assert dataset.encoding
+        columns = {column.name: column for column in dataset.encoding.columns}
+        assert columns["stage"].categories == ("-02", "001", "01", "1")
+        assert not columns["dose"].categories
 
 
 @pytest.mark.parametrize(
@@ -341,7 +355,7 @@ def test_a_code_is_one_class_in_whichever_row_it_stands(tmp_path: Path) -> None:
         (["true", "False"], ()),
         (["007", "8"], ("007", "8")),
         (["NA", "EU"], ("EU", "NA")),
-        ([" red", "red\ufeff", "e\u0301", "\u00e9"], ("red", "\u00e9")),
+        ([" red", "red\ufeff", "red\u200b", "e\u0301", "\u00e9"], ("red", "\u00e9")),
         (["", "x", None, "x"], ("x",)),
     ],
 )
@@ -356,7 +370,7 @@ def test_columns_hold_numbers_or_normalized_texts(
     assert dataset.encoding.columns[-1].categories == categories
     changed = any(isinstance(value, str) and value != value.strip() for value in values)
     assert any("NFC" in line for line in dataset.said) == (changed or "e\u0301" in values)
-    assert any("'NA'" in line for line in dataset.said) == ("NA" in categories)
+    assert any("'NA'" in line for line in dataset.said) == ("NA" in values)
 
 
 @pytest.mark.parametrize("kinds", [("None", "Mild", "Severe"), ("NA", "EU", "AS")])
