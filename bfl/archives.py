@@ -30,6 +30,9 @@ ALONE = ""
 
 _LONGEST_REASON = 200
 
+MOST_OF_A_VALUE = 2**24
+"""Most bytes of one value, such as a text; a small file may promise more than the memory holds."""
+
 
 class ArrayFile(Mapping[str, Array]):
     """The arrays of an open file, by name; those of an archive are read when they are asked for.
@@ -53,11 +56,14 @@ class ArrayFile(Mapping[str, Array]):
                 raise ValueError(f"its arrays take {nbytes:,} bytes, more than this machine has")
             if len({*self._arrays}) < len(list(self._arrays)):
                 raise ValueError("an array is there twice")
+            if any(name.endswith(".npy") for name in self._arrays):  # NumPy would take another one
+                raise ValueError("an array's name ends in .npy")
         # By what is damaged, zipfile, zlib and NumPy raise a dozen kinds: BadZipFile, zlib.error,
         # struct.error, EOFError, NotImplementedError, RuntimeError, SyntaxError, MemoryError, ...
         except Exception as error:
             raise DataError(
-                f"{path}: not a NumPy archive (.npz), nor an array (.npy): {_reason(error)}"
+                f"{path}: not a NumPy archive (.npz), nor an array (.npy): "
+                f"{'its content is neither' if 'pickle' in str(error) else _reason(error)}"
             ) from error
 
     def __iter__(self) -> Iterator[str]:
@@ -79,12 +85,10 @@ class ArrayFile(Mapping[str, Array]):
             KeyError: There is no such array.
             DataError: It cannot be read.
         """
-        if name not in self:
-            raise KeyError(name)
-        try:
-            array = self._arrays[name]
-            if not isinstance(array, np.ndarray):
-                raise ValueError("it is not an array (.npy)")
+        with self._named(name):
+            if self._header(name)[1].itemsize > MOST_OF_A_VALUE:
+                raise ValueError(f"a value of it takes more than {MOST_OF_A_VALUE:,} bytes")
+            array = np.asarray(self._arrays[name])
             if array.dtype.kind == "V" or (array.size and not array.dtype.itemsize):
                 raise ValueError(f"it has the type {array.dtype} and the shape {array.shape}")
             array = np.asarray(array, array.dtype.newbyteorder("="), order="C")
@@ -94,6 +98,26 @@ class ArrayFile(Mapping[str, Array]):
                 if ((codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))).any():
                     raise ValueError("it holds texts with numbers that are no characters")
             return array
+
+    def _header(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Return an array's shape and type, before its values are read."""
+        if not isinstance(self._arrays, NpzFile):
+            return self._arrays[name].shape, self._arrays[name].dtype
+        assert self._arrays.zip
+        with self._arrays.zip.open(f"{name}.npy") as member:
+            version = np.lib.format.read_magic(member)
+            if version == (1, 0):
+                shape, _, dtype = np.lib.format.read_array_header_1_0(member)
+            else:
+                shape, _, dtype = np.lib.format.read_array_header_2_0(member)
+        return shape, dtype
+
+    @contextmanager
+    def _named(self, name: str) -> Iterator[None]:
+        if name not in self:
+            raise KeyError(name)
+        try:
+            yield
         # As above: by what is damaged.
         except Exception as error:
             what = f"{printable(name)[:_LONGEST_REASON]} " if name else ""
@@ -112,15 +136,17 @@ class ArrayFile(Mapping[str, Array]):
             DataError: One cannot be read.
             ValueError: They do not go together.
         """
+        names, wanted = tuple(names), shapes or {}
+        for name in names:
+            with self._named(name):
+                shape, _ = self._header(name)
+            if shape != wanted.get(name, shape):
+                raise ValueError(f"{name} has the shape {shape}; expected {wanted[name]}")
         found = {name: self[name] for name in names}
         for name, array in found.items():
             if rows and array.shape[:1] != found[rows].shape[:1]:
                 raise ValueError(
                     f"{name} has the shape {array.shape}, and {rows} {found[rows].shape}"
-                )
-            if array.shape != (shapes or {}).get(name, array.shape):
-                raise ValueError(
-                    f"{name} has the shape {array.shape}; expected {(shapes or {})[name]}"
                 )
         return found
 

@@ -148,8 +148,10 @@ def _load(word: str, node_folder: str | None) -> Plugin:
         for known in (plugin, *_loaded.values()):
             told = told.replace(known.module, known.place)
         kind = "" if isinstance(error, ConfigurationError) else f"{type(error).__name__}: "
+        named = plugin.place == plugin.module and not isinstance(error, ConfigurationError)
+        allowed = "; allowed: a module that can be imported, or a file that ends in .py" * named
         raise ConfigurationError(
-            f"plugins: {plugin.place} cannot be loaded: {kind}{told}"
+            f"plugins: {plugin.place} cannot be loaded: {kind}{told}{allowed}"
         ) from error
     _loaded[plugin.module] = plugin
     return plugin
@@ -176,7 +178,6 @@ def _file(word: str, node_folder: str | None) -> Path:
 
 
 def _execute(plugin: Plugin) -> None:
-    """Import a file under its module's name."""
     spec = importlib.util.spec_from_file_location(plugin.module, plugin.place)
     if spec is None or spec.loader is None:
         raise ImportError(f"{plugin.place} is no Python file")
@@ -192,7 +193,6 @@ def _execute(plugin: Plugin) -> None:
 
 
 def _parts_from_outside() -> int:
-    """Return how many parts are registered that are none of bfl's own."""
     return sum(
         not component.__module__.startswith(registry.package)
         for registry in Registry.known

@@ -167,11 +167,7 @@ class Registry(Generic[C]):
         return taken
 
     def _discover(self) -> None:
-        """Import the modules of the package, and what installed distributions register.
-
-        Both by name: a registry is imported by its components and by ``bfl.plugins``. All is
-        imported again until it has succeeded once, so what is wrong is told at every look-up.
-        """
+        """Import the modules of the package, and what installed distributions register."""
         me = threading.get_ident()
         # What is being imported may ask as well, and has what is there so far.
         if self._discovered or me in self._discovering:

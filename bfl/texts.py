@@ -27,6 +27,10 @@ MOST_LEVELS = 64
 
 _TOO_DEEP = f"it has more than {MOST_LEVELS} levels of values within values"
 
+_PART = r"""(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
+_MANY_DOTS = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MOST_LEVELS}}}")
+"""A key in TOML of too many levels: what reads it takes time in the square of them."""
+
 MOST_OF_A_WORD, MOST_LINES = 500, 40
 """Characters of a word, and lines, that a message for a terminal has."""
 
@@ -128,8 +132,14 @@ def from_toml(text: str | bytes) -> dict[str, Any]:
     Raises:
         ValueError: It is not TOML, has too many levels, or a control character.
     """
-    tables: dict[str, Any] = _parsed(tomllib.loads, text, "TOML")
+    tables: dict[str, Any] = _parsed(_toml, text, "TOML")
     return tables
+
+
+def _toml(text: str) -> dict[str, Any]:
+    if _MANY_DOTS.search(text):
+        raise RecursionError  # as where the values have as many levels
+    return tomllib.loads(text)
 
 
 def from_json(text: str | bytes | bytearray) -> Any:

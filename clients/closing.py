@@ -166,7 +166,6 @@ def _predictor(
     image_shape: tuple[int, int, int],
     classes: int,
 ) -> Predictor:
-    """Return what gives features, traced once per process for these images and classes."""
     from bfl.evaluation.prediction.monte_carlo import Predictor
     from bfl.learning.networks.network import build_network
 

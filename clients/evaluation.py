@@ -208,7 +208,6 @@ def _own_test_images(
 def _predictor(
     network: Network, architecture: Architecture, precision: Any, role: str
 ) -> Predictor:
-    """Return what predicts with a network's posteriors, built once per process."""
     from bfl.evaluation.prediction.monte_carlo import Predictor
 
     # A network of its own: one that trains, or is folded elsewhere, may hold other weights.

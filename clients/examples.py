@@ -79,10 +79,7 @@ def cached_client(message: Message, context: Context, task: TrainTask) -> Prepar
 
 @lru_cache(maxsize=1)
 def _clients(run_id: int) -> dict[int, tuple[Any, PreparedClient]]:
-    """Return a run's clients of this process, by partition id, with what each was asked for.
-
-    Those of the run before are forgotten.
-    """
+    """Return a run's clients of this process, by partition id, with what each was asked for."""
     return {}
 
 

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, Context, RecordDict
 
-from bfl.deployment.private_files import PRIVATE_FOLDER, write_private
+from bfl.deployment.private_files import PRIVATE_FOLDER
 from bfl.errors import (
     ConfigurationError,
     DataError,
@@ -190,8 +190,7 @@ class StateInFolder:
 
     def __init__(self, folder: Path, *, private: bool = False) -> None:
         self._folder, self._private = folder, private
-        writes = {"write": write_private} if private else {}
-        self._snapshots = Snapshots(folder, kept=KEPT, **writes)
+        self._snapshots = Snapshots(folder, kept=KEPT)
 
     def take_up(self, pooled_round: int, server_round: int) -> Arrays | None:
         """Return what was kept in the last round that was pooled; see ``ClientState``.

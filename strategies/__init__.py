@@ -9,8 +9,8 @@ has its Strategy without an edit here:
     LinearPool(weighting="distance").start(grid, initial_arrays)
 
 A ServerApp of your own needs nothing else. Its clients may use any framework: docs/wire-format.md
-specifies the messages, with both apps in full. bfl's clients train on the examples that the
-Strategy's ``client_options`` assign to them, or on their node's own data.
+specifies the messages, with both apps in full. bfl's clients take a ``configuration`` and a
+``partition`` of ``ClientOptions``: the examples of each, or ``[None] * K`` for their nodes' own.
 """
 
 from __future__ import annotations

@@ -182,7 +182,6 @@ def _problem(
     *,
     noised: bool,
 ) -> str | None:
-    """Return what is wrong with sums over so many examples; None if nothing is."""
     vector = np.asarray(sums.point, np.float64)
     return find_problem(measurements, vector, examples, sizes, noised=noised)
 
@@ -190,7 +189,6 @@ def _problem(
 def _sums(
     method: Method, request: TrainingRequest, clients: FlowerClients, problem: Problem
 ) -> tuple[Sequence[int], Array]:
-    """Return who is in the sums, and the sums: of single vectors, or of masked ones."""
     expected = request.expected
     size = expected.point.size
     if secure_sums := method.exchange.secure_sums:

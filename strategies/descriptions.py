@@ -108,7 +108,6 @@ class NodeDescriptions:
         return sorted(asked - self.known.keys())
 
     def _send(self, question: Mapping[str, Any], nodes: Iterable[int]) -> list[Message]:
-        """Send a question and return the messages, which then have their ids."""
         content = RecordDict({"config": ConfigRecord(dict(question))})
         messages = [Message(content, node, MessageType.QUERY) for node in nodes]
         self._take(self._outstanding.send(messages))

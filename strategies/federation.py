@@ -250,20 +250,17 @@ def number_nodes(grid: Grid, clients: int, timeout: float, poll: float = 0.2) ->
                 by_order=True,
             )
         if time.monotonic() > deadline:
+            wanted = f" of {clients}" if clients else ", and now others,"
             raise RunError(
-                f"{len(online)} of {clients or 1} nodes are there after {timeout:g} s "
-                "(node-timeout); start the missing SuperNodes, or set clients"
+                f"{len(online)}{wanted} nodes are there after {timeout:g} s (node-timeout); start "
+                "the missing SuperNodes, or set clients"
             )
         before = online
         time.sleep(poll)
 
 
 def _expected(clients: int, described: Described) -> int:
-    """Return how many nodes there have to be.
-
-    Raises:
-        ConfigurationError: The nodes do not agree with each other, or with the server.
-    """
+    """Return how many nodes there have to be."""
     # Clients of another framework, whose code is not this package's, name none.
     if other := [n for n, d in described.items() if d.code not in (code_digest(), "")]:
         raise ConfigurationError(OTHER_CODE.format(_named(other)))
@@ -294,13 +291,11 @@ def _expected(clients: int, described: Described) -> int:
 
 
 def _named(nodes: Sequence[int]) -> str:
-    """Return the names of some nodes, of many only the first."""
     more = f" and {len(nodes) - FEW} others" if len(nodes) > FEW else ""
     return f"{', '.join(map(called, nodes[:FEW]))}{more}"
 
 
 def _by_partition(described: Described) -> dict[int, list[int]]:
-    """Return the nodes that report each partition."""
     nodes: dict[int, list[int]] = {}
     for node, description in described.items():
         nodes.setdefault(description.partition_id, []).append(node)
@@ -310,7 +305,6 @@ def _by_partition(described: Described) -> dict[int, list[int]]:
 def _complete(
     expected: int, described: Described, descriptions: NodeDescriptions
 ) -> Federation | None:
-    """Return the federation if each partition has one node."""
     nodes = {p: found[0] for p, found in _by_partition(described).items()}
     if len(nodes) < expected or len(described) > expected:
         return None
@@ -328,7 +322,6 @@ def _complete(
 def _missing(
     expected: int, described: Described, descriptions: NodeDescriptions, timeout: float
 ) -> ConfigurationError | RunError:
-    """Return the error that names the missing nodes after the timeout."""
     nodes = _by_partition(described)
     for partition_id, several in nodes.items():
         if len(several) > 1:

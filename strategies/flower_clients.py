@@ -337,11 +337,7 @@ class FlowerClients:
         )
 
     def _all_examples(self) -> int:
-        """Return how many examples all clients train on.
-
-        Raises:
-            ConfigurationError: Not all of their numbers are known.
-        """
+        """Return how many examples all clients train on."""
         if unknown := [str(i) for i in range(self.size) if i not in self.num_examples]:
             raise ConfigurationError(
                 "likelihood-examples is 'federation', and the number of examples of partitions "
@@ -355,12 +351,7 @@ class FlowerClients:
 def _num_examples(
     federation: Federation, options: ClientOptions, held_back_share: float
 ) -> dict[int, int]:
-    """Return how many examples clients train on, by partition id, where the server knows it.
-
-    Raises:
-        ConfigurationError: There are more clients than parts, a part is empty, or a node has
-            declared more examples of its own than are believed.
-    """
+    """Return how many examples clients train on, by partition id, where the server knows it."""
     parts = [None] * federation.size if options.partition is None else options.partition
     most = options.max_examples
     if len(parts) < federation.size:

@@ -287,7 +287,6 @@ def _most_array_bytes(messages: Sequence[Message]) -> int:
 
 
 def _failure(message: Message, reason: str, code: int = NO_REPLY) -> Message:
-    """Return the reply of a node that has failed."""
     return Message(Error(code=code, reason=reason), reply_to=message)
 
 

@@ -96,6 +96,9 @@ class Method:
         Raises:
             ConfigurationError: There is no part of a name.
         """
+        for name in ("closing", "parts"):
+            if isinstance(given.get(name), str):
+                raise ConfigurationError(f"{name} is {given[name]!r}; allowed: a sequence of parts")
         made = {
             name: PICKED[name].create(part) if isinstance(part, str) else part
             for name, part in given.items()

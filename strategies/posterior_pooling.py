@@ -270,12 +270,13 @@ class PosteriorPooling(GivenParts, Strategy):
         if running is None or running.grid is not grid or server_round + again <= running.last:
             from strategies import start
 
-            self.running = running = start.begin(self, grid, arrays, TIMEOUT, server_round)
+            running = start.begin(self, grid, arrays, TIMEOUT, server_round)
             if self.run.state and running.last != server_round - 1:
                 raise ConfigurationError(
                     f"this Strategy goes on after round {running.last} and is asked for round "
                     f"{server_round}; call its own start"
                 )
+            self.running = running
         # A wrapper may have changed the arrays, or left out a round.
         posterior = initial_posterior(arrays, self.run.manifest)
         state = replace(running.state, server_round=server_round - 1, posterior=posterior)

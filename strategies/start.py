@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from logging import WARNING
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
+from bfl.deployment.client_list import bound_nodes_file
+from bfl.engine.flower.grid import log
 from bfl.federation.wire import initial_posterior, posterior_to_arrays
 from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
 from strategies.closing import CLOSING, close
@@ -77,11 +80,19 @@ def begin(
     method.declared(initial)  # refuses what does not fit before anybody trains
     # Examples are assigned by partition ids, parts keep clients' states by them, and masks are
     # agreed on by them; the clients of this package have a configuration, and say what they hold.
+    # A list of clients binds each node's key to a partition.
     by_partition = bool(
-        known or options.partition is not None or method.parts or method.exchange.secure_sums
+        known
+        or options.partition is not None
+        or method.parts
+        or method.exchange.secure_sums
+        or bound_nodes_file()
     )
     wait_for_nodes = discover if by_partition else number_nodes
     nodes = run.federation or wait_for_nodes(grid, options.clients, options.node_timeout)
+    if not (by_partition or options.clients or run.federation):
+        text = "begins with the %d nodes that are there; ClientOptions(clients=…) waits for more"
+        log(WARNING, text, nodes.size)
     warnings = Warnings(run.on_warning)
     clients = FlowerClients(
         grid, nodes, options, run, known, silence=timeout, warn=warnings.of_client

@@ -184,11 +184,7 @@ def _num_examples(given: Any, known: int | None, most: int) -> int:
 
 
 def _numbers(metrics: MetricRecord) -> dict[str, float]:
-    """Return the metrics that are single numbers and not absurd; others are left out.
-
-    Raises:
-        RefusedUpdateError: There are too many, or one has a name that no metric may have.
-    """
+    """Return the metrics that are single numbers and not absurd; others are left out."""
     if len(metrics) > MOST_METRICS:
         raise RefusedUpdateError(f"there are {len(metrics)} metrics; allowed: {MOST_METRICS}")
     for name in metrics:

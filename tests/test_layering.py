@@ -117,8 +117,11 @@ def test_chapters_import_only_those_above_them(lazy: bool) -> None:
         f"{module} imports {other}"
         for module, others in imports(lazy=lazy).items()
         for other in others
-        if CHAPTERS.index(chapter(other)) > CHAPTERS.index(chapter(module))
-        and (module, other) != DOOR
+        if (
+            CHAPTERS.index(chapter(other)) > CHAPTERS.index(chapter(module))
+            and (module, other) != DOOR
+        )
+        or {module.split(".")[0], other.split(".")[0]} == {"strategies", "clients"}
     ]
     assert not wrong
 

@@ -103,7 +103,6 @@ def _table(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> DataFrame:
 
 
 def _stored_table(parts: Sequence[DataFrame], output_dir: str) -> str:
-    """Write a table to one file, or its rows for training and for testing to two in a folder."""
     contents = [part.to_parquet(index=False) for part in parts]
     digest = digest_of(*(np.frombuffer(content, np.uint8) for content in contents))
     if len(contents) == 1:

@@ -159,7 +159,6 @@ def _is_the_runs(data: str, data_dir: str, settings: Mapping[str, Any]) -> bool:
 
 
 def _check_goes_with(network: NetworkDescription, dataset: Dataset, word: str) -> None:
-    """Refuse images and classes that are not those of the run."""
     if dataset.image_shape != network.image_shape:
         given, taken = (
             "x".join(map(str, shape)) for shape in (dataset.image_shape, network.image_shape)

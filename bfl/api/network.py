@@ -175,11 +175,7 @@ def latest(description: NetworkDescription, folder: RunFolder) -> tuple[Posterio
 
 
 def _start(description: NetworkDescription) -> None:
-    """Start TensorFlow with the run's threads; warn of versions that are not those of the run.
-
-    Raises:
-        DataError: The run's clients have kept their heads: nobody else can predict.
-    """
+    """Start TensorFlow with the run's threads; warn of versions that are not those of the run."""
     if "shared" in description.keys:
         raise DataError(
             f"the run's clients share a part of their network (shared is "
@@ -205,7 +201,6 @@ def _start(description: NetworkDescription) -> None:
 
 @lru_cache(maxsize=2)
 def _predictor(description: str) -> Predictor:
-    """Return what predicts for a run that is described in JSON, built as for its evaluation."""
     from bfl.evaluation.prediction.monte_carlo import Predictor
     from bfl.experiments.run.network import statistics_of
     from bfl.learning.networks.network import build_network

@@ -292,7 +292,6 @@ class Result:
         return self._trained.keras_model(draw)
 
     def _inputs(self, given: npt.ArrayLike | DataFrame) -> Images:
-        """Return images or rows of a table as the network takes them."""
         if self._network.encoding:
             return self._network.encoding.encoded(given, tell=True)
         return checked_images(given, self._network.image_shape, self.configuration)

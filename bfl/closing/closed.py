@@ -90,6 +90,8 @@ class Closed:
             DataError: An array cannot be read.
             ValueError: The arrays do not go together.
         """
+        if "head-rotation" in arrays:
+            raise ValueError("an older bfl has made it; bfl close makes it again")
         width, classes = arrays[HEAD].shape
         number, *_ = (*arrays[SHARES].shape, 0) if SHARES in arrays else (0,)
         blocks = (*arrays[VECTORS].shape, 0, 0)[:2] if VECTORS in arrays else (0, 0)

@@ -158,5 +158,4 @@ def sets(known: Known, features: Array) -> dict[str, np.ndarray]:
 
 
 def _bins(found: Array) -> np.ndarray:
-    """Return the bins of scores in [0, 1]."""
     return np.minimum((found * BINS).astype(np.int64), BINS - 1)

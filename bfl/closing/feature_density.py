@@ -273,8 +273,9 @@ def familiarity(known: Known, scores: Array) -> Array | None:
 
     This is the conformal p-value (m + 1)/(n + 1) of scores (N,), linear within a bin. Beyond the k
     highest scores, of a mean excess e, it is the predictive tail (k + 1)/(n + 1) (1 + x/(k e))^−k
-    of an exponential one. So of exchangeable examples a share t is below t, however few are held
-    back. Under noise it is m/n. None where there is no histogram.
+    of an exponential one. So of exchangeable examples about a share t is below t, also with few
+    held back, where scores fall off as exponential ones or faster. Under noise it is m/n. None
+    where there is no histogram.
     """
     if FAMILIARITY not in known:
         return None
@@ -288,7 +289,8 @@ def familiarity(known: Known, scores: Array) -> Array | None:
         return np.asarray(higher / total)
     # The place above which there are as many as the tail has, but for no more than half of all.
     tail = min(float(TAIL), total / 2)
-    start = float(np.interp(-tail, -above, edges))
+    # The excesses are those over the next one, the (k + 1)-th highest.
+    start = float(np.interp(-(tail + 1.0), -above, edges))
     beyond = np.minimum(counts, above[:-1].clip(max=tail) - above[1:].clip(max=tail))
     mean, scale = _scale(known)
     at = np.interp(start, edges, EDGES)

@@ -134,7 +134,6 @@ def _defaults(declared: Sequence[Setting]) -> str:
 
 
 def _meaning(declared: Sequence[Setting]) -> str:
-    """Return what a key means, and which parts read it."""
     kinds: dict[str, list[str]] = {}
     for setting in declared:
         kind, _, name = setting.reader.partition(" ")

@@ -84,7 +84,6 @@ def add_to(predict: argparse.ArgumentParser) -> None:
 
 
 def _data(given: str) -> Path:
-    """Return the path of an argument that may be spelt as in the key ``dataset``."""
     kind, _, path = given.partition(":")
     return path_argument(path if path and kind in ("folder", "table", "npz") else given)
 
@@ -175,7 +174,6 @@ def predict_images(given: argparse.Namespace) -> None:
 
 
 def _is_table(given: argparse.Namespace, takes_rows: bool) -> bool:
-    """Return whether the data are a table, once they are there and what the run takes."""
     if not given.data.exists():
         raise DataError(f"--data: there is no file or folder {given.data}{near_path(given.data)}")
     table = given.data.suffix.lower() in SUFFIXES
@@ -190,7 +188,6 @@ def _is_table(given: argparse.Namespace, takes_rows: bool) -> bool:
 
 
 def _columns(predictions: Predictions | Mixtures) -> dict[str, Sequence[Any] | npt.NDArray[Any]]:
-    """Return N values of each column of the table of predictions."""
     if isinstance(predictions, Predictions):
         scores = {n: predictions.uncertainty[n] for n in SCORES if n in predictions.uncertainty}
         if predictions.familiarity is not None:

@@ -22,6 +22,7 @@ from bfl.commands.terminal import (
 from bfl.configuration import Configuration, refuse_unread, resolve
 from bfl.configuration.settings import given_values, in_sections, named_strategy
 from bfl.configuration.sources import read_with_sources
+from bfl.engine.flower import FlowerApp
 from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.evaluation.regression import ERROR
 from bfl.experiments.comparison import (
@@ -35,6 +36,7 @@ from bfl.experiments.comparison import (
 )
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.table import metrics_table, print_rows
+from bfl.experiments.run.simulation import with_closing
 from bfl.experiments.studies.results import NO_METRICS, open_study
 
 METRICS = ("accuracy", ERROR, "negative-log-likelihood", "expected-calibration-error")
@@ -161,12 +163,14 @@ def show_configuration(texts: list[str], to: Console) -> None:
     """Print a resolved run configuration; its data need not be on this machine."""
     read = read_with_sources(texts)
     values = {key: value for key, (value, _) in read.items()}
-    configuration = resolve(values, check_data=False)
+    closed = with_closing(FlowerApp.own(), values, to.print)
+    configuration = resolve(closed, check_data=False)
     refuse_unread(configuration, values)
     table = Table(title=configuration.title, title_justify="default")
     for header in ("key", "value", "from"):
         table.add_column(header, overflow="fold")
     sources = {key: source for key, (_, source) in read.items() if key in given_values(values)}
+    sources |= dict.fromkeys(closed.keys() - values.keys(), "default of bfl run")
     tables = in_sections(origins(configuration, sources))
     top = {key: origin for key, origin in tables.items() if isinstance(origin, str)}
     for section in (top, *(each for each in tables.values() if isinstance(each, dict))):

@@ -199,7 +199,6 @@ def _is_study(path: Path) -> bool:
 
 
 def _run_folder(given: argparse.Namespace) -> RunFolder:
-    """Return a run's folder; refuse options that are for studies."""
     folder = RunFolder.at(given.folder)
     for name, default in {"output": Path(OUTPUT), "scale": "", "only": [], "results": []}.items():
         if getattr(given, name) != default:

@@ -107,7 +107,7 @@ def _of_the_run(configuration: Configuration) -> Iterator[str]:
         for part in configuration.picked(kind):
             # Privacy rests on it: that clients send arrays besides their posteriors, for instance.
             halves = isinstance(part, TwoSidedPart)
-            for name in base_of(kind).has(part) - part.has() if halves else ():
+            for name in sorted(base_of(kind).has(part) - part.has()) if halves else ():
                 yield (
                     f"{kind.key} '{part.name}' has '{name}' by what it overrides, and its has() "
                     "leaves it out; allowed: a has() that returns super().has() and what else "
@@ -187,7 +187,6 @@ def _choices(
     given: Mapping[str, Any],
     kinds: Iterable[ComponentSlot] = SLOTS,
 ) -> list[Choice]:
-    """Return what the configuration's keys say and declare."""
     chosen = []
     for kind in kinds:
         named = kind.key in strategy.values and kind.key not in given

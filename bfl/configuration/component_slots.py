@@ -277,7 +277,6 @@ class PickedParts:
 
 
 def _slots() -> Iterator[ComponentSlot]:
-    """Yield the kinds: the first that picks from a registry has its key, others their own names."""
     known: list[Registry[Any]] = []
     for attribute, declared in get_type_hints(PickedParts, include_extras=True).items():
         slot: ComponentSlot = declared.__metadata__[0]

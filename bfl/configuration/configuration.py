@@ -332,12 +332,7 @@ _Picked = Mapping[str, tuple[str, tuple[Component, ...]]]
 
 
 def _picked(given: Mapping[str, Any], problems: list[str]) -> _Picked:
-    """Return what the keys pick; what cannot be is added to the problems.
-
-    Several keys may pick from one registry, such as ``optimizer`` and ``personal-optimizer``, and
-    their parts read one key: where it is not given it is what the first part that reads it has by
-    default, the registry's own key coming first.
-    """
+    """Return what the keys pick; what cannot be is added to the problems."""
     picked: dict[str, tuple[str, tuple[Component, ...]]] = {}
     shared: dict[str, dict[str, Any]] = {}
     for kind in sorted(SLOTS, key=lambda kind: kind.key != kind.registry.kind):
@@ -367,7 +362,6 @@ def _put_together(
     given: Mapping[str, Any],
     named: tuple[Plugin, ...],
 ) -> Configuration:
-    """Return the configuration, with the plugins that it uses."""
     words = {key: word for key, (word, _) in picked.items()}
     # A rule's name says nothing but ``pooling``, which may be given as well, and wins.
     name = words["pooling"] if strategy.only_a_rule else strategy.name
@@ -404,7 +398,6 @@ def _raise_if_any(problems: list[str]) -> None:
 
 @contextmanager
 def _collect(problems: list[str]) -> Iterator[None]:
-    """Put what is refused inside on the list of problems instead of raising it."""
     try:
         yield
     except pydantic.ValidationError as error:

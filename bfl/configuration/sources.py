@@ -91,7 +91,6 @@ def read_with_sources(
 
 
 def _file(text: str) -> Path | None:
-    """Return the path that an argument is; None for pairs."""
     if not text.strip().endswith(".toml"):
         return None
     try:

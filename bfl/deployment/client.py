@@ -149,7 +149,6 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
 
 
 def _play(identity: Identity, node: NodeSettings, folder: Path, state: Path, say: Say) -> None:
-    """Run a client that is alone on its folders, and whose server answers."""
     home, work = private_folder(state / "flower"), private_folder(state / "work")
     config = state / "node-config.toml"
     told = node_config(identity, node, state, folder / names.CLIENT_KEY)
@@ -194,10 +193,7 @@ def _play(identity: Identity, node: NodeSettings, folder: Path, state: Path, say
 
 
 def _certify_port(state: Path, now: datetime) -> None:
-    """Make the certificate by which the SuperNode's own processes know it, for one start.
-
-    Other users of this machine may take its port, but not its key.
-    """
+    """Make the certificate by which the SuperNode's own processes know it, for one start."""
     authority, key = Authority.create(now), new_key()
     certificate = authority.server_certificate(key.public_key(), (), now, days=AUTHORITY_DAYS)
     write_private(state / RUNTIME_KEY, private_pem(key))

@@ -60,7 +60,6 @@ class Client(Table):
 
 
 def _clients(given: Any) -> Any:
-    """Return the clients of tables, whose faults are told by their names."""
     if not isinstance(given, list | tuple):
         raise ConfigurationError("expected a table [[client]] for each client")
     clients = []
@@ -242,7 +241,7 @@ def binding_problem(node: int, partition_id: int) -> str | None:
         node: Flower's id of the node.
         partition_id: The partition that it reports.
     """
-    place = _place()
+    place = bound_nodes_file()
     if place is None:
         return None
     bound = read_bound_nodes(place).get(node)
@@ -268,7 +267,7 @@ def client_name(node: int) -> str:
     Raises:
         DataError: The file that binds nodes is damaged.
     """
-    place = _place()
+    place = bound_nodes_file()
     bound = read_bound_nodes(place).get(node) if place else None
     return bound.name if bound else ""
 
@@ -278,7 +277,7 @@ def mark(home: Path, nodes: Path) -> None:
     write_atomically(home / MARK, f"{nodes}\n".encode())
 
 
-def _place() -> Path | None:
+def bound_nodes_file() -> Path | None:
     """Return the file that binds nodes; None outside of a federation that binds any."""
     if named := os.environ.get(VARIABLE):
         return Path(named)

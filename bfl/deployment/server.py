@@ -85,7 +85,6 @@ def serve_federation(folder: Path, state: Path, say: Say) -> None:
 def _serve(
     folder: Path, state: Path, settings: ServerSettings, listed: ClientList, say: Say
 ) -> None:
-    """Run a server that is alone on its folders."""
     home, work = private_folder(state / "flower"), private_folder(state / "work")
     connection = {
         "address": f"127.0.0.1:{settings.superlink_port}",
@@ -113,7 +112,6 @@ def _serve(
 def _start_flower(
     processes: Processes, folder: Path, state: Path, settings: ServerSettings
 ) -> None:
-    """Start the SuperLink and what runs its ServerApps, and wait until it answers."""
     address = f"127.0.0.1:{settings.superlink_port}"
     secret = folder / names.SECRET
     processes.start(

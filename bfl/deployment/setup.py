@@ -146,7 +146,6 @@ def _added(
     partition_id: int,
     public_key: str | None,
 ) -> ClientList:
-    """Return the list with a client more, whose folder has been made."""
     key = None if public_key is not None else new_key()
     public = str(public_key) if key is None else openssh_public(key.public_key())
     told = {"name": name, "partition-id": partition_id, "public-key": public}
@@ -165,7 +164,6 @@ def _added(
 def _write_identities(
     folder: FederationFolder, listed: ClientList, settings: ServerSettings
 ) -> None:
-    """Tell each client who it is, whom it calls, and whom it trusts."""
     authority = (folder.server / names.CA).read_bytes()
     for client in listed.clients:
         # Its folder may have been moved to the client's machine, which then needs these two files.

@@ -3,7 +3,7 @@
 - ``flower``: the one door to Flower's private parts: its simulation runtime, its app format.
 - ``ray_cluster``: the one door to Ray.
 - ``serial``: a grid that calls the ClientApp in the calling process.
-- ``run``: one run of an engine: whether it can go on, and who follows it.
+- ``run``: one run of an engine: whether it can go on, and where it is shown.
 - ``processes``: the processes that this one has started, and their end.
 - ``resources``: the CPUs that a process may use, and the memory that it holds.
 """

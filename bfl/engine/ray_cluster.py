@@ -179,17 +179,13 @@ def _why_not(error: BaseException) -> str:
 
 @contextmanager
 def _settings(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of this process's environment while Ray starts, whose processes inherit them.
-
-    Whatever else this process starts does not: it need not know the token.
-    """
+    """Set variables of this environment while Ray starts, whose processes inherit them."""
     with environment_with(values):
         _read_settings()
         yield
 
 
 def _read_settings() -> None:
-    """Have Ray read the variables again that it has read when it was imported."""
     raylet: Any = importlib.import_module("ray._raylet")
     raylet.AuthenticationTokenLoader.instance().reset_cache()
     raylet.Config.initialize("")
@@ -217,11 +213,7 @@ def _check_reachable(address: str) -> None:
 
 @contextmanager
 def _own_signal_handlers() -> Iterator[None]:
-    """Put back, after Ray has been started, what this process does on SIGINT and SIGTERM.
-
-    Ray exchanges both the handler of Python and, from C++, that of the system, which prints a dump
-    of the stack at SIGTERM.
-    """
+    """Put back, after Ray has been started, what this process does on SIGINT and SIGTERM."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -235,12 +227,7 @@ def _own_signal_handlers() -> Iterator[None]:
 
 
 def _watch_raylet(died: Callable[[str], None]) -> None:
-    """Have it known, and leave Ray, should the raylet that this process has started die.
-
-    Without its raylet Ray ends the process by itself, from C++ and without a word: seconds later,
-    and it has been seen at once. After Ray has been shut down it does not. A raylet of a cluster
-    that was joined is not ours to watch.
-    """
+    """Have it known, and leave Ray, should the raylet that this process has started die."""
     raylet = _own_raylet()
     if raylet is None:
         return
@@ -258,7 +245,6 @@ def _watch_raylet(died: Callable[[str], None]) -> None:
 
 
 def _own_raylet() -> Any:
-    """Return the process of the raylet that Ray has started here; None when there is none."""
     import ray
     from ray._private import worker
 

@@ -177,7 +177,6 @@ def runs_in(path: Path, left_out: dict[str, BflError] | None = None) -> list[Lis
 
 
 def _runs(top: Path, unread: dict[str, BflError]) -> Iterator[ListedRun]:
-    """Yield the runs below a folder; runs do not contain runs."""
     if RunFolder(top).holds(CONFIG):
         yield ListedRun(top.resolve().name, RunFolder(top))
         return
@@ -197,7 +196,6 @@ def _runs(top: Path, unread: dict[str, BflError]) -> Iterator[ListedRun]:
 
 
 def _study_runs(path: Path, prefix: str) -> Iterator[ListedRun]:
-    """Yield all runs of a study, begun or not."""
     opened = open_study(path, results=[Path(NO_RESULTS)])
     frame = opened.folder.read_frame(tuple(opened.study.runs[0].labels)).set_index("run")
     points = StudyResults(frame, opened.folder.read_curves()).points

@@ -124,7 +124,6 @@ def manifest_from_content(content: RecordDict) -> Manifest:
 
 
 def _check_network(manifest: Manifest) -> None:
-    """Refuse parameters that are each fine as values, and make no network."""
     names: set[str] = set()
     size = 0
     for parameter in manifest:
@@ -191,7 +190,6 @@ class NodeDescription:
 
     @property
     def _problems(self) -> dict[str, str]:
-        """Reasons that keep it from taking part, by their names in a message."""
         return {
             "plugins": self.plugins,
             "data": self.data,

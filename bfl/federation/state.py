@@ -6,10 +6,9 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,6 @@ from bfl.files import write_atomically
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Found = tuple[int, dict[str, npt.NDArray[Any]]]
-
-WRITE_PRIVATE = partial(write_atomically, mode=0o600)
 _DIGEST = 2 * hashlib.sha256().digest_size
 _FILE = re.compile(r"round-(\d{6,})(?:\.(\d{6,}))?\.snapshot")
 
@@ -49,19 +46,11 @@ class Snapshots:
 
     Args:
         folder: Where they lie; it is made when the first one is saved.
-        write: Writes a file as a whole, whatever becomes of the machine: its path, then what it
-            shall hold, in parts.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        kept: int = 2,
-        write: Callable[..., None] = WRITE_PRIVATE,
-    ) -> None:
+    def __init__(self, folder: Path, kept: int = 2) -> None:
         self.folder = folder
         self.kept = kept
-        self._write = write
 
     def save(self, server_round: int, arrays: Arrays) -> None:
         """Write the snapshot of a round, and drop the one written first beyond those kept.
@@ -79,7 +68,8 @@ class Snapshots:
             before = self._entries()
             order = before[-1].order + 1 if before else 1
             path = self.folder / f"round-{server_round:06d}.{order:06d}.snapshot"
-            self._write(path, hashlib.sha256(content).hexdigest().encode() + b"\n", content)
+            digest = hashlib.sha256(content).hexdigest().encode() + b"\n"
+            write_atomically(path, digest, content, mode=0o600)
             others = [entry for entry in before if entry.server_round != server_round]
             replaced = [entry for entry in before if entry.server_round == server_round]
             for old in [*replaced, *others[: max(0, len(others) + 1 - self.kept)]]:
@@ -124,7 +114,6 @@ class Snapshots:
         return sorted({entry.server_round for entry in self._entries()})
 
     def _entries(self) -> list[_Entry]:
-        """Return the files in the order of writing."""
         if not self.folder.is_dir():
             return []
         found = ((path, _FILE.fullmatch(path.name)) for path in self.folder.iterdir())

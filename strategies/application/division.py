@@ -80,11 +80,7 @@ def split(
 def _by_task(
     configuration: Configuration, dataset: Dataset, used: Positions, clients: int
 ) -> list[Positions]:
-    """Return the examples of each client: those of its task, split over the clients that have it.
-
-    Raises:
-        ConfigurationError: The tasks are not for so many clients, or one's data cannot be split.
-    """
+    """Return each client's examples: those of its task, split over the clients that have it."""
     assigned = dataset.task_of_each(clients)
     labels = dataset.train_labels[used]
     parts: list[Positions] = []
@@ -101,11 +97,7 @@ def _by_task(
 def _drawn(
     partition: Partition, labels: bytes, clients: int, seed: int, *keyed: int
 ) -> tuple[Positions, ...]:
-    """Return what ``partition.split`` gives for int64 labels, drawn once for all who ask alike.
-
-    A draw that is repeated until every client has enough may take seconds, and is asked for when a
-    run is checked and when it is made, and by all rows of a study that share it.
-    """
+    """Return what ``partition.split`` gives for int64 labels, drawn once for all who ask alike."""
     generator = randomness.generator(seed, "partition", *keyed)
     return tuple(partition.split(np.frombuffer(labels, np.int64), clients, generator))
 

@@ -39,7 +39,6 @@ def not_finite(error: NotFiniteError, prefix: str = "") -> dict[str, float]:
 def _if_finite(
     evaluate_models: Callable[[], Mapping[str, float]], prefix: str = ""
 ) -> Mapping[str, float]:
-    """Return metrics, or what stands in their place."""
     try:
         return evaluate_models()
     except NotFiniteError as error:

@@ -115,12 +115,7 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
 def _evaluate(
     context: RunContext, last: Posterior, samples: int, closed: Closed | None
 ) -> tuple[dict[str, float], Callable[[Positions], dict[str, float]] | None]:
-    """Evaluate the final posterior, or that which was closed, and write what it predicts.
-
-    Returns:
-        The metrics, and what gives those of some of the test images: None where logits are not
-        finite, for whose metrics ``logits-not-finite`` stands.
-    """
+    """Evaluate the final posterior, or that which was closed, and write what it predicts."""
     folder, test = context.folder, context.evaluator.dataset
     settings = context.evaluator.configuration.values
     posterior = posterior_to_close(context, last)
@@ -179,10 +174,7 @@ def _besides_closing(
     predictions: Predictions,
     closed: Closed | None,
 ) -> tuple[dict[str, float], Sequence[ShownForeign]]:
-    """Return the metrics before the closing moved the last layer, and those of foreign images.
-
-    With the foreign images, and the predictions for them.
-    """
+    """Return the metrics before the closing moved the last layer, and those of foreign images."""
     evaluator = context.evaluator
     settings, labels = evaluator.configuration.values, evaluator.dataset.tested_on
 
@@ -218,10 +210,7 @@ def _familiarities(
     predictions: Predictions,
     foreign: Sequence[ShownForeign],
 ) -> dict[str, float]:
-    """Say what the closing did; return how much of test and foreign data is unlike training data.
-
-    With the mean confidences of the foreign ones.
-    """
+    """Say what the closing did; return how much of test and foreign data is unfamiliar."""
     numbers: dict[str, float] = {}
     said = [closed.summary] if closed.summary else []
     said.append(f"epistemic part {predictions.epistemic.mean():.1e}")
@@ -248,11 +237,7 @@ def _corrupted(
     predictions: Predictions,
     closed: Closed | None,
 ) -> tuple[dict[str, float], ByStrength]:
-    """Write how good predictions are of corrupted test images.
-
-    Returns:
-        The numbers to be recorded, and the predictions.
-    """
+    """Write how good predictions are of corrupted test images."""
     evaluator = context.evaluator
     test = evaluator.dataset
     try:

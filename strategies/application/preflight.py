@@ -94,7 +94,6 @@ def divide(
 
 
 def _simulated(clients: int) -> Federation:
-    """Return so many nodes that have no data of their own."""
     numbers = range(clients)
     return Federation({number: number for number in numbers}, dict.fromkeys(numbers, 0))
 

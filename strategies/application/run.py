@@ -184,7 +184,6 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
 def _evaluation_network(
     configuration: Configuration, dataset: Dataset, client_threads: int | None
 ) -> EvaluationNetwork:
-    """Return the network that the server evaluates posteriors with."""
     if configuration.keys.task == "classification":
         check_measures(dataset.num_classes, configuration.values)
     from bfl.experiments.run.evaluator import EvaluationNetwork
@@ -196,7 +195,6 @@ def _evaluation_network(
 def _initial(
     configuration: Configuration, evaluator: Evaluator | NoEvaluator, progress: ProgressReport
 ) -> Posterior:
-    """Return what the run begins with, once nothing is wrong with its network's parameters."""
     check_no_moving_statistics(configuration, evaluator.manifest)
     keys = configuration.keys
     # A run with a checkpoint needs the other run's posterior no more, which may be gone.
@@ -215,11 +213,7 @@ def _initial(
 def _write_network(
     folder: RunFolder, configuration: Configuration, dataset: Dataset, *, evaluated: bool
 ) -> None:
-    """Write which network it is, and on how many threads the server evaluates it, if it does.
-
-    Of a table, what nodes with tables of their own are given stands in a file of its own: the rest
-    of ``run.json`` has the clients' numbers.
-    """
+    """Write which network it is, and on how many threads the server evaluates it, if it does."""
     threads = None
     if evaluated:
         from bfl.keras import configured_threads
@@ -233,7 +227,6 @@ def _write_network(
 
 
 def _pretrain(context: RunContext, initial: Posterior) -> Checkpoint:
-    """Return what the first round begins with: the pre-trained posterior, saved as round 0."""
     evaluator = context.evaluator
     pretraining = Pretraining(
         context.grid,
@@ -258,7 +251,6 @@ def _pretrain(context: RunContext, initial: Posterior) -> Checkpoint:
 
 
 def _first_state(context: RunContext, posterior: Posterior) -> ServerState:
-    """Return the state before the first round, which begins with a posterior."""
     clients = context.federation.size
     begun = Method.of(context.configuration).begin(posterior, clients)
     return ServerState.first(posterior, clients, begun)
@@ -328,7 +320,6 @@ def _run_rounds(
 
 
 def _support(context: RunContext, state: ServerState, recorder: RoundRecorder) -> RunSupport:
-    """Return what the run lends its Strategy."""
     evaluates: dict[str, Any] = {}
     if not isinstance(context.evaluator, NoEvaluator):
         evaluates = {

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bfl import __version__
 from bfl.aggregation.pooling.base import pooling_rules
 from bfl.commands.choices import glossary_entry
 from bfl.commands.main import COMMANDS, main
@@ -16,6 +17,7 @@ from bfl.data.datasets import dataset_sources
 from bfl.evaluation.metrics import metrics
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.simulation import DEFAULT_CLOSING
 from bfl.presets import presets
 
 PLUGIN = """
@@ -120,6 +122,12 @@ def test_help_needs_no_numerics_and_each_command_has_its_own(
             main([*name.split(), "--help"])
         assert ended.value.code == 0
         assert capsys.readouterr().out.startswith(f"usage: bfl {name}")
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == f"bfl {__version__}\n"
 
 
 def test_the_glossary_is_that_of_the_registries(capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,7 +236,11 @@ def test_what_a_configuration_resolves_to_is_shown_with_its_sources(
     assert rows["learning-rate"] == ("0.001", str(file))
     assert rows["seed"] == ("0", "key=value pairs")
     assert rows["batch-size"] == ("32", "default")
-    values = resolve({"strategy": "scaffold", "rounds": 3, "learning-rate": 0.001}).values
+    closing = {"closing": DEFAULT_CLOSING}  # which bfl run has where nobody names one
+    assert rows["closing"] == (f"'{DEFAULT_CLOSING}'", "default of bfl run")
+    values = resolve(
+        {"strategy": "scaffold", "rounds": 3, "learning-rate": 0.001, **closing}
+    ).values
     assert {key: value for key, (value, _) in rows.items()} == {
         key: repr(value) for key, value in values.items()
     }

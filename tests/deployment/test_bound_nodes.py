@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
@@ -21,6 +22,9 @@ from bfl.engine.flower import new_run
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.federation.node_description import NodeDescription
+from bfl.federation.wire import posterior_to_arrays
+from bfl.posteriors import Posterior
+from strategies import ClientOptions, Conflation
 from strategies.federation import discover
 
 KEY = openssh_public(new_key().public_key())
@@ -115,6 +119,10 @@ def test_a_node_whose_key_is_not_in_the_list_is_not_used(bind: Path) -> None:
     write(bind, nodes, [0])
     with pytest.raises(RunError, match=f"node {nodes[1]} .* its key is not in the list of clients"):
         discover(grid, 2, timeout=0.3)
+    # Nor by a Strategy that would number nodes without asking them.
+    strategy = Conflation(client_options=ClientOptions(clients=2, node_timeout=0.3))
+    with pytest.raises(RunError, match="is not in the list of clients"):
+        strategy.start(grid, posterior_to_arrays(Posterior(np.zeros(1), np.ones(1), np.zeros(0))))
 
 
 def test_a_damaged_file_lets_nobody_in(bind: Path) -> None:

@@ -85,6 +85,26 @@ def test_flower_takes_what_is_handed_out_as_delivered_and_the_reply_to_it() -> N
     assert engine.taken() == [second]  # though the first is still to be answered
 
 
+def test_it_looks_at_new_messages_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not, as Flower's own loop, at all that are not answered, for each node."""
+    engine = Engine(200)
+    engine.push(list(engine.nodes))
+    looked = 0
+    real = Message.metadata.fget  # type: ignore[attr-defined]
+
+    def counted(message: Message) -> Any:
+        nonlocal looked
+        looked += 1
+        return real(message)
+
+    monkeypatch.setattr(Message, "metadata", property(counted))
+    assert len(engine.taken()) == 200
+    assert looked <= 3 * 200
+    looked = 0
+    assert engine.taken() == []
+    assert looked <= 1
+
+
 def test_the_loop_fills_the_queue_until_it_is_stopped() -> None:
     engine = Engine(3)
     queue: Queue[Message] = Queue()

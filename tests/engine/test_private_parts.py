@@ -193,7 +193,7 @@ def test_each_private_part_is_what_it_was(path: str) -> None:
 
 
 def private_uses(text: str) -> set[tuple[str, str]]:
-    """Return what a module imports of Flower and Ray that is not public, as (module, name)."""
+    """Return what a module uses of Flower and Ray that is not public, as (module, name)."""
     found = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -205,8 +205,12 @@ def private_uses(text: str) -> set[tuple[str, str]]:
                 found.add((node.value, ""))  # a module that is imported, or looked for, by its name
             if node.value in ATTRIBUTES:
                 found.add(("", node.value))
-        elif isinstance(node, ast.Attribute) and node.attr in ATTRIBUTES:
-            found.add(("", node.attr))
+        elif isinstance(node, ast.Attribute):
+            module, _, name = ast.unparse(node).rpartition(".")
+            if re.fullmatch(r"flwr(\.\w+)+|ray(\.\w+)*\._\w+", module):
+                found.add((module, name))
+            if node.attr in ATTRIBUTES:
+                found.add(("", node.attr))
     return {(module, name) for module, name in found if _is_private(module, name)}
 
 
@@ -228,6 +232,8 @@ def _is_private(module: str, name: str) -> bool:
         ("from flwr.simulation import run_simulation\nimport ray\nray.get(1)", set()),
         ("from flwr.app import DEFAULT", {("flwr.app", "DEFAULT")}),
         ("def f():\n    import flwr.server.app as a", {("flwr.server.app", "")}),
+        ("import flwr\nflwr.supercore.now()", {("flwr.supercore", "now")}),
+        ("import ray\nray._private.worker", {("ray._private", "worker")}),
         ("import sys\nsys.modules['flwr.superlink.grid']", {("flwr.superlink.grid", "")}),
         ("m.metadata.__dict__['_message_id'] = 1", {("", "_message_id")}),
         ("state.message_ins_store", {("", "message_ins_store")}),

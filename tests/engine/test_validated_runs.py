@@ -92,7 +92,7 @@ def test_rounds_are_validated_and_the_best_posterior_is_kept(
 def test_early_stopping_is_exact_under_interruption(
     tmp_path: Path, better_and_worse: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RetryPolicy 1 ends the run after round 3; so it does however it was interrupted before."""
+    """Patience 1 ends the run after round 3; so it does however it was interrupted before."""
     whole = run(tmp_path / "whole", patience=1)
     assert [entry["round"] for entry in whole.rounds()] == [1, 2, 3]
     original = strategies.application.run.Checkpoints.save

@@ -108,12 +108,10 @@ def test_flowers_start_gives_the_bits_of_ours(
 ) -> None:
     """With nodes that say who they are or not: here their ids are in the order of partition ids."""
     given = {"weighting": weighting, "seed": 3, "server_optimizer": "momentum"}
-    make = partial(strategy, **arguments(clients=CLIENTS, **given))
-    found = [
-        run(start, app)
-        for app in (make_training_app(learn), plain_app())
-        for start in (make().start, flowers(make()))
-    ]
+    found = []
+    for app, partition in ((make_training_app(learn), [None] * CLIENTS), (plain_app(), None)):
+        make = partial(strategy, **arguments(clients=CLIENTS, partition=partition, **given))
+        found += [run(start, app) for start in (make().start, flowers(make()))]
     assert {digest(result) for result in found} == {digest(found[0])} != {START.digest()}
     assert sorted(found[0].train_metrics_clientapp) == [1, 2, 3]
     for ours, theirs in (found[:2], found[2:]):
@@ -263,7 +261,7 @@ def test_clients_that_fail_are_left_out_of_flowers_start_too() -> None:
         return shifted(task, received)
 
     told: list[str] = []
-    strategy = strategies.Conflation(**arguments(on_warning=told.append))
+    strategy = strategies.Conflation(**arguments(clients=CLIENTS, on_warning=told.append))
     result = run(flowers(strategy), make_app(reply), rounds=1)
     metrics = result.train_metrics_clientapp[1]
     assert (metrics["clients"], metrics["failures"]) == (CLIENTS - 1, 1)

@@ -52,6 +52,11 @@ def test_a_strategy_takes_every_part_of_a_method() -> None:
     assert by_itself.method == NaiveWeightedAveraging(**arguments(**others)).method == method
 
 
+def test_a_text_in_place_of_a_sequence_of_parts_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"closing .*'bayesian-head'"):
+        Conflation(**arguments(closing="bayesian-head"))
+
+
 def test_a_strategy_s_arguments_are_named_and_typed() -> None:
     for strategy in strategy_classes().values():
         arguments = inspect.signature(strategy).parameters

@@ -286,7 +286,9 @@ class Sums:
             share, less = rule.step_share(blocks, self.totals)
             step = {DAMPING: share, DAMPED_FURTHER: float(less)}
         mean, variance = (np.empty(self.size, dtype) for dtype in self.types[:2])
-        exact = Posterior(np.empty(self.size), np.empty(self.size), np.empty(0))
+        exact = None
+        if rule.keeps_unrounded:
+            exact = Posterior(np.empty(self.size), np.empty(self.size), np.empty(0))
         most, largest, most_point = (float(np.finfo(dtype).max) for dtype in self.types)
         smallest = float(np.finfo(variance.dtype).tiny)
         marked = dict.fromkeys((*rule.fractions, CLIPPED), 0)
@@ -301,14 +303,15 @@ class Sums:
             for name, mask in {**decoded.marks, CLIPPED: clipped}.items():
                 marked[name] += int(np.count_nonzero(mask))
             mean[part], variance[part] = inside, positive
-            exact.mean[part], exact.variance[part] = decoded.mean, decoded.variance
+            if exact:
+                exact.mean[part], exact.variance[part] = decoded.mean, decoded.variance
         fractions = {name: count / max(self.size, 1) for name, count in marked.items()}
         # An average lies among its inputs; rounding may carry it beyond the greatest number.
         point = np.clip(self.point / self.totals.weight, -most_point, most_point)
         return Pooled(
             Posterior(mean, variance, point.astype(self.types[2])),
             {**fractions, **step},
-            unrounded=exact if rule.keeps_unrounded else None,
+            unrounded=exact,
         )
 
     def _sums(self, part: slice) -> tuple[Array, ...]:

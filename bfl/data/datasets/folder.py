@@ -134,7 +134,6 @@ def _drop_damaged(root: Path, every: Sequence[_Files], damaged: dict[Path, str])
 
 
 def _read_by_class(root: Path, reading: Reading, names: Sequence[str], unused: Unused) -> _Files:
-    """Return the images of a folder of classes, in the order of their paths."""
     pictures = []
     for path in pictures_among(files_below(root, unused), unused, (root / CLASSES, root / LABELS)):
         if path.parent == root:
@@ -181,7 +180,6 @@ def _read_by_class(root: Path, reading: Reading, names: Sequence[str], unused: U
 
 
 def _read_listed(root: Path, reading: Reading, names: Sequence[str], unused: Unused) -> _Files:
-    """Return the images, at any depth, that a file of answers names, in its order."""
     path = root / LABELS
     rows = read_table(path)
     given = rows.pop(rows.columns[0])

@@ -124,7 +124,6 @@ def read_pictures(
 
 
 def _open_picture(path: Path, transparent: list[Path], unused: Unused) -> Images:
-    """Return an image (H, W, C), turned as its camera has said."""
     from PIL import Image, ImageOps
 
     try:

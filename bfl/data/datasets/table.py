@@ -223,12 +223,7 @@ def table_as_written(path: Path) -> DataFrame:
 
 
 def _read_csv(path: Path, texts: Collection[str]) -> DataFrame:
-    """Return the rows of a CSV file, each column read as a whole.
-
-    Raises:
-        ValueError: A row has more fields than the header, or a name stands twice in it, both of
-            which pandas would mend in a way of its own; or its columns are separated otherwise.
-    """
+    """Return the rows of a CSV file, each column read as a whole."""
     import pandas
 
     first = pandas.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]

@@ -101,7 +101,6 @@ class Dirichlet(Partition):
         return np.concatenate(found, axis=1)
 
     def _draw(self, labels: Indices, clients: int, seed: int) -> list[Indices] | None:
-        """Return the library's parts for one seed, or None when a client gets too little."""
         from datasets import Dataset
         from flwr_datasets.partitioner import DirichletPartitioner
 

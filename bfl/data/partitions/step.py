@@ -79,7 +79,6 @@ class Step(Partition):
         return [np.concatenate(parts) for parts in held]
 
     def _minor(self, size: int) -> int:
-        """Return how many images of a minor class with so many of them a client has."""
         if self.minor_examples < 1:
             return max(1, math.floor(self.minor_examples * size + 0.5))
         return round(self.minor_examples)

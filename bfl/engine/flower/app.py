@@ -171,7 +171,7 @@ def run_serially(
     Args:
         overrides: Values that differ from the app's defaults.
         backend_config: As for ``RayEngine``; only the number of CPUs of a client counts.
-        engine_run: The run, for who follows it; by default a new one.
+        engine_run: The run, where it is shown; by default a new one.
     """
     from bfl.engine.serial import SerialGrid
 

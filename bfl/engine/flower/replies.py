@@ -195,7 +195,6 @@ def _array_bytes(pieces: Mapping[str, bytes]) -> int:
 def _announced(
     grid: Any, message_ids: Sequence[str], most_bytes: int, patience: float
 ) -> dict[str, _Reply]:
-    """Return the replies that have been announced, by the messages that they answer."""
     from flwr.proto import message_pb2, runtime_pb2
     from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
     from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf

@@ -29,10 +29,7 @@ FAILED_THREADS = 60.0
 
 @contextmanager
 def _threads_ended() -> Iterator[None]:
-    """Wait, after a run that has not gone well, until the threads that it has started have ended.
-
-    Flower waits for them only when all goes well. The ServerApp's is one of them.
-    """
+    """Wait, after a run that has not gone well, until the threads that it started have ended."""
     before = set(threading.enumerate())
     limit = 0.0
     try:
@@ -126,7 +123,7 @@ class RayEngine:
 
         Args:
             overrides: Values that differ from the app's defaults.
-            engine_run: The run, for who follows it; by default a new one. It is ended when the
+            engine_run: The run, where it is shown; by default a new one. It is ended when the
                 engine fails, or when the caller is interrupted.
 
         Raises:
@@ -137,38 +134,39 @@ class RayEngine:
         from flwr.supercore.telemetry import EventType
 
         self._run = engine_run = engine_run or EngineRun()
-        if self._death:
-            engine_run.end(self._death)
-        run = new_run(overrides)
-        with (
-            _threads_ended(),
-            engine_run.in_progress(),
-            kept(self._pool, engine_run),
-            grid_of(engine_run),
-            handed_out_at_once(),
-        ):
-            try:
-                _run_simulation(
-                    num_supernodes=num_supernodes,
-                    exit_event=EventType.PYTHON_API_RUN_SIMULATION_LEAVE,
-                    server_app_attr=self.app.server,
-                    client_app_attr=self.app.client,
-                    server_app_context=new_context(run.run_id, self.app.run_config(overrides)),
-                    backend_config=dict(self._config),
-                    app_dir=str(self.app.folder),
-                    is_app=True,
-                    run=run,
-                    verbose_logging=self.verbose,
-                )
-            except RuntimeError as error:
-                if "Ending simulation" not in str(error):
-                    raise
-                root: BaseException = error
-                while root.__cause__ is not None:
-                    root = root.__cause__
-                raise RunError(f"Flower's simulation engine failed: {root}") from error
-            finally:
-                self._run = None
+        try:
+            if self._death:
+                engine_run.end(self._death)
+            run = new_run(overrides)
+            with (
+                _threads_ended(),
+                engine_run.in_progress(),
+                kept(self._pool, engine_run),
+                grid_of(engine_run),
+                handed_out_at_once(),
+            ):
+                try:
+                    _run_simulation(
+                        num_supernodes=num_supernodes,
+                        exit_event=EventType.PYTHON_API_RUN_SIMULATION_LEAVE,
+                        server_app_attr=self.app.server,
+                        client_app_attr=self.app.client,
+                        server_app_context=new_context(run.run_id, self.app.run_config(overrides)),
+                        backend_config=dict(self._config),
+                        app_dir=str(self.app.folder),
+                        is_app=True,
+                        run=run,
+                        verbose_logging=self.verbose,
+                    )
+                except RuntimeError as error:
+                    if "Ending simulation" not in str(error):
+                        raise
+                    root: BaseException = error
+                    while root.__cause__ is not None:
+                        root = root.__cause__
+                    raise RunError(f"Flower's simulation engine failed: {root}") from error
+        finally:
+            self._run = None
 
     def _died(self, reason: str) -> None:
         """Take note, in another thread, that no actor will reply any more."""

@@ -235,7 +235,6 @@ class WarmWorker(StoppedWhenLeft):
 
 
 def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
-    """Return a worker's input and output."""
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("the worker was started without pipes")
     return process.stdin, process.stdout

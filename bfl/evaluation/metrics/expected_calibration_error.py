@@ -158,7 +158,6 @@ class AdaptiveCalibrationError(Metric):
         return exact_mean(np.concatenate(gaps))
 
     def _gaps(self, probability: FloatArray, hit: npt.NDArray[np.bool_]) -> FloatArray:
-        """Return the gap of each bin of one class."""
         values, group, count = np.unique(probability, return_inverse=True, return_counts=True)
         frequency = np.repeat(np.bincount(group, weights=hit) / count, count)
         number = min(self.calibration_bins, probability.size)

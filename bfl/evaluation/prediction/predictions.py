@@ -130,7 +130,7 @@ class Predictions:
 
 
 Answers = npt.NDArray[np.floating]
-"""True answers: numbers (N,), or 1 for each label that applies and else 0, (N, L)."""
+"""True answers: numbers (N,)."""
 
 
 class TaskPredictions(ABC):

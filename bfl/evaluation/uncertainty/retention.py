@@ -164,7 +164,6 @@ def retention_curve(
 
 
 def _checked(values: npt.ArrayLike, uncertainty: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return both as float64 vectors of one length."""
     value, rank = (np.asarray(given, dtype=np.float64) for given in (values, uncertainty))
     if value.ndim != 1 or value.shape != rank.shape or not value.size:
         raise ValueError(

@@ -57,11 +57,7 @@ def package_version(package: str) -> str | None:
 
 
 def _processor() -> dict[str, str]:
-    """Return the name, family and vector instructions of the first processor.
-
-    Bits depend on them, and on the restrictions of TensorFlow's oneDNN. Processors of one name may
-    differ, for instance in AVX-512.
-    """
+    """Return the name, family and vector instructions of the first processor."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -78,7 +74,6 @@ def _processor() -> dict[str, str]:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """Return the output of a git command, or None if it fails or git is missing."""
     try:
         done = subprocess.run(
             ["git", "--no-optional-locks", "-C", str(folder), *arguments],

@@ -107,7 +107,6 @@ def write_foreign(
 
 
 def _by_score(content: Mapping[str, Any]) -> dict[str, float]:
-    """Return the metrics of ``run.json:foreign`` by the run's score."""
     return {
         f"{OF_FOREIGN}{name}-{what}": value
         for name, source in content.get("sources", {}).items()

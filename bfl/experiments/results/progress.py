@@ -104,7 +104,6 @@ class ProgressReport:
         self._progress.update(self._bar, seen=self._seen(of_asked))
 
     def _seen(self, counts: Mapping[str, Any]) -> str:
-        """Return the curve of all rounds, and the counts of the last one's clients."""
         drawn = next(filter(None, self._curves.values()), [])
         named = ("clients", "failures", "refused")
         return "  ".join([sparkline(drawn), *(f"{counts[k]} {k}" for k in named if counts.get(k))])

@@ -324,7 +324,6 @@ def _what_to_beware(run: _Run) -> str:
 
 
 def _cards(run: _Run) -> list[dict[str, Any]]:
-    """Return the main numbers of the task with their uncertainty, and before the closing."""
     numbers, cards = run.numbers, list[dict[str, Any]]()
 
     def add(name: str, value: float, *notes: str) -> None:
@@ -403,7 +402,6 @@ def _sections(run: _Run) -> Iterator[Section]:
 
 
 def _clients(run: _Run) -> Iterator[Table]:
-    """Yield a table of clients, if there are any: examples, losses, metrics on their own data."""
     names, rounds = client_names(run.folder), run.folder.rounds()
     measured = run.folder.read_json(CLIENTS, {})
     called = str(run.config.get("site-column") or "name")

@@ -277,11 +277,7 @@ def _refuse_other_data(
     partition: Mapping[str, Any],
     checkpoint: Checkpoint | None,
 ) -> None:
-    """Raise if data, or the positions that clients or the server have, are not the run's.
-
-    A run that was killed before it had recorded their digests passes. Digests of partitions leave
-    out nodes with their own data; for another number of other clients they are not compared.
-    """
+    """Raise if data, or the positions that clients or the server have, are not the run's."""
     keys = configuration.keys
     named = {"server": f"server-data {keys.server_data!r}"}
     before = folder.read_json(DATA, missing=data)

@@ -131,10 +131,16 @@ def with_closing(
     """
     if app.client != FlowerApp.own().client:
         return dict(overrides)
+    closed = {**overrides, "closing": DEFAULT_CLOSING}
     try:
         configuration = resolve(app.run_config(overrides), check_data=False)
     except ConfigurationError:
-        return dict(overrides)  # check() refuses it
+        if "closing" in overrides:
+            return dict(overrides)  # check() refuses it
+        try:  # what goes with a closing alone, such as closing-posterior
+            configuration = resolve(app.run_config(closed), check_data=False)
+        except ConfigurationError:
+            return dict(overrides)
     keys = configuration.keys
     if "closing" in {**named_strategy(keys.strategy).values, **configuration.given}:
         return dict(overrides)
@@ -142,7 +148,6 @@ def with_closing(
         folder = RunFolder.named(keys.output_dir, keys.name)
         if folder.holds(CONFIG):
             return {**overrides, "closing": folder.config().get("closing", "none")}
-    closed = {**overrides, "closing": DEFAULT_CLOSING}
     problem = ""
     network = (configuration.architecture, configuration.inference)
     if others := [part for part in network if not type(part).__module__.startswith("bfl.")]:

@@ -204,10 +204,7 @@ def _rows(table: StudyTable) -> Iterable[dict[str, Any]]:
 
 
 def _differences(sides: Sides) -> Sides:
-    """Return the pairs' differences (n,); one that is not finite is as far as the furthest other.
-
-    A value that is not finite is worse than any number, and equal to another such.
-    """
+    """Return the pairs' differences (n,); one that is not finite counts as the furthest other."""
     sides = np.where(np.isfinite(sides), sides, -math.inf)
     with np.errstate(invalid="ignore"):
         differences = np.nan_to_num(sides[0] - sides[1], posinf=math.inf, neginf=-math.inf)

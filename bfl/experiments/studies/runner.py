@@ -211,7 +211,10 @@ def _made(
         folder.write(f"runs/{run.name}/{GIVEN}", values)
     except RunError as error:
         return str(error)
+    # `bfl run` closes where nobody names a closing; a study's run where its file says so.
+    closing = run.configuration.values["closing"]
     place = {**machine, "output-dir": str(folder.runs.absolute()), "name": run.name}
+    place["closing"] = closing
     pairs = tomli_w.dumps(place).replace("\n", " ")
     arguments = [*command, "--run-config", str(given), "--run-config", pairs, "--resume"]
     log = own.path / LOG
@@ -237,7 +240,6 @@ def _made(
 
 
 def _main_numbers(folder: StudyFolder, run: Run) -> str:
-    """Return a run's main metrics in one line."""
     try:
         metrics = folder.run(run.name).metrics()
     except DataError as error:  # the table's command reports it as an error

@@ -554,7 +554,6 @@ def read_study(path: Path) -> Study:
 
 
 def _refused(error: pydantic.ValidationError) -> Iterable[str]:
-    """Yield the problems of the file's own keys, unknown ones with the nearest spelling."""
     for row, refused_value in zip(error.errors(), refused_values(error), strict=True):
         *where, key = row["loc"]
         within = f" (in {'.'.join(map(str, where))})" if where else ""
@@ -585,7 +584,6 @@ def _axis(name: str, values: Sequence[Any], problems: list[str], known: bool) ->
 
 
 def _choice(given: Any, where: str, problems: list[str], axis: str = "") -> Choice:
-    """Return the choice that an axis's value or a row describes: a table, or a plain value."""
     if axis and not isinstance(given, Mapping):
         text = given if isinstance(given, str) else str(given).lower()
         return Choice({axis: text}, {axis: given}, _part(axis, text, isinstance(given, str)))
@@ -613,7 +611,6 @@ def _part(axis: str, label: str, named: bool) -> str:
 
 
 def _collisions(study: Study) -> Iterable[str]:
-    """Yield the keys that two places set, and the label columns that two places use."""
     if not study.rows:
         yield "rows is empty; give it rows, or leave it out"
         return
@@ -638,7 +635,6 @@ def _collisions(study: Study) -> Iterable[str]:
 
 
 def _problems(study: Study) -> Iterable[str]:
-    """Yield the problems of runs' and figures' names, of figures' rows and of claims."""
     for name, number in Counter(run.name for run in study.runs).items():
         if number > 1:
             yield (

@@ -273,7 +273,6 @@ def unmask(state: ClientSecrets, heard: Confirmations, neighbourhood: Neighbourh
 
 
 def _confirms(state: ClientSecrets, other: int, box: bytes) -> bool:
-    """Return whether a neighbour confirms what this client has been told."""
     context = f"confirmation of {other} for {state.client}"
     try:
         told = opened(state.key(other, "confirmation"), box, context)

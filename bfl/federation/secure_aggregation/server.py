@@ -275,7 +275,6 @@ class SecureSum:
         return own, pairs
 
     def _missing(self) -> list[int]:
-        """Return who has sent shares and no vector, and whose masks are in somebody's vector."""
         return [
             client
             for client in sorted(self._boxes.keys() - self._survivors)
@@ -297,12 +296,10 @@ class SecureSum:
             raise UnusableClientsError(reasons)
 
     def _digest(self, owner: int, holder: int, what: str) -> bytes:
-        """Return the digest of the share that a client has dealt another one, or itself."""
         dealt, place = self._dealt[owner], self._number(owner, holder) - 1
         return (dealt.own_masks if what == OWN_MASK else dealt.masking)[place]
 
     def _number(self, owner: int, holder: int) -> int:
-        """Return the number of the share that a client holds of another one's secrets."""
         return sorted([owner, *self._neighbours[owner]]).index(holder) + 1
 
     def _secret(

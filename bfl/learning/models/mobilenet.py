@@ -72,7 +72,6 @@ class MobileNetV2(NormalizedNetwork):
         strides: int,
         name: str,
     ) -> Any:
-        """Return the features after expansion, depthwise convolution and projection, or the sum."""
         from bfl.keras import keras
 
         before, inner = features.shape[-1], features

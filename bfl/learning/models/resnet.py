@@ -61,7 +61,6 @@ class ResNet(NormalizedNetwork):
     def _block(
         self, inference: Inference, features: Any, filters: int, strides: int, name: str
     ) -> Any:
-        """Return ReLU(shortcut + norm(conv(ReLU(norm(conv(features))))))."""
         from bfl.keras import keras
 
         first = inference.convolution(filters, 3, strides=strides, name=f"{name}a")(features)

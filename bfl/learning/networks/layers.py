@@ -321,7 +321,6 @@ class ReparameterizedConvolution2D(
 
 
 def _drawn(standard_deviation: Any) -> Any:
-    """Return a draw from N(0, σ²)."""
     shape = tf.shape(standard_deviation)
     return standard_deviation * tf.random.stateless_normal(shape, seed=next_seed())
 

@@ -246,7 +246,6 @@ class Network:
 
 
 def _read_vector(variables: list[Any]) -> Array:
-    """Return the values of variables in a row."""
     parts = [variable.numpy().ravel() for variable in variables]
     return np.concatenate([np.zeros(0, np.float32), *parts])
 

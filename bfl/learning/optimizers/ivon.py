@@ -50,7 +50,7 @@ class ImprovedVariationalOnlineNewton(Optimizer):
     BETA1: ClassVar[float] = 0.9
 
     hessian_decay: float = Field(
-        0.0,
+        0.9995,
         ge=0.0,
         le=1.0,
         description="β₂, the share of the Hessian's estimate that a step keeps; 0: exp(-1/S), S "
@@ -77,7 +77,7 @@ class ImprovedVariationalOnlineNewton(Optimizer):
         return [
             f"hessian-decay is {self.hessian_decay:g}, and a client makes at most {run_steps} "
             f"steps: (1 - β₂) times the steps is {moved:.2g}, so that variances stay as they "
-            "begin; hessian-decay=0 fits it to the steps"
+            "begin; hessian-decay=0 fits it to the steps, and takes half the learning-rate"
         ]
 
     def step(

@@ -101,7 +101,6 @@ class PrivateSteps:
         count: Any,
         rate: Any,
     ) -> Any:
-        """Make one step, inside the graph; return what was measured, (4,)."""
         self.traces += 1
         learner = self._learner
         total, of_examples = self._summed_gradients(images, labels, keys, count)

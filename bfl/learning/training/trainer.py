@@ -152,13 +152,7 @@ class LocalTrainer:
         )
 
     def _gradient(self, own: tuple[Any, Any], task: LocalTask) -> Arrays:
-        """Return the objective's gradient over all examples at the received posterior.
-
-        One pass over the examples in their own order, in batches and in training mode as the steps
-        are, so with the batches' own statistics; no example is left out. Weights, dropout and
-        augmentation are drawn as for a step, once for each batch, keyed by "gradient" besides the
-        task's labels. Weight decay is a part of it; offsets are not.
-        """
+        """Return the objective's gradient over all examples at the received posterior."""
         count = int(task.examples.size)
         self._begin(task, task.received)
         joined = self._run_gradient(
@@ -170,7 +164,6 @@ class LocalTrainer:
         return vectors(self.network, self.learner.optimized.split(joined.numpy()))
 
     def _begin(self, task: LocalTask, start: Posterior) -> None:
-        """Set all variables to what a task begins with."""
         run_steps = task.run_steps(self.batch_size)
         self.learner.begin(start, task.received, task.prior, task.optimizer_state, run_steps)
         if self.learner.offsets:
@@ -188,7 +181,6 @@ class LocalTrainer:
         count: Any,
         rate: Any,
     ) -> Any:
-        """Run all steps inside the graph; return what was measured in each, (steps, 4)."""
         self.traces += 1
         steps = tf.shape(order)[0]
         measured = tf.TensorArray(tf.float32, size=steps)
@@ -225,7 +217,6 @@ class LocalTrainer:
         count: Any,
         rate: Any,
     ) -> Any:
-        """Train on one batch; return what ``Learner.gradients`` has measured."""
         batch, network_key = self._batch(images, labels, weights, key, count)
         meme = Model(self.learner, batch, network_key, number, rate)
         if not self.companion:
@@ -239,7 +230,6 @@ class LocalTrainer:
     def _batch(
         self, images: Any, labels: Any, weights: Any, key: Any, count: Any
     ) -> tuple[Batch, Any]:
-        """Return a batch, its images augmented, and the key of the network's draws."""
         images_key, network_key = tf.unstack(split(key, 2))
         augmented = self.augmentation.augment(normalized_images(images), images_key)
         return Batch(augmented, labels, weights, count), network_key
@@ -247,7 +237,6 @@ class LocalTrainer:
     def _full_gradient(
         self, images: Any, labels: Any, order: Any, weights: Any, key: Any, count: Any
     ) -> Any:
-        """Return the objective's gradient by all trainable variables in a row, in one pass."""
         self.traces += 1
         steps = tf.shape(order)[0]
         keys = split(key, steps)
@@ -266,7 +255,6 @@ class LocalTrainer:
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def _batch_gradient(self, images: Any, labels: Any, weights: Any, key: Any, count: Any) -> Any:
-        """Return the gradient on one batch, weight decay included, as one tensor."""
         batch, network_key = self._batch(images, labels, weights, key, count)
         passed = self.learner.forward(batch.images, network_key)
         gradients, _ = self.learner.gradients(passed, batch)

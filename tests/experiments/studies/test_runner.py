@@ -30,6 +30,7 @@ given = [value for key, value in zip(sys.argv, sys.argv[1:]) if key == "--run-co
 assert sys.argv[-1] == "--resume"
 keys = read_run_config(given)
 name = keys["name"]
+assert keys["closing"] == "none"  # as the study's file names none
 print("this is", name, flush=True)
 with open(Path(__file__).with_suffix(".asked"), "a") as asked:
     asked.write(name + chr(10))

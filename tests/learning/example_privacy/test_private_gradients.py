@@ -98,3 +98,15 @@ def test_an_epoch_visits_each_example_about_once(rate: float, steps: int) -> Non
     part = DifferentiallyPrivateSgd(example_sampling_rate=rate)
     assert part.steps(1) == steps
     assert part.steps(4) == 4 * steps
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(-10.0, -0.25), (np.nan, 0.0), (-np.inf, -0.25)])
+def test_no_factor_leads_beyond_the_bound(factor: float, expected: float, tensorflow: Any) -> None:
+    class Wrong(DifferentiallyPrivateSgd):
+        """Its factor is what no factor should be."""
+
+        def factor(self, norm: Any) -> Any:
+            return tensorflow.zeros_like(norm) + factor
+
+    scale = Wrong().scale(tensorflow.constant(4.0, tensorflow.float64)).numpy()
+    assert scale == pytest.approx(expected)

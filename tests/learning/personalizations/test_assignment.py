@@ -33,7 +33,7 @@ def test_fewer_or_more_models_than_clients_are_refused(clients):
     "text", ["mlp:0", "mlp:-1", "mlp,cnn1", "mlp:2,,cnn1", ":3", "mlp:x", "mlp:2,cnn9:1"]
 )
 def test_other_texts_and_unknown_models_are_refused(text):
-    with pytest.raises(ConfigurationError, match=r"personal-models|cnn9"):
+    with pytest.raises(ConfigurationError, match="cnn9" if "cnn9" in text else "personal-models"):
         resolve({"strategy": "hbfl", "personalization": "alone", "personal-models": text})
 
 
@@ -43,5 +43,5 @@ def test_images_that_are_too_small_for_somebodys_model_are_refused():
     refuse_personal_models(configuration, 3, (28, 28, 1))
     with pytest.raises(ConfigurationError, match="cnn1"):
         refuse_personal_models(configuration, 3, (8, 8, 1))
-    with pytest.raises(ConfigurationError, match="2"):
+    with pytest.raises(ConfigurationError, match=r"3.*2"):
         refuse_personal_models(configuration, 2, (28, 28, 1))

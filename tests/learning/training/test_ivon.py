@@ -172,7 +172,7 @@ def test_a_sharp_prior_is_not_leapt_over():
 @pytest.mark.parametrize("rounds", [1, 25])
 def test_what_is_left_of_the_first_hessian_does_not_depend_on_the_steps(rounds):
     """Of a weight that no example moves, 1/e of it is left after all rounds."""
-    trainer = trainer_of("ivon", optimizers.create("ivon"))
+    trainer = trainer_of("ivon", optimizers.create("ivon", {"hessian-decay": 0.0}))
     posterior = posterior_of(trainer.network, 1, low=0.014, high=0.014)
     begun = posterior.variance
     # Of one example's weight the likelihood says next to nothing about the precision.
@@ -210,7 +210,7 @@ def test_a_decay_that_does_not_fit_the_steps_is_warned_of():
 
     assert warnings(100, **{"hessian-decay": 0.9995})
     assert not warnings(10_000, **{"hessian-decay": 0.9995})
-    assert not warnings(1)
+    assert not warnings(1, **{"hessian-decay": 0.0})
 
 
 def test_what_goes_together():

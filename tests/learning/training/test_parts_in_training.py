@@ -10,6 +10,7 @@ from bfl.federation.parts import Arrays
 from bfl.learning.corrections import corrections
 from bfl.learning.objectives import objectives
 from bfl.learning.optimizers import optimizers
+from bfl.learning.priors import NormalPrior, priors
 from bfl.posteriors.divergence import divergence
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
@@ -276,3 +277,25 @@ def test_only_what_a_gradient_moves_is_trainable() -> None:
             "norm/moving_variance",
         }
         assert {"norm/scale", "norm/offset"} <= set(named)
+
+
+def test_one_trace_serves_all_tasks_of_all_parts() -> None:
+    terms = (objectives.create("elbo"), objectives.create("proximal", {"proximal-mu": 1.0}))
+    correction, state, broadcast = scaffold_of(trainer_of("flipout").network, "I")
+    trainer = trainer_of("flipout", objective=terms, correction=correction)
+    gaussians = [posterior_of(trainer.network, seed) for seed in range(4)]
+    cavity = priors.create("cavity")
+    digests = set()
+    for n, received in enumerate(gaussians):
+        prior = cavity.density(received, cavity.begin_client(received))
+        for density in (prior, NormalPrior(0.0, 1.0 + n)):
+            task = task_of(
+                received,
+                start=gaussians[n - 1],
+                prior=density,
+                offsets=correction.offsets(state, broadcast, received),
+                examples=np.arange(7 + 5 * n),
+            )
+            digests.add(train(trainer, task).posterior.digest())
+    assert len(digests) == 8
+    assert trainer.traces == 2  # the steps, and the pass for the gradient

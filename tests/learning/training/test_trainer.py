@@ -223,6 +223,15 @@ def test_what_an_optimizer_keeps_goes_on(optimizer):
         np.testing.assert_array_equal(again[name], none[name])
 
 
+def test_names_of_what_adam_keeps_are_those_of_older_checkpoints():
+    trainer = trainer_of("deterministic")
+    result = trainer.train(
+        *digits(), make_task(trainer.network.initial_posterior(0), np.arange(64))
+    )
+    assert list(result.optimizer_state) == ["first-moment", "second-moment", "steps"]
+    assert int(result.optimizer_state["steps"]) == 2
+
+
 @pytest.mark.parametrize("inference", INFERENCES)
 def test_untransformed_scales_are_known_from_values(inference):
     """Weight decay asks for it."""

@@ -126,7 +126,6 @@ def _round_axis(axes: Axes) -> None:
 
 
 def _plain_decades(axis: Axis) -> None:
-    """Label a logarithmic axis with plain numbers, as formulas are not parsed."""
     from matplotlib.ticker import LogFormatter
 
     axis.set_major_formatter("{x:g}")
@@ -140,7 +139,6 @@ def _line(axes: Axes, points: list[tuple[int, float]], color: str, **style: Any)
 
 
 def _curve(axes: Axes, points: list[tuple[int, float]], metric: str, color: str, form: str) -> None:
-    """Draw a metric against the round, and mark its best round."""
     _round_axis(axes)
     if not points:
         return

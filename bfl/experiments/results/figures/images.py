@@ -66,7 +66,6 @@ class CertainImages(Figure):
 
 
 def _row(axes: Axes, examples: Examples, names: Sequence[str], label: str) -> None:
-    """Draw images side by side, with their predictions below."""
     height, width, channels = examples.images.shape[1:]
     step = 1.0 + GAP
     for place, image in enumerate(examples.images):

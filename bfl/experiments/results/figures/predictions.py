@@ -194,7 +194,6 @@ class RetentionCurves(Figure):
 
 
 def _draw(axes: Axes, fraction: Any, curves: Mapping[str, Any]) -> float:
-    """Draw the curves of a metric and its baseline; return the metric of all data."""
     base = 0.0
     for index, (by, curve) in enumerate(curves.items()):
         label = f"{by.replace('-', ' ')} (area {curve['area']:.4f})"
