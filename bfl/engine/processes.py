@@ -19,12 +19,12 @@ WITH_PARENT = Path(__file__).with_name("with_parent.py")
 def with_parent(*words: str | Path) -> list[str]:
     """Return a command as one that ends with this process, also when this one is killed (Linux).
 
+    Start it from the main thread: the kernel takes the end of the thread for the process's.
+
     Args:
-        words: The command, which begins with an executable's absolute path. It is to be started
-            from the main thread: the kernel takes the end of the thread for the process's.
+        words: An executable's absolute path and its arguments.
     """
-    command = [str(word) for word in words]
-    return [sys.executable, "-I", "-S", str(WITH_PARENT), str(os.getpid()), *command]
+    return [sys.executable, "-I", "-S", str(WITH_PARENT), str(os.getpid()), *map(str, words)]
 
 
 class StoppedWhenLeft(ABC):

@@ -11,8 +11,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from bfl.engine.resources import environment_with
@@ -37,45 +37,43 @@ TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 def own_environment() -> dict[str, str]:
     """Return the variables with which a new Ray serves this user alone: a token, and loopback.
 
-    What the user has said of a token stands. Ray listens on every interface of a machine unless it
-    takes it for one without clusters, as it does macOS and Windows.
+    A token or a mode that the user has set stands. Ray listens on every interface of a machine
+    unless it takes it for one without clusters, as it does macOS and Windows.
     """
-    token = _given_token()
+    token = _user_token()
     if not token and not os.environ.get("RAY_AUTH_MODE"):
         # Not on a command line and in no file: processes inherit it.
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     return {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", **token}
 
 
-def _given_token() -> dict[str, str]:
-    """Return what has Ray use the token that the user has given; Ray needs the mode as well."""
-    given = any(map(os.environ.get, TOKENS)) and not os.environ.get("RAY_AUTH_MODE")
-    return {"RAY_AUTH_MODE": "token"} if given else {}
+def _user_token() -> dict[str, str]:
+    """Return the mode that Ray needs beside a user's token; empty without a token."""
+    has_token = any(map(os.environ.get, TOKENS)) and not os.environ.get("RAY_AUTH_MODE")
+    return {"RAY_AUTH_MODE": "token"} if has_token else {}
 
 
 def connect(init_args: Mapping[str, Any], died: Callable[[str], None]) -> None:
     """Start Ray, with a token of its own and on loopback, or join the cluster that is named.
 
-    Flower would do it itself, in another thread than the one that waits for nodes.
-
     Args:
         init_args: Arguments of ``ray.init``; ``address``, or RAY_ADDRESS in the environment, names
             a cluster.
-        died: Called, in another thread, with the reason should Ray end by itself.
+        died: Called, in another thread, with the reason if Ray ends by itself.
 
     Raises:
-        ConfigurationError: The cluster's resources are given, which only a new Ray can have, or
-            the temporary folder's path is too long for Ray's sockets.
+        ConfigurationError: ``init_args`` has resources for a cluster that has its own, or the
+            temporary folder's path is too long for Ray's sockets.
         RunError: Ray cannot be started, or the cluster cannot be joined.
     """
     import ray
 
     address = init_args.get("address") or os.environ.get("RAY_ADDRESS") or OWN
     joins = address != OWN
-    given = [name for name in NUMBERS if name in init_args]
-    if joins and given:
+    resources = [name for name in NUMBERS if name in init_args]
+    if joins and resources:
         raise ConfigurationError(
-            f"--backend-config: init_args has {given[0]}, but the run joins the Ray cluster at "
+            f"--backend-config: init_args has {resources[0]}, but the run joins the Ray cluster at "
             f"{address}, which has its own; leave it out"
         )
     defaults = {"include_dashboard": False, "logging_level": logging.ERROR}
@@ -85,24 +83,34 @@ def connect(init_args: Mapping[str, Any], died: Callable[[str], None]) -> None:
         if joins:
             _check_reachable(address)
             kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
-            with _settings(_given_token()), _own_signal_handlers():
+            with _ray_variables(_user_token()), _own_signal_handlers():
                 ray.init(**arguments, runtime_env={"env_vars": {**kept, "PYTHONPATH": path}})
         else:
             # Ray's processes inherit the path. With a runtime environment actors could not be the
             # processes that Ray has started beforehand.
             own = {"PYTHONPATH": path, **own_environment()}
-            with _settings(own), _on_loopback(), _own_signal_handlers():
+            with _ray_variables(own), _on_loopback(), _own_signal_handlers():
                 ray.init(**arguments)
     except Exception as error:
+        root: BaseException = error
+        while root.__cause__ is not None:
+            root = root.__cause__
+        # Ray may put a whole traceback into its message.
+        reason = (str(root).strip() or repr(root)).splitlines()[-1]
         if "AF_UNIX path length" in str(error):
             variable = "RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR"
             named = "_temp_dir of init_args" if "_temp_dir" in init_args else variable
             raise ConfigurationError(
                 f"{named} is too long a path for Ray's sockets; allowed: a shorter one, such as "
-                f"{named}=/tmp, or --backend serial ({_why_not(error)})"
+                f"{named}=/tmp, or --backend serial ({reason})"
             ) from error
+        if "AuthenticationError" in reason:
+            reason = (
+                "it asks for its token: give it in RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, or set "
+                f"RAY_AUTH_MODE=token for that of ~/.ray/auth_token ({reason})"
+            )
         what = f"join the Ray cluster at {address}" if joins else "start Ray"
-        raise RunError(f"cannot {what}: {_why_not(error)}") from error
+        raise RunError(f"cannot {what}: {reason}") from error
     _watch_raylet(died)
 
 
@@ -114,72 +122,42 @@ def disconnect() -> None:
     _read_settings()
 
 
-def end(actors: Iterable[Any]) -> None:
-    """End actors at once, whatever they do."""
-    import ray
-
-    with suppress(Exception):  # of a Ray that has died, nothing can be asked
-        for actor in actors:
-            ray.kill(actor)
-
-
-def check_fit(asked: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError unless some node has room for an actor.
+def check_fit(actor: Mapping[str, Any], nodes: Sequence[Mapping[str, float]] | None = None) -> None:
+    """Raise ConfigurationError, which says what to lower, unless some node has room for an actor.
 
     Args:
-        asked: The actor's ``num_cpus`` and ``num_gpus``.
+        actor: Its ``num_cpus`` and ``num_gpus``.
+        nodes: The resources of each node by Ray's names; None: of those that Ray has.
     """
-    import ray
+    if nodes is None:
+        import ray
 
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if problem := misfit(asked, nodes):
-        raise ConfigurationError(problem)
-
-
-def misfit(asked: Mapping[str, Any], nodes: Sequence[Mapping[str, float]]) -> str:
-    """Return why an actor fits on no node, and what to lower; empty: it fits on one.
-
-    Args:
-        asked: The actor's ``num_cpus`` and ``num_gpus``.
-    """
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     rooms = [
-        {name for name, has in NUMBERS.items() if node.get(has, 0.0) >= asked.get(name, 0.0)}
+        {name for name, has in NUMBERS.items() if node.get(has, 0.0) >= actor.get(name, 0.0)}
         for node in nodes
     ]
     if any(room == NUMBERS.keys() for room in rooms):
-        return ""
+        return
     advice = {
         "num_cpus": "lower num_cpus; the clients then run on fewer threads each",
         "num_gpus": "a fraction of a GPU (num_gpus 0.25 puts four clients on one) or 0",
     }
     hints = [hint for name, hint in advice.items() if not any(name in room for room in rooms)]
-    wanted = " and ".join(f"{name} {asked[name]:g}" for name in NUMBERS if asked.get(name))
+    wanted = " and ".join(f"{name} {actor[name]:g}" for name in NUMBERS if actor.get(name))
     offers = ", ".join(
         f"{node.get('CPU', 0.0):g} CPUs and {node.get('GPU', 0.0):g} GPUs" for node in nodes
     )
-    return (
+    raise ConfigurationError(
         f"--backend-config: client_resources asks for {wanted} for a client, and the nodes of Ray "
         f"have {offers or 'nothing'}; "
         f"{'; '.join(hints) or 'lower one of them: no single node has both'}"
     )
 
 
-def _why_not(error: BaseException) -> str:
-    """Return why Ray cannot be reached: Ray may put a whole traceback into its message."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    reason = (str(error).strip() or repr(error)).splitlines()[-1]
-    if "AuthenticationError" in reason:
-        return (
-            "it asks for its token: give it in RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, or set "
-            f"RAY_AUTH_MODE=token for that of ~/.ray/auth_token ({reason})"
-        )
-    return reason
-
-
 @contextmanager
-def _settings(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of this environment while Ray starts, whose processes inherit them."""
+def _ray_variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables while Ray starts, which reads them and whose processes inherit them."""
     with environment_with(values):
         _read_settings()
         yield
@@ -193,7 +171,7 @@ def _read_settings() -> None:
 
 @contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Do as the variable of ``own_environment`` says, which Ray has read when it was imported."""
+    """Set what Ray has read from ``own_environment``'s first variable when it was imported."""
     from ray._private import ray_constants
 
     before = ray_constants.ENABLE_RAY_CLUSTER
@@ -227,7 +205,7 @@ def _own_signal_handlers() -> Iterator[None]:
 
 
 def _watch_raylet(died: Callable[[str], None]) -> None:
-    """Have it known, and leave Ray, should the raylet that this process has started die."""
+    """Call ``died`` and leave Ray when the raylet that this process has started dies."""
     raylet = _own_raylet()
     if raylet is None:
         return

@@ -24,8 +24,7 @@ _in_progress: list[EngineRun] = []
 class EngineRun:
     """One run of an engine; the ServerApp's grid has it, and so has who has started the run.
 
-    Who waits for replies has to learn that none will come: the grid raises as soon as the run has
-    been ended, so nothing of a run that has ended goes on, whatever is started after it.
+    The grid raises as soon as the run has been ended, so that nobody waits for replies any longer.
 
     Args:
         console: Where the run shows its rounds, such as a quiet one; by default standard output.
@@ -43,7 +42,7 @@ class EngineRun:
         self.on_round = on_round
         self.client_threads: int | None = None
         """The threads of clients that compute in this process; None: they have their own."""
-        self._advice = advice
+        self.advice = advice
         self._fixed = bool(advice)
         self._reason = ""
 
@@ -52,34 +51,25 @@ class EngineRun:
         """True if nobody shall wait for replies any longer."""
         return bool(self._reason)
 
-    @property
-    def advice(self) -> str:
-        """Advice to the user when the run ends early; empty when none is known."""
-        return self._advice
-
     def advise(self, what_to_do: str) -> None:
-        """Say what the user can do should the run end early from now on."""
+        """Set the advice should the run end early from now on, unless its starter has set it."""
         if not self._fixed:
-            self._advice = what_to_do
+            self.advice = what_to_do
 
     def end(self, reason: str) -> None:
         """Have everybody who waits for replies stop; the first reason counts."""
         self._reason = self._reason or reason
 
     def raise_if_ended(self) -> None:
-        """Raise when the run has been ended.
-
-        Raises:
-            RunError: It has; the message says why.
-        """
+        """Raise RunError, with the reason, when the run has been ended."""
         if self._reason:
             raise RunError(self._reason)
 
     @contextmanager
     def in_progress(self) -> Iterator[None]:
-        """Have the run ended when the block is left by an exception.
+        """End the run when an exception leaves the block, which may be entered again inside.
 
-        One that interrupts the run gets the advice as a note. May be entered again inside.
+        One that interrupts the run gets the advice as a note.
         """
         outermost = self not in _in_progress
         if outermost:

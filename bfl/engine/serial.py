@@ -1,7 +1,4 @@
-"""A grid that calls the ClientApp in the calling process: no Ray, no start-up, plain tracebacks.
-
-Breakpoints work, and the result is the same, bit for bit, as with Ray actors of as many CPUs.
-"""
+"""A grid that calls the ClientApp in the calling process: no Ray, plain tracebacks, same bits."""
 
 from __future__ import annotations
 
@@ -28,11 +25,11 @@ class SerialGrid(Grid):
         engine_run: The run; by default a new one.
 
     Raises:
-        RunError: When messages are sent or asked for and the run has been ended.
+        RunError: When messages are pushed or pulled and the run has been ended.
     """
 
     pull_interval = 0.0
-    """Nothing happens between two pulls, so there is nothing to wait for."""
+    """Seconds to wait between two pulls: nothing happens in between."""
 
     def __init__(
         self,

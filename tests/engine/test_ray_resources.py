@@ -14,21 +14,27 @@ import pytest
 import ray
 
 from bfl.engine.flower import FlowerApp, RayEngine
-from bfl.engine.ray_cluster import check_fit, misfit
+from bfl.engine.ray_cluster import check_fit
 from bfl.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def test_advice_names_what_is_missing():
-    nodes = [{"CPU": 4.0}, {"CPU": 2.0, "GPU": 1.0}]
-    text = misfit({"num_cpus": 1, "num_gpus": 2}, nodes)
-    assert "client_resources asks for num_cpus 1 and num_gpus 2" in text
-    assert "4 CPUs and 0 GPUs, 2 CPUs and 1 GPUs" in text
-    assert "num_gpus 0.25 puts four clients on one" in text
-    assert "lower num_cpus" not in text
-    assert "lower num_cpus" in misfit({"num_cpus": 8}, nodes)
-    assert "no single node has both" in misfit({"num_cpus": 4, "num_gpus": 1}, nodes)
+@pytest.mark.parametrize(
+    ("actor", "named", "not_named"),
+    [
+        ({"num_cpus": 1, "num_gpus": 2}, ("num_cpus 1", "num_gpus 0.25"), "lower num_cpus"),
+        ({"num_cpus": 8}, ("num_cpus 8", "lower num_cpus"), "num_gpus 0.25"),
+        ({"num_cpus": 4, "num_gpus": 1}, ("no single node has both",), "num_gpus 0.25"),
+    ],
+)
+def test_advice_names_what_is_missing(
+    actor: dict[str, float], named: tuple[str, ...], not_named: str
+) -> None:
+    with pytest.raises(ConfigurationError, match="4 CPUs and 0 GPUs, 2 CPUs and 1 GPUs") as error:
+        check_fit(actor, [{"CPU": 4.0}, {"CPU": 2.0, "GPU": 1.0}])
+    assert all(each in str(error.value) for each in named)
+    assert not_named not in str(error.value)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +64,7 @@ def test_what_does_not_fit_is_refused(engine, asked):
 
 
 @pytest.mark.slow
-def test_what_fits_is_not(engine):
+def test_what_fits_is_not(engine: RayEngine) -> None:
     check_fit({"num_cpus": 3, "num_gpus": 1})
     check_fit({"num_cpus": 0.1})
 

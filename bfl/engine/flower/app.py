@@ -29,9 +29,6 @@ OWN_SERVER = "strategies.application.server_app:app"
 SETTINGS = "plugin-settings"
 """The key whose text has settings that Flower does not know, those of user-defined parts."""
 
-PACKAGE = Path(__file__).resolve().parent.parent.parent
-"""The folder of the package bfl."""
-
 
 @dataclass(frozen=True)
 class FlowerApp:
@@ -100,10 +97,9 @@ class FlowerApp:
         return {**known, **overrides}
 
     def load_server(self) -> Any:
-        """Return the ServerApp, loaded by the name in pyproject.toml as Flower does it.
+        """Return the ServerApp, loaded by its name as the library imports no server.
 
-        The library does not import the server's side. This project's own ServerApp has what there
-        is to check before it is started: ``check_before_start`` and ``client_sizes``.
+        This project's own has ``check_before_start`` and ``client_sizes``.
         """
         return self._load(self.server)
 
@@ -136,8 +132,9 @@ class FlowerApp:
 
 def own_folder() -> Path:
     """Return the folder with this project's pyproject.toml: the wheel has a copy of it."""
-    packaged = PACKAGE / "app"
-    return packaged if (packaged / "pyproject.toml").is_file() else PACKAGE.parent
+    package = Path(__file__).resolve().parent.parent.parent
+    packaged = package / "app"
+    return packaged if (packaged / "pyproject.toml").is_file() else package.parent
 
 
 def prepare(app: FlowerApp, verbose: bool) -> None:
@@ -165,8 +162,7 @@ def run_serially(
     """Run an app in this process, one client after the other, without Ray.
 
     The process computes with as many CPUs as one Ray actor would, so the results are the same. One
-    that has already computed with others, as after a run on Ray, keeps them, with a warning. The
-    process's environment is afterwards what it was.
+    that has already computed with others, as after a run on Ray, keeps them, with a warning.
 
     Args:
         overrides: Values that differ from the app's defaults.
@@ -174,6 +170,7 @@ def run_serially(
         engine_run: The run, where it is shown; by default a new one.
     """
     from bfl.engine.serial import SerialGrid
+    from bfl.keras import configured_threads
 
     prepare(app, verbose=False)
     cpus = str(client_resources(backend_config)["num_cpus"])
@@ -182,21 +179,15 @@ def run_serially(
         run = new_run(overrides)
         client_app, server_app = app.load_client(), app.load_server()
         engine_run = engine_run or EngineRun()
-        engine_run.client_threads = cpus_of_this_process()
-        _warn_of_other_threads(engine_run.client_threads)
+        wanted = engine_run.client_threads = cpus_of_this_process()
+        if (threads := configured_threads()) not in (None, wanted):
+            warnings.warn(
+                f"a client has {wanted} CPUs on this backend, and TensorFlow already computes with "
+                f"{threads} threads in this process, which it keeps: the last digits may differ. "
+                "For the same bits, make the run in a process of its own, or with num_cpus "
+                f"{threads} in client_resources of the backend's configuration",
+                stacklevel=2,
+            )
         grid = SerialGrid(client_app, num_supernodes, run, values, engine_run)
         with engine_run.in_progress():
             server_app(grid=grid, context=new_context(run.run_id, values))
-
-
-def _warn_of_other_threads(wanted: int) -> None:
-    from bfl.keras import configured_threads
-
-    if (has := configured_threads()) not in (None, wanted):
-        warnings.warn(
-            f"a client has {wanted} CPUs on this backend, and TensorFlow already computes with "
-            f"{has} threads in this process, which it keeps: the last digits may differ. For the "
-            "same bits, make the run in a process of its own, or with num_cpus "
-            f"{has} in client_resources of the backend's configuration",
-            stacklevel=3,
-        )

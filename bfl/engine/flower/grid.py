@@ -1,7 +1,4 @@
-"""Flower's grid in memory, for a run that can be ended; its messages, runs, errors and log.
-
-The grid hands out a round's messages in time proportional to their number.
-"""
+"""Flower's grid in memory, for a run that can be ended; its messages, runs, errors and log."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ HANDING_OUT = (0.005, 0.025)
 
 @contextmanager
 def exchanged(module: Any, name: str, ours: Any) -> Iterator[None]:
-    """Have a part of Flower's be another one meanwhile."""
+    """Replace an attribute of one of Flower's modules meanwhile."""
     before = getattr(module, name)
     setattr(module, name, ours)
     try:
@@ -36,10 +33,8 @@ def exchanged(module: Any, name: str, ours: Any) -> Iterator[None]:
 def handed_out_at_once() -> AbstractContextManager[None]:
     """Have Flower's engine hand out a round's messages in time proportional to their number.
 
-    Its own loop asks for the messages of one node after the other, and for each goes through all
-    messages that have not been answered yet: a hundred times the work with ten times the clients,
-    in the process, and under the lock, through which everything else has to go. From some hundred
-    clients on the actors wait for it. Here all that are new are handed out together.
+    Its own loop goes through all unanswered messages for each node, under the lock that everything
+    else needs: from some hundred clients on the actors wait for it.
     """
     from flwr.server.superlink.fleet.vce import vce_api
 
@@ -70,10 +65,8 @@ def new_messages(state: Any) -> list[Any]:
 
 
 IN_MEMORY_INTERVAL = 0.005
-"""Seconds between looks for replies that lie in a dictionary of this process.
-
-Flower itself waits for 0.1 s, so that of a round of ten small clients half would be waiting.
-"""
+"""Seconds between looks for replies in memory. With Flower's 0.1 s, half of a round of ten small
+clients would be waiting."""
 
 
 def grid_of(engine_run: EngineRun) -> AbstractContextManager[None]:
@@ -125,20 +118,11 @@ def poll_interval(grid: Any) -> float:
     return float(getattr(grid, "pull_interval", 0.05))
 
 
-NO_REPLY = 0
-"""Flower's ErrorCode.UNKNOWN."""
-
-
-CLIENT_RAISED = 2
-"""Flower's ErrorCode.CLIENT_APP_RAISED_EXCEPTION."""
-
+NO_REPLY, CLIENT_RAISED = 0, 2
+"""Flower's ErrorCode.UNKNOWN and ErrorCode.CLIENT_APP_RAISED_EXCEPTION."""
 
 log = logging.getLogger("flwr").log
 """Flower's log."""
-
-
-ID_BITS = 64
-"""Bits of the ids of runs and tasks."""
 
 
 def new_run(overrides: Mapping[str, Any]) -> Any:
@@ -151,8 +135,8 @@ def new_run(overrides: Mapping[str, Any]) -> Any:
     from flwr.supercore.run import Run
     from flwr.supercore.task_identity import TaskIdentity
 
-    run = Run.create_empty(run_id=secrets.randbits(ID_BITS))
-    run.primary_task_id = secrets.randbits(ID_BITS)
+    run = Run.create_empty(run_id=secrets.randbits(64))
+    run.primary_task_id = secrets.randbits(64)
     run.federation_id = NOOP_FEDERATION_ID
     run.override_config = dict(overrides)
     TaskIdentity.task_id = 1

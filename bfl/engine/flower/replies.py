@@ -12,35 +12,36 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
+from bfl.engine.flower.grid import set_message_id
+
 if TYPE_CHECKING:
     from flwr.app import Message
-
 
 LOOK = 2.0
 """Seconds that a look takes for one reply at most, where others are on their way: one may have any
 number of small pieces, and each takes its time."""
 
-MOST_SAID = 300
-"""Characters of what is said of a reply that is no message: Flower repeats what is in it."""
+LONGEST_REASON = 300
+"""Characters of the reason why a reply is no message: Flower repeats what is in it."""
 
 
 class UnusableReplyError(Exception):
     """A reply that cannot be taken; the message says why."""
 
 
-Looked = list[tuple[str, "Message | UnusableReplyError"]]
+Arrivals = list[tuple[str, "Message | UnusableReplyError"]]
 """Replies that have come, or why not, each with the id of the message that it answers."""
 
 
 class Replies:
-    """The replies to messages that have been pushed to a grid.
+    """The replies to messages that have been pushed to one of Flower's grids.
 
-    Args:
-        grid: Flower's grid: that of a deployment, whose replies are announced first and uploaded in
-            pieces then, or another one.
+    Those of a deployment are announced first, and then uploaded in pieces.
 
     Attributes:
         coming: The replies that are announced and not there, by the message that they answer.
@@ -52,7 +53,7 @@ class Replies:
         self._grid = grid
         self._in_pieces = flower is not None and isinstance(grid, flower.HttpGrid)
 
-    def look(self, message_ids: Collection[str], most_bytes: int, patience: float) -> Looked:
+    def look(self, message_ids: Collection[str], most_bytes: int, patience: float) -> Arrivals:
         """Return what has come since the last look, and wait for nothing.
 
         Args:
@@ -63,49 +64,42 @@ class Replies:
             replies = self._grid.pull_messages(message_ids) if message_ids else []
             return [(reply.metadata.reply_to_message_id, reply) for reply in replies]
         # The SuperLink announces a reply once, and takes the message for unknown from then on.
-        if unheard := [each for each in message_ids if each not in self.coming]:
-            self.coming |= _announced(self._grid, unheard, most_bytes, patience)
+        if unanswered := [each for each in message_ids if each not in self.coming]:
+            self.coming |= _announced(self._grid, unanswered, most_bytes, patience)
         seconds = LOOK if len(self.coming) > 1 else math.inf
-        looked: Looked = []
+        arrivals: Arrivals = []
         for message_id, reply in list(self.coming.items()):
             try:
                 if not reply.complete(time.monotonic() + seconds):
                     continue
-                looked.append((message_id, reply.message()))
+                arrivals.append((message_id, reply.message()))
             except UnusableReplyError as error:
-                looked.append((message_id, error))
+                arrivals.append((message_id, error))
             del self.coming[message_id]
-        return looked
+        return arrivals
 
 
+@dataclass
 class _Reply:
     """A reply that is announced.
 
-    Args:
+    Attributes:
         answers: The id of the message that it answers, as the SuperLink has checked.
         pieces: The ids of its pieces, the message itself first, which is uploaded last.
         pull: Returns the bytes of a piece, or raises as Flower does.
-        confirm: Tells the SuperLink that it may forget the reply.
+        confirm: Lets the SuperLink forget the reply.
         most_bytes: See ``Replies.look``.
         patience: See ``Replies.look``.
     """
 
-    def __init__(
-        self,
-        answers: str,
-        pieces: Sequence[str],
-        *,
-        pull: Callable[[str], bytes],
-        confirm: Callable[[], Any],
-        most_bytes: int,
-        patience: float,
-    ) -> None:
-        self._answers = answers
-        self._pieces = pieces
-        self._pull = pull
-        self._confirm = confirm
-        self._most_bytes = most_bytes
-        self._patience = patience
+    answers: str
+    pieces: Sequence[str]
+    pull: Callable[[str], bytes]
+    confirm: Callable[[], Any]
+    most_bytes: int
+    patience: float
+
+    def __post_init__(self) -> None:
         self._begun = time.monotonic()
         self._pulled: dict[str, bytes] = {}
         self._bytes, self._counting = 0, Lock()
@@ -121,10 +115,10 @@ class _Reply:
         waits = Event()
 
         def pull(piece: str) -> bytes:
-            if waits.is_set() or self._bytes > self._most_bytes or time.monotonic() > until:
+            if waits.is_set() or self._bytes > self.most_bytes or time.monotonic() > until:
                 return b""
             try:
-                content = self._pull(piece)
+                content = self.pull(piece)
             except flower.ObjectUnavailableError:
                 waits.set()
                 return b""
@@ -133,7 +127,7 @@ class _Reply:
             self._pulled[piece] = content
             return content
 
-        first, *others = (i for i in self._pieces if i not in self._pulled)
+        first, *others = (i for i in self.pieces if i not in self._pulled)
         try:
             # As long as one is waited for, no threads are started.
             pull(first)
@@ -141,13 +135,13 @@ class _Reply:
                 flower.pull_objects(others, pull)
         except flower.ObjectPullError as error:
             raise UnusableReplyError(f"its reply is not to be had: {error}") from error
-        if self._bytes > self._most_bytes:
+        if self._bytes > self.most_bytes:
             raise self._too_large()
-        if len(self._pulled) == len(self._pieces):
+        if len(self._pulled) == len(self.pieces):
             return True
-        if time.monotonic() - self._begun > self._patience:
+        if time.monotonic() - self._begun > self.patience:
             raise UnusableReplyError(
-                f"its reply was announced, and has not come whole for {self._patience:g} s "
+                f"its reply was announced, and has not come whole for {self.patience:g} s "
                 "(client-timeout)"
             )
         return False
@@ -157,26 +151,26 @@ class _Reply:
         from flwr.app import Message
         from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-        self._confirm()
+        self.confirm()
         try:
-            if _array_bytes(self._pulled) > self._most_bytes:
+            if _array_bytes(self._pulled) > self.most_bytes:
                 raise self._too_large()
-            reply: Any = inflate_object_from_contents(self._pieces[0], self._pulled)
+            reply: Any = inflate_object_from_contents(self.pieces[0], self._pulled)
             if not isinstance(reply, Message):
                 raise TypeError(f"it is of type {type(reply).__name__}")
         except UnusableReplyError:
             raise
         except Exception as error:  # whatever Flower makes of bytes that a client has chosen
-            said = f"{type(error).__name__}: {error}"[:MOST_SAID]
-            raise UnusableReplyError(f"its reply is no message of Flower's: {said}") from error
-        if reply.metadata.reply_to_message_id != self._answers:
+            reason = f"{type(error).__name__}: {error}"[:LONGEST_REASON]
+            raise UnusableReplyError(f"its reply is no message of Flower's: {reason}") from error
+        if reply.metadata.reply_to_message_id != self.answers:
             raise UnusableReplyError("its reply says that it answers another message")
-        reply.metadata.__dict__["_message_id"] = self._pieces[0]
+        set_message_id(reply, self.pieces[0])
         return reply
 
     def _too_large(self) -> UnusableReplyError:
         return UnusableReplyError(
-            f"its reply has more than {self._most_bytes:,} bytes, the most of a reply here"
+            f"its reply has more than {self.most_bytes:,} bytes, the most of a reply here"
         )
 
 
@@ -205,24 +199,16 @@ def _announced(
         request.message_ids.extend(message_ids)
     else:
         request.reply_to_message_ids.vals.extend(message_ids)
-    announced = flower.PullMessages(request)
+    answer = flower.PullMessages(request)
     pull = make_pull_object_fn_protobuf(flower.PullObject, grid.node, run_id)
-
-    def confirm(name: str) -> Callable[[], Any]:
-        request = message_pb2.ConfirmMessageReceivedRequest(
-            node=grid.node, run_id=run_id, message_object_id=name
+    replies = {}
+    for each, tree in zip(answer.messages_list, answer.message_object_trees, strict=True):
+        confirmation = message_pb2.ConfirmMessageReceivedRequest(
+            node=grid.node, run_id=run_id, message_object_id=each.metadata.message_id
         )
-        return lambda: flower.ConfirmMessageReceived(request)
-
-    return {
-        each.metadata.reply_to_message_id: _Reply(
-            each.metadata.reply_to_message_id,
-            # One that several others have among their pieces stands there as often.
-            list(dict.fromkeys(part.object_id for part in iterate_object_tree(tree)))[::-1],
-            pull=pull,
-            confirm=confirm(each.metadata.message_id),
-            most_bytes=most_bytes,
-            patience=patience,
-        )
-        for each, tree in zip(announced.messages_list, announced.message_object_trees, strict=True)
-    }
+        # A piece that several others have among their own stands there as often.
+        pieces = list(dict.fromkeys(part.object_id for part in iterate_object_tree(tree)))[::-1]
+        answers = each.metadata.reply_to_message_id
+        confirm = partial(flower.ConfirmMessageReceived, confirmation)
+        replies[answers] = _Reply(answers, pieces, pull, confirm, most_bytes, patience)
+    return replies

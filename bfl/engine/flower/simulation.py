@@ -48,10 +48,9 @@ def _threads_ended() -> Iterator[None]:
 
 
 class RayEngine:
-    """Flower's Ray engine, started once for any number of runs.
+    """Flower's Ray engine, whose actors, with what they have built and traced, serve many runs.
 
-    Ray, the actors and what they have imported, built and traced stay from run to run. A context
-    manager: leaving it ends the actors and Ray.
+    A context manager: leaving it ends the actors and Ray.
 
     Args:
         backend_config: Flower's: ``client_resources``, ``init_args``, ``actor``. With RAY_ADDRESS
@@ -92,7 +91,17 @@ class RayEngine:
             ray_cluster.connect(self._config["init_args"], self._died)
             resources = self._config["client_resources"]
             ray_cluster.check_fit(resources)
-            self._pool = start_actors(self.app, resources, self._most_clients)
+            with without_tensorflow():
+                from flwr.simulation.ray_transport.ray_actor import BasicActorPool, ClientAppActor
+            self._pool = BasicActorPool(
+                actor_type=ClientAppActor,
+                client_resources=dict(resources),
+                # Actors import what clients need while the server starts.
+                actor_kwargs={
+                    "on_actor_init_fn": partial(_warm_up, self.app.client.partition(":")[0])
+                },
+            )
+            self._pool.add_actors_to_pool(min(self._pool.actors_capacity, self._most_clients))
             self._actors = list(self._pool.pool)
         except BaseException:
             ray_cluster.disconnect()
@@ -100,7 +109,11 @@ class RayEngine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        ray_cluster.end(self._actors)
+        import ray
+
+        with suppress(Exception):  # of a Ray that has died, nothing can be asked
+            for actor in self._actors:
+                ray.kill(actor)
         ray_cluster.disconnect()
 
     @property
@@ -141,7 +154,7 @@ class RayEngine:
             with (
                 _threads_ended(),
                 engine_run.in_progress(),
-                kept(self._pool, engine_run),
+                reused_pool(self._pool, engine_run),
                 grid_of(engine_run),
                 handed_out_at_once(),
             ):
@@ -169,7 +182,6 @@ class RayEngine:
             self._run = None
 
     def _died(self, reason: str) -> None:
-        """Take note, in another thread, that no actor will reply any more."""
         self._death = f"the simulation engine has died: {reason}"
         if self._run:
             self._run.end(self._death)
@@ -178,43 +190,19 @@ class RayEngine:
             print("\n  ".join(lines), file=sys.stderr, flush=True)
 
 
-LOOKING = 0.2
-"""Seconds between looks whether a run has been ended, for who waits for an actor, at most."""
-
-SHORTEST_LOOK = 0.001
-"""Seconds between looks at least."""
-
-LOOKING_SHARE = 0.02
-"""The pause between two looks for a result, as a share of the time that it has been waited for."""
-
-
-def start_actors(app: FlowerApp, resources: Mapping[str, Any], most: int) -> Any:
-    """Return a pool of actors that import what clients need while the server starts.
-
-    Args:
-        resources: What an actor gets, as Ray's ``options`` take it.
-    """
-    with without_tensorflow():
-        from flwr.simulation.ray_transport.ray_actor import BasicActorPool, ClientAppActor
-
-    pool = BasicActorPool(
-        actor_type=ClientAppActor,
-        client_resources=dict(resources),
-        actor_kwargs={"on_actor_init_fn": partial(_warm_up, app.client.partition(":")[0])},
-    )
-    pool.add_actors_to_pool(min(pool.actors_capacity, most))
-    return pool
+SHORTEST_LOOK, LOOKING, LOOKING_SHARE = 0.001, 0.2, 0.02
+"""The pause between two looks for an actor's result: seconds at least and at most, and the share
+of the time that it has been waited for."""
 
 
 def _warm_up(client_module: str) -> None:
-    """Import, in an actor that has just started, what its first client would wait for."""
     # What cannot be imported is reported, with the client, by the task that needs it.
     with suppress(Exception):
         importlib.import_module("bfl.keras")
         importlib.import_module(client_module)
 
 
-def kept(pool: Any, engine_run: EngineRun) -> AbstractContextManager[None]:
+def reused_pool(pool: Any, engine_run: EngineRun) -> AbstractContextManager[None]:
     """Have Flower run its clients on a pool of actors that outlives the run."""
     from flwr.server.superlink.fleet.vce.backend import raybackend
 
@@ -230,7 +218,7 @@ def kept(pool: Any, engine_run: EngineRun) -> AbstractContextManager[None]:
 
 
 class _PoolOfRun:
-    """Pool of actors for Flower's backend: the kept one, as long as the run goes on.
+    """An engine's pool of actors for one run, which raises once the run has been ended.
 
     Flower waits for an actor with ``ray.get``, which returns neither when the raylet has died nor
     when Ray has been shut down.
@@ -251,8 +239,7 @@ class _PoolOfRun:
     def fetch_result_and_return_actor_to_pool(self, future: Any) -> Any:
         import ray
 
-        # Not inside Ray: who is there when the raylet dies is ended by it, at once and without a
-        # word. Outside there is time to hear of it.
+        # Not inside Ray, which ends who waits in it when the raylet dies, without a word.
         began = time.monotonic()
         while not ray.wait([future], num_returns=1, timeout=0)[0]:
             waited = time.monotonic() - began

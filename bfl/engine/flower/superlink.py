@@ -1,6 +1,4 @@
-"""Flower's SuperLink with a patient database, a store that is not lied to, and a Ray of its user's.
-
-It takes the same arguments.
+"""Flower's SuperLink, started with its own arguments: a patient database, a store that checks.
 
 An object is named by the SHA-256 of its content, and announced, with its children's names, before
 that is uploaded. Flower believes who announces an object first: a client that announces one that
@@ -27,11 +25,8 @@ from sqlalchemy import delete, select, update
 from bfl.engine.ray_cluster import own_environment
 
 BUSY_TIMEOUT = 120
-"""Seconds that a call waits while others write to the database; Flower: 5.
-
-One call at a time writes. Those that write or take away a posterior of hundreds of megabytes have
-the database for longer than 5 s, and the calls of other clients were refused.
-"""
+"""Seconds that a call waits while another one writes to the database; Flower: 5, which writing a
+posterior of hundreds of megabytes takes."""
 
 
 def superlink_command() -> list[str]:
@@ -40,21 +35,21 @@ def superlink_command() -> list[str]:
 
 
 class ObjectStore(SqlObjectStore):
-    """A store that believes an object's content about its children, and before that who is last."""
+    """A store that takes an object's children from its content; until then, from who is last."""
 
     def preregister(self, run_id: int, object_tree: ObjectTree) -> list[str]:
         """Announce objects; of one that was announced otherwise nothing is kept."""
         with self._mutation_session() as session:
             for part in iterate_object_tree(object_tree):
-                told = {child.object_id for child in part.children}
+                announced = {child.object_id for child in part.children}
                 children = select(ObjectChild.child_id).where(
                     ObjectChild.parent_id == part.object_id
                 )
-                if set(session.scalars(children)) != told:
+                if set(session.scalars(children)) != announced:
                     content = self.get(part.object_id)  # empty before it is uploaded
                     if content is not None and (
                         not content
-                        or set(get_object_children_ids_from_object_content(content)) == told
+                        or set(get_object_children_ids_from_object_content(content)) == announced
                     ):
                         self._forget(part.object_id)
             return super().preregister(run_id, object_tree)

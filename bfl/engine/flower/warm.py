@@ -30,11 +30,8 @@ NODE = Path(__file__).with_name("warm_node.py")
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 
 GIVEN_UP_PATIENCE = 5.0
-"""Seconds that a worker has for a task when its SuperNode has the next one already.
-
-A SuperNode takes the next message when it has the reply to the one before, whose worker is about
-to end its task; or when it has given that one up, as when the server died while it was fetched, and
-then the worker would wait for the rest of it for ever.
+"""Seconds that a worker has for a task when its SuperNode has the next one already. That has the
+reply, and the worker is about to end; or it has given the task up, and the worker waits for ever.
 """
 
 PATIENCE = 1.0
@@ -43,12 +40,7 @@ PATIENCE = 1.0
 
 @dataclass(frozen=True)
 class Task:
-    """A task of a SuperNode.
-
-    Attributes:
-        token: By which its input is taken and its output given, once.
-        bundle: The hash of the code that it is played with.
-    """
+    """A task of a SuperNode: its one-time token, and the hash of its code's bundle."""
 
     token: str
     bundle: str
@@ -59,9 +51,9 @@ class NodePort:
     """Port at which a SuperNode's own processes reach it.
 
     Attributes:
-        address: Its port for them, on loopback.
-        authority: A file with the certificate of what has signed the SuperNode's, for this start.
-            No other process that listens on that port is trusted.
+        address: Host and port, on loopback.
+        authority: The file of the certificate that has signed the SuperNode's, for this start. No
+            other process that listens on that port is trusted.
     """
 
     address: str
@@ -100,9 +92,7 @@ class Tasks:
             )
         except httpx.TransportError:
             return None
-        if not answer.token:
-            return None
-        return Task(answer.token, answer.task.fab_hash)
+        return Task(answer.token, answer.task.fab_hash) if answer.token else None
 
     def close(self, task: Task) -> None:
         """End a task that the SuperNode itself has given up: no answer is expected of it."""
@@ -119,7 +109,7 @@ class WarmWorker(StoppedWhenLeft):
     """The process that plays tasks; a new one when it has died, or when a task brings other code.
 
     Args:
-        say: Told when a worker has died, or was ended.
+        say: Prints a message, when a worker has died or was ended.
         timeout: Seconds that a task may take; then the worker is ended.
         bundles: The SHA-256 of each bundle that the worker runs; none: it runs all.
     """
@@ -163,7 +153,21 @@ class WarmWorker(StoppedWhenLeft):
             self._process.poll() is not None or self._bundle != task.bundle
         ):
             self.stop()
-        process = self._process = self._process or self._started()
+        if self._process is None:
+            self._process = subprocess.Popen(
+                # -P: not the folder of the file, whose modules have names that an app may use.
+                with_parent(
+                    *(sys.executable, "-P"),
+                    *(WORKER, self._port.address, self._port.authority),
+                    *self._bundles,
+                ),
+                cwd=self._work,
+                env=self._environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        process = self._process
         self._bundle = task.bundle
         stdin, stdout = _pipes(process)
         deadline = time.monotonic() + self._timeout
@@ -192,13 +196,13 @@ class WarmWorker(StoppedWhenLeft):
                         "and the next task gets another"
                     )
                     return after
-            over = stdout.readline()
+            answer = stdout.readline()
         except BrokenPipeError:
-            over = ""
+            answer = ""
         except BaseException:
             self.stop()
             raise
-        if not over:
+        if not answer:
             self._say(f"the worker has died (status {process.wait()}); the next task gets another")
             self.stop()
         return after
@@ -217,21 +221,6 @@ class WarmWorker(StoppedWhenLeft):
         for stream in _pipes(process):
             with suppress(BrokenPipeError):
                 stream.close()
-
-    def _started(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            # -P: not the folder of the file, whose modules have names that an app may use.
-            with_parent(
-                *(sys.executable, "-P"),
-                *(WORKER, self._port.address, self._port.authority),
-                *self._bundles,
-            ),
-            cwd=self._work,
-            env=self._environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
 
 
 def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:

@@ -34,12 +34,7 @@ def quick_pulls() -> None:
 
 
 class Pauses:
-    """In the place of the module ``time`` in the loop of a SuperNode.
-
-    Args:
-        sleep: Waits for some seconds.
-        clock: Tells the time in seconds.
-    """
+    """In the place of the module ``time`` in the loop of a SuperNode."""
 
     def __init__(
         self,

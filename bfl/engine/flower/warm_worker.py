@@ -46,39 +46,34 @@ def end_task(code: int, *_: object, **__: object) -> NoReturn:
 def without_message(code: int, reason: str | None = None) -> Error:
     """Return what is sent of an exception that the app has not caught: its kind alone.
 
-    Flower sends what it says as well, which may hold data or paths of this machine; that is in this
-    process's log. That a bundle is not approved is said in words: of it the server knows all.
+    Its message may hold data or paths of this machine, and is in this process's log; that of a
+    bundle that is not approved holds nothing that the server does not know.
     """
-    kind, _, said = (reason or "").partition(":<")
+    kind, _, message = (reason or "").partition(":<")
     if kind == str(BundleNotApprovedError):
-        return Error(code, said.strip("'>"))
+        return Error(code, message.strip("'>"))
     return Error(code, f"{kind} (its message is in the client's own log)")
 
 
-def by_their_bytes(pull: Callable[..., Any]) -> Callable[..., Any]:
+def hash_bundles(pull: Callable[..., Any]) -> Callable[..., Any]:
     """Return what pulls a task, such that its bundle has the hash of its bytes.
 
     Flower takes the server's word for it, and loads the app of that hash: also one that is
     installed here already, and another than the bundle.
     """
 
-    def pulled(*words: Any) -> tuple[Any, Any, Any, Any]:
+    def pull_and_hash(*words: Any) -> tuple[Any, Any, Any, Any]:
         message, context, run, bundle = pull(*words)
         digest = hashlib.sha256(bundle.content).hexdigest()
         return message, context, run, replace(bundle, hash_str=digest)
 
-    return pulled
+    return pull_and_hash
 
 
-def only(approved: Collection[str], install: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what installs a bundle if its operator has approved it.
+def only_approved(approved: Collection[str], install: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what installs a bundle whose SHA-256 is approved; nothing approved: any bundle."""
 
-    Args:
-        approved: The SHA-256 of such bundles; none: all are.
-        install: What installs the bytes of one.
-    """
-
-    def installed(content: bytes, **options: Any) -> Any:
+    def install_approved(content: bytes, **options: Any) -> Any:
         digest = hashlib.sha256(content).hexdigest()
         if approved and digest not in approved:
             raise BundleNotApprovedError(
@@ -88,7 +83,7 @@ def only(approved: Collection[str], install: Callable[..., Any]) -> Callable[...
             )
         return install(content, **options)
 
-    return installed
+    return install_approved
 
 
 def main(address: str, authority: str, *approved: str) -> None:
@@ -110,9 +105,10 @@ def main(address: str, authority: str, *approved: str) -> None:
     if approved and installed.exists():
         # Flower finds what is installed by 8 digits of its hash, which others can be made to have.
         shutil.rmtree(installed)
-    runtime.pull_task_input = by_their_bytes(runtime.pull_task_input)
+    runtime.pull_task_input = hash_bundles(runtime.pull_task_input)
     # The parent starts a new process for a new bundle.
-    runtime.install_from_fab = lru_cache(maxsize=1)(only(approved, runtime.install_from_fab))
+    install = only_approved(approved, runtime.install_from_fab)
+    runtime.install_from_fab = lru_cache(maxsize=1)(install)
     certificates = Path(authority).read_bytes()
     for line in sys.stdin:
         try:
