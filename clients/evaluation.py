@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.configuration import Configuration
-from bfl.data.datasets import Dataset
-from bfl.data.datasets.cache import cached_dataset
+from bfl.data.datasets import Dataset, cached_dataset
 from bfl.data.datasets.subset import with_test_examples
 from bfl.data.images import Images
 from bfl.errors import NotFiniteError

@@ -16,8 +16,7 @@ from flwr.app import Context, Message
 from bfl import randomness
 from bfl.closing.base import held_back_count
 from bfl.configuration import Configuration
-from bfl.data.datasets import Reading
-from bfl.data.datasets.cache import cached_dataset
+from bfl.data.datasets import Reading, cached_dataset
 from bfl.errors import BflError, ConfigurationError, DataError, public
 from bfl.experiments.run.trainer import check_images
 from bfl.federation.client_metrics import NUM_EXAMPLES

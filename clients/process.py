@@ -22,8 +22,7 @@ import numpy.typing as npt
 from flwr.app import Context, Error, Message
 
 from bfl.configuration import Configuration, resolve
-from bfl.data.datasets import Dataset
-from bfl.data.datasets.cache import cached_dataset
+from bfl.data.datasets import Dataset, cached_dataset
 from bfl.data.datasets.reading import AS_STORED, Reading
 from bfl.data.images import Images
 from bfl.engine.flower import CLIENT_RAISED

@@ -48,7 +48,7 @@ def judged(rule: str, folder: Path) -> Iterator[dict[str, Any]]:
     """Make a run, and yield what each number of samples says of its posterior."""
     import bfl
     from bfl.configuration import resolve
-    from bfl.data.datasets.cache import cached_dataset
+    from bfl.data.datasets import cached_dataset
     from bfl.evaluation.metrics import evaluate
     from bfl.experiments.run.evaluator import Evaluator
 

@@ -15,7 +15,7 @@ import numpy as np
 from bfl import randomness
 from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config
-from bfl.data.datasets.cache import cached_dataset
+from bfl.data.datasets import cached_dataset
 from bfl.data.datasets.subset import train_positions
 
 

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.corruptions import corruption_names
-from bfl.data.datasets import Dataset, Reading, dataset_files
-from bfl.data.datasets.answers import answers_of, target_column
-from bfl.data.datasets.cache import cached_dataset
-from bfl.data.datasets.foreign import absolute_foreign, foreign_images
+from bfl.data.datasets import Dataset, Reading, cached_dataset, dataset_files
+from bfl.data.datasets.foreign import absolute_foreign, corruption_names, foreign_images
+from bfl.data.datasets.table import answers_of, target_column
 from bfl.data.images import Images
 from bfl.errors import BflError, DataError, nearest
 from bfl.evaluation.prediction.predictions import Predictions

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.datasets.pixels import as_pixels
+from bfl.data.datasets.pictures import as_pixels
 from bfl.data.datasets.reading import Reading
 from bfl.data.images import Images
 from bfl.errors import DataError, RunError

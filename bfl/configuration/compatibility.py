@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bfl.configuration.component_slots import REGISTRIES, SLOTS, ComponentSlot, base_of
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
 from bfl.configuration.settings import NamedStrategy
-from bfl.data.corruptions import corruption_names
+from bfl.data.datasets.foreign import corruption_names
 from bfl.errors import unknown_name
 from bfl.federation.outgoing import is_private, length_problem, order_problem
 from bfl.federation.parts import TwoSidedPart

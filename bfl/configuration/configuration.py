@@ -32,9 +32,8 @@ from bfl.configuration.settings import (
     named_strategy,
     settings_of,
 )
-from bfl.data.corruptions import corruption_names
 from bfl.data.datasets import absolute_dataset, dataset_sources, portable_dataset, validate_dataset
-from bfl.data.datasets.foreign import absolute_foreign
+from bfl.data.datasets.foreign import absolute_foreign, corruption_names
 from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import best_metric

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bfl.closing import Closed
 from bfl.closing.base import Known
 from bfl.closing.closed import CONFIDENCE, OF_CLOSING, UNFAMILIAR_SHARE, UNLIKE
-from bfl.data.corruptions import corruption_names
+from bfl.data.datasets.foreign import corruption_names
 from bfl.errors import DataError, NotFiniteError
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE, EvaluatedEnsemble
 from bfl.evaluation.metrics import evaluate

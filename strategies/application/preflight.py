@@ -11,8 +11,7 @@ from bfl.closing.base import held_back_count
 from bfl.closing.chain import schedule
 from bfl.configuration import Configuration
 from bfl.configuration.configuration import mechanisms, says_nothing_measured
-from bfl.data.datasets import Dataset, said_of
-from bfl.data.datasets.cache import cached_dataset
+from bfl.data.datasets import Dataset, cached_dataset, said_of
 from bfl.data.datasets.server_data import HELD_BACK, ServerData, check_apart
 from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError

@@ -8,8 +8,7 @@ from flwr.serverapp import Grid
 
 from bfl.closing.base import Known
 from bfl.configuration import Configuration
-from bfl.data.datasets import Dataset, numbering_of
-from bfl.data.datasets.cache import cached_dataset
+from bfl.data.datasets import Dataset, cached_dataset, numbering_of
 from bfl.data.datasets.subset import with_test_examples
 from bfl.engine.run import run_of
 from bfl.errors import LostStateError, RunError

@@ -36,7 +36,7 @@ def test_configurations_of_data_elsewhere_are_taken_and_nonsense_is_not():
 
 
 def test_run_data_are_loaded_once(tensorflow):
-    from bfl.data.datasets.cache import cached_dataset
+    from bfl.data.datasets import cached_dataset
     from clients.process import shared_data
 
     data = shared_data("digits", "")

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from bfl.configuration import resolve
-from bfl.data.corruptions import CORRUPTIONS, STRENGTHS, corrupted
 from bfl.data.datasets import load_dataset
-from bfl.data.datasets.foreign import foreign_images, is_near
+from bfl.data.datasets.foreign import CORRUPTIONS, STRENGTHS, corrupted, foreign_images, is_near
 from bfl.data.images import resized, with_channels
 from bfl.errors import ConfigurationError
 

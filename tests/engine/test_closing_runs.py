@@ -13,8 +13,8 @@ import bfl
 import clients.closing
 from bfl.closing.feature_density import density
 from bfl.configuration import resolve
-from bfl.data.corruptions import corrupted
-from bfl.data.datasets.cache import cached_dataset
+from bfl.data.datasets import cached_dataset
+from bfl.data.datasets.foreign import corrupted
 from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results import RunFolder

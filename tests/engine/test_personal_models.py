@@ -10,7 +10,7 @@ from flwr.app import RecordDict
 from runs_in_process import digests, interrupt, make_run, watch_training, watch_updates
 
 from bfl.configuration import resolve
-from bfl.data.datasets.cache import cached_dataset
+from bfl.data.datasets import cached_dataset
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import metrics
 from bfl.evaluation.regression import REGRESSION

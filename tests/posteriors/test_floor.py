@@ -7,7 +7,7 @@ import pytest
 from one_layer import task_of
 from small_network import build
 
-from bfl.data.datasets.cache import cached_dataset
+from bfl.data.datasets import cached_dataset
 from bfl.learning.augmentations import augmentations
 from bfl.learning.networks.parametrizations import SMALLEST_SCALE, SOFTPLUS
 from bfl.learning.optimizers import TrainedVariable, optimizers

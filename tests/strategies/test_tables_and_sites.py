@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from bfl.configuration import resolve
-from bfl.data.datasets.cache import cached_dataset
+from bfl.data.datasets import cached_dataset
 from bfl.errors import BflError
 from strategies.application.division import own_test_positions, split
 from strategies.application.preflight import check_before_start

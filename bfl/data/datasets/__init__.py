@@ -8,6 +8,7 @@ a ConfigurationError where the name is unknown, with the nearest.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from bfl.data.datasets.base import (
@@ -27,6 +28,7 @@ __all__ = [
     "DatasetSource",
     "Reading",
     "absolute_dataset",
+    "cached_dataset",
     "dataset_files",
     "dataset_on_this_machine",
     "dataset_reads_path",
@@ -116,3 +118,21 @@ def load_dataset(dataset: str, data_dir: str | Path = "", reading: Reading = AS_
             f"'{dataset}'; allowed: {able}, or {PIXEL_RANGE}=\"\""
         )
     return reading.applied(source.load(location, folder, reading))
+
+
+Version = tuple[Path, int, int]
+"""A file as it is now: its path, the time of its last change in nanoseconds, and its bytes."""
+
+
+def cached_dataset(dataset: str, data_dir: str, reading: Reading = AS_STORED) -> Dataset:
+    """Return what ``load_dataset`` does: loaded once a process, and again if a file has changed."""
+    status = [(path, path.stat()) for path in dataset_files(dataset, data_dir)]
+    versions = tuple((path, now.st_mtime_ns, now.st_size) for path, now in status)
+    return _loaded(dataset, data_dir, reading, versions)
+
+
+@lru_cache(maxsize=2)
+def _loaded(
+    dataset: str, data_dir: str, reading: Reading, versions: tuple[Version, ...]
+) -> Dataset:
+    return load_dataset(dataset, data_dir, reading)

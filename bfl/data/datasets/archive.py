@@ -13,7 +13,7 @@ from bfl.archives import ALONE, open_arrays
 from bfl.data.datasets.base import Dataset, PathSource, dataset_sources
 from bfl.data.datasets.columns import normalize
 from bfl.data.datasets.labels import number_classes
-from bfl.data.datasets.pixels import WHITE, as_pixels, channels_last
+from bfl.data.datasets.pictures import WHITE, as_pixels, channels_last
 from bfl.data.datasets.reading import Reading
 from bfl.errors import DataError
 
@@ -84,14 +84,13 @@ def _dataset(
     pixel_range: str,
 ) -> Dataset:
     names = arrays.get("class_names", np.array([], str))
-    if names.ndim != 1 or names.dtype.kind != "U" or ("class_names" in arrays and not names.size):
+    given = class_names or tuple(map(normalize, names.astype(str).ravel()))
+    listed = names.ndim == 1 and names.dtype.kind == "U" and names.size
+    if ("class_names" in arrays and not listed) or len(set(given)) < len(given):
         raise DataError(
             f"class_names has the type {names.dtype} and the shape {names.shape}; it is a list of "
-            "strings"
+            "strings, none of them twice"
         )
-    given = class_names or tuple(map(normalize, names))
-    if len(set(given)) < len(given):
-        raise DataError("class_names has a name twice")
     images = {array: arrays[array] for array in ("x_train", "x_test")}
     for array, shape in ((array, values.shape) for array, values in images.items()):
         if len(shape) not in (3, 4):

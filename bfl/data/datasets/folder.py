@@ -12,13 +12,12 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.datasets.answers import Answers, answers_of, target_column
 from bfl.data.datasets.base import Dataset, Labels, PathSource, dataset_sources, suggest_word
 from bfl.data.datasets.columns import columns_of, normalize
 from bfl.data.datasets.pictures import Unused, files_below, pictures_among, read_pictures
 from bfl.data.datasets.reading import TARGET, Reading
 from bfl.data.datasets.subset import train_and_test
-from bfl.data.datasets.table import read_table
+from bfl.data.datasets.table import Answers, answers_of, read_table, target_column
 from bfl.data.partitions.base import Columns
 from bfl.errors import DataError, nearest, unknown_name
 from bfl.texts import few, printable, read_text

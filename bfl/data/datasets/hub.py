@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub, through flwr-datasets, and what ``datasets`` has saved."""
+"""Data sets of the Hugging Face hub, and those that its library ``datasets`` has saved."""
 
 from __future__ import annotations
 
@@ -64,14 +64,10 @@ class Disk(PathSource):
 
         path = self.find(location, data_dir)
         try:
-            found = datasets.load_from_disk(str(path))
+            splits = datasets.load_from_disk(str(path))
         # The library and PyArrow have exceptions of their own, by what is damaged.
         except Exception as error:
             raise DataError(f"{path} is no folder of save_to_disk: {error}") from error
-        tests = [split for split in TEST_SPLITS if split in found]
-        if not isinstance(found, datasets.DatasetDict) or "train" not in found or not tests:
-            raise DataError(f"{path} needs the splits train and {' or '.join(TEST_SPLITS)}")
-        splits = {split: found[split] for split in ("train", *tests)}
         return _of_splits(splits, str(path), f"{self.name}:{location}", reading)
 
 
@@ -79,29 +75,22 @@ def load_from_hub(
     repository: str, subset: str | None, name: str, reading: Reading = AS_STORED
 ) -> Dataset:
     """Return a data set of the hub as arrays."""
-    from flwr_datasets import FederatedDataset
+    import datasets
 
-    called = f"{repository} (subset {subset})" if subset else repository
-    federated = FederatedDataset(dataset=repository, subset=subset, partitioners={}, shuffle=False)
-    splits = {}
-    for split in ("train", *TEST_SPLITS):
-        try:
-            splits[split] = federated.load_split(split)
-        # A download passes through four libraries, each with exceptions of its own. There is no
-        # such split, if it is a ValueError after that has succeeded.
-        except Exception as error:
-            if not (splits and isinstance(error, ValueError)):
-                raise DataError(
-                    f"{called} cannot be had from the Hugging Face hub, split {split}: {error}"
-                ) from error
-    if len(splits) == 1:
-        raise DataError(f"{called} has no split to test on; tried {', '.join(TEST_SPLITS)}")
+    try:
+        splits = datasets.load_dataset(path=repository, name=subset)
+    # A download passes through four libraries, each with exceptions of its own.
+    except Exception as error:
+        called = f"{repository} (subset {subset})" if subset else repository
+        raise DataError(f"{called} cannot be had from the Hugging Face hub: {error}") from error
     return _of_splits(splits, repository, name, reading)
 
 
-def _of_splits(splits: Mapping[str, Any], repository: str, name: str, reading: Reading) -> Dataset:
+def _of_splits(splits: Any, repository: str, name: str, reading: Reading) -> Dataset:
     """Return splits of ``datasets``; the first to test on counts whose labels are not hidden."""
-    tests = [split for split in splits if split != "train"]
+    tests = [split for split in TEST_SPLITS if isinstance(splits, Mapping) and split in splits]
+    if not tests or "train" not in splits:
+        raise DataError(f"{repository} needs the splits train and {' or '.join(TEST_SPLITS)}")
     for test_split in tests:
         _, column = find_columns(splits[test_split], f"{repository}, split {test_split}")
         if any(label not in (-1, None) for label in splits[test_split][column][:]):
@@ -139,7 +128,7 @@ def _of_splits(splits: Mapping[str, Any], repository: str, name: str, reading: R
 
 
 class Split(NamedTuple):
-    """A split as arrays: images [N, H, W, C], labels [N], class names where it has some."""
+    """A split's images [N, H, W, C], labels [N], and class names where it has some."""
 
     images: Images
     labels: npt.NDArray[Any]

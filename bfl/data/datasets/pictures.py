@@ -1,19 +1,121 @@
-"""Image files: which a folder has, what is in them, and what of it a run does not use."""
+"""Images as pixels: files of a folder, what a run does not use of it, and the scale of arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from bfl.data.datasets.pixels import as_pixels
 from bfl.data.datasets.reading import UNREADABLE, Reading
-from bfl.data.images import Images, check_fits, with_channels
-from bfl.errors import DataError
+from bfl.data.images import AT_ONCE, Images, check_fits, with_channels
+from bfl.errors import ConfigurationError, DataError
 from bfl.texts import few
+
+WHITE = 255
+_MOST_CHANNELS = 4
+
+Array = npt.NDArray[Any]
+
+
+def as_pixels(images: Mapping[str, Array], pixel_range: str = "") -> dict[str, Images]:
+    """Return images on the scale of pixels, 0 to 255: uint8 as it is, or else float32.
+
+    Args:
+        images: uint8, or floats in [0, 1], of the same shape but for their number, by name.
+        pixel_range: The key ``pixel-range``, by which numbers of any type become float32.
+    """
+    for name, array in images.items():
+        if array.dtype.kind not in "iuf":
+            raise DataError(f"{name} has the type {array.dtype}; {_allowed(array)}")
+        if not (finite := np.isfinite(array)).all():
+            place = _place(~finite)
+            raise DataError(
+                f"{name}{list(place)} is {array[place]}; {np.count_nonzero(~finite)} of "
+                f"{array.size} values are not finite"
+            )
+    if pixel_range:
+        return {name: _of_range(name, array, pixel_range) for name, array in images.items()}
+    for name, array in images.items():
+        lowest, highest = array.min(), array.max()
+        unit = array.dtype.kind == "f" and lowest >= 0 and highest <= 1
+        if not (unit or array.dtype == np.uint8):
+            raise DataError(
+                f"{name} has the type {array.dtype} and values from {lowest:.8g} to {highest:.8g}; "
+                f"{_allowed(array)}"
+            )
+    if all(array.dtype == np.uint8 for array in images.values()):
+        return dict(images)
+    return {
+        name: array.astype(np.float32) * np.float32(1 if array.dtype == np.uint8 else WHITE)
+        for name, array in images.items()
+    }
+
+
+def _allowed(array: Array) -> str:
+    """Return what pixels are, and what makes such of an array, for the end of a message."""
+    line = 'allowed: uint8, floats in [0, 1], or in arrays numbers within pixel-range="LOW:HIGH"'
+    if array.dtype.kind == "b":
+        return f"{line}; .astype(np.uint8) * 255 makes pixels of a mask"
+    if array.dtype.kind in "iuf" and array.min() >= 0 and 2 < array.max() <= WHITE:
+        return f'{line}, which is "0:{WHITE}" if {WHITE} is white'
+    return line
+
+
+def _place(wrong: npt.NDArray[np.bool_]) -> tuple[int, ...]:
+    return tuple(map(int, np.unravel_index(int(wrong.argmax()), wrong.shape)))
+
+
+def range_of(given: str) -> tuple[float, float]:
+    """Return LOW and HIGH of the key ``pixel-range``."""
+    try:
+        low, high = map(float, given.split(":"))
+    except ValueError:
+        low = high = math.nan
+    if not (low < high and math.isfinite(high - low)):
+        raise ConfigurationError(
+            f"pixel-range is '{given}'; allowed: LOW:HIGH, two finite numbers of which LOW is the "
+            'smaller one, such as "-1024:3071"'
+        )
+    return low, high
+
+
+def _of_range(name: str, given: Array, pixel_range: str) -> Images:
+    """Return measurements as float32 pixels: LOW becomes 0, and HIGH 255."""
+    low, high = range_of(pixel_range)
+    with np.errstate(over="ignore"):
+        outside = (given < low) | (given > high)
+    if outside.any():
+        place = _place(outside)
+        raise DataError(
+            f"{name}{list(place)} is {given[place]}, and pixel-range is '{pixel_range}'; allowed: "
+            "values within it; a new run may have a wider one"
+        )
+    images = np.empty(given.shape, np.float32)
+    for start in range(0, len(given), AT_ONCE):
+        above = given[start : start + AT_ONCE].astype(np.float64) - low
+        shares = np.clip(above / (high - low), 0, 1).astype(np.float32)
+        images[start : start + AT_ONCE] = shares * np.float32(WHITE)
+    return images
+
+
+def channels_last(name: str, shape: tuple[int, ...]) -> None:
+    """Refuse images [N, C, H, W]."""
+    if len(shape) != 4:
+        return
+    channels, height, width = shape[1:]
+    few = channels <= _MOST_CHANNELS < min(height, width)
+    # An image that is as wide as it has channels, and less high, is none.
+    if few or channels < height == width:
+        raise DataError(
+            f"{name} has the shape {shape}, which looks like [N, C, H, W]; channels come last: "
+            f"{name} = {name}.transpose(0, 2, 3, 1)"
+        )
+
 
 SUFFIXES = (
     *(".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff"),

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bfl.data.datasets import Dataset, Reading, absolute_dataset, validate_dataset
+from bfl.data.datasets import Dataset, Reading, absolute_dataset, cached_dataset, validate_dataset
 from bfl.data.datasets.base import Labels, Targets
-from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.reading import AS_STORED, match_shape
 from bfl.data.datasets.subset import stratified_positions, train_positions
 from bfl.data.images import Images

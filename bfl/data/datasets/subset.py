@@ -41,10 +41,8 @@ def stratified_positions(
 
 
 def _count(amount: float, available: int, key: str) -> int:
-    if amount == 0:
-        return available
     if amount < 1:
-        return max(1, round(amount * available))
+        return max(1, round(amount * available)) if amount else available
     if amount != int(amount) or amount > available:
         raise ConfigurationError(
             f"{key} is {amount:g}; allowed: 0 for all, a share below 1, or a whole number up to "

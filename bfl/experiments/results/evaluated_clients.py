@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.closing.conformal import SETS
-from bfl.data.corruptions import CORRUPTIONS
+from bfl.data.datasets.foreign import CORRUPTIONS
 from bfl.evaluation.metrics import Metric, metric_names, metrics
 from bfl.evaluation.prediction_sets import NUMBERS
 from bfl.evaluation.regression import ERROR

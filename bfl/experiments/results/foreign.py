@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.closing.feature_density import DENSITY
-from bfl.data.corruptions import STRENGTHS, corrupted
-from bfl.data.datasets.foreign import ForeignImages
+from bfl.data.datasets.foreign import STRENGTHS, ForeignImages, corrupted
 from bfl.data.images import Images
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction import Predictions

@@ -10,7 +10,7 @@ from typing import Any
 
 from bfl.configuration import Configuration, refuse_unread, resolve
 from bfl.configuration.settings import UNSET, named_strategy
-from bfl.data.datasets.cache import cached_dataset
+from bfl.data.datasets import cached_dataset
 from bfl.data.partitions import Partition
 from bfl.engine.flower import FlowerApp, Values
 from bfl.errors import ConfigurationError, unknown_name

@@ -92,17 +92,6 @@ def test_measurements_are_mapped_as_by_hand_and_kept_as_floats(
 
 
 @pytest.mark.parametrize(
-    ("dtype", "low"),
-    [(np.int64, 2**63 - 256), (np.int64, -(2**63)), (np.uint64, 2**64 - 256), (np.uint32, 7)],
-)
-def test_large_integers_are_told_apart(tmp_path: Path, dtype: type, low: int) -> None:
-    given = (np.arange(240, dtype=np.uint64) + np.uint64(low % 2**64)).astype(dtype)
-    given = given.reshape(4, 5, 4, 3)
-    dataset = load(tmp_path, f"{low}:{low + 255}", x_train=given, x_test=given[:2])
-    np.testing.assert_allclose(dataset.train_images.reshape(-1), np.arange(240), rtol=1e-6)
-
-
-@pytest.mark.parametrize(
     ("value", "said"),
     [
         (-1025, r"x_test\[1, 0, 2, 1\] is -1025.*-1024:3071"),

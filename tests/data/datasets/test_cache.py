@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bfl.data.datasets.cache import cached_dataset
+from bfl.data.datasets import cached_dataset
 
 
 def write(path: Path, pixel: int, examples: int = 6) -> None:

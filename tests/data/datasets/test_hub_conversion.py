@@ -50,9 +50,6 @@ def cifar100_split(images: list[np.ndarray], fine: list[int], coarse: list[int])
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch):
     """Let ``datasets.load_dataset`` give what the test says, and note what was asked of it."""
-    import flwr_datasets.common.telemetry as telemetry
-
-    monkeypatch.setattr(telemetry, "FLWR_TELEMETRY_ENABLED", "0")
     asked: list[tuple[str, str | None]] = []
 
     def serve(**splits: Any) -> list[tuple[str, str | None]]:
@@ -214,8 +211,8 @@ def refused_splits() -> dict[str, tuple[dict[str, Any], str]]:
     named = datasets.ClassLabel(names=["x", "y"])
     one = pictures(1, 4, 4)
     return {
-        "no test": ({"train": train}, "test, validation"),
-        "no train": ({"test": train}, "'train'"),
+        "no test": ({"train": train}, "test or validation"),
+        "no train": ({"test": train}, "train"),
         "another size": (
             {"train": train, "test": mnist_split(pictures(1, 5, 4), [0])},
             "test_images are (5, 4, 1)",

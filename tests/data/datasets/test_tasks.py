@@ -9,11 +9,11 @@ from bfl.configuration import resolve
 from bfl.data.datasets import (
     Reading,
     absolute_dataset,
+    cached_dataset,
     load_dataset,
     portable_dataset,
     validate_dataset,
 )
-from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.subset import train_positions
 from bfl.data.images import padded
 from bfl.errors import ConfigurationError

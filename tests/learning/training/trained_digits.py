@@ -4,7 +4,7 @@ import numpy as np
 from one_layer import task_of
 from small_network import SmallNetwork
 
-from bfl.data.datasets.cache import cached_dataset
+from bfl.data.datasets import cached_dataset
 from bfl.learning.augmentations import augmentations
 from bfl.learning.inferences import inferences
 from bfl.learning.optimizers import optimizers
