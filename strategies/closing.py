@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ from bfl.posteriors.posterior import VECTORS
 from strategies.flower_clients import FlowerClients
 from strategies.masked import WantedSum, add_up
 from strategies.method import Method
-from strategies.request import TrainingRequest, training_request
+from strategies.round import TrainingRequest
 from strategies.server_state import ServerState
 
 CLOSING = "closing"
@@ -146,8 +145,10 @@ def close(
     while measurements := next_measurements(chain, known):
         number = int(known.get(ROUNDS_MADE, 0)) + 1
         problem = partial(_problem, measurements, sizes, noised=noise is not None)
-        request = replace(
-            training_request(method, state, range(clients.size)),
+        request = TrainingRequest(
+            method=method,
+            state=state,
+            partition_ids=range(clients.size),
             message_type=CLOSE,
             name=f"closing round {number}",
             broadcast=broadcast(chain, known),
@@ -213,7 +214,8 @@ def _sums(
             )
         return found.partition_ids, total
     total, who = np.zeros(size), []
-    for update in clients.train(request):
+    replies = clients.replies(request, clients.messages(request))
+    for update in clients.updates(request, replies):
         total += update.posterior.point
         who.append(update.partition_id)
     return who, total

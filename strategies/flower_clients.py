@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from bfl import randomness
+from bfl.deployment.client_list import client_name
 from bfl.errors import ConfigurationError, LostStateError, RunError
 from bfl.federation import wire
 from bfl.federation.client_metrics import neutralized
 from strategies.messaging import NO_REPLY_FOR, UsableReplies, exchange_with_retries, in_order
 from strategies.plausibility import Plausibility
-from strategies.request import TrainingRequest
+from strategies.round import TrainingRequest
 from strategies.server_state import PooledRound
 from strategies.updates import (
     ClientUpdate,
     RefusedUpdateError,
-    believed_numbers,
     mean_metrics,
-    of_vectors,
     read_evaluation,
     read_update,
 )
@@ -84,7 +84,6 @@ class FlowerClients:
         self.suspicion = ""
         self._run = run
         self._warn = warn
-        self._selected: Sequence[int] = ()
         self._texts = {paths: options.configuration_text(paths=paths) for paths in (False, True)}
         self._test_partition = (
             run.test_partition if known and known.keys.evaluated_by == "clients" else None
@@ -98,16 +97,6 @@ class FlowerClients:
         """The number K of clients."""
         return self.federation.size
 
-    def train(self, request: TrainingRequest) -> Iterator[ClientUpdate]:
-        """Yield the usable updates of a round in the order of partition ids.
-
-        They come while others are still training.
-
-        Raises:
-            RunError: See ``updates``, or the engine has died.
-        """
-        yield from self.updates(request, self.replies(request, self.messages(request)))
-
     def messages(self, request: TrainingRequest) -> list[Message]:
         """Return the messages of a round; nodes that have come take the place of those gone."""
         self.refresh(request.name)
@@ -120,7 +109,7 @@ class FlowerClients:
 
     def refresh(self, name: str) -> None:
         """Have nodes that have come take the place of those gone, in a round of that name."""
-        self.federation = self.federation.refreshed(self.grid, self.warning(name))
+        self.federation = self.federation.refreshed(self.grid, partial(self.warn, name))
 
     def replies(self, request: TrainingRequest, messages: Sequence[Message]) -> Iterator[Message]:
         """Send messages and yield the replies as they come; ask again whose are lost.
@@ -128,14 +117,15 @@ class FlowerClients:
         Raises:
             RunError: The engine has died.
         """
-        warn, partition_of = self.warning(request.name), self.federation.partition_of
         return exchange_with_retries(
             self.grid,
             messages,
             silence=self.silence,
             retries=self.options.round_retries,
             usable=self.usable,
-            report=lambda node, reason: warn(partition_of(node), f"failed: {reason}"),
+            report=lambda node, reason: self.warn(
+                request.name, self.federation.partition_of(node), f"failed: {reason}"
+            ),
         )
 
     def updates(
@@ -153,107 +143,97 @@ class FlowerClients:
             RunError: Fewer clients than ``min-clients`` have sent a usable update; a LostStateError
                 where so many have lost what they kept that it will stay so.
         """
-        usable, asked, lost = self.usable, request.partition_ids, set[int]()
-        warn = self.warning(request.name)
-
-        def refuse(partition_id: int, problem: str) -> None:
-            usable.refused += 1
-            usable.left_out[partition_id] = REFUSED
-            warn(partition_id, f"update refused: {problem}")
-
-        def read(reply: Message, partition_id: int) -> ClientUpdate | None:
-            if reply.has_error():
-                if reply.error.code == wire.RUN_CANNOT_GO_ON:
-                    lost.add(partition_id)
-                usable.failed += 1
-                silent = NO_REPLY_FOR in str(reply.error.reason)
-                usable.left_out[partition_id] = STOPPED_ANSWERING if silent else FAILED
-                warn(partition_id, f"failed: {reply.error.reason}")
-                return None
-            try:
-                update = read_update(
-                    reply,
-                    partition_id,
-                    request.expected,
-                    manifest=None if request.sums_problem else self._run.manifest,
-                    num_examples=self.num_examples.get(partition_id),
-                    most_examples=self.options.max_examples,
-                    declared=request.declared,
-                    unpack=of_vectors if request.sums_problem else request.method.exchange.unpack,
-                )
-                if problem := request.problem(update):
-                    raise RefusedUpdateError(problem)
-            except RefusedUpdateError as error:
-                refuse(partition_id, str(error))
-                return None
-            usable.found += 1
-            believed = believed_numbers(update.metrics)
-            if lies := [
-                f"{name} {value:g}"
-                for name, value in update.metrics.items()
-                if name not in believed
-            ]:
-                warn(partition_id, f"says what cannot be, left out of means: {', '.join(lies)}")
-            return update
-
-        def refuse_implausible(partition_id: int, problem: str) -> None:
-            usable.found -= 1
-            refuse(partition_id, problem)
-
+        usable, selected = self.usable, request.partition_ids
         for partition_id, problem in sorted(request.implausible.items()):
-            refuse(partition_id, problem)
-        updates = in_order(replies, asked, self.federation.partition_of, read)
-        judge = Plausibility(request.posterior, request.broadcast, refuse_implausible)
+            self._refuse(request, partition_id, problem)
+        read = partial(self._read_update, request)
+        updates = in_order(replies, selected, self.federation.partition_of, read)
+        judge = Plausibility(
+            request.state.posterior,
+            request.broadcast,
+            partial(self._refuse, request, counted=True),
+        )
         yield from updates if request.sums_problem else judge.judged(updates)
         if not usable.enough:
             # Whether those that are left could do without the ones that cannot come back.
-            failure = LostStateError if len(asked) - len(lost) < usable.needed else RunError
+            stays = len(selected) - len(usable.lost) < usable.needed
             before = f"; in the round before {self.suspicion}" if self.suspicion else ""
-            raise failure(
-                f"{request.name}: {usable.found} of {len(asked)} clients have sent a usable "
+            raise (LostStateError if stays else RunError)(
+                f"{request.name}: {usable.found} of {len(selected)} clients have sent a usable "
                 f"posterior, and min-clients asks for {usable.needed}{before}"
             )
         self.suspicion = judge.suspicion()
 
-    def counted(self, request: TrainingRequest, pooled: PooledRound) -> PooledRound:
-        """Return a pooled round whose metrics begin with what has become of the clients asked."""
-        self._selected = request.partition_ids
-        found = len(pooled.entries)
-        refused = [client["reason"] for client in self.left_out(pooled)].count(REFUSED)
-        counts = {
-            "clients": found,
-            "failures": len(request.partition_ids) - found - refused,
-            "refused": refused,
-        }
-        return replace(pooled, metrics={**counts, **pooled.metrics})
+    def _read_update(
+        self, request: TrainingRequest, reply: Message, partition_id: int
+    ) -> ClientUpdate | None:
+        """Return the update in a reply, counted; None where it has none that can be used."""
+        usable = self.usable
+        if reply.has_error():
+            if reply.error.code == wire.RUN_CANNOT_GO_ON:
+                usable.lost.add(partition_id)
+            usable.failed += 1
+            silent = NO_REPLY_FOR in str(reply.error.reason)
+            usable.left_out[partition_id] = STOPPED_ANSWERING if silent else FAILED
+            self.warn(request.name, partition_id, f"failed: {reply.error.reason}")
+            return None
+        of_sums = request.sums_problem is not None
+        try:
+            update = read_update(
+                reply,
+                partition_id,
+                request.expected,
+                manifest=None if of_sums else self._run.manifest,
+                num_examples=self.num_examples.get(partition_id),
+                most_examples=self.options.max_examples,
+                declared=request.declared,
+                unpack=None if of_sums else request.method.exchange.unpack,
+            )
+            if problem := request.find_problem(update):
+                raise RefusedUpdateError(problem)
+        except RefusedUpdateError as error:
+            self._refuse(request, partition_id, str(error))
+            return None
+        usable.found += 1
+        if update.impossible:
+            numbers = ", ".join(f"{name} {value:g}" for name, value in update.impossible.items())
+            text = f"says what cannot be, left out of means: {numbers}"
+            self.warn(request.name, partition_id, text)
+        return update
 
-    def left_out(self, pooled: PooledRound) -> list[dict[str, Any]]:
-        """Return who was asked in the last round and is not in its pool: see ``Round.left_out``."""
+    def _refuse(
+        self, request: TrainingRequest, partition_id: int, problem: str, *, counted: bool = False
+    ) -> None:
+        """Count an update as refused, which has been ``counted`` as usable before or not."""
+        self.usable.found -= counted
+        self.usable.refused += 1
+        self.usable.left_out[partition_id] = REFUSED
+        self.warn(request.name, partition_id, f"update refused: {problem}")
+
+    def add_counts(self, request: TrainingRequest, pooled: PooledRound) -> PooledRound:
+        """Return a pooled round with what has become of the clients that were selected for it."""
         present = {entry["client"] for entry in pooled.entries}
-        return [
+        left_out = [
             {
                 "client": client,
-                "name": self._bound_name(client) or f"client {client}",
+                "name": client_name(self.federation.nodes[client]) or f"client {client}",
                 "reason": self.usable.left_out.get(client, STOPPED_ANSWERING),
             }
-            for client in self._selected
+            for client in request.partition_ids
             if client not in present
         ]
+        refused = [client["reason"] for client in left_out].count(REFUSED)
+        counts = {
+            "clients": len(present),
+            "failures": len(left_out) - refused,
+            "refused": refused,
+        }
+        return replace(pooled, metrics={**counts, **pooled.metrics}, left_out=left_out)
 
-    def warning(self, name: str) -> Callable[[int, str], None]:
-        """Return what is told the client and the reason in a round of that name."""
-
-        def warn(client: int, text: str) -> None:
-            bound = self._bound_name(client)
-            self._warn(f"{name}, {bound}" if bound else name, client, neutralized(text))
-
-        return warn
-
-    def _bound_name(self, client: int) -> str:
-        """Return the name that a list of clients gives to a client; empty without a list."""
-        from bfl.deployment.client_list import client_name
-
-        return client_name(self.federation.nodes[client])
+    def warn(self, name: str, client: int, text: str) -> None:
+        """Tell what is wrong with a client in a round of that name."""
+        listed = client_name(self.federation.nodes[client])
+        self._warn(f"{name}, {listed}" if listed else name, client, neutralized(text))
 
     def evaluation_messages(
         self, server_round: int, arrays: ArrayRecord, share: float, seed: int
@@ -274,20 +254,18 @@ class FlowerClients:
 
     def evaluation_means(self, server_round: int, replies: Iterable[Message]) -> dict[str, float]:
         """Return the metrics of clients that have evaluated, averaged with their examples."""
-        warn = self.warning(f"round {server_round}")
-
-        def read(reply: Message, partition_id: int) -> tuple[int, dict[str, float]] | None:
+        name = f"round {server_round}"
+        found: dict[int, tuple[int, dict[str, float]]] = {}
+        for reply in replies:
+            client = self.federation.partition_of(reply.metadata.src_node_id)
             if reply.has_error():
-                warn(partition_id, f"evaluation failed: {reply.error.reason}")
-                return None
+                self.warn(name, client, f"evaluation failed: {reply.error.reason}")
+                continue
             try:
-                return read_evaluation(reply, self.options.max_examples)
+                found[client] = read_evaluation(reply, self.options.max_examples)
             except RefusedUpdateError as error:
-                warn(partition_id, f"evaluation refused: {error}")
-                return None
-
-        ids = range(self.size)
-        return mean_metrics(list(in_order(replies, ids, self.federation.partition_of, read)))
+                self.warn(name, client, f"evaluation refused: {error}")
+        return mean_metrics([found[client] for client in sorted(found)])
 
     def configuration_text(self, partition_id: int) -> str:
         """Return the run's configuration as a client is sent it."""
@@ -303,7 +281,7 @@ class FlowerClients:
     def contents(self, request: TrainingRequest) -> dict[int, RecordDict]:
         """Return what each client is sent, by partition id."""
         # One record for all: the clients of a round are sent the same.
-        arrays = wire.posterior_to_arrays(request.posterior, request.vectors)
+        arrays = wire.posterior_to_arrays(request.state.posterior, request.vectors)
         extras = wire.extras_record(request.broadcast)
         state = request.state
         return {

@@ -163,24 +163,22 @@ def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterato
             outstanding.pause()
 
 
-def answered(replies: Iterable[Message], messages: Sequence[Message]) -> Iterator[Message]:
-    """Return replies that somebody else has collected, each from the node that was asked.
+def name_nodes(replies: Iterable[Message], messages: Sequence[Message]) -> Iterator[Message]:
+    """Yield replies that somebody else has collected, each from the node that was asked.
 
     Flower answers by itself for a node that is gone, and names its own node. What answers none of
     the messages is left out.
     """
     nodes = {message.metadata.dst_node_id for message in messages}
-
-    def of_node(reply: Message) -> Message | None:
+    for reply in replies:
         if reply.metadata.src_node_id in nodes:
-            return reply
-        for message in messages:
-            if message.metadata.message_id == reply.metadata.reply_to_message_id:
-                reason = reply.error.reason if reply.has_error() else "another node has answered"
-                return _failure(message, neutralized(str(reason)))
-        return None
-
-    return filter(None, map(of_node, replies))  # neither keeps one while it waits for the next
+            yield reply
+        else:
+            for message in messages:
+                if message.metadata.message_id == reply.metadata.reply_to_message_id:
+                    found = reply.error.reason if reply.has_error() else "another node has answered"
+                    yield _failure(message, neutralized(str(found)))
+        del reply  # nobody holds it while the next is waited for
 
 
 @dataclass
@@ -193,6 +191,7 @@ class UsableReplies:
         failed: How many clients have failed for good, counted likewise.
         refused: How many replies are not usable.
         left_out: Why the round is made without a client, by partition id.
+        lost: Clients that have lost what they kept, and cannot go on.
     """
 
     needed: int
@@ -200,6 +199,7 @@ class UsableReplies:
     failed: int = 0
     refused: int = 0
     left_out: dict[int, str] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
 
     @property
     def enough(self) -> bool:
@@ -251,7 +251,8 @@ def exchange_with_retries(
             if attempt == retries or usable.enough:
                 yield from _settled(failed, asked)
         for node, message in asked.items():
-            failed.setdefault(node, _lost(message, silence))
+            reason = f"{NO_REPLY_FOR} {silence:g} s (client-timeout)"
+            failed.setdefault(node, _failure(message, reason))
         if attempt == retries or usable.enough:
             yield from _settled(failed, asked)
             return
@@ -266,24 +267,19 @@ def _settled(failed: dict[int, Message], asked: dict[int, Message]) -> Iterator[
         yield failed.pop(node)
 
 
-def _lost(message: Message, silence: float) -> Message:
-    return _failure(message, f"{NO_REPLY_FOR} {silence:g} s (client-timeout)")
-
-
 def _most_array_bytes(messages: Sequence[Message]) -> int:
     """Return how many bytes the arrays of that message have which has the most."""
-    counted: dict[int, int] = {}
-
-    def size(record: ArrayRecord) -> int:
-        # The clients of a round are sent the same record, which is counted once.
-        if id(record) not in counted:
-            counted[id(record)] = record.count_bytes()
-        return counted[id(record)]
-
-    return max(
-        sum(size(record) for record in message.content.values() if isinstance(record, ArrayRecord))
-        for message in messages
-    )
+    most, sizes = 0, dict[int, int]()
+    for message in messages:
+        total = 0
+        for record in message.content.values():
+            if isinstance(record, ArrayRecord):
+                # The clients of a round are sent the same record, which is counted once.
+                if id(record) not in sizes:
+                    sizes[id(record)] = record.count_bytes()
+                total += sizes[id(record)]
+        most = max(most, total)
+    return most
 
 
 def _failure(message: Message, reason: str, code: int = NO_REPLY) -> Message:
@@ -323,13 +319,12 @@ def in_order(
     for reply in replies:
         partition_id = partition_of(reply.metadata.src_node_id)
         early[partition_id] = read(reply, partition_id)
+        del reply  # nobody holds it, or an update, while the next is waited for
         while following and following[0] in early:
-            yield from _handed_on(early.pop(following.popleft()))
+            if (update := early.pop(following.popleft())) is not None:
+                yield update
+            del update
     for partition_id in sorted(early):  # some have not been heard of at all
-        yield from _handed_on(early.pop(partition_id))
-
-
-def _handed_on(update: T | None) -> Iterator[T]:
-    """Yield an update, if there is one; nobody holds it here while the next is waited for."""
-    if update is not None:
-        yield update
+        if (last := early.pop(partition_id)) is not None:
+            yield last
+        del last

@@ -12,6 +12,8 @@ alike, as in the first round.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import itemgetter
+from statistics import median_low
 
 import numpy as np
 
@@ -147,19 +149,17 @@ class Plausibility:
         return None
 
     def _middle(self, kind: str) -> float:
-        values = sorted(greatest[kind] for greatest in self._seen.values())
-        return values[(len(values) - 1) // 2]
+        return median_low(greatest[kind] for greatest in self._seen.values())
 
     def suspicion(self) -> str:
         """Return whose values were far from those of the others, and how far; empty if nobody's."""
-        ratios = {
-            (client, kind): value / max(self._middle(kind), 1e-30)
+        ratios = [
+            (value / max(self._middle(kind), 1e-30), client, kind)
             for client in self._passed
             for kind, value in self._seen[client].items()
-        }
-        if not ratios:  # of a run that is over, nobody has sent an update
-            return ""
-        (client, kind), ratio = max(ratios.items(), key=lambda item: item[1])
+        ]
+        # Of a run that is over, nobody has sent an update.
+        ratio, client, kind = max(ratios, key=itemgetter(0), default=(0.0, 0, ""))
         if ratio < SUSPICIOUS:
             return ""
         return (

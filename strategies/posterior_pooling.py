@@ -18,12 +18,11 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from bfl.aggregation.pooling import PoolingRule
 from bfl.engine.flower.grid import log
-from bfl.errors import ConfigurationError, RunError
+from bfl.errors import ConfigurationError, PosteriorError, RunError
 from bfl.federation.wire import initial_posterior, posterior_to_arrays
-from strategies.messaging import answered
+from strategies.messaging import name_nodes
 from strategies.method import GivenParts, Method
-from strategies.request import TrainingRequest, round_request
-from strategies.round import pool_round, refine_round
+from strategies.round import TrainingRequest, pool_round, refine_round, round_request
 from strategies.run_support import ClientOptions, RunSupport
 from strategies.server_state import PooledRound
 
@@ -166,42 +165,46 @@ class PosteriorPooling(GivenParts, Strategy):
         request, running, run = self.request, self.running, self.run
         if request is None or running is None or request.server_round != server_round:
             raise RunError(f"round {server_round} has not begun: configure_train comes first")
-        clients, manifest = running.clients, run.manifest
-        kept = running.unfinished if self.method.refinement.keeps_pooled_round else None
+        clients, method = running.clients, self.method
+        kept = running.unfinished if method.refinement.keeps_pooled_round else None
         pooled = self.pooled
         if pooled is None:
-            if secure_sums := self.method.exchange.secure_sums:
-                from strategies.masked import pool_masked_round
+            try:
+                if secure_sums := method.exchange.secure_sums:
+                    from strategies.masked import pool_masked_round
 
-                pooled = pool_masked_round(request, secure_sums, clients, manifest)
-            else:
-                pooled = pool_round(
-                    request,
-                    clients.updates(request, answered(replies, self._messages)),
-                    seed=self.seed,
-                    num_examples=clients.num_examples,
-                    manifest=manifest,
-                    server=run.server,
-                )
-            pooled = clients.counted(request, pooled)
+                    pooled = pool_masked_round(request, secure_sums, clients, run.manifest)
+                else:
+                    pooled = pool_round(
+                        request,
+                        clients.updates(request, name_nodes(replies, self._messages)),
+                        seed=self.seed,
+                        num_examples=clients.num_examples,
+                        manifest=run.manifest,
+                        server=run.server,
+                    )
+            except PosteriorError as error:
+                raise RunError(f"{request.name}, pooling: {error}") from error
+            pooled = clients.add_counts(request, pooled)
             if kept:
                 kept.save(request.state, pooled)
-        try:
-            pooled = refine_round(
-                request,
-                pooled,
-                seed=self.seed,
-                manifest=manifest,
-                server=run.server,
-                parametrization=running.parametrization,
-            )
-        except RunError:
-            if kept:  # a resume would meet the same: its clients train again
-                kept.clear()
-            raise
+        if not (method.refinement.idle and method.predictive.idle):
+            try:
+                pooled = refine_round(
+                    request,
+                    pooled,
+                    seed=self.seed,
+                    manifest=run.manifest,
+                    server=run.server,
+                    parametrization=running.parametrization,
+                )
+            except RunError:
+                if kept:  # a resume would meet the same: its clients train again
+                    kept.clear()
+                raise
         running.state, self.pooled = pooled.state, replace(pooled, models=None)
         self.request, self._messages = None, ()
-        running.warnings.of_weights(server_round, self.method.weighting.name, pooled)
+        running.warnings.of_weights(server_round, method.weighting.name, pooled)
         return posterior_to_arrays(pooled.state.posterior), MetricRecord(dict(pooled.metrics))
 
     def configure_evaluate(

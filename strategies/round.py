@@ -1,4 +1,4 @@
-"""One federated round on the server: clients' updates in, the next global posterior out.
+"""One federated round on the server: what clients are asked, and what their updates lead to.
 
 Everything here is plain posteriors, arrays and numbers; ``strategies.flower_clients`` asks the
 clients and reads what they answer. A round whose updates nobody sees is made by
@@ -7,36 +7,123 @@ clients and reads what they answer. A round whose updates nobody sees is made by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bfl import randomness
 from bfl.aggregation import pooling
+from bfl.aggregation.pooling.core import Sums
 from bfl.aggregation.precision_spread import PrecisionSpread
 from bfl.aggregation.samplers import ClientModels
 from bfl.aggregation.server import RoundContext, Server, ServerRound
 from bfl.aggregation.server_optimizers import StepContext
 from bfl.aggregation.weightings import Weighting, describe_weights
 from bfl.errors import NotFiniteError, PosteriorError, RunError
-from bfl.federation.parts import Arrays, Counts
+from bfl.federation.client_metrics import NUM_EXAMPLES, recorded
+from bfl.federation.parts import Arrays, Counts, DeclaredArray
+from bfl.federation.wire import TRAIN
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import with_scale_floor
-from strategies.request import TrainingRequest
-from strategies.server_state import PooledRound
+from strategies.method import Method
+from strategies.server_state import PooledRound, ServerState, beyond_float32
 from strategies.updates import (
     ClientUpdate,
     CombinedExtras,
     PooledClient,
     client_entries,
-    round_metrics,
+    mean_metrics,
 )
 
 if TYPE_CHECKING:
     from bfl.learning.networks.parametrizations import Parametrization
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRequest:
+    """Request to the clients of a round.
+
+    Attributes:
+        method: The parts that the round is made of.
+        state: Where the federation stands before it.
+        partition_ids: The selected clients, sorted.
+        expected: A posterior of the sizes and types that they send back.
+        vectors: The names of those of the posterior's vectors that they are sent.
+        name: The round, in messages for people.
+        broadcast: What they are sent besides the posterior.
+        declared: What they have to send besides theirs.
+        implausible: What was wrong with updates with which the round has been pooled before, by
+            partition id; these clients are not asked again.
+        sums_problem: Says what is wrong with a closing's sums over so many examples; None where
+            posteriors are asked for.
+    """
+
+    method: Method
+    state: ServerState
+    partition_ids: Sequence[int]
+    expected: Posterior
+    vectors: Sequence[str]
+    name: str
+    message_type: str = TRAIN
+    broadcast: Arrays = field(default_factory=dict)
+    declared: tuple[DeclaredArray, ...] = ()
+    implausible: Mapping[int, str] = field(default_factory=dict)
+    sums_problem: Callable[[Posterior, int], str | None] | None = None
+
+    @property
+    def server_round(self) -> int:
+        """The round, from 1."""
+        return self.state.server_round + 1
+
+    def find_problem(self, update: ClientUpdate) -> str | None:
+        """Return why an update that is well formed is of no use in this round; None if it is."""
+        method, state = self.method, self.state
+        if self.sums_problem:
+            return self.sums_problem(update.posterior, update.num_examples)
+        if problem := method.weighting.unreported(update.metrics):
+            return problem
+        if method.pool_noise and (
+            problem := method.pool_noise.problem(update.posterior, state.posterior)
+        ):
+            return problem
+        if not update.extras:
+            return None
+        # Its arrays, folded as if they were all, must not end the run.
+        counts = Counts(len(self.partition_ids), 1, state.num_clients, self.server_round)
+        alone = CombinedExtras(self.declared)
+        alone.add(update.extras, 1.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            folded = method.fold(state.parts, alone.combined(), counts)
+            problem = beyond_float32(folded)
+            try:
+                if not problem:
+                    method.sent_extras(folded, state.posterior)
+            except RunError as error:
+                problem = str(error)
+        return f"with the arrays besides the posterior {problem}" if problem else None
+
+
+def round_request(
+    method: Method, state: ServerState, seed: int, implausible: Mapping[int, str]
+) -> TrainingRequest:
+    """Return what the clients of the round after a state are asked, sampled by (seed, round).
+
+    Raises:
+        RunError: What the parts would send has values that their declarations rule out.
+    """
+    return TrainingRequest(
+        method=method,
+        state=state,
+        partition_ids=method.sampling.sample(seed, state.server_round + 1, state.num_clients),
+        expected=state.posterior,
+        vectors=method.broadcast.vectors,
+        name=f"round {state.server_round + 1}",
+        broadcast=method.sent_extras(state.parts, state.posterior),
+        declared=method.declared(state.posterior),
+        implausible=dict(implausible),
+    )
 
 
 def pool_round(
@@ -59,42 +146,43 @@ def pool_round(
         server: The server's own data and network, for a weighting that needs them.
 
     Raises:
-        RunError: There is no update, or no other round can begin with what is made of them.
+        PosteriorError: There is no update, or what they are pooled to is no posterior.
+        RunError: No other round can begin with what is made of it.
 
     Source: Fischer et al. (2024), Algorithm 1, for the round without options.
     """
-    method, state, number = request.method, request.state, request.server_round
+    method, state, rule = request.method, request.state, request.method.pooling
     clients: list[PooledClient] = []
-    weights: list[float] = []
     models: list[ClientUpdate] = []
-    extras, spread = CombinedExtras(request.declared), PrecisionSpread()
-
-    def add(weighted: tuple[ClientUpdate, float]) -> pooling.Client:
-        update, weight = weighted
-        measured = update.metrics
-        clients.append(PooledClient(update.partition_id, update.num_examples, measured, weight))
-        weights.append(weight)
-        extras.add(update.extras, weight)
-        if method.pooling.by_precision:
-            spread.add(update.posterior, weight)
-        if method.needs_models:
-            models.append(update)
-        labels = ("pooling", number, update.partition_id)
-        drawer = randomness.generator(seed, *labels) if method.pooling.stochastic else None
-        return update.posterior, weight, drawer
-
+    sums: Sums | None = None
+    spread = PrecisionSpread() if rule.by_precision else None
+    extras = CombinedExtras(request.declared) if request.declared else None
     if method.pool_noise and method.pool_noise.draws:
         updates = map(_in_float64, updates)  # rounding would let one move the pool further
-    with pooling_errors(request):
-        # Maps in place of loops, which would hold an update while the next one is waited for.
-        weighted = map(add, weigh(request, updates, num_examples, server))
-        pooled = pooling.pool_weighted(
-            method.pooling, weighted, previous=state.posterior, unrounded=state.unrounded
-        )
-    metrics = describe_weights(weights)
-    if method.pooling.by_precision:
+    for update, weight in weigh(request, updates, num_examples, server):
+        number, posterior = update.partition_id, update.posterior
+        drawer = None
+        if rule.stochastic:
+            drawer = randomness.generator(seed, "pooling", request.server_round, number)
+        if weight:
+            sums = sums or Sums(rule, posterior, state.posterior, state.unrounded)
+            sums.add(posterior, weight, drawer)
+        if spread:
+            spread.add(posterior, weight)
+        if extras:
+            extras.add(update.extras, weight)
+        if method.needs_models:
+            models.append(update)
+        clients.append(PooledClient(number, update.num_examples, update.metrics, weight))
+        del update, posterior  # nobody holds them while the next one is waited for
+    if sums is None:
+        raise PosteriorError("nothing to pool: no client with a positive weight has replied")
+    pooled = sums.pooled()
+    metrics = describe_weights([client.weight or 0.0 for client in clients])
+    if spread:
         metrics |= spread.metrics(state.posterior, pooled.posterior)
-    result = next_round(request, pooled, clients, metrics, extras.combined(), manifest)
+    combined = extras.combined() if extras else {}
+    result = next_round(request, pooled, clients, metrics, combined, manifest)
     if not models:
         return result
     return replace(
@@ -108,6 +196,61 @@ def pool_round(
             manifest=manifest,
         ),
     )
+
+
+def weigh(
+    request: TrainingRequest,
+    updates: Iterable[ClientUpdate],
+    num_examples: Mapping[int, int],
+    server: Server | None,
+) -> Iterator[tuple[ClientUpdate, float]]:
+    """Yield updates, defended, with their weights, in their order.
+
+    Where the server knows who holds how many examples, and refuses an update that says otherwise, a
+    weighting by these numbers is known before anybody has replied. Then each update can be pooled
+    and let go when its turn comes: the server's memory does not grow with the number of clients. If
+    some do not reply, the weights of the others do not sum to 1, which all rules but those whose
+    ``weights_are_fractions`` make up for.
+
+    Raises:
+        PosteriorError: No client has a positive weight.
+    """
+    method, selected = request.method, request.partition_ids
+    known = {client: num_examples[client] for client in selected if client in num_examples}
+    if (
+        method.weighting.counts_only
+        and not method.pooling.weights_are_fractions
+        and method.defence.idle
+        and len(known) == len(selected)
+    ):
+        foreseen = foreseen_weights(method.weighting, known)
+        for update in updates:
+            yield update, foreseen[update.partition_id]
+            del update  # nobody holds it while the next one is waited for
+        return
+    together = list(updates)
+    posteriors = method.defence.protect([update.posterior for update in together])
+    weights = method.weighting.weigh(
+        posteriors,
+        [update.num_examples for update in together],
+        request.state.posterior,
+        ServerRound(server, request.server_round) if server else None,
+        [update.metrics for update in together],
+    )
+    shares = pooling.normalised(weights)
+    for update, posterior, share in zip(together, posteriors, shares, strict=True):
+        yield replace(update, posterior=posterior), share
+
+
+def foreseen_weights(weighting: Weighting, num_examples: Mapping[int, int]) -> dict[int, float]:
+    """Return the weights of a round's clients by partition id, with sum 1.
+
+    Args:
+        weighting: A scheme that goes by ``counts_only``.
+        num_examples: What each selected client holds, by partition id; all at least 1.
+    """
+    fractions = pooling.normalised(weighting.weigh_counts(list(num_examples.values())))
+    return dict(zip(num_examples, fractions, strict=True))
 
 
 def next_round(
@@ -126,16 +269,23 @@ def next_round(
         combined: What they have sent besides their posteriors, summed or averaged.
 
     Raises:
+        PosteriorError: The pool is below a minimum of the network's parameters.
         RunError: No other round can begin with it.
     """
     method, state, number = request.method, request.state, request.server_round
     ids = [client.partition_id for client in clients]
     counts = Counts(len(request.partition_ids), len(ids), state.num_clients, number)
-    measured = {**round_metrics(clients), **pooled.diagnostics, **metrics}
+    means = mean_metrics([(client.num_examples, client.metrics) for client in clients])
+    measured = {
+        NUM_EXAMPLES: sum(client.num_examples for client in clients),
+        # The means stand in the clients' namespace; the total is the server's own.
+        **{recorded(name): mean for name, mean in means.items()},
+        **pooled.diagnostics,
+        **metrics,
+    }
     posterior, parts, optimizer = pooled.posterior, state.parts, state.server_optimizer
     if manifest:
-        with pooling_errors(request):
-            manifest.check(posterior)
+        manifest.check(posterior)
     if method.pool_noise:  # before the rest: what is made of a noised pool is no further release
         posterior = method.pool_noise(posterior, state.posterior, counts)
         measured.pop(pooling.CLIPPED, None)
@@ -182,13 +332,11 @@ def refine_round(
         RunError: It cannot be refined, or what it is refined to is no posterior.
     """
     method = request.method
-    if method.refinement.idle and method.predictive.idle:
-        return pooled
     used = parametrization.used_variance
     context = RoundContext(
         seed=seed,
         server_round=request.server_round,
-        previous=request.posterior,
+        previous=request.state.posterior,
         pooled=pooled.state.posterior,
         sampler=method.sampler,
         clients=pooled.models.computing_with(used) if pooled.models else None,
@@ -207,74 +355,7 @@ def refine_round(
     return replace(pooled, state=following, metrics={**pooled.metrics, **refined.metrics})
 
 
-def weigh(
-    request: TrainingRequest,
-    updates: Iterable[ClientUpdate],
-    num_examples: Mapping[int, int],
-    server: Server | None,
-) -> Iterable[tuple[ClientUpdate, float]]:
-    """Return updates, defended, with their weights, in their order.
-
-    Where the server knows who holds how many examples, and refuses an update that says otherwise, a
-    weighting by these numbers is known before anybody has replied. Then each update can be pooled
-    and let go when its turn comes: the server's memory does not grow with the number of clients. If
-    some do not reply, the weights of the others do not sum to 1, which all rules but those whose
-    ``weights_are_fractions`` make up for.
-
-    Raises:
-        PosteriorError: No client has a positive weight.
-    """
-    method, asked = request.method, request.partition_ids
-    known = {client: num_examples[client] for client in asked if client in num_examples}
-    if (
-        method.weighting.counts_only
-        and not method.pooling.weights_are_fractions
-        and method.defence.idle
-        and len(known) == len(asked)
-    ):
-        foreseen = foreseen_weights(method.weighting, known)
-
-        def with_weight(update: ClientUpdate) -> tuple[ClientUpdate, float]:
-            return update, foreseen[update.partition_id]
-
-        return map(with_weight, updates)
-    together = list(updates)
-    posteriors = method.defence.protect([update.posterior for update in together])
-    weights = method.weighting.weigh(
-        posteriors,
-        [update.num_examples for update in together],
-        request.posterior,
-        ServerRound(server, request.server_round) if server else None,
-        [update.metrics for update in together],
-    )
-    defended = [
-        replace(update, posterior=posterior)
-        for update, posterior in zip(together, posteriors, strict=True)
-    ]
-    return zip(defended, pooling.normalised(weights), strict=True)
-
-
-def foreseen_weights(weighting: Weighting, num_examples: Mapping[int, int]) -> dict[int, float]:
-    """Return the weights of a round's clients by partition id, with sum 1.
-
-    Args:
-        weighting: A scheme that goes by ``counts_only``.
-        num_examples: What each client that is asked holds, by partition id; all at least 1.
-    """
-    fractions = pooling.normalised(weighting.weigh_counts(list(num_examples.values())))
-    return dict(zip(num_examples, fractions, strict=True))
-
-
 def _in_float64(update: ClientUpdate) -> ClientUpdate:
     vectors = update.posterior.vectors().items()
     exact = Posterior(**{name: vector.astype(np.float64) for name, vector in vectors})
     return replace(update, posterior=exact)
-
-
-@contextmanager
-def pooling_errors(request: TrainingRequest) -> Iterator[None]:
-    """Raise what is wrong with a pool as the round's error."""
-    try:
-        yield
-    except PosteriorError as error:
-        raise RunError(f"{request.name}, pooling: {error}") from error

@@ -28,16 +28,25 @@ class PooledRound:
         state: Where the federation stands, with the pooled posterior.
         metrics: What clients and pooling have measured.
         entries: One for each client pooled, see ``strategies.updates.client_entries``.
+        left_out: One for each client that was selected and is not in the pool: ``client``, the
+            partition id, its ``name`` and the ``reason``.
     """
 
     state: ServerState
     metrics: dict[str, float]
     entries: Sequence[Mapping[str, Any]]
     models: ClientModels | None = None
+    left_out: Sequence[Mapping[str, Any]] = ()
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return all but the round as arrays by name."""
-        report = json.dumps({"metrics": self.metrics, "clients": list(self.entries)})
+        report = json.dumps(
+            {
+                "metrics": self.metrics,
+                "clients": list(self.entries),
+                "left-out": list(self.left_out),
+            }
+        )
         return {
             **add_prefix(_POSTERIOR, self.state.posterior.vectors()),
             **add_prefix(_STATE, self.state.to_arrays()),
@@ -64,6 +73,7 @@ class PooledRound:
             metrics=report["metrics"],
             entries=report["clients"],
             models=ClientModels.from_arrays(models, manifest) if models else None,
+            left_out=report.get("left-out", ()),
         )
 
 

@@ -216,13 +216,13 @@ def _hand_over(
     evaluated: Mapping[str, Any],
 ) -> bool:
     """Give a round that is over to whoever looks on; return whether it is the last."""
-    state, pooled, clients, run = running.state, strategy.pooled, running.clients, strategy.run
+    state, pooled, run = running.state, strategy.pooled, strategy.run
     if pooled is None:
         return False
     metrics: dict[str, Any] = {**pooled.metrics, **evaluated, **run.evaluate_models(state)}
     running.warnings.of_numbers(state.server_round, metrics)
     finished = Round(
-        state, metrics, seconds, pooled.entries, clients.suspicion, clients.left_out(pooled)
+        state, metrics, seconds, pooled.entries, running.clients.suspicion, pooled.left_out
     )
     return bool(run.on_round and run.on_round(finished))
 

@@ -9,18 +9,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Message, MetricRecord
 
 from bfl.aggregation.pooling import normalised
 from bfl.errors import BflError, PosteriorError
-from bfl.federation.client_metrics import NUM_EXAMPLES, of_each_client, recorded
+from bfl.federation.client_metrics import NUM_EXAMPLES, of_each_client
 from bfl.federation.parts import Arrays, DeclaredArray, extras_problem
-from bfl.federation.wire import (
-    ARRAYS,
-    METRICS,
-    extra_arrays,
-    vectors_from_arrays,
-)
+from bfl.federation.wire import ARRAYS, EXTRAS, METRICS, extra_arrays, vectors_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS, Vector
 
@@ -46,11 +41,6 @@ Unpack = Callable[[Mapping[str, Vector], Posterior], Posterior]
 """Makes a client's posterior of the vectors that have come, and of the posterior it was sent."""
 
 
-def of_vectors(vectors: Mapping[str, Vector], sent: Posterior) -> Posterior:
-    """Return the posterior whose three vectors have come; see ``Posterior.of_vectors``."""
-    return Posterior.of_vectors(vectors)
-
-
 class RefusedUpdateError(BflError):
     """A client's update is not what it should be; the message says in which way."""
 
@@ -62,6 +52,7 @@ class ClientUpdate:
     Attributes:
         metrics: What it has measured, under the client's own names.
         extras: What the parts of the method have it send besides its posterior.
+        impossible: Numbers that it has sent as metrics and cannot have measured.
     """
 
     partition_id: int
@@ -69,6 +60,7 @@ class ClientUpdate:
     num_examples: int
     metrics: dict[str, float]
     extras: Arrays = field(default_factory=dict)
+    impossible: dict[str, float] = field(default_factory=dict)
 
 
 def read_evaluation(reply: Message, most_examples: int) -> tuple[int, dict[str, float]]:
@@ -80,7 +72,8 @@ def read_evaluation(reply: Message, most_examples: int) -> tuple[int, dict[str, 
     metrics = reply.content.get(METRICS)
     if not isinstance(metrics, MetricRecord):
         raise RefusedUpdateError(f"the reply has no record '{METRICS}' of metrics")
-    return _num_examples(metrics.get(NUM_EXAMPLES), None, most_examples), _numbers(metrics)
+    num_examples = _num_examples(metrics.get(NUM_EXAMPLES), None, most_examples)
+    return num_examples, _measured(metrics)[0]
 
 
 def read_update(
@@ -92,7 +85,7 @@ def read_update(
     num_examples: int | None = None,
     most_examples: int = MOST_EXAMPLES,
     declared: Sequence[DeclaredArray] = (),
-    unpack: Unpack = of_vectors,
+    unpack: Unpack | None = None,
 ) -> ClientUpdate:
     """Return the update in a client's reply.
 
@@ -108,7 +101,7 @@ def read_update(
         num_examples: How many examples the client holds, where the server knows it.
         most_examples: The most that a client may claim where it does not.
         declared: What the client has to send besides its posterior.
-        unpack: Makes a posterior of the vectors that have come, and of the one that was sent.
+        unpack: How an exchange unpacks what has come; None: it is the posterior's three vectors.
 
     Raises:
         RefusedUpdateError: Something is not as it should be.
@@ -119,23 +112,29 @@ def read_update(
         raise RefusedUpdateError(f"the reply has no record '{ARRAYS}' of arrays")
     if not isinstance(metrics, MetricRecord):
         raise RefusedUpdateError(f"the reply has no record '{METRICS}' of metrics")
-    return ClientUpdate(
-        partition_id=partition_id,
-        posterior=_posterior(arrays, sent, manifest, unpack),
-        num_examples=_num_examples(metrics.get(NUM_EXAMPLES), num_examples, most_examples),
-        metrics=_numbers(metrics),
-        extras=_extras(content, declared),
-    )
+    posterior = _posterior(arrays, sent, manifest, unpack)
+    count = _num_examples(metrics.get(NUM_EXAMPLES), num_examples, most_examples)
+    measured, impossible = _measured(metrics)
+    extras: Arrays = {}
+    if declared or EXTRAS in content:
+        try:
+            extras = extra_arrays(content)
+        except Exception as error:  # whatever NumPy makes of bytes that a client has chosen
+            raise RefusedUpdateError(f"an array besides the posterior: {error}") from error
+        if problem := extras_problem(extras, declared):
+            raise RefusedUpdateError(f"besides the posterior it has {problem}")
+    return ClientUpdate(partition_id, posterior, count, measured, extras, impossible)
 
 
 DIVERGED = "; if training has diverged, a lower learning-rate helps"
 
 
 def _posterior(
-    arrays: ArrayRecord, sent: Posterior, manifest: Manifest | None, unpack: Unpack
+    arrays: ArrayRecord, sent: Posterior, manifest: Manifest | None, unpack: Unpack | None
 ) -> Posterior:
     try:
-        posterior = unpack(vectors_from_arrays(arrays), sent)
+        vectors = vectors_from_arrays(arrays)
+        posterior = unpack(vectors, sent) if unpack else Posterior.of_vectors(vectors)
     except PosteriorError as error:
         raise RefusedUpdateError(str(error)) from error
     except Exception as error:  # whatever NumPy makes of bytes that a client has chosen
@@ -156,16 +155,6 @@ def _posterior(
     return posterior
 
 
-def _extras(content: RecordDict, declared: Sequence[DeclaredArray]) -> Arrays:
-    try:
-        arrays = extra_arrays(content)
-    except Exception as error:  # whatever NumPy makes of bytes that a client has chosen
-        raise RefusedUpdateError(f"an array besides the posterior: {error}") from error
-    if problem := extras_problem(arrays, declared):
-        raise RefusedUpdateError(f"besides the posterior it has {problem}")
-    return arrays
-
-
 def _num_examples(given: Any, known: int | None, most: int) -> int:
     whole = isinstance(given, int) and not isinstance(given, bool)
     if not whole and not (isinstance(given, float) and given.is_integer()):
@@ -183,48 +172,39 @@ def _num_examples(given: Any, known: int | None, most: int) -> int:
     return int(given)
 
 
-def _numbers(metrics: MetricRecord) -> dict[str, float]:
-    """Return the metrics that are single numbers and not absurd; others are left out."""
+def _measured(metrics: MetricRecord) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the metrics that are single numbers, and apart those that nobody can have measured."""
+    # With it come all metrics, which no server needs before a client has measured some.
+    from bfl.experiments.results.evaluated_clients import impossible_numbers
+
     if len(metrics) > MOST_METRICS:
         raise RefusedUpdateError(f"there are {len(metrics)} metrics; allowed: {MOST_METRICS}")
-    for name in metrics:
+    measured: dict[str, float] = {}
+    for name, value in metrics.items():
         if not METRIC_NAME.fullmatch(name):
             raise RefusedUpdateError(
                 f"a metric is called {name[:80]!r}; allowed: up to 64 letters, digits, '.', '_' "
                 "and '-'"
             )
-    return {
-        name: float(value)
-        for name, value in metrics.items()
-        if name != NUM_EXAMPLES and isinstance(value, int | float) and abs(value) <= GREATEST_METRIC
-    }
+        single = isinstance(value, int | float) and abs(value) <= GREATEST_METRIC
+        if single and name != NUM_EXAMPLES:
+            measured[name] = float(value)  # type: ignore[arg-type]
+    impossible = dict(impossible_numbers(measured))
+    return {n: value for n, value in measured.items() if n not in impossible}, impossible
 
 
 def mean_metrics(updates: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, float]:
     """Return clients' metrics averaged with the numbers of examples of those that have sent each.
 
-    What cannot have been measured is left out, so no client moves a mean beyond what honest ones
-    could.
-
     Args:
         updates: Each client's number of examples and what it has measured.
     """
     means: dict[str, float] = {}
-    believed = [(count, believed_numbers(measured)) for count, measured in updates]
-    for name in dict.fromkeys(name for _, measured in believed for name in measured):
-        senders = [(measured[name], count) for count, measured in believed if name in measured]
+    for name in dict.fromkeys(name for _, measured in updates for name in measured):
+        senders = [(measured[name], count) for count, measured in updates if name in measured]
         values, counts = zip(*senders, strict=True)
         means[name] = float(np.average(values, weights=counts))
     return means
-
-
-def believed_numbers(measured: Mapping[str, float]) -> dict[str, float]:
-    """Return what a client has sent, without numbers that it cannot have measured."""
-    # With it come all metrics, which no server needs before a client has measured some.
-    from bfl.experiments.results.evaluated_clients import impossible_numbers
-
-    impossible = dict(impossible_numbers(measured))
-    return {name: value for name, value in measured.items() if name not in impossible}
 
 
 class CombinedExtras:
@@ -276,16 +256,6 @@ class PooledClient:
     num_examples: int
     metrics: Mapping[str, float] = field(default_factory=dict)
     weight: float | None = None
-
-
-def round_metrics(clients: Sequence[PooledClient]) -> dict[str, float]:
-    """Return the number of examples and the clients' averaged metrics, as a record names them."""
-    means = mean_metrics([(client.num_examples, client.metrics) for client in clients])
-    return {
-        NUM_EXAMPLES: sum(client.num_examples for client in clients),
-        # The means stand in the clients' namespace; the total is the server's own.
-        **{recorded(name): mean for name, mean in means.items()},
-    }
 
 
 def client_entries(clients: Sequence[PooledClient]) -> list[dict[str, Any]]:

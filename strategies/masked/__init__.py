@@ -10,6 +10,7 @@ import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import RecordDict
@@ -31,8 +32,7 @@ from bfl.posteriors import Manifest, Posterior
 from strategies.flower_clients import FAILED, REFUSED, STOPPED_ANSWERING, FlowerClients
 from strategies.messaging import UsableReplies, exchange
 from strategies.plausibility import implausible_pool
-from strategies.request import TrainingRequest
-from strategies.round import foreseen_weights, next_round, pooling_errors
+from strategies.round import TrainingRequest, foreseen_weights, next_round
 from strategies.server_state import PooledRound
 from strategies.updates import PooledClient
 
@@ -50,14 +50,14 @@ def pool_masked_round(
     """Have the clients of a round train, and return what the sum of their statistics leads to.
 
     Raises:
+        PosteriorError: Their sum is no posterior.
         RunError: Too few clients have stayed, or no other round can begin with their sum.
     """
     method, state = request.method, request.state
     sizes = {client: clients.num_examples[client] for client in request.partition_ids}
     wanted = wanted_sum(secure_sums, method.pooling, method.weighting, state.posterior, sizes)
     found = add_up(clients, request, wanted)
-    with pooling_errors(request):
-        pooled = pool_sums(method.pooling, wanted, found, state.posterior, state.unrounded)
+    pooled = pool_sums(method.pooling, wanted, found, state.posterior, state.unrounded)
     unseen = [PooledClient(client, sizes[client]) for client in found.partition_ids]
     return next_round(request, pooled, unseen, {}, {}, manifest)
 
@@ -181,7 +181,7 @@ class MaskedAttempt:
         self._clients = clients
         self._request = request
         self._wanted = wanted
-        self._warn = clients.warning(request.name)
+        self._warn = partial(clients.warn, request.name)
         contents = clients.contents(request)
         self._tasks = {each: contents[each] for each in contents if each not in left_out}
         # The word makes each attempt's label another one, also that of a round made again.
@@ -300,7 +300,7 @@ def add_up(clients: FlowerClients, request: TrainingRequest, wanted: WantedSum) 
             off, in every attempt; or rounding could carry their pool too far, and nobody was
             asked; or the engine has died.
     """
-    options, warn = clients.options, clients.warning(request.name)
+    options, warn = clients.options, partial(clients.warn, request.name)
     needed = options.needed(len(request.partition_ids))
     clients.usable = UsableReplies(needed)
     try:

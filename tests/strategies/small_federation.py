@@ -27,8 +27,7 @@ from strategies import PosteriorPooling
 from strategies.federation import discover
 from strategies.flower_clients import FlowerClients
 from strategies.method import Method
-from strategies.request import round_request
-from strategies.round import pool_round, refine_round
+from strategies.round import pool_round, refine_round, round_request
 from strategies.run_support import ClientOptions, Round, RunSupport
 from strategies.server_state import PooledRound, ServerState
 
@@ -119,9 +118,14 @@ def federated_round(
     request = round_request(method, state, seed, {})
     fixed: Any = {"seed": seed, "manifest": manifest, "server": server}
     known = clients.num_examples
-    pooled = pool_round(request, clients.train(request), num_examples=known, **fixed)
-    if isinstance(clients, FlowerClients):
-        pooled = clients.counted(request, pooled)
+    if not isinstance(clients, FlowerClients):
+        pooled = pool_round(request, clients.train(request), num_examples=known, **fixed)
+    else:
+        replies = clients.replies(request, clients.messages(request))
+        updates = clients.updates(request, replies)
+        pooled = clients.add_counts(
+            request, pool_round(request, updates, num_examples=known, **fixed)
+        )
     pooled = refine_round(request, pooled, parametrization=SOFTPLUS, **fixed)
     return pooled.state, pooled
 

@@ -13,7 +13,7 @@ from bfl.errors import RunError
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.manifest import Parameter
 from strategies.method import Method
-from strategies.request import TrainingRequest
+from strategies.round import TrainingRequest
 from strategies.server_state import ServerState
 from strategies.updates import ClientUpdate
 

@@ -13,8 +13,7 @@ from bfl.federation.outgoing import Outgoing
 from bfl.posteriors import Posterior
 from strategies.method import Method
 from strategies.privacy import PoolNoise
-from strategies.request import round_request
-from strategies.round import weigh
+from strategies.round import round_request, weigh
 from strategies.server_state import ServerState
 from strategies.updates import ClientUpdate
 

@@ -16,7 +16,7 @@ from bfl.federation.privacy.noise import difference
 from bfl.posteriors import Posterior
 from strategies.method import Method
 from strategies.privacy import PoolNoise, pool_noise
-from strategies.request import TrainingRequest
+from strategies.round import TrainingRequest
 from strategies.server_state import ServerState
 from strategies.updates import ClientUpdate
 
@@ -70,7 +70,7 @@ class Clients:
     def train(self, request: TrainingRequest) -> Iterator[ClientUpdate]:
         for client, posterior in self.sent.items():
             update = ClientUpdate(client, posterior, 5, {}, {})
-            self.seen.append(request.problem(update))
+            self.seen.append(request.find_problem(update))
             if self.seen[-1] is None:
                 yield update
 
