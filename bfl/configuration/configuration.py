@@ -23,7 +23,7 @@ from bfl.configuration.component_slots import (
     PickedParts,
 )
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
-from bfl.configuration.messages import nearest_key, refused_values, unknown_key, wrong_type
+from bfl.configuration.messages import nearest_key, refused_values, unknown_key
 from bfl.configuration.pairs import Value, parse_pairs
 from bfl.configuration.settings import (
     NamedStrategy,
@@ -40,7 +40,7 @@ from bfl.evaluation.metrics import best_metric
 from bfl.federation.outgoing import is_private
 from bfl.federation.parts import TwoSidedPart
 from bfl.federation.privacy.accountant import Mechanism
-from bfl.plugins import Plugin, load_plugins, named_plugins, used_plugins
+from bfl.plugins import load_plugins, named_plugins, used_plugins
 from bfl.presets import presets
 from bfl.registry import Component, kebab
 from bfl.texts import counted
@@ -92,10 +92,9 @@ class Configuration(PickedParts):
 
     @property
     def server_network_decides(self) -> bool:
-        """True if computations of the server's network, and so its threads, enter the result.
+        """True if what the server's network computes enters the result, and so its threads do.
 
-        It does where a part needs it (distillation, weights by accuracy), and where an epoch or a
-        round is picked by what it predicts (pre-training, validation).
+        A part may need it; pre-training and validation pick an epoch or a round by it.
         """
         keys = self.keys
         needed = any(isinstance(c, UsesServer) and c.needs_server for c in self.components)
@@ -126,12 +125,9 @@ class Configuration(PickedParts):
         return {**self._merged(SLOTS), **self.settings_of_every_run}
 
     def for_clients(self, *, paths: bool = True) -> dict[str, Value]:
-        """Return the flat keys and values that clients read.
+        """Return the flat keys and values that clients read, not those of the server alone.
 
-        Of these a client resolves what it reads as the server has it. The rest, such as where the
-        server's files lie, is declared to be the server's alone: ``server_field`` of a key,
-        ``server_only`` of a kind of part, unless the exchange has clients check it; and the
-        settings of figures are.
+        Of the latter an exchange may have clients check some.
 
         Args:
             paths: Whether the clients look for the run's data where the server has them.
@@ -283,7 +279,7 @@ def resolve(
     _raise_if_any(problems)
     with _collect(problems):
         corruption_names(keys.corruptions)
-    update: dict[str, str] = {}
+    update: dict[str, Any] = {}
     with _collect(problems):
         read = bool(keys.server_data)
         update["best_metric"] = best_metric(keys.best_metric, keys.task, read=read)
@@ -298,7 +294,29 @@ def resolve(
             update["dataset"], update["data_dir"] = absolute_dataset(*where)
     _raise_if_any(problems)
     keys = keys.model_copy(update=update)
-    configuration = _put_together(keys, strategy, picked, complete, plugins)
+    words = {key: word for key, (word, _) in picked.items()}
+    # A rule's name says nothing but ``pooling``, which may be given as well, and wins.
+    name = words["pooling"] if strategy.only_a_rule else strategy.name
+    of_every_run = [part for registry in OF_EVERY_RUN for part in registry.classes()]
+    used = [*(type(part) for _, parts in picked.values() for part in parts), *of_every_run]
+    source = keys.dataset.partition(":")[0]
+    for registry, used_name in ((presets, name), (dataset_sources, source)):
+        used += [registry.get(used_name)] if used_name in registry else []
+    places = ", ".join(plugin.place for plugin in used_plugins(plugins, used))
+    chosen: dict[str, Any] = {
+        kind.attribute: picked[kind.key][1] if kind.chain else picked[kind.key][1][0]
+        for kind in SLOTS
+    }
+    configuration = Configuration(
+        keys=keys.model_copy(update={"strategy": name, "plugins": places, "plugin_settings": ""}),
+        words=words,
+        settings_of_every_run={
+            key: complete.get(key, field.default)
+            for part in of_every_run
+            for key, field in settings_of(part).items()
+        },
+        **chosen,
+    )
     if check_parts:
         _raise_if_any(all_contradictions(configuration, strategy, given, on_client=on_client))
     # The given values that parts read: words and paths in full.
@@ -326,18 +344,16 @@ def refuse_unread(configuration: Configuration, values: Mapping[str, Any]) -> No
     _raise_if_any(sorted(problems))
 
 
-_Picked = Mapping[str, tuple[str, tuple[Component, ...]]]
-"""Choices by key: the full name of the word, and its parts."""
-
-
-def _picked(given: Mapping[str, Any], problems: list[str]) -> _Picked:
-    """Return what the keys pick; what cannot be is added to the problems."""
+def _picked(
+    given: Mapping[str, Any], problems: list[str]
+) -> dict[str, tuple[str, tuple[Component, ...]]]:
+    """Return by key the full name of what it picks, and the parts; add what cannot be picked."""
     picked: dict[str, tuple[str, tuple[Component, ...]]] = {}
     shared: dict[str, dict[str, Any]] = {}
     for kind in sorted(SLOTS, key=lambda kind: kind.key != kind.registry.kind):
         word = given.get(kind.key, kind.default)
         if not isinstance(word, str):
-            problems.append(wrong_type(kind.key, word, "string_type"))
+            problems.append(f'{kind.key} is {word!r}; allowed: a string in "quotes"')
             continue
         refused: list[str] = []
         with _collect(refused):
@@ -354,45 +370,12 @@ def _picked(given: Mapping[str, Any], problems: list[str]) -> _Picked:
     return picked
 
 
-def _put_together(
-    keys: Keys,
-    strategy: NamedStrategy,
-    picked: _Picked,
-    given: Mapping[str, Any],
-    named: tuple[Plugin, ...],
-) -> Configuration:
-    words = {key: word for key, (word, _) in picked.items()}
-    # A rule's name says nothing but ``pooling``, which may be given as well, and wins.
-    name = words["pooling"] if strategy.only_a_rule else strategy.name
-    of_every_run = [part for registry in OF_EVERY_RUN for part in registry.classes()]
-    used = [*(type(part) for _, parts in picked.values() for part in parts), *of_every_run]
-    source = keys.dataset.partition(":")[0]
-    for registry, word in ((presets, name), (dataset_sources, source)):
-        used += [registry.get(word)] if word in registry else []
-    plugins = ", ".join(plugin.place for plugin in used_plugins(named, used))
-    own = {"strategy": name, "plugins": plugins, "plugin_settings": ""}
-    chosen: dict[str, Any] = {
-        kind.attribute: picked[kind.key][1] if kind.chain else picked[kind.key][1][0]
-        for kind in SLOTS
-    }
-    return Configuration(
-        keys=keys.model_copy(update=own),
-        words=words,
-        settings_of_every_run={
-            key: given.get(key, field.default)
-            for part in of_every_run
-            for key, field in settings_of(part).items()
-        },
-        **chosen,
-    )
-
-
 def _raise_if_any(problems: list[str]) -> None:
-    told = list(dict.fromkeys(problems))
-    if len(told) > MOST_PROBLEMS:
-        told[MOST_PROBLEMS:] = [f"and {len(told) - MOST_PROBLEMS} more"]
-    if told:
-        raise ConfigurationError("\n".join(told))
+    lines = list(dict.fromkeys(problems))
+    if len(lines) > MOST_PROBLEMS:
+        lines[MOST_PROBLEMS:] = [f"and {len(lines) - MOST_PROBLEMS} more"]
+    if lines:
+        raise ConfigurationError("\n".join(lines))
 
 
 @contextmanager

@@ -39,7 +39,7 @@ def server_field(default: T, **said: Any) -> T:
 class Section(pydantic.BaseModel):
     """Keys of one section, which has the name of its class in kebab case."""
 
-    model_config = STRICT
+    model_config = pydantic.ConfigDict(**STRICT, use_attribute_docstrings=True)
 
     @classmethod
     def title(cls) -> str:
@@ -50,268 +50,170 @@ class Section(pydantic.BaseModel):
 class Data(Section):
     """Data: how examples are read, how many are used, and those that the server has."""
 
-    data_dir: str = Field("", description="folder with the archives NAME.npz of named data sets")
-    image_size: int = Field(
-        0,
-        ge=0,
-        le=99_999,
-        description="height and width that all images get (image-fit); 0: as they are",
-    )
-    image_channels: Literal[0, 1, 3] = Field(
-        0, description="channels that all images get, 1 grey or 3 colours; 0: as they are"
-    )
-    image_fit: Literal["resize", "pad"] = Field(
-        "resize",
-        description="how images get image-size: resized, or padded by repeating their edges",
-    )
-    pixel_range: str = Field(
-        "",
-        description="LOW:HIGH, the scale of measurements in arrays of images (npz:, disk:, hf:): "
-        "LOW becomes black and HIGH white; empty: they are pixels",
-    )
-    unreadable_images: Literal["refuse", "skip"] = Field(
-        "refuse",
-        description="whether a folder with damaged images is refused, or read without them",
-    )
-    test_share: float = Field(
-        0.2,
-        gt=0.0,
-        lt=1.0,
-        description="share of the examples of a folder or table without a test part that is kept "
-        "for testing, the same mixture of classes and the same for every seed",
-    )
-    target: str = Field(
-        "",
-        description="column of a table, or of a folder's labels.csv, that is predicted; empty: "
-        "target, label, class or y",
-    )
-    task: Literal["classification", "regression"] = Field(
-        "classification",
-        description="what is predicted: a class, or a number with Gaussian noise (of tables)",
-    )
-    missing: Literal["refuse", "mean", "indicator"] = Field(
-        "refuse",
-        description="what is done with missing values of a table's inputs: refused; filled by the "
-        "training rows' mean or most frequent category; or that with an input more that says where",
-    )
-    columns_left_out: str = Field(
-        "",
-        description="columns of a table that are no inputs, with commas; partitions may go by them",
-    )
-    train_examples: float = server_field(
-        0.0,
-        ge=0.0,
-        description="how many training images are used, the same mixture of classes: 0 all, "
-        "below 1 a share, from 1 a number; nodes' own data are used in full",
-    )
-    test_examples: float = Field(0.0, ge=0.0, description="as train-examples, for test images")
-    calibration_share: float = Field(
-        0.0,
-        ge=0.0,
-        le=0.5,
-        description="what share of its examples each client holds back from training, by which a "
-        "closing round decides; 0: a tenth where there is one, and else nothing",
-    )
-    server_data: str = server_field(
-        "",
-        description="the server's own images: 'held-back' from the training images before they are "
-        "split, or another data set; empty: none",
-    )
-    server_examples: float = server_field(
-        0.1,
-        ge=0.0,
-        description="how many of these training images are the server's own: 0 all, below 1 a "
-        "share, from 1 a number",
-    )
-    unused_examples: float = server_field(
-        0.0,
-        ge=0.0,
-        description="how many of the training images nobody has, below 1 a share: with those that "
-        "are held back they are what 'held-back' takes of so many server-examples, so that clients "
-        "have the images that they have there",
-    )
-    server_labels: bool = server_field(
-        True,
-        description="whether the server has these images' labels, by which rounds are validated",
-    )
-    server_threads: Count = server_field(
-        1,
-        description="threads within an operation where the server's network has a say in the "
-        "result: it distils, weighs clients by what they predict, or picks a round or an epoch by "
-        "its images; the bits depend on it",
-    )
+    data_dir: str = ""
+    """folder with the archives NAME.npz of named data sets"""
+    image_size: int = Field(0, ge=0, le=99_999)
+    """height and width that all images get (image-fit); 0: as they are"""
+    image_channels: Literal[0, 1, 3] = 0
+    """channels that all images get, 1 grey or 3 colours; 0: as they are"""
+    image_fit: Literal["resize", "pad"] = "resize"
+    """how images get image-size: resized, or padded by repeating their edges"""
+    pixel_range: str = ""
+    """LOW:HIGH, the scale of measurements in arrays of images (npz:, disk:, hf:): LOW becomes black
+    and HIGH white; empty: they are pixels"""
+    unreadable_images: Literal["refuse", "skip"] = "refuse"
+    """whether a folder with damaged images is refused, or read without them"""
+    test_share: float = Field(0.2, gt=0.0, lt=1.0)
+    """share of the examples of a folder or table without a test part that is kept for testing, the
+    same mixture of classes and the same for every seed"""
+    target: str = ""
+    """column of a table, or of a folder's labels.csv, that is predicted; empty: target, label,
+    class or y"""
+    task: Literal["classification", "regression"] = "classification"
+    """what is predicted: a class, or a number with Gaussian noise (of tables)"""
+    missing: Literal["refuse", "mean", "indicator"] = "refuse"
+    """what is done with missing values of a table's inputs: refused; filled by the training rows'
+    mean or most frequent category; or that with an input more that says where"""
+    columns_left_out: str = ""
+    """columns of a table that are no inputs, with commas; partitions may go by them"""
+    train_examples: float = server_field(0.0, ge=0.0)
+    """how many training images are used, the same mixture of classes: 0 all, below 1 a share, from
+    1 a number; nodes' own data are used in full"""
+    test_examples: float = Field(0.0, ge=0.0)
+    """as train-examples, for test images"""
+    calibration_share: float = Field(0.0, ge=0.0, le=0.5)
+    """what share of its examples each client holds back from training, by which a closing round
+    decides; 0: a tenth where there is one, and else nothing"""
+    server_data: str = server_field("")
+    """the server's own images: 'held-back' from the training images before they are split, or
+    another data set; empty: none"""
+    server_examples: float = server_field(0.1, ge=0.0)
+    """how many of these training images are the server's own: 0 all, below 1 a share, from 1 a
+    number"""
+    unused_examples: float = server_field(0.0, ge=0.0)
+    """how many of the training images nobody has, below 1 a share: with those that are held back
+    they are what 'held-back' takes of so many server-examples, so that clients have the images that
+    they have there"""
+    server_labels: bool = server_field(True)
+    """whether the server has these images' labels, by which rounds are validated"""
+    server_threads: Count = server_field(1)
+    """threads within an operation where the server's network has a say in the result: it distils,
+    weighs clients by what they predict, or picks a round or an epoch by its images; the bits depend
+    on it"""
 
 
 class Training(Section):
     """Training: clients' steps, and what their networks begin with."""
 
-    local_lr_decay: float = Field(
-        1.0,
-        gt=0.0,
-        le=1.0,
-        description="what a client's learning rate is multiplied by after each step of a round; "
-        "1: it stays",
-    )
-    temperature: float = Field(
-        1.0,
-        gt=0.0,
-        le=1e6,
-        description="T: clients temper the likelihood, p(D|θ)^(1/T), whatever their objective; "
-        "below 1 their posteriors are colder",
-    )
-    optimizer_state: Literal["reset", "keep"] = Field(
-        "reset",
-        description="whether the optimizer begins anew each round or goes on where the client's "
-        "last round ended",
-    )
-    initial_posterior: str = server_field(
-        "",
-        description="another run's folder, or posterior file, whose posterior the run begins with; "
-        "empty: the network's own, drawn by the seed",
-    )
-    precision: Literal["float32", "bfloat16"] = Field(
-        "float32", description="type in which clients compute activations; parameters are float32"
-    )
-    jit: Literal["auto", "on", "off"] = Field(
-        "auto", description="whether XLA compiles the training step; auto: where there is a GPU"
-    )
+    local_lr_decay: float = Field(1.0, gt=0.0, le=1.0)
+    """what a client's learning rate is multiplied by after each step of a round; 1: it stays"""
+    temperature: float = Field(1.0, gt=0.0, le=1e6)
+    """T: clients temper the likelihood, p(D|θ)^(1/T), whatever their objective; below 1 their
+    posteriors are colder"""
+    optimizer_state: Literal["reset", "keep"] = "reset"
+    """whether the optimizer begins anew each round or goes on where the client's last round
+    ended"""
+    initial_posterior: str = server_field("")
+    """another run's folder, or posterior file, whose posterior the run begins with; empty: the
+    network's own, drawn by the seed"""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """type in which clients compute activations; parameters are float32"""
+    jit: Literal["auto", "on", "off"] = "auto"
+    """whether XLA compiles the training step; auto: where there is a GPU"""
 
 
 class Pretraining(Section):
     """Pre-training of the global model, before the first round."""
 
-    pretrain_examples: float = server_field(
-        0.0,
-        ge=0.0,
-        description="on how many of the clients' training images the global model is pre-trained: "
-        "0 none, below 1 a share, from 1 a number",
-    )
-    pretrain_epochs: Count = server_field(100, description="epochs of pre-training at most")
-    pretrain_patience: Count = server_field(
-        10, description="epochs without a better validation accuracy that end pre-training"
-    )
-    pretrain_validation: float = server_field(
-        0.1, gt=0.0, lt=1.0, description="share of the pre-training images held out to validate"
-    )
-    pretrain_lr_decay: float = server_field(
-        0.0,
-        ge=0.0,
-        description="what the log of the learning rate loses an epoch of pre-training, after "
-        "lr-silent-rounds epochs (schedule exponential)",
-    )
-    pretrain_mc_samples: Count = server_field(
-        20, description="Monte Carlo samples that validate an epoch of pre-training"
-    )
+    pretrain_examples: float = server_field(0.0, ge=0.0)
+    """on how many of the clients' training images the global model is pre-trained: 0 none, below 1
+    a share, from 1 a number"""
+    pretrain_epochs: Count = server_field(100)
+    """epochs of pre-training at most"""
+    pretrain_patience: Count = server_field(10)
+    """epochs without a better validation accuracy that end pre-training"""
+    pretrain_validation: float = server_field(0.1, gt=0.0, lt=1.0)
+    """share of the pre-training images held out to validate"""
+    pretrain_lr_decay: float = server_field(0.0, ge=0.0)
+    """what the log of the learning rate loses an epoch of pre-training, after lr-silent-rounds
+    epochs (schedule exponential)"""
+    pretrain_mc_samples: Count = server_field(20)
+    """Monte Carlo samples that validate an epoch of pre-training"""
 
 
 class Aggregation(Section):
     """Pooling: what becomes of the pooled posterior."""
 
-    scale_floor: float = server_field(
-        SCALE_FLOOR,
-        ge=0.0,
-        le=1.0,
-        description="least standard deviation of a pooled posterior; 0: none",
-    )
+    scale_floor: float = server_field(SCALE_FLOOR, ge=0.0, le=1.0)
+    """least standard deviation of a pooled posterior; 0: none"""
 
 
 class Federation(Section):
     """Federation: who takes part, and how long the server waits."""
 
-    max_examples: Count = server_field(
-        1_000_000,
-        description="most training examples that a client may claim to hold of its own; where the "
-        "server has assigned them, it knows the number",
-    )
-    min_clients: float = server_field(
-        0.5,
-        gt=0.0,
-        description="how many of a round's clients must send a usable posterior: "
-        "below 1 a share of them, from 1 a number",
-    )
-    round_retries: int = server_field(
-        2, ge=0, description="how often clients that fail are asked again when there are fewer"
-    )
-    node_timeout: float = server_field(
-        300.0, gt=0.0, description="seconds to wait for all SuperNodes before the first round"
-    )
-    client_timeout: float = Field(
-        3600.0, gt=0.0, description="seconds that a client may take for a round"
-    )
-    attackers: int = Field(
-        0, ge=0, description="number of hostile clients: those of the first partition ids"
-    )
+    max_examples: Count = server_field(1_000_000)
+    """most training examples that a client may claim to hold of its own; where the server has
+    assigned them, it knows the number"""
+    min_clients: float = server_field(0.5, gt=0.0)
+    """how many of a round's clients must send a usable posterior: below 1 a share of them, from 1 a
+    number"""
+    round_retries: int = server_field(2, ge=0)
+    """how often clients that fail are asked again when there are fewer"""
+    node_timeout: float = server_field(300.0, gt=0.0)
+    """seconds to wait for all SuperNodes before the first round"""
+    client_timeout: float = Field(3600.0, gt=0.0)
+    """seconds that a client may take for a round"""
+    attackers: int = Field(0, ge=0)
+    """number of hostile clients: those of the first partition ids"""
 
 
 class Evaluation(Section):
     """Evaluation: by whom, when, and on what."""
 
-    evaluate_mc_samples: Count = Field(5, description="Monte Carlo samples of the others")
-    evaluate_at: Literal["draws", "mean"] = Field(
-        "draws",
-        description="whether a posterior is evaluated by draws from it or, as a network of points "
-        "without dropout, at its mean",
-    )
-    server_evaluates: bool = server_field(
-        True,
-        description="whether the server evaluates posteriors on the test data; if not, it builds "
-        "no network and does without TensorFlow, and the clients say which parameters there are",
-    )
-    evaluated_by: Literal["server", "clients"] = Field(
-        "server",
-        description="who evaluates: the server on the test data, or clients as well, each on its "
-        "own test split, with the classes of its training examples",
-    )
-    evaluate_precision: Literal["float32", "bfloat16"] = Field(
-        "float32", description="type in which the server computes activations when it evaluates"
-    )
-    ood_dataset: str = server_field(
-        "",
-        description="foreign images that the final network is shown, joined by '+': data sets, or "
-        "'rotated' (near), 'inverted' and 'noised' (far) for changed test images; 'near:' or "
-        "'far:' before one says which it is; empty: none",
-    )
-    corruptions: str = server_field(
-        "none",
-        description="corruptions of test images, at five strengths each, that the final network is "
-        "evaluated on, joined by '+': 'noise', 'blur', 'contrast', 'rotation'; or 'none'",
-    )
-    best_metric: str = server_field(
-        "negative-log-likelihood",
-        description="the metric on the server's own images by which the best posterior is kept",
-    )
-    patience: int = server_field(
-        0,
-        ge=0,
-        description="rounds without a better best-metric on the server's own images that end the "
-        "run; 0: never",
-    )
-    figures: Literal["png", "svg", "pdf", "none"] = server_field(
-        "png", description="format of the figures at the end"
-    )
+    evaluate_mc_samples: Count = 5
+    """Monte Carlo samples of the others"""
+    evaluate_at: Literal["draws", "mean"] = "draws"
+    """whether a posterior is evaluated by draws from it or, as a network of points without dropout,
+    at its mean"""
+    server_evaluates: bool = server_field(True)
+    """whether the server evaluates posteriors on the test data; if not, it builds no network and
+    does without TensorFlow, and the clients say which parameters there are"""
+    evaluated_by: Literal["server", "clients"] = "server"
+    """who evaluates: the server on the test data, or clients as well, each on its own test split,
+    with the classes of its training examples"""
+    evaluate_precision: Literal["float32", "bfloat16"] = "float32"
+    """type in which the server computes activations when it evaluates"""
+    ood_dataset: str = server_field("")
+    """foreign images that the final network is shown, joined by '+': data sets, or 'rotated'
+    (near), 'inverted' and 'noised' (far) for changed test images; 'near:' or 'far:' before one says
+    which it is; empty: none"""
+    corruptions: str = server_field("none")
+    """corruptions of test images, at five strengths each, that the final network is evaluated on,
+    joined by '+': 'noise', 'blur', 'contrast', 'rotation'; or 'none'"""
+    best_metric: str = server_field("negative-log-likelihood")
+    """the metric on the server's own images by which the best posterior is kept"""
+    patience: int = server_field(0, ge=0)
+    """rounds without a better best-metric on the server's own images that end the run; 0: never"""
+    figures: Literal["png", "svg", "pdf", "none"] = server_field("png")
+    """format of the figures at the end"""
 
 
 class ClosingRound(Section):
     """The closing round."""
 
-    closing_posterior: Literal["last", "best"] = server_field(
-        "last",
-        description="whose network a closing round finishes: that of the last round, or of the "
-        "best one on the server's own images",
-    )
+    closing_posterior: Literal["last", "best"] = server_field("last")
+    """whose network a closing round finishes: that of the last round, or of the best one on the
+    server's own images"""
 
 
 class Run(Section):
     """The run itself."""
 
-    plugin_settings: str = server_field(
-        "",
-        description="settings that pyproject.toml does not declare, for `flwr run`, which takes no "
-        "others: key=value pairs",
-    )
-    resume: bool = server_field(
-        False, description="go on with the run of that name where its last checkpoint left it"
-    )
+    plugin_settings: str = server_field("")
+    """settings that pyproject.toml does not declare, for `flwr run`, which takes no others:
+    key=value pairs"""
+    resume: bool = server_field(False)
+    """go on with the run of that name where its last checkpoint left it"""
 
 
 class Network(Section):
@@ -329,39 +231,33 @@ class Personal(Section):
 class Everyday(Section):
     """Keys that stand at the top of a file, before all sections."""
 
-    dataset: str = Field(
-        "digits", description="data: a name, npz:FILE, folder:PATH, table:FILE or hf:NAME"
-    )
-    strategy: str = server_field(
-        "weighted-sum-of-normals",
-        description="a method's name, for the values of other keys, or a pooling rule's; what is "
-        "given for one of those keys wins",
-    )
-    clients: int = server_field(
-        0, ge=0, le=MOST, description="number of clients; 0: as many as there are SuperNodes"
-    )
-    rounds: int = Field(10, ge=1, le=MOST, description="number of federated rounds")
-    local_epochs: Count = Field(5, description="epochs of a client in a round, E")
-    batch_size: int = Field(32, ge=2, le=MOST, description="examples in a training step, B")
-    learning_rate: float = Field(
-        1e-3, gt=0.0, le=1.0, description="initial learning rate of the optimizer"
-    )
-    mc_samples: Count = server_field(
-        20, description="Monte Carlo samples of the final evaluation, M"
-    )
-    evaluate_every: int = Field(
-        1, ge=0, description="rounds between evaluations; 0: only after the last round"
-    )
-    seed: int = Field(0, ge=0, lt=2**63, description="seed of everything random")
-    plugins: str = Field(
-        "", description="user-defined parts: files (my_parts.py) and names of modules, with commas"
-    )
-    output_dir: str = server_field(
-        "runs", min_length=1, description="folder that gets the run's folder"
-    )
-    name: str = server_field(
-        "", description="name of the run's folder; empty: made from time and choices"
-    )
+    dataset: str = "digits"
+    """data: a name, npz:FILE, folder:PATH, table:FILE or hf:NAME"""
+    strategy: str = server_field("weighted-sum-of-normals")
+    """a method's name, for the values of other keys, or a pooling rule's; what is given for one of
+    those keys wins"""
+    clients: int = server_field(0, ge=0, le=MOST)
+    """number of clients; 0: as many as there are SuperNodes"""
+    rounds: int = Field(10, ge=1, le=MOST)
+    """number of federated rounds"""
+    local_epochs: Count = 5
+    """epochs of a client in a round, E"""
+    batch_size: int = Field(32, ge=2, le=MOST)
+    """examples in a training step, B"""
+    learning_rate: float = Field(1e-3, gt=0.0, le=1.0)
+    """initial learning rate of the optimizer"""
+    mc_samples: Count = server_field(20)
+    """Monte Carlo samples of the final evaluation, M"""
+    evaluate_every: int = Field(1, ge=0)
+    """rounds between evaluations; 0: only after the last round"""
+    seed: int = Field(0, ge=0, lt=2**63)
+    """seed of everything random"""
+    plugins: str = ""
+    """user-defined parts: files (my_parts.py) and names of modules, with commas"""
+    output_dir: str = server_field("runs", min_length=1)
+    """folder that gets the run's folder"""
+    name: str = server_field("")
+    """name of the run's folder; empty: made from time and choices"""
 
 
 class Keys(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import pydantic
 
@@ -69,8 +68,3 @@ def refused_values(error: pydantic.ValidationError) -> list[str]:
             f"{key} is missing" if missing else f"{key} is {row['input']!r}; allowed: {allowed}"
         )
     return lines
-
-
-def wrong_type(key: str, given: Any, kind: str) -> str:
-    """Return the message for a value of another type than ``kind``, as pydantic names it."""
-    return f"{key} is {given!r}; allowed: {_WRONG_TYPE[kind]}"

@@ -86,7 +86,8 @@ def settings() -> Iterator[Setting]:
 def _setting(key: str, field: FieldInfo, section: str, reader: str = "") -> Setting:
     kind: Any = field.annotation
     named = kind.__name__ if isinstance(kind, type) else str(kind).removeprefix("typing.")
-    return Setting(key, field.default, field.description or "", named, section, reader)
+    description = " ".join((field.description or "").split())
+    return Setting(key, field.default, description, named, section, reader)
 
 
 def in_sections(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
 
 
 def read_run_config(
-    texts: Iterable[str], told: Callable[[str], None] = lambda _: None
+    texts: Iterable[str], note: Callable[[str], None] = lambda _: None
 ) -> dict[str, Value]:
     """Return the values of ``--run-config`` arguments: each key=value pairs or a TOML file's path.
 
@@ -60,16 +60,16 @@ def read_run_config(
     see ``run_values``, so that a later ``strategy`` brings its own.
 
     Args:
-        told: Told, in words, of each value that is replaced or not taken.
+        note: Called with a sentence on each value that is replaced or not taken.
 
     Raises:
         ConfigurationError: A file or a pair cannot be read, or a file describes a study.
     """
-    return {key: value for key, (value, _) in read_with_sources(texts, told).items()}
+    return {key: value for key, (value, _) in read_with_sources(texts, note).items()}
 
 
 def read_with_sources(
-    texts: Iterable[str], told: Callable[[str], None] = lambda _: None
+    texts: Iterable[str], note: Callable[[str], None] = lambda _: None
 ) -> dict[str, tuple[Value, str]]:
     """Return the values of ``--run-config`` arguments, each with the words for where it is from.
 
@@ -81,11 +81,11 @@ def read_with_sources(
     own = next((text for text in map(named_plugins, reversed(pairs)) if text), "")
     for text in texts:
         path = _file(text)
-        given = read_config_file(path, told, plugins=own) if path else parse_pairs(text)
+        given = read_config_file(path, note, plugins=own) if path else parse_pairs(text)
         source = str(path) if path else PAIRS
         for key in sorted(values.keys() & given.keys()):
             before, origin = values[key]
-            told(f"{key} is {given[key]!r} by {source}, no longer {before!r} by {origin}")
+            note(f"{key} is {given[key]!r} by {source}, no longer {before!r} by {origin}")
         values.update({key: (value, source) for key, value in given.items()})
     return values
 
@@ -103,12 +103,12 @@ def _file(text: str) -> Path | None:
 
 
 def read_config_file(
-    path: Path, told: Callable[[str], None] = lambda _: None, *, plugins: str = ""
+    path: Path, note: Callable[[str], None] = lambda _: None, *, plugins: str = ""
 ) -> dict[str, Value]:
     """Return the values of a TOML file; see ``read_run_config``.
 
     Args:
-        told: Told, in words, of each value that is not taken.
+        note: Called with a sentence on each value that is not taken.
         plugins: Those that the user names, in place of those of a run's folder.
 
     Raises:
@@ -119,12 +119,13 @@ def read_config_file(
     if is_study(tables):
         raise ConfigurationError(f"{path} is a study, not a run's configuration: bfl study {path}")
     values = flatten(read_sections(tables, str(path)))
-    if is_in_folder_of_run(path):
+    real, beside = path.resolve(), (RUN, "rounds.jsonl", "posterior.npz", "run-key")
+    if real.name == "config.toml" and any((real.parent / name).exists() for name in beside):
         values = with_own_plugins(values, plugins, path)
     if path.name == "config.toml" and (path.parent / RUN).is_file():
         for key in ("name", "resume"):
             if values.pop(key, None):
-                told(f"{key} of the run in {path.parent} is not taken")
+                note(f"{key} of the run in {path.parent} is not taken")
         try:
             given = dict(from_json(read_regular(path.parent / RUN))["given"])
         except (OSError, KeyError, TypeError, ValueError) as error:
@@ -137,13 +138,10 @@ def read_config_file(
 
 
 def with_own_plugins(values: Mapping[str, Any], plugins: str, path: Path) -> dict[str, Any]:
-    """Return the configuration in a run's folder with plugins that the user has named.
-
-    Args:
-        plugins: Those that the user names with it, if any: they replace its own.
+    """Return the configuration of a run's folder with the plugins that the user names, if any.
 
     Raises:
-        ConfigurationError: It names others.
+        ConfigurationError: It names plugins, and the user none.
     """
     if not plugins:
         refuse_unnamed(named_plugins(values), str(path))
@@ -167,13 +165,6 @@ def run_values(complete: Mapping[str, Any], given: Mapping[str, Any]) -> dict[st
     return {**kept, **{k: v for k, v in complete.items() if k not in today or today[k] != v}}
 
 
-def is_in_folder_of_run(path: Path) -> bool:
-    """Return whether a TOML file is one that a run has written, and not its user."""
-    path = path.resolve()
-    beside = (RUN, "rounds.jsonl", "posterior.npz", "run-key")
-    return path.name == "config.toml" and any((path.parent / name).exists() for name in beside)
-
-
 def is_study(tables: Mapping[str, Any]) -> bool:
-    """Return whether a TOML file's tables are those of a study, and not of one run."""
+    """Return whether a TOML file's tables are those of a study."""
     return bool(tables.keys() & {"base", "axes", "rows", "extends"})

@@ -36,9 +36,9 @@ def test_no_value_of_another_key_makes_them_go_together(
     with pytest.raises(ConfigurationError) as caught:
         resolve(given)
     [line] = [line for line in str(caught.value).splitlines() if "secrecy" in line]
-    assert line.startswith(f"shared '{shared}' goes with no secrecy of what clients measure")
+    assert line.startswith(f"shared '{shared}'")
     assert "evaluated-by" not in line
-    assert 'allowed: exchange="direct" and no noise, or another shared' in line
+    assert line.endswith('allowed: exchange="direct" and no noise')
 
 
 def test_each_goes_without_the_other() -> None:
