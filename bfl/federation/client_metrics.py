@@ -7,14 +7,13 @@ from bfl.texts import printable
 MOST_CHARACTERS = 20_000
 
 CONTINUED = "    | "
-"""Begins every line of a client's text but the first: none of its lines passes for the server's."""
+"""Begins each later line of a client's text, so that none passes for the server's."""
 
 
 def neutralized(text: str) -> str:
-    r"""Return a client's text without what a terminal obeys, and with its later lines marked.
+    r"""Return a client's text with control characters escaped and its later lines marked.
 
-    What is not printable, such as ESC, stands as its escape; it is cut after 20,000 characters.
-    Text that has been neutralized stays as it is.
+    It is cut after 20,000 characters. Text that has been neutralized stays as it is.
 
     Example:
         >>> print(neutralized("no\x1b[2Jdata\nround 7/7  accuracy 1.0"))
@@ -31,12 +30,10 @@ NUM_EXAMPLES = "num-examples"
 """The one metric that a client has to send: its number of training examples."""
 
 NAMESPACE = "client/"
-"""Prefix of all other names in a round's record. The server's own names have no slash, so
-nothing that a client sends can take the place of what the server knows."""
+"""Prefix of all other names in a round's record; the server's own have no slash."""
 
 TRAIN_OBJECTIVE = "train-objective"
-"""NLL + KL / N of the last epoch, in nats per example. Where the second part is large it hides the
-first, so a round's line and the learning curve show the two apart."""
+"""NLL + KL / N of the last epoch, in nats per example."""
 
 TRAIN_LIKELIHOOD = "train-negative-log-likelihood"
 """The objective's first part, in nats per example."""

@@ -1,8 +1,4 @@
-"""Answers of nodes before the first round, as Flower's records: who they are, and their network.
-
-A server that builds no network asks its clients for the parameters. Nodes on other code are found
-out by its digest.
-"""
+"""Answers of nodes before the first round, as Flower's records: who they are, and their network."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pydantic
 from flwr.app import ConfigRecord, RecordDict
@@ -19,7 +15,8 @@ from flwr.app import ConfigRecord, RecordDict
 from bfl.federation.client_metrics import neutralized
 from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT, WireFormatError, check_version
 from bfl.posteriors import Manifest
-from bfl.posteriors.manifest import LEAST_DIMENSIONS, Initialization, Parameter
+from bfl.posteriors.manifest import LEAST_DIMENSIONS, Parameter
+from bfl.registry import kebab
 
 NETWORK_QUERY = "query.network"
 
@@ -32,7 +29,7 @@ MOST_DIMENSIONS = 32
 
 @dataclass(frozen=True)
 class NetworkQuery:
-    """Query that the server sends.
+    """Query of a server that builds no network: the parameters of the run's.
 
     Attributes:
         configuration: The run's configuration, as JSON.
@@ -45,13 +42,15 @@ class NetworkQuery:
 
     def to_content(self) -> RecordDict:
         """Return the question as a message's content."""
-        values: dict[str, Any] = {
-            VERSION: WIRE_FORMAT,
-            "configuration": self.configuration,
-            "image-shape": list(self.image_shape),
-            "num-classes": self.num_classes,
-        }
-        return RecordDict({CONFIG: ConfigRecord(values)})
+        record = ConfigRecord(
+            {
+                VERSION: WIRE_FORMAT,
+                "configuration": self.configuration,
+                "image-shape": list(self.image_shape),
+                "num-classes": self.num_classes,
+            }
+        )
+        return RecordDict({CONFIG: record})
 
     @classmethod
     def from_content(cls, content: RecordDict) -> NetworkQuery:
@@ -70,19 +69,11 @@ class NetworkQuery:
 
 def manifest_content(manifest: Manifest) -> RecordDict:
     """Return a client's answer as a message's content."""
-    return RecordDict(
-        {CONFIG: ConfigRecord({VERSION: WIRE_FORMAT, "manifest": manifest.to_json()})}
-    )
+    record = ConfigRecord({VERSION: WIRE_FORMAT, "manifest": manifest.to_json()})
+    return RecordDict({CONFIG: record})
 
 
-def _known_initialization(word: Any) -> Any:
-    """Raise ``ValueError`` for a word that is no initialization, naming those there are."""
-    if word not in list(LEAST_DIMENSIONS):
-        raise ValueError(f"allowed: {', '.join(LEAST_DIMENSIONS)}")
-    return word
-
-
-class _SaidParameter(pydantic.BaseModel):
+class _GivenParameter(pydantic.BaseModel):
     """A tensor as a client describes it: the fields and bounds of ``Parameter``."""
 
     model_config = pydantic.ConfigDict(strict=True, extra="forbid")
@@ -90,13 +81,13 @@ class _SaidParameter(pydantic.BaseModel):
     name: str = pydantic.Field(min_length=1)
     shape: Annotated[tuple[pydantic.PositiveInt, ...], pydantic.Field(max_length=MOST_DIMENSIONS)]
     gaussian: bool
-    initialization: Annotated[Initialization, pydantic.BeforeValidator(_known_initialization)]
+    initialization: Literal[tuple(LEAST_DIMENSIONS)]  # type: ignore[valid-type]
     minimum: pydantic.FiniteFloat | None = None
     trainable: bool = True
 
 
-_SAID = pydantic.TypeAdapter(
-    Annotated[tuple[_SaidParameter, ...], pydantic.Field(min_length=1, fail_fast=True)]
+_GIVEN = pydantic.TypeAdapter(
+    Annotated[tuple[_GivenParameter, ...], pydantic.Field(min_length=1, fail_fast=True)]
 )
 
 
@@ -113,17 +104,12 @@ def manifest_from_content(content: RecordDict) -> Manifest:
         raise _no_parameters("the answer has no 'manifest'")
     try:
         # Unlike the JSON of the standard library, this one takes no stack for what is nested.
-        said = _SAID.validate_json(text)
+        given = _GIVEN.validate_json(text)
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise _no_parameters(f"{where}: {first['msg']}" if where else first["msg"]) from error
-    manifest = Manifest(tuple(Parameter(**dict(parameter)) for parameter in said))
-    _check_network(manifest)
-    return manifest
-
-
-def _check_network(manifest: Manifest) -> None:
+    manifest = Manifest(tuple(Parameter(**dict(parameter)) for parameter in given))
     names: set[str] = set()
     size = 0
     for parameter in manifest:
@@ -141,6 +127,7 @@ def _check_network(manifest: Manifest) -> None:
             raise _no_parameters(
                 f"it has more than {MOST_PARAMETERS} of them by parameter '{parameter.name}'"
             )
+    return manifest
 
 
 def _no_parameters(problem: str) -> WireFormatError:
@@ -148,7 +135,10 @@ def _no_parameters(problem: str) -> WireFormatError:
 
 
 PERSONAL_MODELS = "personal-models"
-"""Entry of a query where clients train personal models, for which a node may have its own word."""
+"""Entry of a query where clients train personal models: a node may have a setting of its own."""
+
+_PROBLEMS = ("plugins", "data", "labels", "personal_model")
+"""The fields of a description that say why a node cannot take part."""
 
 
 @dataclass(frozen=True)
@@ -156,17 +146,15 @@ class NodeDescription:
     """Description of a node before the first round.
 
     Attributes:
-        own_examples: The size of the data of its own that it holds; 0: it takes its part of the
-            run's data set.
+        own_examples: The number of examples of its own; 0: it takes its part of the run's data.
         code: The digest of the code that it runs; empty: not this package's.
         allows_attack: Whether it would play a hostile client.
         keeps_state: Whether what its client keeps outlives the node and Flower's run.
+        plugins: Why the run's plugins cannot be used on it; empty: they can, as for the next three.
+        data: Why the data that it would train on cannot be had.
+        labels: Why the labels of its own data are not the run's.
+        personal_model: Why a personal model of its own cannot be trained on the data.
         noise_anew: Whether the noise of an update that it makes again is drawn anew.
-        plugins: Why the run's plugins cannot be used on it; empty: they can, or there are none.
-        data: Why the data that it would train on cannot be had; empty: they can, or were not asked.
-        labels: Why the labels of its own data are not the run's; empty: they are, or it has none.
-        personal_model: Why a personal model of its own cannot be trained on the data; empty: it
-            can, or there is none, or was not asked.
         reads_run_paths: Whether it is a SuperNode that looks for data where the server has them.
     """
 
@@ -186,32 +174,17 @@ class NodeDescription:
     @property
     def unfit(self) -> str:
         """Reason why it cannot take part; empty: it can."""
-        return next(filter(None, self._problems.values()), "")
-
-    @property
-    def _problems(self) -> dict[str, str]:
-        return {
-            "plugins": self.plugins,
-            "data": self.data,
-            "labels": self.labels,
-            "personal-model": self.personal_model,
-        }
+        return next((getattr(self, name) for name in _PROBLEMS if getattr(self, name)), "")
 
     def to_content(self) -> RecordDict:
         """Return the description as a message's content."""
-        said: dict[str, Any] = {
-            VERSION: WIRE_FORMAT,
-            "partition-id": self.partition_id,
-            "num-partitions": self.num_partitions,
-            "own-examples": self.own_examples,
-            "code": self.code,
-            "allows-attack": self.allows_attack,
-            "keeps-state": self.keeps_state,
-            "noise-anew": self.noise_anew,
-            **({"reads-run-paths": True} if self.reads_run_paths else {}),
-            **{name: problem for name, problem in self._problems.items() if problem},
+        optional = {*_PROBLEMS, "reads_run_paths"}
+        entries = {
+            kebab(name): value
+            for name, value in vars(self).items()
+            if value or name not in optional
         }
-        return RecordDict({CONFIG: ConfigRecord(said)})
+        return RecordDict({CONFIG: ConfigRecord({VERSION: WIRE_FORMAT, **entries})})
 
     @classmethod
     def from_content(cls, content: RecordDict) -> NodeDescription:
@@ -237,27 +210,20 @@ class NodeDescription:
             code=str(record.get("code", "")),
             allows_attack=record.get("allows-attack") is True,
             keeps_state=record.get("keeps-state") is True,
-            plugins=neutralized(str(record.get("plugins", ""))),
-            data=neutralized(str(record.get("data", ""))),
-            labels=neutralized(str(record.get("labels", ""))),
-            personal_model=neutralized(str(record.get("personal-model", ""))),
             noise_anew=record.get("noise-anew") is not False,
             reads_run_paths=record.get("reads-run-paths") is True,
+            **{name: neutralized(str(record.get(kebab(name), ""))) for name in _PROBLEMS},
         )
-
-
-PACKAGES = ("bfl", "clients", "strategies")
 
 
 @cache
 def code_digest() -> str:
     """Return the SHA-256 of all modules of this project's packages, as this process finds them.
 
-    Flower's Ray actors import from wherever the engine was started, which need not be the code
-    that the server runs; the server compares digests before the first round.
+    Ray's actors and nodes may import other code than the server's; it compares digests.
     """
     sha = hashlib.sha256()
-    for package in PACKAGES:
+    for package in ("bfl", "clients", "strategies"):
         spec = find_spec(package)
         for folder in (spec.submodule_search_locations or ()) if spec else ():
             root = Path(folder)

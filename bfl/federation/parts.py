@@ -13,14 +13,9 @@ A round goes through a part in this order; whatever it does not override does no
 | server | ``declared_replies`` | what ``conclude`` sends, declared, so that it can be checked |
 | server | ``fold`` | in each round, with the sums over the pooled clients |
 
-States are arrays by name. They go into checkpoints and into a client's snapshots as they are, so a
-part keeps nothing anywhere else. Parts of one method with the same ``state_name`` share one state:
-what they begin with is put together, ``commit`` and ``fold`` get what the part before has made of
-it, and each ``conclude`` gets the whole.
-
-The server's half of partitioned variational inference is no part's state: by how much a pool was
-damped (``ServerState.damping``) and what it was (``ServerState.before_rounding``) are fields that
-any pooling rule may fill.
+States are arrays by name, and all that a part keeps. Parts of one method with the same
+``state_name`` share one state: what they begin with is put together, ``commit`` and ``fold`` get
+what the part before has made of it, and each ``conclude`` gets the whole.
 
 **A client's state commits only when the server has pooled the update.** What ``conclude`` keeps is
 taken up, by ``commit``, if the server says in a later round that it was pooled; otherwise it is
@@ -46,8 +41,8 @@ def extras_problem(
 ) -> str:
     """Return what is wrong with arrays besides a posterior; empty: they are as declared.
 
-    Looked at are names, types and shapes; and, with ``values``, whether all values are finite and
-    within bounds.
+    Args:
+        values: Whether they must be finite and within bounds, too.
     """
     expected = {array.name: array for array in declared}
     for name in sorted(arrays.keys() ^ expected.keys()):
@@ -69,13 +64,11 @@ def extras_problem(
     return ""
 
 
-_STATE_NAME = re.compile("[A-Za-z0-9_-]*")
-
 _OF_A_ROUND = (
     *("begin_server", "broadcast", "declared_broadcast", "declared_replies", "fold"),
     *("begin_client", "conclude", "commit"),
 )
-"""The functions of a part that a round asks."""
+"""The functions of a part that a round calls."""
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 """Arrays by name: a state, or what travels besides a posterior."""
@@ -89,17 +82,14 @@ gradient or momentum that training survives, and far from what overflows in trai
 class DeclaredArray:
     """An array that travels besides a posterior, from a client or from the server.
 
-    One with a value outside its bounds is refused: a client's, and its update with it; the
-    server's, and the client does not train. Whoever declares wider bounds of what clients send sees
-    to it that one client at the bound cannot spoil the others' training.
+    One with a value outside [low, high] is refused: a client's, and its update with it; the
+    server's, and the client does not train. One client at a bound must not spoil the training of
+    the others.
 
     Attributes:
         name: Its name, unique among the parts of a method.
-        shape: Its shape.
         combined: How the clients' arrays become one: their ``sum``, or their ``mean`` with the
             weights of the pooling. Says nothing of what the server sends.
-        low: The least value that is allowed.
-        high: The greatest value that is allowed.
         dtype: Its floating-point type.
     """
 
@@ -137,8 +127,7 @@ class Trained:
         sent: The posterior that it sends back, after everything that is done to it on its way out.
         broadcast: What the server has sent besides the posterior.
         examples: The client's number of examples N.
-        steps: The number of steps that it made.
-        learning_rate: The rate η of each of them.
+        learning_rate: The rate η of each of its steps.
         trainable: (P,) which point parameters training moves by their gradient: not the moving
             statistics of batch normalisation.
         gradient: The objective's gradient over all the client's examples at ``received``, for a
@@ -178,7 +167,7 @@ class TwoSidedPart(Component):
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         """Refuse a name of a state that would run into another's."""
         super().__pydantic_init_subclass__(**kwargs)
-        if not _STATE_NAME.fullmatch(cls.state_name):
+        if not re.fullmatch("[A-Za-z0-9_-]*", cls.state_name):
             raise ValueError(
                 f"state_name of {cls.__name__} is {cls.state_name!r}; allowed: letters, digits, "
                 "'-' and '_', for instance "
@@ -199,12 +188,7 @@ class TwoSidedPart(Component):
         return frozenset({"sent-beside"}) if replies else frozenset()
 
     def begin_server(self, posterior: Posterior, clients: int) -> Arrays:
-        """Return the server's state before the first round.
-
-        Args:
-            posterior: The global posterior that the run begins with.
-            clients: The number of clients in all.
-        """
+        """Return the server's state before the first round, of so many clients in all."""
         return {}
 
     def broadcast(self, state: Arrays) -> Arrays:
@@ -228,7 +212,6 @@ class TwoSidedPart(Component):
         Args:
             state: That before it.
             combined: The declared arrays, each summed or averaged over the pooled clients.
-            counts: How many clients there were.
         """
         return state
 
@@ -239,11 +222,8 @@ class TwoSidedPart(Component):
     def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
         """Return what the client sends besides its posterior, and what it keeps until it is pooled.
 
-        What is sent are the arrays that ``declared_replies`` declares, no more and no fewer.
-
-        Args:
-            state: The client's state with which the round began.
-            trained: What its training was and gave.
+        What is sent are the arrays that ``declared_replies`` declares, no more and no fewer;
+        ``state`` is the client's state with which the round began.
         """
         return {}, state
 

@@ -6,7 +6,7 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,6 @@ from bfl.errors import DataError, RunError
 from bfl.files import write_atomically
 
 Arrays = Mapping[str, npt.NDArray[Any]]
-Found = tuple[int, dict[str, npt.NDArray[Any]]]
 _DIGEST = 2 * hashlib.sha256().digest_size
 _FILE = re.compile(r"round-(\d{6,})(?:\.(\d{6,}))?\.snapshot")
 
@@ -37,12 +36,9 @@ class _Entry:
 class Snapshots:
     """The snapshots of one owner, in a folder of its own, numbered by round.
 
-    A file is the SHA-256 of its content, a new line, and the content, a NumPy archive. Of the
-    latest ones a damaged one is passed over with a warning, and the one before it is used.
-
-    A file's name has the round and, behind it, its place in the order of writing. Which ones are
-    kept goes by the latter: an owner that begins again at a low round, besides the snapshots that
-    an interrupted try has left, does not lose what it has just written.
+    A file is the SHA-256 of its content, a new line, and the content, a NumPy archive. Its name has
+    the round and, behind it, its place in the order of writing, by which the last few are kept: an
+    owner that begins again at a low round does not lose what it has just written.
 
     Args:
         folder: Where they lie; it is made when the first one is saved.
@@ -59,8 +55,7 @@ class Snapshots:
             RunError: It cannot be written; those written earlier are still there.
         """
         buffer = io.BytesIO()
-        named: dict[str, Any] = dict(arrays)
-        np.savez(buffer, **named)
+        np.savez(buffer, **dict[str, Any](arrays))
         content = buffer.getbuffer()
         path = self.folder
         try:
@@ -77,16 +72,23 @@ class Snapshots:
         except OSError as error:
             raise RunError(f"cannot write {path}: {error.strerror or error}") from error
 
-    def latest(self) -> Found | None:
+    def latest(self) -> tuple[int, dict[str, npt.NDArray[Any]]] | None:
         """Return the sound snapshot that was written last, and its round; None if there is none."""
-        return _first_sound(reversed(self._entries()))
+        for entry in reversed(self._entries()):
+            try:
+                return entry.server_round, _read(entry.path)
+            except (OSError, ValueError, DataError) as error:
+                warnings.warn(
+                    f"{entry.path} is damaged ({error}); going back to the one before it",
+                    stacklevel=2,
+                )
+        return None
 
     def at(self, server_round: int) -> dict[str, npt.NDArray[Any]] | None:
         """Return the snapshot of a round; None if there is none.
 
         Raises:
-            DataError: It is damaged. Another one is not used: only the owner of all states can go
-                back a round.
+            DataError: It is damaged.
         """
         entries = [entry for entry in self._entries() if entry.server_round == server_round]
         if not entries:
@@ -118,18 +120,6 @@ class Snapshots:
             return []
         found = ((path, _FILE.fullmatch(path.name)) for path in self.folder.iterdir())
         return sorted(_Entry(int(m[2] or 0), int(m[1]), path) for path, m in found if m)
-
-
-def _first_sound(entries: Iterable[_Entry]) -> Found | None:
-    for entry in entries:
-        try:
-            return entry.server_round, _read(entry.path)
-        except (OSError, ValueError, DataError) as error:
-            warnings.warn(
-                f"{entry.path} is damaged ({error}); going back to the one before it",
-                stacklevel=3,
-            )
-    return None
 
 
 def _read(path: Path) -> dict[str, npt.NDArray[Any]]:

@@ -1,8 +1,7 @@
 """Messages between server and clients, as Flower records; both sides read and write them here.
 
-A posterior is three contiguous arrays, however many layers the network has. The record names
-``arrays``, ``config`` and ``metrics`` are those of Flower's own strategies, so that its mods find
-what they expect. docs/wire-format.md is for clients that are not written with this package.
+A posterior is three contiguous arrays. The records ``arrays``, ``config`` and ``metrics`` are those
+of Flower's own strategies. docs/wire-format.md is for clients without this package.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ TRAIN, CLOSE = "train", "train.close"
 """The types of messages that ask a client to train, and for sums over its data at the end."""
 
 WIRE_FORMAT = 5
-"""The version of what is sent. A node says before the first round which one it speaks, and each
-task does; it grows with every change that one side could misunderstand."""
+"""The version of what is sent, in each task and in a node's description; it grows with every change
+that one side could misunderstand."""
 
 VERSION = "wire-format"
 PRIVATE = "private"
@@ -41,14 +40,14 @@ NUM_CLASSES = "num-classes"
 """Number of classes of the run, in a task and in a query that asks of a node's own labels."""
 
 DATASET, DATA_DIR = "dataset", "data-dir"
-"""The run's data set, in a query: a node looks for it, unless it has data of its own. Where it lies
-on the server's machine is told in another query, to nodes that have said that they look there."""
+"""The run's data set, in a query: a node looks for it, unless it has data of its own. Its folder on
+the server's machine is in another query, to nodes that read paths of the run."""
 
 Positions = npt.NDArray[np.int64]
 
 RUN_CANNOT_GO_ON = 100
-"""Code of an error of a client that has lost what it kept, by which one of a simulation ends the
-run; those of Flower are below."""
+"""Code of an error of a client that has lost its state, which ends a simulated run; Flower's codes
+are below."""
 
 
 def posterior_to_arrays(posterior: Posterior, vectors: Sequence[str] = VECTORS) -> ArrayRecord:
@@ -59,18 +58,24 @@ def posterior_to_arrays(posterior: Posterior, vectors: Sequence[str] = VECTORS) 
 def vectors_to_arrays(vectors: Arrays) -> ArrayRecord:
     """Return vectors by name as a record."""
     record = ArrayRecord()
-    for name, vector in vectors.items():
-        record[name] = _packed(np.asarray(vector))
+    for name, values in vectors.items():
+        vector = np.asarray(values)
+        dtype = str(vector.dtype)
+        if dtype not in _PLAIN or vector.ndim != 1:
+            record[name] = Array(vector)
+        else:  # as Flower's Array would make it, with one copy of the data in place of three
+            data = b"".join((_header(dtype, vector.size), np.ascontiguousarray(vector).data))
+            record[name] = Array(dtype, (vector.size,), NUMPY, data)
     return record
 
 
 def vectors_from_arrays(arrays: ArrayRecord) -> dict[str, npt.NDArray[Any]]:
-    """Return the vectors in a record by name: they are read where they lie, and are read-only."""
+    """Return the vectors in a record by name, as read-only views of its data."""
     return {name: _unpacked(array) for name, array in arrays.items()}
 
 
 def posterior_from_arrays(arrays: ArrayRecord, variance: float | None = None) -> Posterior:
-    """Return the posterior in a record: its vectors are read where they lie, and are read-only.
+    """Return the posterior in a record, whose vectors are read-only views of its data.
 
     Args:
         variance: What all variances are in a record that has none; None: it must have some.
@@ -107,17 +112,6 @@ NUMPY = "numpy.ndarray"
 
 _PLAIN = {name: np.dtype(name) for name in ("float16", "float32", "float64")}
 """The types that are read in place, by the name that Flower gives them."""
-
-_NAMES = {dtype: name for name, dtype in _PLAIN.items()}
-
-
-def _packed(vector: npt.NDArray[Any]) -> Array:
-    """Return what ``Array(vector)`` returns, with one copy of the data in place of three."""
-    name = _NAMES.get(vector.dtype)
-    if name is None or vector.ndim != 1:
-        return Array(vector)
-    data = b"".join((_header(name, vector.size), np.ascontiguousarray(vector).data))
-    return Array(name, (vector.size,), NUMPY, data)
 
 
 def _unpacked(array: Array) -> npt.NDArray[Any]:
@@ -174,7 +168,7 @@ class TrainTask:
         examples: (N,) positions of the client's examples in the training data; None when the node
             has data of its own.
         run_folder: The run's folder on the server, absolute, or empty.
-        run_key: The run's own word, see ``bfl.experiments.results.environment``, or empty.
+        run_key: See ``bfl.experiments.results.environment``; may be empty.
         pooled_round: The last round in which the server has pooled this client's update, whose
             state the client takes up; 0: none yet, and the client begins anew.
         damping: By how much that round's change of the posterior was damped.
@@ -220,19 +214,19 @@ class TrainTask:
     def from_config(cls, record: ConfigRecord) -> TrainTask:
         """Return the task in a record."""
         check_version(record, "the server")
-        examples, test_examples = record.get("examples"), record.get("test-examples")
+        entries: Mapping[str, Any] = record
         return cls(
-            server_round=int(record["server-round"]),  # type: ignore[arg-type]
-            partition_id=int(record["partition-id"]),  # type: ignore[arg-type]
-            configuration=str(record["configuration"]),
-            num_classes=int(record[NUM_CLASSES]),  # type: ignore[arg-type]
-            run_folder=str(record.get("run-folder", "")),
-            run_key=str(record.get("run-key", "")),
-            pooled_round=int(record.get("pooled-round", 0)),  # type: ignore[arg-type]
-            damping=float(record.get("damping", 1.0)),  # type: ignore[arg-type]
-            likelihood_examples=int(record.get("likelihood-examples", 0)),  # type: ignore[arg-type]
-            examples=_positions(examples),
-            test_examples=_positions(test_examples),
+            server_round=int(entries["server-round"]),
+            partition_id=int(entries["partition-id"]),
+            configuration=str(entries["configuration"]),
+            num_classes=int(entries[NUM_CLASSES]),
+            run_folder=str(entries.get("run-folder", "")),
+            run_key=str(entries.get("run-key", "")),
+            pooled_round=int(entries.get("pooled-round", 0)),
+            damping=float(entries.get("damping", 1.0)),
+            likelihood_examples=int(entries.get("likelihood-examples", 0)),
+            examples=_positions(entries.get("examples")),
+            test_examples=_positions(entries.get("test-examples")),
         )
 
 
@@ -294,13 +288,8 @@ def reply_content(
         metrics: They hold ``num-examples``, the client's number of training examples.
         extras: The arrays that the parts of the method send besides the posterior.
     """
-    arrays = (
-        posterior_to_arrays(posterior)
-        if isinstance(posterior, Posterior)
-        else vectors_to_arrays(posterior)
-    )
-    content = RecordDict({ARRAYS: arrays, METRICS: MetricRecord(dict(metrics))})
-    record = extras_record(extras or {})
-    if record is not None:
-        content[EXTRAS] = record
+    vectors = posterior.vectors() if isinstance(posterior, Posterior) else posterior
+    content = RecordDict({ARRAYS: vectors_to_arrays(vectors), METRICS: MetricRecord(dict(metrics))})
+    if extras:
+        content[EXTRAS] = vectors_to_arrays(extras)
     return content

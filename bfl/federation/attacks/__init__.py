@@ -1,8 +1,4 @@
-"""Attacks: what hostile clients send in place of what they have learned.
-
-They exist to be measured against: ``attack`` and ``attackers`` in a configuration make the first
-few clients hostile.
-"""
+"""Attacks, to be measured against: what the first few clients send in place of their update."""
 
 from __future__ import annotations
 
@@ -19,9 +15,8 @@ from bfl.registry import Component, Registry
 class Attack(Component):
     """Attack: the posterior that a hostile client sends in place of the one it has learned.
 
-    It is told apart from what an honest client would have sent, so it goes with no part whose
-    client computes what it keeps from what it has sent: from its second round on such a client
-    would not train honestly before it lies, and what is measured would be another attack.
+    It goes with no part whose client computes what it keeps from what it has sent: from its second
+    round on such a client would not train honestly before it lies.
     """
 
     idle: ClassVar[bool] = False

@@ -18,18 +18,13 @@ Vectors = Mapping[str, npt.NDArray[Any]]
 
 
 class Exchange(Component):
-    """Says how clients' updates reach the pool.
-
-    What is pooled, and what parts that keep something on clients use, is what ``unpack``
-    makes of what ``pack`` gives: on both sides the same, whatever is lost on the way.
-    """
+    """How clients' updates reach the pool: both sides use what ``unpack`` makes of ``pack``."""
 
     @property
     def secure_sums(self) -> SecureSums | None:
         """Settings of secure sums, where the server learns sums alone; None: it sees each update.
 
-        Sums go by messages of their own (``bfl.federation.secure_aggregation``), and nothing is
-        packed.
+        Sums go by messages of their own, and nothing is packed.
         """
         return None
 

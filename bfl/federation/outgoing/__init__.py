@@ -18,15 +18,13 @@ from bfl.federation.privacy.accountant import (
     gaussian_epsilon,
     noise_multiplier_for,
 )
-from bfl.federation.privacy.noise import Array, Normals, difference, moved
+from bfl.federation.privacy.noise import Array, Draws, difference, moved
 from bfl.posteriors import Posterior
 from bfl.registry import Component, Registry
 
 
 class Outgoing(Component, ABC):
-    """Change of a client's update before it is sent, and of the clients' pool.
-
-    It works on the update's ``difference`` from what was received.
+    """Change of an update's ``difference`` from what was received, or of the clients' pool.
 
     Attributes:
         stage: Where in a chain it stands: no part stands behind one of a later stage.
@@ -53,7 +51,7 @@ class Outgoing(Component, ABC):
 
     @property
     def draws_on_pool(self) -> bool:
-        """True if ``change_pool`` draws random numbers: the noise is the server's."""
+        """True if ``change_pool`` draws random numbers."""
         return False
 
     def mechanism(self) -> Mechanism | None:
@@ -61,26 +59,15 @@ class Outgoing(Component, ABC):
         return None
 
     @abstractmethod
-    def change(self, difference: Array, normals: Normals) -> Array:
-        """Return what a client's difference becomes: that very array if it stays as it is.
-
-        Args:
-            difference: (2 D + P,) what is left of it by the parts before.
-            normals: Where the part's random numbers are from.
-        """
+    def change(self, difference: Array, normals: Draws) -> Array:
+        """Return what a client's difference (2 D + P,) becomes: that very array if it stays."""
 
     def holds(self, difference: Array) -> bool:
-        """Return whether what rounding has made of the part's result is as the part promises."""
+        """Return whether the part's result, rounded, is still within the part's bound."""
         return True
 
-    def change_pool(self, difference: Array, counts: Counts, normals: Normals) -> Array:
-        """Return what the pool's difference from the previous posterior becomes, on the server.
-
-        Args:
-            difference: (2 D + P,), as ``change`` has it.
-            counts: How many clients were asked, and have been pooled.
-            normals: Where the part's random numbers are from.
-        """
+    def change_pool(self, difference: Array, counts: Counts, normals: Draws) -> Array:
+        """Return what the pool's difference from the previous posterior becomes, on the server."""
         return difference
 
 
@@ -98,7 +85,7 @@ class AsLearned(Outgoing):
         """False: it does nothing."""
         return False
 
-    def change(self, difference: Array, normals: Normals) -> Array:
+    def change(self, difference: Array, normals: Draws) -> Array:
         """Return the difference."""
         return difference
 
@@ -107,7 +94,7 @@ CLIPPED = "clipped-updates"
 """The property of a part that bounds the length of differences."""
 
 ROUNDINGS = 8
-"""Number of times that a difference which rounding has led out of a bound is shortened."""
+"""The most times that a difference is shortened which rounding has led out of a bound."""
 
 
 def order_problem(chain: Sequence[Outgoing]) -> str:
@@ -126,9 +113,8 @@ def order_problem(chain: Sequence[Outgoing]) -> str:
 def length_problem(chain: Sequence[Outgoing]) -> str:
     """Return which part may undo the bound that another rests on, for people; empty: none does.
 
-    A part that needs clipped updates takes them as long as the last part before it that clips
-    leaves them. Where clients add the noise, that is what stands between the two; where the server
-    does, all else that clients do after clipping.
+    Between clipping and noise no part may make a difference longer; where the server adds the
+    noise, no part behind clipping.
     """
     active = [part for part in chain if part.active]
     for place, part in enumerate(active):
@@ -154,19 +140,13 @@ def is_private(chain: Sequence[Outgoing]) -> bool:
 
 
 def sent(
-    chain: Sequence[Outgoing], learned: Posterior, received: Posterior, normals: Normals
+    chain: Sequence[Outgoing], learned: Posterior, received: Posterior, normals: Draws
 ) -> Posterior:
-    """Return what a client sends of what it has learned.
+    """Return what a client that has received a posterior sends of what it has learned.
 
     What no part changes is what was learned, bit for bit. Noise is added in float64, before the one
     rounding to the type of what was received. Without noise, the rounding is kept from leading out
     of what the chain gives: where that takes more than a percent of it, nothing new is sent.
-
-    Args:
-        chain: The parts, in their order.
-        learned: What training has given.
-        received: The global posterior that the client was sent.
-        normals: Where random numbers are from.
     """
     if not any(part.active for part in chain):
         return learned
@@ -175,7 +155,9 @@ def sent(
         # That training has diverged says something of the data, too.
         before = np.zeros_like(before)
         learned = received
-    after = _changed(chain, before, normals)
+    after = before
+    for part in chain:
+        after = part.change(after, normals) if part.active else after
     if after is before:
         return learned
     rounded = moved(received, after)
@@ -195,30 +177,15 @@ def noised_pool(
     pooled: Posterior,
     previous: Posterior,
     counts: Counts,
-    normals: Normals,
+    normals: Draws,
 ) -> Posterior:
-    """Return what the server makes of the pool: that very posterior if no part changes it.
-
-    Args:
-        chain: The parts, in their order.
-        pooled: The pooled posterior.
-        previous: The posterior before the round.
-        counts: How many clients were asked, and have been pooled.
-        normals: Where random numbers are from.
-    """
+    """Return what the server makes of the pool: that very posterior if no part changes it."""
     if not any(part.active for part in chain):
         return pooled
     before = after = difference(previous, pooled)
     for part in chain:
         after = part.change_pool(after, counts, normals) if part.active else after
     return pooled if after is before else moved(previous, after)
-
-
-def _changed(chain: Sequence[Outgoing], before: Array, normals: Normals) -> Array:
-    after = before
-    for part in chain:
-        after = part.change(after, normals) if part.active else after
-    return after
 
 
 ClipNorm = Annotated[
@@ -249,13 +216,13 @@ class Clip(Outgoing):
 
     def has(self) -> frozenset[str]:
         """Return that what follows knows how large a difference can be."""
-        return frozenset({"clipped-updates"})
+        return frozenset({CLIPPED})
 
     def holds(self, difference: Array) -> bool:
         """Return whether the norm is at most ``clip_norm``."""
         return float(np.linalg.norm(difference)) <= self.clip_norm
 
-    def change(self, difference: Array, normals: Normals) -> Array:
+    def change(self, difference: Array, normals: Draws) -> Array:
         """Return the difference with a norm of at most ``clip_norm``."""
         norm = float(np.linalg.norm(difference))
         # What is not finite stays so, for the checks to find.
@@ -272,9 +239,9 @@ SENSITIVITY = {"replace": 2.0, "zero-out": 1.0}
 class Noise(Outgoing):
     """N(0, (z C)²) added to each coordinate of a clipped difference, by clients or by the server.
 
-    Of each client by itself: what it sends is private from the server on. By the server: to the sum
-    of the clients' differences, whose mean over all clients that were asked is then the step; what
-    comes out is private, and the server sees single updates.
+    By each client: what it sends is private from the server on. By the server: to the sum of the
+    clients' differences, divided by the number of clients that were asked; what comes out is
+    private, and the server sees single updates.
 
     Source: McMahan et al. (2018), "Learning differentially private recurrent language models",
     Algorithm 1, for the sum with a fixed denominator; Balle and Wang (2018) for its ε.
@@ -320,17 +287,12 @@ class Noise(Outgoing):
     @property
     def draws(self) -> bool:
         """True if clients add the noise."""
-        return self.active and not self.by_server
+        return self.active and self.noise_at == "clients"
 
     @property
     def draws_on_pool(self) -> bool:
         """True if the server adds the noise."""
-        return self.active and self.by_server
-
-    @property
-    def by_server(self) -> bool:
-        """True if the server adds the noise."""
-        return self.noise_at == "server"
+        return self.active and self.noise_at == "server"
 
     def has(self) -> frozenset[str]:
         """Return that clients say nothing that they measure."""
@@ -342,31 +304,29 @@ class Noise(Outgoing):
             return frozenset()
         # The server measures differences from its own posterior: clients have to have been sent it.
         # A client that is asked again in a round would release another update of that round.
-        own = {"averaged-values", "sent-variances"} if self.by_server else {"asked-once"}
-        return frozenset({"clipped-updates", "uniform-weights", *own})
+        own = {"averaged-values", "sent-variances"} if self.draws_on_pool else {"asked-once"}
+        return frozenset({CLIPPED, "uniform-weights", *own})
 
     def excludes(self) -> frozenset[str]:
         """Return what would tell of a client's data besides its noised difference."""
         if not self.active:
             return frozenset()
-        # What is made of noised updates is no release more; of the server's sum there is one, and
-        # each part of it has to be as short as it is taken to be.
-        own = {"changed-updates", "single-models", "unseen-updates"} if self.by_server else set()
-        return frozenset(
-            {"moving-statistics", "sent-beside", "evaluated-by-clients", "pre-training", *own}
-        )
+        excluded = {"moving-statistics", "sent-beside", "evaluated-by-clients", "pre-training"}
+        if self.draws_on_pool:  # each summand has to be as short as it is taken to be
+            excluded |= {"changed-updates", "single-models", "unseen-updates"}
+        return frozenset(excluded)
 
-    def change(self, difference: Array, normals: Normals) -> Array:
+    def change(self, difference: Array, normals: Draws) -> Array:
         """Return the difference with noise, if it is the clients that add it."""
-        return difference if self.by_server else self._noised(difference, 1.0, normals)
+        return self._noised(difference, 1.0, normals) if self.draws else difference
 
-    def change_pool(self, difference: Array, counts: Counts, normals: Normals) -> Array:
+    def change_pool(self, difference: Array, counts: Counts, normals: Draws) -> Array:
         """Return the noised sum of the pooled clients' differences over the number asked."""
-        if not self.by_server:
+        if not self.draws_on_pool:
             return difference
         return self._noised(difference * (counts.pooled / counts.asked), 1 / counts.asked, normals)
 
-    def _noised(self, difference: Array, share: float, normals: Normals) -> Array:
+    def _noised(self, difference: Array, share: float, normals: Draws) -> Array:
         scale = share * self.noise_multiplier * self.clip_norm
         return np.asarray(difference + scale * normals.standard_normal(difference.size))
 

@@ -1,8 +1,4 @@
-"""ε of so many Gaussian releases, by ``dp-accounting``.
-
-A mechanism tells the noise that a part adds. The ledger of begun rounds is written before anybody
-is asked: a crash forgets no release.
-"""
+"""ε of so many Gaussian releases, by ``dp-accounting``, and the ledger of what was released."""
 
 from __future__ import annotations
 
@@ -27,10 +23,10 @@ class Mechanism:
     """Noised releases of a client, with what their ε is and may be.
 
     Attributes:
-        metric: What ε is called in a round's record and among a run's metrics.
-        multiplier: Its value z, above 0.
-        delta: δ, in (0, 1).
-        releases: How many a client makes in a round, of its number of epochs.
+        metric: The name of ε in a round's record and among a run's metrics.
+        multiplier: The noise's multiplier z, above 0.
+        releases: How many a client makes in a round, by its number of epochs.
+        epsilon: ε by the number of releases.
         multiplier_for: The z with which so many releases, the second argument, have an ε.
     """
 
@@ -46,10 +42,10 @@ class Mechanism:
 
 
 class Ledger:
-    """The rounds that a run has begun, in their order.
+    """The rounds that a run has begun, in their order, written before any client is asked.
 
-    Where noise is keyed by the seed, a round that is made again has the noise that it had and is no
-    other release: it counts once, and no file is kept. Where noise is drawn anew it counts again.
+    A round that is made again counts again where its noise is drawn anew; where the seed keys the
+    noise, it is no other release, and no file is kept.
 
     Args:
         path: The file, of one line a round; None where noise is keyed by the seed.
@@ -94,10 +90,10 @@ ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512, 1024)
 """The orders of Rényi divergences."""
 
 GRID = 2_000
-"""Into how many parts ε is divided where privacy losses are computed on a grid."""
+"""The number of parts of ε in the grid of privacy losses."""
 
 MULTIPLIERS = (1e-3, 1e6)
-"""Between which a multiplier of the noise is looked for."""
+"""The bounds of the search for a multiplier of the noise."""
 
 
 def check_accountant(multiplier_key: str) -> None:
@@ -112,15 +108,12 @@ def check_accountant(multiplier_key: str) -> None:
 def gaussian_epsilon(multiplier: float, releases: int, delta: float) -> float:
     """Return the least ε for which so many Gaussian releases are (ε, δ)-differentially private.
 
-    None of them is amplified by sampling: T releases whose noise has z times the sensitivity are as
-    one whose noise has z/√T times. The accountant gives that one's ε exactly (Balle and Wang 2018,
-    "Improving the Gaussian mechanism for differential privacy", Theorem 8). It holds as well if
-    each release was chosen after the earlier ones were seen.
+    T releases with the multiplier z, without amplification by sampling, are as one with z/√T, also
+    if each was chosen after the earlier ones were seen. That one's ε is exact (Balle and Wang 2018,
+    "Improving the Gaussian mechanism for differential privacy", Theorem 8).
 
     Args:
         multiplier: z: the noise's standard deviation in units of the sensitivity, above 0.
-        releases: T, from 0.
-        delta: δ, in (0, 1).
     """
     if not releases:
         return 0.0
@@ -201,11 +194,8 @@ def sampled_noise_multiplier_for(
     By Rényi divergences alone, so that it may be some percent more than needed.
 
     Args:
-        epsilon: ε, above 0.
-        rate: q, in (0, 1].
-        steps: The number of releases, from 1.
-        delta: δ, in (0, 1).
-        of_all: As for ``sampled_gaussian_epsilon``; alone they have a smaller ε.
+        epsilon: Above 0, and above that of the releases ``of_all`` alone.
+        steps: From 1; for the rest see ``sampled_gaussian_epsilon``.
     """
     if rate == 1.0 and not of_all[1]:
         return noise_multiplier_for(epsilon, steps, delta)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,22 +18,7 @@ GREATEST_LOG_VARIANCE = 80.0
 """Bound of |log σ²|: e^−80 and e^80 are normal numbers of float32."""
 
 MOST_HALVINGS = 1000
-"""Greatest number of halvings of 1/2: what is left is 37 standard deviations out, and the least
-that float64 has in full."""
-
-
-class Normals(Protocol):
-    """A source of standard normal numbers, such as a NumPy generator."""
-
-    def standard_normal(self, size: int) -> Array:
-        """Return so many independent numbers (size,)."""
-
-
-class Draws(Normals, Protocol):
-    """A source of standard normal and of uniform numbers, such as a NumPy generator."""
-
-    def random(self, size: int) -> Array:
-        """Return so many independent numbers (size,), uniform in [0, 1)."""
+"""The most halvings of 1/2, of which 37 standard deviations are left."""
 
 
 class SystemNormals:
@@ -76,6 +60,10 @@ class SystemNormals:
     @staticmethod
     def _words(size: int) -> npt.NDArray[np.uint64]:
         return np.frombuffer(secrets.token_bytes(8 * size), np.uint64)
+
+
+Draws = SystemNormals | np.random.Generator
+"""A source of independent standard normal numbers, and of uniform ones in [0, 1)."""
 
 
 def difference(received: Posterior, learned: Posterior) -> Array:

@@ -12,12 +12,7 @@ from bfl.registry import Component, Registry
 
 
 class Workload(Component, ABC):
-    """Says how many local epochs a client makes: systems heterogeneity, if not all make as many.
-
-    A workload has no memory and does not know the method, so all methods get the same draws, in
-    whatever order clients train and after any interruption. Clients compute it themselves, from the
-    configuration that comes with a task.
-    """
+    """The number of local epochs of a client, which it computes by itself, in a round."""
 
     varies: ClassVar[bool] = True
     """True if clients may make another number of epochs than ``local-epochs``."""

@@ -46,7 +46,7 @@ def test_each_initialization_has_a_number_of_dimensions_that_it_can_be_drawn_in(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"initialization": "foo"}, "0.initialization: .*allowed: he-normal, "),
+        ({"initialization": "foo"}, "0.initialization: .*'he-normal'"),
         ({"shape": [-1, 3]}, "0.shape.0: .*greater than 0"),
         ({"shape": [0, 3]}, "0.shape.0: .*greater than 0"),
         ({"shape": ["x"]}, "0.shape.0: .*integer"),
