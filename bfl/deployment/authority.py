@@ -21,10 +21,7 @@ from bfl.deployment.private_files import check_private, write_private
 from bfl.errors import ConfigurationError, DataError
 from bfl.files import write_atomically
 
-AUTHORITY_DAYS = 3650
-SERVER_DAYS = 365
-"""Days: as long as public authorities give at most, so that a lost key is not for ever."""
-
+AUTHORITY_DAYS, SERVER_DAYS = 3650, 365
 CLOCK_TOLERANCE = timedelta(minutes=5)
 """Tolerance for a clock that is behind the signing machine's."""
 
@@ -68,8 +65,7 @@ class Authority:
     def renewed(self, now: datetime) -> Authority:
         """Return the same authority, key and name, with a certificate that begins now.
 
-        A certificate of the server that it signs is good also for clients that still hold the
-        authority's earlier certificate, until that ends.
+        Clients that hold the earlier certificate accept what it signs, until that ends.
         """
         return Authority(self.key, _authority_certificate(self.key, self.certificate.subject, now))
 
@@ -80,9 +76,10 @@ class Authority:
         now: datetime,
         days: int = SERVER_DAYS,
     ) -> x509.Certificate:
-        """Return a certificate of a server for its host names, and for loopback.
+        """Return a server's certificate, for its hosts and loopback; it ends with the authority's.
 
-        It ends after so many days, or with the authority's own.
+        Args:
+            days: After which it ends in any case.
         """
         ends = min(now + timedelta(days=days), self.certificate.not_valid_after_utc)
         # The first name in full may be too long for a common name, which nobody looks at.
@@ -147,11 +144,7 @@ def load_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
 def private_pem(
     key: ec.EllipticCurvePrivateKey, form: PrivateFormat = PrivateFormat.PKCS8
 ) -> bytes:
-    """Return a private key without a password: services read it by themselves.
-
-    Args:
-        form: Flower reads its nodes' keys as ``OpenSSH``.
-    """
+    """Return a private key without a password; Flower reads its nodes' keys as ``OpenSSH``."""
     return key.private_bytes(Encoding.PEM, form, serialization.NoEncryption())
 
 
@@ -244,36 +237,24 @@ def check_server_certificate(
             ) from error
 
 
-def check_key_of(certificate: x509.Certificate, public_key: object) -> None:
-    """Refuse a certificate of another key."""
-    form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    if certificate.public_key().public_bytes(*form) != public_key.public_bytes(*form):  # type: ignore[attr-defined]
-        raise DataError("server: server.key is not the key that server.crt is for")
-
-
 def openssh_public(key: ec.EllipticCurvePublicKey) -> str:
     """Return a public key as one line in OpenSSH's format, without a comment."""
     return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode("ascii")
 
 
 def checked_public(text: str) -> str:
-    """Return a public key as ``openssh_public`` writes it, whatever its comment.
-
-    Args:
-        text: The key's line, as ``ssh-keygen -t ecdsa -b 384`` writes it.
+    """Return a public key's line as ``openssh_public`` writes it, whatever its comment.
 
     Raises:
         ConfigurationError: It is not a public key that Flower takes.
     """
-    allowed = "allowed: one made by ssh-keygen -t ecdsa -b 384, the file that ends in .pub"
     try:
         key = serialization.load_ssh_public_key(text.strip().encode())
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            raise ValueError("not of an elliptic curve")
     except (ValueError, UnsupportedAlgorithm) as error:
         raise ConfigurationError(
-            f"its public-key is not one in OpenSSH's format ({text.strip()[:24]!r}…); {allowed}"
+            f"its public-key ({text.strip()[:24]!r}…) is not one of an elliptic curve in OpenSSH's "
+            "format; allowed: one made by ssh-keygen -t ecdsa -b 384, the file that ends in .pub"
         ) from error
-    if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise ConfigurationError(
-            f"its public-key is not of an elliptic curve, and Flower takes no other; {allowed}"
-        )
     return openssh_public(key)

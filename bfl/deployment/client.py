@@ -40,13 +40,8 @@ CLOCK_AHEAD, CLOCK_BEHIND = 4.0, 300.0
 time, and takes what is 5 s from the future to 305 s old."""
 
 RUNTIME_CA, RUNTIME_CERTIFICATE, RUNTIME_KEY = "runtime-ca.crt", "runtime.crt", "runtime.key"
-
-CALL_TIMEOUT = 10.0
-CALL_INTERVAL = 2.0
-"""Seconds between calls of a server that does not answer yet."""
-
-LOOK_INTERVAL = 0.1
-"""Seconds between looks for a task, on this machine."""
+CALL_TIMEOUT, CALL_INTERVAL = 10.0, 2.0
+"""Seconds of a call of the server, and until the next one where it does not answer."""
 
 Say = Callable[[str], None]
 
@@ -77,12 +72,12 @@ def check_connection(identity: Identity, authority: Path) -> str | None:
     """Call the server once; return why it does not answer yet, or None."""
     node, server = f"client {identity.name}", identity.address
     trusted = ssl.create_default_context(cafile=str(authority))
-    called = http.client.HTTPSConnection(
+    connection = http.client.HTTPSConnection(
         identity.server, identity.port, context=trusted, timeout=CALL_TIMEOUT
     )
     try:
-        called.request("GET", "/")
-        date = called.getresponse().getheader("date")
+        connection.request("GET", "/")
+        date = connection.getresponse().getheader("date")
     except ssl.SSLCertVerificationError as error:
         raise DataError(
             f"{node}: the certificate of {server} does not hold: {error.verify_message}; it has to "
@@ -94,7 +89,7 @@ def check_connection(identity: Identity, authority: Path) -> str | None:
     except (OSError, http.client.HTTPException) as error:
         return f"{server} does not answer yet ({error})"
     finally:
-        called.close()
+        connection.close()
     if date:
         check_clock(node, time.time() - parsedate_to_datetime(date).timestamp())
     return None
@@ -102,11 +97,11 @@ def check_connection(identity: Identity, authority: Path) -> str | None:
 
 def wait_for_server(identity: Identity, authority: Path, say: Say) -> None:
     """Call the server until it answers, and check its certificate and its clock."""
-    said = ""
+    printed = ""
     while reason := check_connection(identity, authority):
-        if reason != said:
+        if reason != printed:
             say(f"client {identity.name}: {reason}; it is called again until it does")
-        said = reason
+        printed = reason
         time.sleep(CALL_INTERVAL)
 
 
@@ -126,14 +121,14 @@ def check_clock(node: str, ahead: float) -> None:
 
 
 def node_config(identity: Identity, node: NodeSettings, state: Path, key: Path) -> dict[str, Any]:
-    """Return what the client's app is told by its node."""
-    told = node.model_dump(by_alias=True, include=set(NodeTable.model_fields))
+    """Return the node's configuration, by which the client's app decides."""
+    settings = node.model_dump(by_alias=True, include=set(NodeTable.model_fields))
     return {
         "partition-id": identity.partition_id,
         "num-partitions": identity.num_partitions,
         "state-dir": str(state / "client"),
         **({"signing-key": str(key)} if node.clients_list else {}),
-        **{name: value for name, value in told.items() if value != ""},
+        **{name: value for name, value in settings.items() if value != ""},
     }
 
 
@@ -151,8 +146,8 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
 def _play(identity: Identity, node: NodeSettings, folder: Path, state: Path, say: Say) -> None:
     home, work = private_folder(state / "flower"), private_folder(state / "work")
     config = state / "node-config.toml"
-    told = node_config(identity, node, state, folder / names.CLIENT_KEY)
-    write_atomically(config, tomli_w.dumps(told).encode())
+    settings = node_config(identity, node, state, folder / names.CLIENT_KEY)
+    write_atomically(config, tomli_w.dumps(settings).encode())
     secret = state / names.SECRET
     write_private(secret, secrets.token_hex(32).encode())
     environment = {**flower_environment(home), "BFL_CLIENT": f"client {identity.name}"}
@@ -189,7 +184,7 @@ def _play(identity: Identity, node: NodeSettings, folder: Path, state: Path, say
             if task:
                 task = worker.play(task, processes.check, tasks)
             else:
-                time.sleep(LOOK_INTERVAL)
+                time.sleep(0.1)
 
 
 def _certify_port(state: Path, now: datetime) -> None:

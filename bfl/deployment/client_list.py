@@ -1,7 +1,4 @@
-"""The list of clients: the key of each partition. Nodes with other keys are refused.
-
-Flower's nodes are bound to the partitions of their keys, and clients sign by them.
-"""
+"""The list of clients: the key of each partition, to which Flower's nodes are bound."""
 
 from __future__ import annotations
 
@@ -205,17 +202,14 @@ class ListedIdentity:
             ) from error
 
 
-VARIABLE = "BFL_NODES"
-"""Names the file, in the environment of a server that binds keys to partitions."""
-
-MARK = "bfl-federation"
-"""In Flower's home of such a server, a file that says where that file is: a process in whose
-environment the name is missing does not believe nodes for that."""
+VARIABLE, MARK = "BFL_NODES", "bfl-federation"
+"""Names of the file of bound nodes: a variable of a server's environment, and a file in its
+Flower home, for processes without the variable."""
 
 
 def write_bound_nodes(path: Path, nodes: Mapping[int, Client]) -> None:
     """Write the client of each node, by Flower's node id."""
-    tables = {str(node): client.model_dump(by_alias=True) for node, client in nodes.items()}
+    tables = {node: client.model_dump(by_alias=True) for node, client in nodes.items()}
     write_atomically(path, json.dumps(tables, indent=1).encode())
 
 
@@ -229,17 +223,13 @@ def read_bound_nodes(path: Path) -> dict[int, Client]:
 
 @lru_cache(maxsize=1)  # each node is looked up, and every key in the file is parsed
 def _nodes_of(data: bytes) -> dict[int, Client]:
-    return {int(node): Client.parse(told, node) for node, told in from_json(data).items()}
+    return {int(node): Client.parse(table, node) for node, table in from_json(data).items()}
 
 
 def binding_problem(node: int, partition_id: int) -> str | None:
-    """Return why a node may not have a partition; None if it may, or if partitions are not bound.
+    """Return why a node may not have the partition that it reports; None: it may.
 
     Only a federation that ``bfl federation`` has made binds partitions to keys.
-
-    Args:
-        node: Flower's id of the node.
-        partition_id: The partition that it reports.
     """
     place = bound_nodes_file()
     if place is None:

@@ -1,9 +1,8 @@
 """The connections to a server's door: how many there may be, whose, and for how long.
 
-They are counted where they are taken, before TLS and HTTP. Until a call on it is signed by a client
-of the list, a connection is a stranger's: it ends after seconds, whatever it does. Where there are
-too many the oldest one makes room, of the address that has most; so nobody is locked out by who
-holds connections, and a client's, known by its key, are never among those.
+They are counted where they are accepted, before TLS and HTTP. Until a client of the list signs a
+call on it, a connection is a stranger's and ends after seconds. Where there are too many, the
+oldest one of the address that has most makes room; a client's, known by its key, never does.
 """
 
 from __future__ import annotations
@@ -29,21 +28,16 @@ CALL_SECONDS = 300.0
 """From one of a client's signed calls to its end, with its body and its answer, or to the next."""
 
 IDLE_SECONDS = 60
-"""From the end of a client's call to the next. Flower's nodes close sooner, so that none calls on a
-connection that is being closed here."""
+"""From the end of a client's call to the next; Flower's nodes close sooner."""
 
 HEADER_BYTES = 2**14
 """The bound of a request's headers, of its trailers and of the extensions of its chunks."""
 
 READ_BYTES = 2**14
-"""For which each connection has room: a TLS record. Python takes 256 KiB, also before a handshake,
-and gives those of ended connections back late."""
+"""The buffer of each connection: a TLS record. Python takes 256 KiB, also before a handshake."""
 
-BACKLOG = 128
-"""Connections that are taken before any is served."""
-
-WAITING = 2048
-"""Connections that wait to be taken. Whoever comes beyond is heard of a second later."""
+BACKLOG, WAITING = 128, 2048
+"""Connections that are accepted before any is served, and that wait to be accepted."""
 
 
 class Connection(socket.socket):
@@ -79,12 +73,7 @@ class Connection(socket.socket):
 
 
 class Share:
-    """Connections by owner, from the oldest to the newest.
-
-    Args:
-        most: How many there may be of one owner.
-        most_of_all: How many there may be of all together; None: any.
-    """
+    """Connections by owner, from the oldest to the newest: at most so many of one, and of all."""
 
     def __init__(self, most: int, most_of_all: int | None = None) -> None:
         self._most, self._most_of_all = most, most_of_all

@@ -16,10 +16,9 @@ from pathlib import Path
 from bfl.errors import ConfigurationError, DataError
 from bfl.files import write_atomically
 
-PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
+PRIVATE_FOLDER = 0o700
 
-
-write_private = partial(write_atomically, mode=PRIVATE_FILE)
+write_private = partial(write_atomically, mode=0o600)
 """Writes a file as a whole; at no moment may anybody but its owner read it."""
 
 
@@ -86,11 +85,7 @@ class FederationFolder:
         return self.path / "clients" / name
 
     def check(self) -> None:
-        """Refuse a folder that ``bfl federation init`` has not made.
-
-        Raises:
-            ConfigurationError: It is none.
-        """
+        """Refuse a folder that ``bfl federation init`` has not made."""
         if not (self.server / CLIENTS).is_file() or not self.authority.is_dir():
             raise ConfigurationError(
                 f"{self.path} is not the folder of a federation; make one: bfl federation init "

@@ -20,8 +20,6 @@ PATIENCE = 2.5
 MOST_REVIVALS, WITHIN = 5, 60.0
 """Greatest number of ends of a process that is kept alive, and the seconds they are counted in."""
 
-QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-
 
 def command(name: str) -> str:
     """Return a command of the environment that this process runs in."""
@@ -37,7 +35,8 @@ def flower_environment(home: Path) -> dict[str, str]:
     commands = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return {
         **os.environ,
-        **QUIET,
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
         "PATH": commands,
         "FLWR_HOME": str(home),
         # The environment that is active has the project installed: no `uv sync` for every run.
@@ -60,34 +59,27 @@ class Processes(StoppedWhenLeft):
         self._revivals: dict[str, deque[float]] = {}
 
     def start(self, name: str, *words: str | Path, **more: str) -> None:
-        """Start a process that shows what it says next to what this one says.
+        """Start a process whose output is shown beside that of this one.
 
         Args:
-            name: By which it is called in messages.
+            name: Its name in messages.
             words: The command, with its absolute path; nothing secret, as all users of a machine
                 may read it.
+            more: Further variables of its environment.
         """
-
-        def begin() -> subprocess.Popen[bytes]:
-            return subprocess.Popen(
-                with_parent(*words),
-                cwd=self._work,
-                env={**self._environment, **more},
-                stdin=subprocess.DEVNULL,
-            )
-
-        self._starts[name] = begin
+        environment = {**self._environment, **more}
+        command = with_parent(*words)
+        self._starts[name] = lambda: subprocess.Popen(
+            command, cwd=self._work, env=environment, stdin=subprocess.DEVNULL
+        )
         self._started[name] = self._starts[name]()
 
     def keep_alive(self, name: str) -> None:
-        """Have a process that has been started begun anew where ``check`` finds that it has ended.
-
-        One that ends again and again has ended.
-        """
+        """Have ``check`` restart a process that has ended, unless it ends again and again."""
         self._revivals[name] = deque(maxlen=MOST_REVIVALS)
 
     def run(self, *words: str | Path) -> tuple[int, str]:
-        """Run a command to its end; return its status and all that it has said."""
+        """Run a command to its end; return its status and its output."""
         done = subprocess.run(
             [str(word) for word in words],
             cwd=self._work,
@@ -101,11 +93,7 @@ class Processes(StoppedWhenLeft):
         return done.returncode, done.stdout
 
     def check(self) -> None:
-        """Raise if any of the processes has ended, but for those that are kept alive.
-
-        Raises:
-            RunError: One has; the message names it.
-        """
+        """Raise RunError if a process has ended, but for those that are kept alive."""
         for name, process in self._started.items():
             status = process.poll()
             if status is None:

@@ -81,40 +81,39 @@ def proxy_app(
 ) -> Starlette:
     """Return an application that hands clients' calls on, and refuses all else.
 
-    The SuperLink reads a request as a whole before it asks for a signature, so it does not hear of
-    strangers; nor is their body read here. A call with more bytes than it may have is refused with
-    413 and not kept. After a refusal the connection is closed.
+    Of strangers no body is read, neither here nor by the SuperLink. After a refusal the connection
+    is closed.
 
     Args:
         client: Calls the SuperLink; it has its address.
-        signed: Told the address and port that such a call comes from, and the client's key.
+        signed: Called with the address and port that a client's call comes from, and its key.
     """
 
     async def hand_on(request: Request) -> Response:
         # As it came: a decoded or normalized path may be another one than the SuperLink's.
         path = request.scope.get("raw_path", b"")
-        called = ALLOWED.fullmatch(path)
-        if request.method != "POST" or not called or request.url.query:
+        call = ALLOWED.fullmatch(path)
+        if request.method != "POST" or not call or request.url.query:
             # Flower takes 403 for the end of a run, and a node would hang.
             return _refused(404)
         key = signer(request.headers, datetime.now(UTC))
         if key is None:
             # As the SuperLink: 401 ends a node that runs, and one that begins is told why.
-            return _refused(412 if called[1] == b"activate-node" else 401, UNKNOWN)
+            return _refused(412 if call[1] == b"activate-node" else 401, UNKNOWN)
         if request.client:
             signed((request.client.host, request.client.port), key)
-        most_bytes = MOST_BYTES.get(called[1].decode(), CALL_BYTES)
+        most_bytes = MOST_BYTES.get(call[1].decode(), CALL_BYTES)
         announced = request.headers.get("content-length", "0")
         if not announced.isdecimal() or int(announced) > most_bytes:
             return _refused(413)
         try:
-            asked = client.build_request(
+            forwarded = client.build_request(
                 "POST",
                 path.decode("ascii"),
                 headers=_of_the_message(request.headers.items()),
                 content=_limited(request, most_bytes),
             )
-            answer = await client.send(asked, stream=True)
+            answer = await client.send(forwarded, stream=True)
         except TooLargeError:
             return _refused(413)
         except ClientDisconnect:

@@ -16,12 +16,7 @@ import httpx
 import tomli_w
 
 from bfl.deployment import private_files as names
-from bfl.deployment.authority import (
-    check_key_of,
-    check_server_certificate,
-    load_certificate,
-    load_private_key,
-)
+from bfl.deployment.authority import check_server_certificate, load_certificate, load_private_key
 from bfl.deployment.client_list import (
     VARIABLE,
     Client,
@@ -34,7 +29,7 @@ from bfl.deployment.private_files import check_private, private_folder
 from bfl.deployment.processes import Processes, command, flower_environment
 from bfl.deployment.settings import EVERY_ADDRESS, EVERY_ADDRESS_6, ServerSettings
 from bfl.engine.flower.superlink import superlink_command
-from bfl.errors import BflError, RunError
+from bfl.errors import BflError, DataError, RunError
 from bfl.experiments.results.identity import locked
 from bfl.texts import from_json
 
@@ -44,8 +39,6 @@ START_WAIT = 120.0
 
 LOOK_INTERVAL = 1.0
 """Seconds between looks at the processes and at the list of clients."""
-
-SOON = timedelta(days=30)
 
 Say = Callable[[str], None]
 
@@ -64,7 +57,8 @@ def check_server(folder: Path, now: datetime) -> tuple[ServerSettings, ClientLis
     certificate = load_certificate(folder / names.SERVER_CERTIFICATE)
     authority = load_certificate(folder / names.CA)
     check_server_certificate(certificate, authority, settings.hosts, now)
-    check_key_of(certificate, load_private_key(folder / names.SERVER_KEY).public_key())
+    if certificate.public_key() != load_private_key(folder / names.SERVER_KEY).public_key():
+        raise DataError("server: server.key is not the key that server.crt is for")
     return settings, listed
 
 
@@ -74,7 +68,7 @@ def serve_federation(folder: Path, state: Path, say: Say) -> None:
     now = datetime.now(UTC)
     settings, listed = check_server(folder, now)
     ends = load_certificate(folder / names.SERVER_CERTIFICATE).not_valid_after_utc
-    if ends - now < SOON:
+    if ends - now < timedelta(days=30):
         say(f"warning: the server's certificate ends on {ends:%Y-%m-%d}; bfl federation renew")
     state = private_folder(state.resolve())
     # Locked before the first write, as a running server reads these files.
@@ -159,7 +153,7 @@ def _listens(settings: ServerSettings) -> bool:
 def _watch(processes: Processes, path: Path, registration: Registration, say: Say) -> None:
     """Keep the registered keys as the list of clients says, as long as all processes live."""
     # The first look takes it over whatever came before: it may have changed during the start.
-    seen, told = 0, ""
+    seen, printed = 0, ""
     while True:
         time.sleep(LOOK_INTERVAL)
         processes.check()
@@ -168,30 +162,27 @@ def _watch(processes: Processes, path: Path, registration: Registration, say: Sa
             if changed == seen:
                 continue
             registration.follow(ClientList.read(path))
-            seen, told = changed, ""
+            seen, printed = changed, ""
         except (BflError, OSError) as error:
             # Tried again at each look: a revoked client must not stay for a moment's failure.
-            if str(error) != told:
+            if str(error) != printed:
                 say(f"warning: the changed list of clients is not in use: {error}")
-            told = str(error)
+            printed = str(error)
 
 
 CONNECTION = "federation"
 """The name of the connection in the server's own Flower configuration."""
-
-Flwr = Callable[..., tuple[int, str]]
-"""Runs the command ``flwr`` with the words given; returns its status and what it says."""
 
 
 class Registration:
     """The nodes registered at a SuperLink, kept as the list of clients says.
 
     Args:
-        flwr: Runs ``flwr``.
+        flwr: Runs the command ``flwr`` with the words given; returns its status and output.
         path: The file of nodes and their partitions.
     """
 
-    def __init__(self, flwr: Flwr, path: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, flwr: Callable[..., tuple[int, str]], path: Path, say: Say) -> None:
         self._flwr = flwr
         self._path = path
         self._say = say
@@ -228,7 +219,7 @@ class Registration:
             answer = self._flwr_json("register", stream.name)
         if not answer.get("success"):
             raise RunError(
-                f"client {client.name}: Flower does not register its key: {answer['said']}\n"
+                f"client {client.name}: Flower does not register its key: {answer['reason']}\n"
                 f"where {self._path} and Flower's own state.db beside it are of different times, "
                 "remove both; runs and their folders are kept"
             )
@@ -238,18 +229,18 @@ class Registration:
     def _unregister(self, node: int, client: Client) -> None:
         answer = self._flwr_json("unregister", str(node))
         # Gone is gone, also where Flower has lost its state.
-        if not answer.get("success") and "not found" not in answer["said"].lower():
+        if not answer.get("success") and "not found" not in answer["reason"].lower():
             raise RunError(
-                f"client {client.name}: Flower does not take back its key: {answer['said']}"
+                f"client {client.name}: Flower does not take back its key: {answer['reason']}"
             )
         self._say(f"client {client.name} is revoked")
 
     def _flwr_json(self, *words: str) -> dict[str, Any]:
-        """Return the JSON object in what the command says, and why it has failed as ``said``."""
-        status, said = self._flwr("supernode", *words, CONNECTION, "--format", "json")
+        """Return the JSON object that the command prints, with the ``reason`` of a failure."""
+        status, output = self._flwr("supernode", *words, CONNECTION, "--format", "json")
         try:
-            answer = from_json(said[said.find("{") : said.rfind("}") + 1])
+            answer = from_json(output[output.find("{") : output.rfind("}") + 1])
         except ValueError:
             answer = {}
-        reason = str(answer.get("error-message", said)).strip()
-        return {**answer, "said": reason, "success": answer.get("success") and not status}
+        reason = str(answer.get("error-message", output)).strip()
+        return {**answer, "reason": reason, "success": answer.get("success") and not status}

@@ -75,9 +75,6 @@ NODE_FILE = """\
 # allow-attack = true
 """
 
-TASK_TIMEOUT = 86400.0
-"""Seconds."""
-
 
 def checked_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
     """Return host names and addresses, each once."""
@@ -88,16 +85,8 @@ def checked_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(hosts))
 
 
-def _host(host: str) -> str:
-    return checked_hosts([host])[0]
-
-
 def _path(text: str, field: pydantic.ValidationInfo) -> str:
     return str(given_path(text, kebab(field.field_name or ""))) if text else ""
-
-
-def _exchange(name: str) -> str:
-    return exchanges.get(name).name
 
 
 def _model(word: str) -> str:
@@ -147,8 +136,8 @@ class Table(pydantic.BaseModel):
 
     def write(self, path: Path, header: str = "") -> None:
         """Write the table as TOML, without what is empty."""
-        told = {k: v for k, v in self.model_dump(by_alias=True).items() if v or v == 0}
-        text = tomli_w.dumps(told, multiline_strings=False)
+        values = {k: v for k, v in self.model_dump(by_alias=True).items() if v or v == 0}
+        text = tomli_w.dumps(values, multiline_strings=False)
         write_atomically(path, (header + text).encode())
 
 
@@ -156,7 +145,7 @@ class ServerSettings(Table):
     """Address of the server and how it is reached.
 
     Attributes:
-        hosts: The names and addresses by which clients call it; the first is what they are told.
+        hosts: The names and addresses by which clients call it, in whose files the first stands.
         bind: The address on which it listens; empty: by the hosts.
         superlink_port: The port of Flower's SuperLink, on loopback.
     """
@@ -185,7 +174,7 @@ class Identity(Table):
     """Identity of a client, and the server that it calls."""
 
     name: str
-    server: Annotated[str, AfterValidator(_host)]
+    server: Annotated[str, AfterValidator(lambda host: checked_hosts([host])[0])]
     port: Port
     partition_id: int
     num_partitions: int
@@ -217,7 +206,7 @@ class NodeTable(Table):
     data_dir: PathText | None = None
     plugins_dir: PathText = ""
     allow_run_paths: bool = False
-    exchange: Annotated[str, AfterValidator(_exchange)] = ""
+    exchange: Annotated[str, AfterValidator(lambda name: exchanges.get(name).name)] = ""
     clients_list: PathText = ""
     greatest_weight: float = Field(1.0, gt=0.0, le=1.0)
     private: bool = False
@@ -235,7 +224,7 @@ class NodeSettings(NodeTable):
     """
 
     cpus: int = Field(0, ge=0)
-    task_timeout: float = Field(TASK_TIMEOUT, gt=0.0)
+    task_timeout: float = Field(86400.0, gt=0.0)
     # An empty list is no way to say all, nor of use to say none.
     bundles: Annotated[tuple[Bundle, ...], Field(strict=False, min_length=1)] | None = None
 

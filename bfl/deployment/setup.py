@@ -93,10 +93,7 @@ def revoke_client(path: Path, name: str) -> Client:
 
 
 def renew(path: Path, hosts: Sequence[str], now: datetime) -> bool:
-    """Make the server's certificate anew, for the same key; return whether clients need a file.
-
-    Args:
-        hosts: The names and addresses by which clients call the server; none: as before.
+    """Make the server's certificate anew, for the same key, and for its hosts if none are given.
 
     Returns:
         Whether the authority's own certificate was renewed too, as it would have ended before the
@@ -148,8 +145,8 @@ def _added(
 ) -> ClientList:
     key = None if public_key is not None else new_key()
     public = str(public_key) if key is None else openssh_public(key.public_key())
-    told = {"name": name, "partition-id": partition_id, "public-key": public}
-    client = Client.parse(told, f"client {name}")
+    table = {"name": name, "partition-id": partition_id, "public-key": public}
+    client = Client.parse(table, f"client {name}")
     # Refused before anything is written.
     listed = listed.with_client(client)
     place = private_folder(folder.client(name))
@@ -178,12 +175,6 @@ def _write_identities(
         ).write(place / names.IDENTITY, MADE)
 
 
-ENVIRONMENT = Path("/opt/bfl")
-"""Place where the units look for the environment that has bfl installed."""
-
-FOLDERS = Path("/etc/bfl")
-"""Place where the units look for the folders that ``bfl federation init`` makes."""
-
 SCRIPT = """\
 #!/bin/sh
 # Starts {what} of the federation and runs until it is stopped (Ctrl-C). The command bfl must be on
@@ -206,7 +197,7 @@ UMask=0077
 StateDirectory=bfl/{place}
 StateDirectoryMode=0700
 Environment=HOME=%S/bfl/{place}
-ExecStart={environment}/bin/bfl federation {role} {folders}/{place} --state %S/bfl/{place}
+ExecStart=/opt/bfl/bin/bfl federation {role} /etc/bfl/{place} --state %S/bfl/{place}
 # Flower lets a node in again a minute after its last sign of life.
 Restart=always
 RestartSec=10
@@ -239,13 +230,7 @@ def write_service(folder: Path, role: str, place: str) -> None:
     script = folder / "start.sh"
     write_atomically(script, SCRIPT.format(what=what, role=role).encode())
     script.chmod(0o755)
-    unit = UNIT.format(
-        what=what,
-        role=role,
-        place=place,
-        environment=ENVIRONMENT,
-        folders=FOLDERS,
-        # A client may compute on a GPU.
-        private_devices="yes" if role == "server" else "no",
-    )
+    # A client may compute on a GPU.
+    private_devices = "yes" if role == "server" else "no"
+    unit = UNIT.format(what=what, role=role, place=place, private_devices=private_devices)
     write_atomically(folder / f"bfl-{place}.service", unit.encode())

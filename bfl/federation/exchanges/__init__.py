@@ -18,7 +18,7 @@ Vectors = Mapping[str, npt.NDArray[Any]]
 
 
 class Exchange(Component):
-    """How clients' updates reach the pool: both sides use what ``unpack`` makes of ``pack``."""
+    """Way of updates to the pool: both sides use what ``unpack`` makes of ``pack``."""
 
     @property
     def secure_sums(self) -> SecureSums | None:
