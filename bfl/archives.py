@@ -1,7 +1,6 @@
 """NumPy archives (``.npz``) and array files (``.npy``) that somebody else may have written.
 
-NumPy reads them, no pickle is loaded, and whatever is wrong is a DataError that names the file and
-the array.
+No pickle is loaded, and whatever is wrong is a DataError that names the file and the array.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.npyio import NpzFile
 
+from bfl import files
 from bfl.cpus import memory_bytes
 from bfl.errors import DataError
 from bfl.texts import printable
@@ -58,8 +58,7 @@ class ArrayFile(Mapping[str, Array]):
                 raise ValueError("an array is there twice")
             if any(name.endswith(".npy") for name in self._arrays):  # NumPy would take another one
                 raise ValueError("an array's name ends in .npy")
-        # By what is damaged, zipfile, zlib and NumPy raise a dozen kinds: BadZipFile, zlib.error,
-        # struct.error, EOFError, NotImplementedError, RuntimeError, SyntaxError, MemoryError, ...
+        # By what is damaged, zipfile, zlib and NumPy raise a dozen kinds.
         except Exception as error:
             raise DataError(
                 f"{path}: not a NumPy archive (.npz), nor an array (.npy): "
@@ -164,15 +163,9 @@ def open_arrays(path: Path) -> Iterator[ArrayFile]:
 
 @contextmanager
 def open_regular(path: Path) -> Iterator[BufferedReader]:
-    """Give a block a file, opened; not a pipe, in which one would wait for its other end.
-
-    Raises:
-        DataError: There is no such file, or it cannot be opened.
-    """
+    """Give a block a file, opened, of which any OSError is a DataError."""
     try:
-        if path.exists() and not path.is_file():
-            raise DataError(f"{path}: {'a folder' if path.is_dir() else 'no file'}, and no archive")
-        stream = path.open("rb")
+        stream = files.open_regular(path)
     except FileNotFoundError as error:
         raise DataError(f"there is no file {path}") from error
     except (OSError, ValueError) as error:  # a name with a null character

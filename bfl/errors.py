@@ -66,28 +66,20 @@ def public(error: E) -> E:
     return error
 
 
-LONGEST_GUESSED = 200
-"""Characters of a spelling that may be meant for another one."""
-
-
 def nearest(given: str, allowed: Iterable[str]) -> str | None:
     """Return the allowed spelling nearest to ``given``, or None when nothing is near."""
-    if len(given) > LONGEST_GUESSED:
+    if len(given) > 200:  # no misspelling
         return None
     lowered = {name.lower(): name for name in allowed}
     matches = difflib.get_close_matches(given.lower(), lowered, n=1, cutoff=0.5)
     return lowered[matches[0]] if matches else None
 
 
-FEW = 20
-"""Names that a message has in full although one of them is near."""
-
-
 def unknown_name(what: str, given: str, allowed: Iterable[str], *, listed: str = "") -> str:
     """Return the message for a name that is not known: the nearest spelling, then all of them.
 
     Args:
-        listed: The command that lists them, which stands for many of them where one is near.
+        listed: The command that lists them, in place of more than 20 where one is near.
 
     Example:
         >>> unknown_name("strategy", "conflaton", ["conflation", "linear-pool"])
@@ -96,15 +88,12 @@ def unknown_name(what: str, given: str, allowed: Iterable[str], *, listed: str =
     choices = sorted(allowed)
     guess = nearest(given, choices)
     hint = f"; did you mean '{guess}'?" if guess else ";"
-    told = f"see {listed}" if guess and listed and len(choices) > FEW else ", ".join(choices)
-    return f"unknown {what} '{given}'{hint} allowed: {told}"
+    names = f"see {listed}" if guess and listed and len(choices) > 20 else ", ".join(choices)
+    return f"unknown {what} '{given}'{hint} allowed: {names}"
 
 
 class ProtocolError(BflError):
-    """A message is not one that the protocol has at this point: nothing is answered.
-
-    Its message says nothing but what the server has sent.
-    """
+    """A message is not one that the protocol has at this point: nothing is answered."""
 
     public = True
 

@@ -1,4 +1,4 @@
-"""Files that are either there as a whole or not at all."""
+"""Files that are written whole or not at all, files of others, and the paths that users give."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,20 +32,31 @@ LARGEST = 2**30
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]+\.tmp")
 
 
+def open_regular(path: Path) -> BufferedReader:
+    """Return a file that somebody else may have written, opened.
+
+    Raises:
+        OSError: It cannot be read, or is a pipe, a device or a folder.
+    """
+    # A pipe would be waited for.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+    stream = os.fdopen(os.open(path, flags), "rb")
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return stream
+
+
 def read_regular(path: Path) -> bytes:
     """Return the content of a file that somebody else may have written.
 
     Raises:
-        OSError: It cannot be read, is a pipe, a device or a folder, or has more than ``LARGEST``
-            bytes.
+        OSError: As for ``open_regular``; or it has more than ``LARGEST`` bytes.
     """
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    with os.fdopen(descriptor, "rb") as stream:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
-        if status.st_size > LARGEST:
-            raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes, more than {LARGEST:,}")
+    with open_regular(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > LARGEST:
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes, more than {LARGEST:,}")
         return stream.read(LARGEST)
 
 
@@ -61,13 +73,10 @@ def private_folder(path: Path) -> Path:
 
 
 def write_atomically(path: Path, *data: bytes | memoryview, mode: int = 0o666) -> None:
-    """Replace a file as a whole: whoever reads it meets the old one or the new one.
-
-    The data are on the disk before the name is: a run killed at any moment, or a machine that loses
-    its power, leaves no half file.
+    """Replace a file as a whole: nobody reads half of it, whatever is killed or loses its power.
 
     Args:
-        data: What it shall hold, one behind the other: large parts need not be joined in memory.
+        data: Its content, in one or more pieces.
         mode: Its permissions, less those that the process's mask takes.
 
     Raises:
@@ -119,16 +128,12 @@ def _written_aside(path: Path, *data: bytes | memoryview, mode: int) -> Iterator
 
 def sync_folder(path: Path) -> None:
     """Bring a new or renamed file's directory entry to the disk, where the system can."""
-    try:
+    with suppress(OSError):  # Windows does not open folders, nor do all network file systems sync
         descriptor = os.open(path, os.O_RDONLY)
-    except OSError:  # Windows does not open folders
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError:  # nor does every network file system sync them
-        pass
-    finally:
-        os.close(descriptor)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def try_lock(stream: IO[Any], *, wait: bool = False) -> bool:
@@ -182,11 +187,7 @@ def given_path(given: str | os.PathLike[str], what: str, *, room: int = 0) -> Pa
 
 
 def near_path(path: Path, found: Iterable[Path] | None = None) -> str:
-    """Return, for the end of a refusal, which path of a near name is meant; or nothing.
-
-    Args:
-        found: The paths that may be meant; None: all beside it.
-    """
+    """Return "; did you mean PATH?" for the nearest of some paths (None: of those beside it)."""
     beside = path.parent.glob("[!.]*") if found is None else found
     # Endings are alike in all names; of equal stems one with the same ending is meant.
     stems = {each.stem: each for each in sorted(beside, key=lambda p: p.suffix == path.suffix)}

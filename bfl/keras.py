@@ -46,15 +46,10 @@ _operations_at_once: int | None = None
 def configure(threads: int, operations: int = 1) -> None:
     """Size TensorFlow's thread pools and let it take GPU memory as it needs it; once per process.
 
-    Two processes of one thread each do more together than two processes that both try to use all
-    cores, so a process takes as many threads as its share of the CPUs. Memory growth is set here
-    because Flower's Ray backend drops its own setting for it.
-
     Args:
         threads: Threads within one operation; at least 1. The bits depend on them. A second call
             with another number is ignored: TensorFlow cannot change it any more. Where somebody
-            else has started it, as in a notebook that has computed with it, it stays as it is,
-            with a warning.
+            else has started it, it stays as it is, with a warning.
         operations: Operations that are computed side by side, on which no bit depends; at least
             as many as there are threads.
     """

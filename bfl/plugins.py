@@ -1,8 +1,7 @@
 """Parts of your own from outside this package: files and modules that register components.
 
-The user names them, ``plugins = "my_parts.py, acme.weightings"``; an installed distribution may
-instead declare a module under the entry points ``bfl.plugins``, whose parts are there without being
-named. Once loaded, parts stay for the life of the process.
+The user names them, ``plugins = "my_parts.py, acme.weightings"``, or an installed distribution
+declares a module under the entry points ``bfl.plugins``. They stay for the life of the process.
 """
 
 from __future__ import annotations
@@ -54,9 +53,8 @@ def load_plugins(text: str, node_folder: str | None = None) -> tuple[Plugin, ...
 
     Args:
         text: Files (``*.py``) and names of modules, with commas between them.
-        node_folder: Of a node whose plugins somebody else names: the folder from which it takes
-            files, by their names; empty: it takes none. It takes installed plugins as well. None:
-            whoever names them may run code here anyway.
+        node_folder: On a node whose plugins somebody else names, the folder of the files that may
+            be loaded, by their names, beside installed plugins; empty: no file; None: any.
 
     Raises:
         ConfigurationError: One is not on this machine, is not taken here, or cannot be loaded.
@@ -141,17 +139,26 @@ def _load(word: str, node_folder: str | None) -> Plugin:
         if plugin.place == plugin.module:
             importlib.import_module(plugin.module)
         else:
-            _execute(plugin)
+            spec: Any = importlib.util.spec_from_file_location(plugin.module, plugin.place)
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[plugin.module] = module
+            before = _parts_from_outside()
+            spec.loader.exec_module(module)
+            if _parts_from_outside() == before:
+                raise ConfigurationError(
+                    "it registers no part; allowed: a file with a class under a decorator such as "
+                    '@pooling_rules.register("NAME")'
+                )
     except Exception as error:
         _unload(plugin)
-        told = str(error)
+        reason = str(error)
         for known in (plugin, *_loaded.values()):
-            told = told.replace(known.module, known.place)
+            reason = reason.replace(known.module, known.place)
         kind = "" if isinstance(error, ConfigurationError) else f"{type(error).__name__}: "
         named = plugin.place == plugin.module and not isinstance(error, ConfigurationError)
         allowed = "; allowed: a module that can be imported, or a file that ends in .py" * named
         raise ConfigurationError(
-            f"plugins: {plugin.place} cannot be loaded: {kind}{told}{allowed}"
+            f"plugins: {plugin.place} cannot be loaded: {kind}{reason}{allowed}"
         ) from error
     _loaded[plugin.module] = plugin
     return plugin
@@ -175,21 +182,6 @@ def _file(word: str, node_folder: str | None) -> Path:
         f"plugins: there is no file {path}{near_path(path, path.parent.glob('*.py'))}; allowed: a "
         "file, or the name of a module"
     )
-
-
-def _execute(plugin: Plugin) -> None:
-    spec = importlib.util.spec_from_file_location(plugin.module, plugin.place)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{plugin.place} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[plugin.module] = module
-    before = _parts_from_outside()
-    spec.loader.exec_module(module)
-    if _parts_from_outside() == before:
-        raise ConfigurationError(
-            "it registers no part; allowed: a file with a class under a decorator such as "
-            '@pooling_rules.register("NAME")'
-        )
 
 
 def _parts_from_outside() -> int:

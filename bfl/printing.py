@@ -28,10 +28,9 @@ _BANNER = re.compile(
 
 @contextmanager
 def quiet_start() -> Iterator[None]:
-    """Leave TensorFlow's banner out of what is written to standard error inside.
+    """Leave TensorFlow's banner, which is written by C++, out of standard error inside.
 
-    The lines come from C++ and pass Python's logging by, so the file descriptor itself is turned
-    aside for a moment. All other lines are written as soon as the block ends, however it ends.
+    All other lines are written as soon as the block ends.
     """
     try:
         descriptor = sys.__stderr__.fileno() if sys.__stderr__ else 2
@@ -47,8 +46,8 @@ def quiet_start() -> Iterator[None]:
             os.dup2(kept, descriptor)
             os.close(kept)
             aside.seek(0)
-            said = [line for line in aside.readlines() if not _BANNER.match(line)]
-            os.write(descriptor, b"".join(said))
+            lines = [line for line in aside.readlines() if not _BANNER.match(line)]
+            os.write(descriptor, b"".join(lines))
 
 
 class _Lasting(io.TextIOWrapper):

@@ -1,8 +1,6 @@
-"""Randomness keyed by what it is for: the same labels give the same numbers, in any order.
+"""Randomness keyed by the run's seed and by labels: purpose, round, partition id and so on.
 
-Nothing in this package draws from a generator that remembers whom it served before. Every draw is
-keyed by the run's seed and by labels (its purpose, the round, the partition id, ...), so it does
-not depend on which process makes it, on what that process did before, or on an interruption.
+No draw depends on the process that makes it, on what that did before, or on an interruption.
 """
 
 from __future__ import annotations

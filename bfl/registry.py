@@ -1,16 +1,11 @@
-"""Components that a word in the configuration picks: found by registration, never by a second list.
+"""Components that a word in the configuration picks: pooling rules, partitions, models and so on.
 
-A *component* is a pooling rule, a weighting, a partition, a model and so on. Each kind has a
-package (``bfl.aggregation.pooling``, ``bfl.data.partitions``, ...) with a registry. Small
-components stand in the package itself, large ones and yours in a file each, which registers a
-class:
+Each kind has a package (``bfl.aggregation.pooling``, ...) with a registry, which imports all
+modules of the package when it is first used, so that a new file is found by being there:
 
     @pooling_rules.register("linear-pool", aliases=("lp",))
     class LinearPoolRule(PoolingRule):
         ...
-
-Nothing else has to be edited: the registry imports every module of its package when it is first
-asked, so a new file is found by being there.
 """
 
 from __future__ import annotations
@@ -52,9 +47,7 @@ class Component(pydantic.BaseModel):
     """Base of everything that a word in the configuration picks.
 
     A component's fields are its settings: a field ``population_size`` is the configuration key
-    ``population-size``, typed, with a default, a range and a description. They are read from the
-    same flat configuration as everything else, so a component that needs a setting of its own
-    declares it in its own file.
+    ``population-size``, typed, with a default, a range and a description.
 
     Attributes:
         name: The registered name, set by the registration.
@@ -110,7 +103,6 @@ class Registry(Generic[C]):
         self.package = package
         self._classes: dict[str, type[C]] = {}
         self._spellings: dict[str, str] = {}
-        self._sorted: tuple[type[C], ...] | None = None
         self._discovered = False
         self._discovering: set[int] = set()
         Registry.known.append(self)
@@ -118,9 +110,7 @@ class Registry(Generic[C]):
     def register(self, name: str, *, aliases: tuple[str, ...] = ()) -> Callable[[type[C]], type[C]]:
         """Return a class decorator that registers a component under a name and its aliases.
 
-        Args:
-            name: The name; case, and hyphens or underscores, make no difference to a look-up.
-            aliases: Other spellings.
+        Case, and hyphens or underscores, make no difference to a look-up.
 
         Raises:
             ValueError: A spelling is taken by another component.
@@ -146,7 +136,6 @@ class Registry(Generic[C]):
             component.name = name
             component.aliases = aliases
             self._classes[name] = component
-            self._sorted = None
             self._spellings.update(spellings)
             return component
 
@@ -156,15 +145,12 @@ class Registry(Generic[C]):
         """Return the classes registered so far; nothing is imported to find more."""
         return tuple(self._classes.values())
 
-    def withdraw(self, which: Callable[[type[C]], bool]) -> list[type[C]]:
-        """Take out components, and return them."""
-        taken = [component for component in self.registered() if which(component)]
-        for component in taken:
+    def withdraw(self, which: Callable[[type[C]], bool]) -> None:
+        """Take out the components of which a function is true."""
+        for component in filter(which, self.registered()):
             del self._classes[component.name]
-            self._sorted = None
             for spelling in {_normalized(s) for s in (component.name, *component.aliases)}:
                 del self._spellings[spelling]
-        return taken
 
     def _discover(self) -> None:
         """Import the modules of the package, and what installed distributions register."""
@@ -197,9 +183,7 @@ class Registry(Generic[C]):
     def classes(self) -> tuple[type[C], ...]:
         """Return the registered classes, sorted by name."""
         self._discover()
-        if self._sorted is None:  # asked for each client's update: sorted once
-            self._sorted = tuple(self._classes[name] for name in sorted(self._classes))
-        return self._sorted
+        return tuple(component for _, component in sorted(self._classes.items()))
 
     def spellings(self) -> tuple[str, ...]:
         """Return all names and aliases, sorted."""
@@ -221,11 +205,11 @@ class Registry(Generic[C]):
         found = self._spellings.get(_normalized(spelling))
         if found is None:
             listed = f"bfl list {self.kind}"
-            told = unknown_name(self.kind, spelling, self._spellings, listed=listed)
+            message = unknown_name(self.kind, spelling, self._spellings, listed=listed)
             for each in self.classes():
                 if each.behind_colon and ":" not in spelling:
-                    told += f"; as {each.behind_colon}: '{each.name}:{spelling}'"
-            raise ConfigurationError(told)
+                    message += f"; as {each.behind_colon}: '{each.name}:{spelling}'"
+            raise ConfigurationError(message)
         return self._classes[found]
 
     def create(self, spelling: str, settings: Mapping[str, Any] | None = None) -> C:

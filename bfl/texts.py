@@ -50,10 +50,7 @@ def printable(text: str) -> str:
 
 
 def for_terminal(text: str) -> str:
-    """Return a message for a terminal: each line printable, what is too long in it cut short.
-
-    A message repeats what others have written: keys, paths and values of any length.
-    """
+    """Return a message for a terminal: each line printable, what is too long in it cut short."""
     lines = [
         _shortened(_LONG_WORD.sub(lambda found: _shortened(found[0], MOST_OF_A_WORD), line), 4000)
         for line in text.splitlines()[:MOST_LINES]
@@ -132,14 +129,8 @@ def from_toml(text: str | bytes) -> dict[str, Any]:
     Raises:
         ValueError: It is not TOML, has too many levels, or a control character.
     """
-    tables: dict[str, Any] = _parsed(_toml, text, "TOML")
+    tables: dict[str, Any] = _parsed(tomllib.loads, text, "TOML")
     return tables
-
-
-def _toml(text: str) -> dict[str, Any]:
-    if _MANY_DOTS.search(text):
-        raise RecursionError  # as where the values have as many levels
-    return tomllib.loads(text)
 
 
 def from_json(text: str | bytes | bytearray) -> Any:
@@ -154,6 +145,8 @@ def from_json(text: str | bytes | bytearray) -> Any:
 def _parsed(parse: Callable[[str], Any], given: str | bytes | bytearray, kind: str) -> Any:
     text = given if isinstance(given, str) else decoded(bytes(given))
     try:
+        if kind == "TOML" and _MANY_DOTS.search(text):
+            raise RecursionError  # as where the values have as many levels
         value = parse(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"line {error.lineno}: not {kind}: {error.msg}") from error
@@ -180,12 +173,11 @@ def _check(value: Any, levels: int) -> None:
 
 
 def assigned(entries: Sequence[tuple[str, int | None]], clients: int, key: str) -> tuple[int, ...]:
-    """Return which entry of a text such as ``mlp:2,cnn1:6`` each client has, counted from 0.
+    """Return which entry of a key such as ``mlp:2,cnn1:6`` each client has, counted from 0.
 
     Args:
         entries: At least one word, each with its number of clients; None, which only the last one
             may have: all that are left.
-        key: What says them, for the message.
 
     Raises:
         ConfigurationError: The numbers are not those of the clients.
@@ -193,9 +185,9 @@ def assigned(entries: Sequence[tuple[str, int | None]], clients: int, key: str) 
     named = sum(count or 0 for _, count in entries)
     open_ended = entries[-1][1] is None
     if named > clients or (named < clients and not open_ended):
-        said = ",".join(f"{word}:{count}" if count else word for word, count in entries)
+        text = ",".join(f"{word}:{count}" if count else word for word, count in entries)
         raise ConfigurationError(
-            f"{key} is '{said}', for {named} clients, and there are {clients}; allowed: numbers "
+            f"{key} is '{text}', for {named} clients, and there are {clients}; allowed: numbers "
             f"that sum to {clients}, or a last one without a number, for all that are left"
         )
     numbers = [clients - named if count is None else count for _, count in entries]

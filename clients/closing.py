@@ -17,7 +17,7 @@ from bfl.closing.base import FEATURE_BOUND, Array, Examples, Sizes, with_one
 from bfl.closing.chain import deviations, greatest, measure, next_measurements
 from bfl.configuration import Configuration
 from bfl.federation.client_metrics import NUM_EXAMPLES
-from bfl.federation.privacy.noise import Draws, SystemNormals
+from bfl.federation.privacy.noise import Normals, SystemNormals
 from bfl.federation.wire import (
     ARRAYS,
     Positions,
@@ -97,7 +97,7 @@ def closed(
         seeded = randomness.generator(
             configuration.keys.seed, "closing-noise", task.partition_id, *release
         )
-        normals: Draws = seeded if node.simulated else SystemNormals()
+        normals: Normals = seeded if node.simulated else SystemNormals()
         vector += noise.multiplier * deviation * normals.standard_normal(vector.size)
         vector = np.clip(vector, -greatest(count), greatest(count))
     if masked:

@@ -16,7 +16,7 @@ from bfl.errors import RunError
 from bfl.federation.outgoing import Outgoing, is_private, noised_pool
 from bfl.federation.parts import Counts
 from bfl.federation.privacy.accountant import Ledger, Mechanism
-from bfl.federation.privacy.noise import Draws, SystemNormals, difference
+from bfl.federation.privacy.noise import Normals, SystemNormals, difference
 from bfl.files import write_atomically
 from bfl.posteriors import Posterior
 from bfl.texts import read_text
@@ -150,7 +150,7 @@ class PoolNoise:
         """Return what becomes of a round's pool."""
         labels = ("pool-noise", counts.server_round)
         seeded = randomness.generator(self.seed, *labels)
-        normals: Draws = SystemNormals() if self.anew else seeded
+        normals: Normals = SystemNormals() if self.anew else seeded
         return noised_pool(self.chain, pooled, previous, counts, normals)
 
 

@@ -18,7 +18,7 @@ from bfl.federation.privacy.accountant import (
     gaussian_epsilon,
     noise_multiplier_for,
 )
-from bfl.federation.privacy.noise import Array, Draws, difference, moved
+from bfl.federation.privacy.noise import Array, Normals, difference, moved
 from bfl.posteriors import Posterior
 from bfl.registry import Component, Registry
 
@@ -59,14 +59,14 @@ class Outgoing(Component, ABC):
         return None
 
     @abstractmethod
-    def change(self, difference: Array, normals: Draws) -> Array:
+    def change(self, difference: Array, normals: Normals) -> Array:
         """Return what a client's difference (2 D + P,) becomes: that very array if it stays."""
 
     def holds(self, difference: Array) -> bool:
         """Return whether the part's result, rounded, is still within the part's bound."""
         return True
 
-    def change_pool(self, difference: Array, counts: Counts, normals: Draws) -> Array:
+    def change_pool(self, difference: Array, counts: Counts, normals: Normals) -> Array:
         """Return what the pool's difference from the previous posterior becomes, on the server."""
         return difference
 
@@ -85,7 +85,7 @@ class AsLearned(Outgoing):
         """False: it does nothing."""
         return False
 
-    def change(self, difference: Array, normals: Draws) -> Array:
+    def change(self, difference: Array, normals: Normals) -> Array:
         """Return the difference."""
         return difference
 
@@ -140,7 +140,7 @@ def is_private(chain: Sequence[Outgoing]) -> bool:
 
 
 def sent(
-    chain: Sequence[Outgoing], learned: Posterior, received: Posterior, normals: Draws
+    chain: Sequence[Outgoing], learned: Posterior, received: Posterior, normals: Normals
 ) -> Posterior:
     """Return what a client that has received a posterior sends of what it has learned.
 
@@ -177,7 +177,7 @@ def noised_pool(
     pooled: Posterior,
     previous: Posterior,
     counts: Counts,
-    normals: Draws,
+    normals: Normals,
 ) -> Posterior:
     """Return what the server makes of the pool: that very posterior if no part changes it."""
     if not any(part.active for part in chain):
@@ -222,7 +222,7 @@ class Clip(Outgoing):
         """Return whether the norm is at most ``clip_norm``."""
         return float(np.linalg.norm(difference)) <= self.clip_norm
 
-    def change(self, difference: Array, normals: Draws) -> Array:
+    def change(self, difference: Array, normals: Normals) -> Array:
         """Return the difference with a norm of at most ``clip_norm``."""
         norm = float(np.linalg.norm(difference))
         # What is not finite stays so, for the checks to find.
@@ -316,17 +316,17 @@ class Noise(Outgoing):
             excluded |= {"changed-updates", "single-models", "unseen-updates"}
         return frozenset(excluded)
 
-    def change(self, difference: Array, normals: Draws) -> Array:
+    def change(self, difference: Array, normals: Normals) -> Array:
         """Return the difference with noise, if it is the clients that add it."""
         return self._noised(difference, 1.0, normals) if self.draws else difference
 
-    def change_pool(self, difference: Array, counts: Counts, normals: Draws) -> Array:
+    def change_pool(self, difference: Array, counts: Counts, normals: Normals) -> Array:
         """Return the noised sum of the pooled clients' differences over the number asked."""
         if not self.draws_on_pool:
             return difference
         return self._noised(difference * (counts.pooled / counts.asked), 1 / counts.asked, normals)
 
-    def _noised(self, difference: Array, share: float, normals: Draws) -> Array:
+    def _noised(self, difference: Array, share: float, normals: Normals) -> Array:
         scale = share * self.noise_multiplier * self.clip_norm
         return np.asarray(difference + scale * normals.standard_normal(difference.size))
 

@@ -62,7 +62,7 @@ class SystemNormals:
         return np.frombuffer(secrets.token_bytes(8 * size), np.uint64)
 
 
-Draws = SystemNormals | np.random.Generator
+Normals = SystemNormals | np.random.Generator
 """A source of independent standard normal numbers, and of uniform ones in [0, 1)."""
 
 

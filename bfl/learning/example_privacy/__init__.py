@@ -17,7 +17,7 @@ from bfl.federation.privacy.accountant import (
     sampled_gaussian_epsilon,
     sampled_noise_multiplier_for,
 )
-from bfl.federation.privacy.noise import Array, Draws
+from bfl.federation.privacy.noise import Array, Normals
 from bfl.registry import Component, Registry
 
 INSIDE = 1.0 - 2.0**-40
@@ -182,12 +182,12 @@ class PrivateGradients(ExamplePrivacy, ABC):
             tf.math.is_finite(norm) & tf.math.is_finite(held), held, tf.zeros_like(norm)
         )
 
-    def batch(self, examples: int, draws: Draws) -> npt.NDArray[np.int32]:
+    def batch(self, examples: int, draws: Normals) -> npt.NDArray[np.int32]:
         """Return which of a client's examples a step takes, (B,) of 0 to N − 1, sorted."""
         taken = draws.random(examples) < self.example_sampling_rate
         return np.flatnonzero(taken).astype(np.int32)
 
-    def noise(self, size: int, draws: Draws) -> Array:
+    def noise(self, size: int, draws: Normals) -> Array:
         """Return the noise of a step's sum, float64 (size,)."""
         if not self.private:
             return np.zeros(size)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.federation.parts import Arrays, Trained
-from bfl.federation.privacy.noise import Draws
+from bfl.federation.privacy.noise import Normals
 from bfl.learning.priors import Density
 from bfl.posteriors import Posterior
 
@@ -104,7 +104,7 @@ class LocalTask:
     offsets: Arrays = field(default_factory=dict)
     personal: PersonalTask | None = None
     likelihood_examples: int = 0
-    draws: Draws | None = None
+    draws: Normals | None = None
     rounds: int = 1
 
     def run_steps(self, batch_size: int) -> int:

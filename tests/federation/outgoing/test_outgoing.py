@@ -18,7 +18,7 @@ from bfl.federation.outgoing import (
     sent,
 )
 from bfl.federation.parts import Counts
-from bfl.federation.privacy.noise import Draws, SystemNormals, difference, moved
+from bfl.federation.privacy.noise import Normals, SystemNormals, difference, moved
 from bfl.posteriors import Posterior
 
 FLOATS = ("float32", "float64")
@@ -42,7 +42,7 @@ def out(
     word: str,
     learned: Posterior,
     received: Posterior,
-    normals: Draws | None = None,
+    normals: Normals | None = None,
     **values: Any,
 ) -> Posterior:
     return sent(chain(word, **values), learned, received, normals or np.random.default_rng(0))
@@ -101,7 +101,7 @@ def test_a_difference_leads_back() -> None:
 
 
 @pytest.mark.parametrize("normals", [np.random.default_rng(1), SystemNormals()])
-def test_noise_has_the_variance_that_is_said(normals: Draws) -> None:
+def test_noise_has_the_variance_that_is_said(normals: Normals) -> None:
     """In each coordinate, log σ included, of a client that has learned nothing."""
     received = posterior(0, 40_000, 20_000, 1.0, "float64")
     noised = out("clip+noise", received, received, normals, clip_norm=0.5, noise_multiplier=0.8)
@@ -205,7 +205,7 @@ class Doubled(Outgoing):
     name = "doubled"
     stage = 1
 
-    def change(self, difference: Any, normals: Draws) -> Any:
+    def change(self, difference: Any, normals: Normals) -> Any:
         return 2.0 * difference
 
 

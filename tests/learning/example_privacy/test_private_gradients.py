@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bfl.federation.privacy.noise import Draws, SystemNormals
+from bfl.federation.privacy.noise import Normals, SystemNormals
 from bfl.learning.example_privacy import (
     DifferentiallyPrivateSgd,
     PrivateGradients,
@@ -66,7 +66,7 @@ def test_clipping_is_flat_clipping(tensorflow: Any) -> None:
 
 
 @pytest.mark.parametrize("draws", SOURCES)
-def test_batches_are_poisson_samples(draws: Draws) -> None:
+def test_batches_are_poisson_samples(draws: Normals) -> None:
     """Each example by itself: batches of all sizes, whose variance is N q (1 − q)."""
     part = DifferentiallyPrivateSgd(example_sampling_rate=0.2)
     batches = [part.batch(50, draws) for _ in range(4000)]
@@ -83,7 +83,7 @@ def test_batches_are_poisson_samples(draws: Draws) -> None:
 
 
 @pytest.mark.parametrize("draws", SOURCES)
-def test_noise_is_the_multiplier_times_the_bound(draws: Draws) -> None:
+def test_noise_is_the_multiplier_times_the_bound(draws: Normals) -> None:
     part = DifferentiallyPrivateSgd(example_clip_norm=0.5, example_noise_multiplier=3.0)
     noise = part.noise(200_000, draws)
     assert noise.dtype == np.float64
