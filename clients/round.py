@@ -75,8 +75,8 @@ def train_round(
     arrays: Any = message.content[ARRAYS]
     # The virtual client that pre-trains is sent all of the posterior, whatever the broadcast.
     whole = "variance" in configuration.broadcast.vectors
-    initial = configuration.inference.initial_standard_deviation
-    global_posterior = posterior_from_arrays(arrays, None if whole else initial**2)
+    variance = None if whole else configuration.inference.initial_standard_deviation**2
+    global_posterior = posterior_from_arrays(arrays, variance)
 
     # State in: what was kept in the last round that the server has pooled.
     keeps_optimizer = keys.optimizer_state == "keep"

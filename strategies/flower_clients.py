@@ -177,7 +177,7 @@ class FlowerClients:
             usable.left_out[partition_id] = STOPPED_ANSWERING if silent else FAILED
             self.warn(request.name, partition_id, f"failed: {reply.error.reason}")
             return None
-        of_sums = request.sums_problem is not None
+        of_sums, exchange = request.sums_problem is not None, request.method.exchange
         try:
             update = read_update(
                 reply,
@@ -187,7 +187,7 @@ class FlowerClients:
                 num_examples=self.num_examples.get(partition_id),
                 most_examples=self.options.max_examples,
                 declared=request.declared,
-                unpack=None if of_sums else request.method.exchange.unpack,
+                unpack=exchange.unpack if exchange.packs and not of_sums else None,
             )
             if problem := request.find_problem(update):
                 raise RefusedUpdateError(problem)

@@ -37,7 +37,6 @@ from bfl.data.datasets.foreign import absolute_foreign, corruption_names
 from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import best_metric
-from bfl.federation.outgoing import is_private
 from bfl.federation.parts import TwoSidedPart
 from bfl.federation.privacy.accountant import Mechanism
 from bfl.plugins import load_plugins, named_plugins, used_plugins
@@ -193,7 +192,8 @@ MOST_PROBLEMS = 20
 
 def says_nothing_measured(configuration: Configuration) -> bool:
     """Return whether clients send no number that they have measured besides their updates."""
-    return is_private(configuration.outgoing) or configuration.example_privacy.private
+    private = configuration.example_privacy.private
+    return private or any(part.private for part in configuration.outgoing)
 
 
 def mechanisms(configuration: Configuration, sums: int = 0) -> tuple[Mechanism, ...]:

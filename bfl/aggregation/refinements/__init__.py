@@ -74,6 +74,8 @@ class NoRefinement(Refinement):
     """The pooled posterior as it is."""
 
     idle: ClassVar[bool] = True
+    needs_models: ClassVar[bool] = False
+    keeps_pooled_round: ClassVar[bool] = False
 
     def refine(self, context: RoundContext) -> Refined:
         """Return the pooled posterior."""

@@ -128,10 +128,7 @@ server_optimizers: Registry[ServerOptimizer] = Registry(
 class NoServerOptimizer(ServerOptimizer):
     """The pooled posterior as it is."""
 
-    @property
-    def idle(self) -> bool:
-        """True."""
-        return True
+    idle: ClassVar[bool] = True
 
     def init(self, size: int) -> State:
         """Return nothing."""

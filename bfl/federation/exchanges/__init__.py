@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy.typing as npt
 
@@ -63,3 +63,6 @@ exchanges: Registry[Exchange] = Registry("exchange", "bfl.federation.exchanges")
 @exchanges.register("direct")
 class Direct(Exchange):
     """Each client's posterior as it is, which the server checks and pools."""
+
+    packs: ClassVar[bool] = False
+    secure_sums: ClassVar[SecureSums | None] = None

@@ -79,11 +79,8 @@ class AsLearned(Outgoing):
     """Clients send what they have learned."""
 
     lengthens = False
-
-    @property
-    def active(self) -> bool:
-        """False: it does nothing."""
-        return False
+    active: ClassVar[bool] = False
+    private: ClassVar[bool] = False
 
     def change(self, difference: Array, normals: Normals) -> Array:
         """Return the difference."""

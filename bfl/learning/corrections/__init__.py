@@ -83,6 +83,7 @@ class NoCorrection(Correction):
     """The gradient as it is."""
 
     active: ClassVar[bool] = False
+    needs_full_gradient: ClassVar[bool] = False
 
     def offsets(self, state: Arrays, broadcast: Arrays, received: Posterior) -> Arrays:
         """Return nothing."""

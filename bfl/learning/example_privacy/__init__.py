@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -235,6 +235,9 @@ example_privacies: Registry[ExamplePrivacy] = Registry(
 @example_privacies.register("none")
 class NoExamplePrivacy(ExamplePrivacy):
     """Training as it is, on shuffled batches."""
+
+    active: ClassVar[bool] = False
+    private: ClassVar[bool] = False
 
 
 @example_privacies.register("differentially-private-sgd", aliases=("dp-sgd",))
