@@ -204,7 +204,7 @@ class PosteriorPooling(GivenParts, Strategy):
                 raise
         running.state, self.pooled = pooled.state, replace(pooled, models=None)
         self.request, self._messages = None, ()
-        running.warnings.of_weights(server_round, method.weighting.name, pooled)
+        running.warnings.warn_of_weights(server_round, method.weighting.name, pooled)
         return posterior_to_arrays(pooled.state.posterior), MetricRecord(dict(pooled.metrics))
 
     def configure_evaluate(

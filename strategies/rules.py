@@ -1,8 +1,8 @@
 """The Flower Strategies of this package's pooling rules, one subclass each.
 
 All take the keyword arguments of ``PosteriorPooling`` and the settings of their rule. ω_k are the
-clients' weights, with sum 1; papers and equations are named where the kernels are. A rule from
-elsewhere (a plugin, a file of your own) gets its Strategy in the same form from
+clients' weights, with sum 1; the kernels, papers and equations are in the modules imported here. A
+rule from elsewhere (a plugin, a file of your own) gets its Strategy in the same form from
 ``strategies.strategy_class``; a test holds this file to the registry.
 """
 
@@ -40,8 +40,6 @@ class ClampedNaiveWeightedAveraging(PosteriorPooling):
 
     μ = Σ ω_k μ_k and σ² = Σ ω_k σ_k², with variances clamped to [e⁻ᶜ, eᶜ],
     c = ``partial_sum_clamp``.
-
-    Kernel: ``bfl/aggregation/pooling/clamped_partial_sums.py``.
     """
 
     rule_class = ClampedNaiveWeightedAveragingRule
@@ -55,8 +53,6 @@ class ClampedWeightedSumOfNormals(PosteriorPooling):
 
     μ = Σ ω_k μ_k and σ² = Σ ω_k² σ_k², with variances clamped to [e⁻ᶜ, eᶜ],
     c = ``partial_sum_clamp``.
-
-    Kernel: ``bfl/aggregation/pooling/clamped_partial_sums.py``.
     """
 
     rule_class = ClampedWeightedSumOfNormalsRule
@@ -69,8 +65,6 @@ class ClientGaussian(PosteriorPooling):
     """Fit a Gaussian to the clients' means, as if each client were one observation.
 
     μ = Σ ω_k μ_k and σ² = max(Σ ω_k (μ_k − μ)², ``dispersion_floor``).
-
-    Kernel: ``bfl/aggregation/pooling/client_gaussian.py``.
     """
 
     rule_class = ClientGaussianRule
@@ -82,8 +76,6 @@ class Conflation(PosteriorPooling):
     """Pool by conflation: the normalised product of the clients' densities.
 
     σ² = 1 / Σ 1/σ_k² and μ = σ² Σ μ_k/σ_k²: by inverse variances, whatever the weights.
-
-    Kernel: ``bfl/aggregation/pooling/conflation.py``.
     """
 
     rule_class = ConflationRule
@@ -95,8 +87,6 @@ class DistributedWeightConsolidation(PosteriorPooling):
 
     σ² = 1 / (Σ 1/σ_k² − (K−1)/σ_o²) and μ = σ² (Σ μ_k/σ_k² − (K−1) μ_o/σ_o²), with N(μ_o, σ_o²) the
     previous global posterior; ``negative_precision`` says what becomes of a negative difference.
-
-    Kernel: ``bfl/aggregation/pooling/distributed_weight_consolidation.py``.
     """
 
     rule_class = DistributedWeightConsolidationRule
@@ -110,8 +100,6 @@ class FactorChanges(PosteriorPooling):
 
     η ← η(q) + ρ Σ (η(q_k) − η(q)) in natural parameters η = (Λμ, Λ), with ρ = ``damping`` or less,
     so that each parameter keeps ``least_precision_share`` of its precision.
-
-    Kernel: ``bfl/aggregation/pooling/factor_changes.py``.
     """
 
     rule_class = FactorChangesRule
@@ -124,8 +112,6 @@ class LinearPool(PosteriorPooling):
     """Pool by the mean and the variance of the mixture of the clients' densities.
 
     μ = Σ ω_k μ_k and σ² = Σ ω_k σ_k² + Σ ω_k (μ_k − μ)².
-
-    Kernel: ``bfl/aggregation/pooling/linear_pool.py``.
     """
 
     rule_class = LinearPoolRule
@@ -135,8 +121,6 @@ class LogLinearPool(PosteriorPooling):
     """Pool by the normalised weighted geometric mean of the clients' densities.
 
     μ = Σ (ω_k μ_k/σ_k²) / Σ (ω_k/σ_k²) and σ² = 1 / Σ (ω_k/σ_k²).
-
-    Kernel: ``bfl/aggregation/pooling/conflation.py``.
     """
 
     rule_class = LogLinearPoolRule
@@ -146,8 +130,6 @@ class LogVarianceAveraging(PosteriorPooling):
     """Average the means, and the logarithms of the variances.
 
     μ = Σ ω_k μ_k and σ² = exp(Σ ω_k log σ_k²).
-
-    Kernel: ``bfl/aggregation/pooling/log_variance_averaging.py``.
     """
 
     rule_class = LogVarianceAveragingRule
@@ -157,8 +139,6 @@ class NaiveWeightedAveraging(PosteriorPooling):
     """Average the means and the variances; of a network of points this is FedAvg.
 
     μ = Σ ω_k μ_k and σ² = Σ ω_k σ_k².
-
-    Kernel: ``bfl/aggregation/pooling/naive_weighted_averaging.py``.
     """
 
     rule_class = NaiveWeightedAveragingRule
@@ -170,8 +150,6 @@ class PopulationPooling(PosteriorPooling):
 
     μ = Σ X_i / n and σ² = Σ (X_i − μ)² / n, with N ω_k samples X_i of client k's posterior,
     N = ``population_size``.
-
-    Kernel: ``bfl/aggregation/pooling/population_pooling.py``.
     """
 
     rule_class = PopulationPoolingRule
@@ -183,8 +161,6 @@ class WassersteinBarycentre(PosteriorPooling):
     """Average the means and the standard deviations.
 
     μ = Σ ω_k μ_k and σ = Σ ω_k σ_k.
-
-    Kernel: ``bfl/aggregation/pooling/wasserstein_barycentre.py``.
     """
 
     rule_class = WassersteinBarycentreRule
@@ -194,8 +170,6 @@ class WeightedConflation(PosteriorPooling):
     """Pool by the product of the clients' densities raised to ω_k / ω_max.
 
     μ = Σ (ω_k μ_k/σ_k²) / Σ (ω_k/σ_k²) and σ² = ω_max / Σ (ω_k/σ_k²).
-
-    Kernel: ``bfl/aggregation/pooling/conflation.py``.
     """
 
     rule_class = WeightedConflationRule
@@ -205,8 +179,6 @@ class WeightedSumOfNormals(PosteriorPooling):
     """Pool by the distribution of Σ ω_k θ_k for independent θ_k ~ N(μ_k, σ_k²).
 
     μ = Σ ω_k μ_k and σ² = Σ ω_k² σ_k².
-
-    Kernel: ``bfl/aggregation/pooling/weighted_sum_of_normals.py``.
     """
 
     rule_class = WeightedSumOfNormalsRule

@@ -180,78 +180,70 @@ FEW_EFFECTIVE_CLIENTS = 2.0 + 1e-6
 """Effective number of clients, of three or more, up to which a warning is given: one of them, or
 two that send the same, outweigh all others."""
 
-
 CLEAR_NATS, CLEAR_SHARE = 0.01, 0.01
 """By how much more a student's cross-entropy is clearly more: a late round's steps may change a
 student that has learnt all, and say nothing."""
 
 
 class Warnings:
-    """Tells what goes wrong with clients: the same once, and again in one line."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._told: set[str] = set()
-        self._told_of_weights = False
-        self._told_of_numbers: set[str] = set()
-
-    def of_client(self, called: str, partition_id: int, text: str) -> None:
-        """Tell that a client has failed or was refused, in a round that is so called."""
-        last = text.strip().splitlines()[-1].removeprefix(CONTINUED)
-        reason = text if text not in self._told else f"{last} (as before)"
-        self._told.add(text)
-        self._say(f"{called}, client {partition_id}: {reason}")
-
-    def of_weights(self, server_round: int, weighting: str, pooled: PooledRound) -> None:
-        """Tell once if one client or two of at least three outweigh all others."""
-        metrics, clients = pooled.metrics, len(pooled.entries)
-        effective = metrics.get("effective-clients", math.inf)
-        if self._told_of_weights or clients < 3 or effective > FEW_EFFECTIVE_CLIENTS:
-            return
-        self._told_of_weights = True
-        self._say(
-            f"round {server_round}: the weights of {clients} clients are worth {effective:.3g} "
-            f"(effective-clients); the largest is {metrics['largest-weight']:.3g} (weighting "
-            f"{weighting}); later rounds have the numbers in their records alone"
-        )
-
-    def of_numbers(self, server_round: int, metrics: Mapping[str, Any]) -> None:
-        """Tell once of each number that says that logits were not finite, or nothing was learnt."""
-        for name, value in metrics.items():
-            if name.startswith(recorded("")):
-                continue
-            said = told_of_logits(name, value) or told_of_student(name, metrics)
-            if said and name not in self._told_of_numbers:
-                self._told_of_numbers.add(name)
-                self._say(f"round {server_round}: {said}; later rounds have the number alone")
-
-
-def told_of_student(name: str, metrics: Mapping[str, Any]) -> str | None:
-    """Return in words that a student ends further from its targets than it began; None if not.
+    """Warns of what goes wrong with clients: the same once, and again in one line.
 
     Args:
-        name: The number's name, ``distillation-after`` where anything is told.
+        warn: Shows a warning.
     """
-    if name != AFTER:
-        return None
-    before, after = metrics.get(BEFORE, math.inf), metrics[name]
-    if after <= before + max(CLEAR_NATS, CLEAR_SHARE * before):
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self._warn = warn
+        self._given: set[str] = set()
+
+    def _first(self, key: str) -> bool:
+        new = key not in self._given
+        self._given.add(key)
+        return new
+
+    def warn_of_client(self, where: str, partition_id: int, text: str) -> None:
+        """Warn that a client has failed or was refused; ``where`` names the round."""
+        last = text.strip().splitlines()[-1].removeprefix(CONTINUED)
+        reason = text if self._first(text) else f"{last} (as before)"
+        self._warn(f"{where}, client {partition_id}: {reason}")
+
+    def warn_of_weights(self, server_round: int, weighting: str, pooled: PooledRound) -> None:
+        """Warn once if one client or two of at least three outweigh all others."""
+        metrics, clients = pooled.metrics, len(pooled.entries)
+        effective = metrics.get("effective-clients", math.inf)
+        if clients >= 3 and effective <= FEW_EFFECTIVE_CLIENTS and self._first("weights"):
+            self._warn(
+                f"round {server_round}: the weights of {clients} clients are worth {effective:.3g} "
+                f"(effective-clients); the largest is {metrics['largest-weight']:.3g} (weighting "
+                f"{weighting}); later rounds have the numbers in their records alone"
+            )
+
+    def warn_of_numbers(self, server_round: int, metrics: Mapping[str, Any]) -> None:
+        """Warn once of each number that says that logits were not finite, or nothing was learnt."""
+        for name in metrics:
+            if name.startswith(recorded("")):
+                continue
+            problem = describe_number(name, metrics)
+            if problem and self._first(f"number {name}"):
+                self._warn(f"round {server_round}: {problem}; later rounds have the number alone")
+
+
+def describe_number(name: str, metrics: Mapping[str, Any]) -> str | None:
+    """Return what a number says of logits that are not finite, or of a student; None: nothing."""
+    value = metrics[name]
+    if name.endswith(NOT_FINITE):
+        what = f"{value:g} logits are not finite ({name}), so there are no metrics of them"
+        return f"{what}; a client may have sent too large values"
+    if name.endswith(LEFT_OUT):
+        return (
+            f"{value:g} models of the ensemble are left out ({name}): their logits are not finite; "
+            "a client may have sent too large values"
+        )
+    before = metrics.get(BEFORE, math.inf)
+    if name != AFTER or value <= before + max(CLEAR_NATS, CLEAR_SHARE * before):
         return None
     return (
-        f"the student has come away from its targets, {after:.4g} nats after distillation "
+        f"the student has come away from its targets, {value:.4g} nats after distillation "
         f"({AFTER}) and {before:.4g} before; its steps may be too large "
         "(distillation-learning-rate)"
     )
-
-
-def told_of_logits(name: str, value: Any) -> str | None:
-    """Return in words what a number says of logits that are not finite; None if nothing."""
-    if name.endswith(NOT_FINITE):
-        what = f"{value:g} logits are not finite ({name}), so there are no metrics of them"
-    elif name.endswith(LEFT_OUT):
-        what = (
-            f"{value:g} models of the ensemble are left out ({name}): their logits are not finite"
-        )
-    else:
-        return None
-    return f"{what}; a client may have sent too large values"

@@ -95,7 +95,7 @@ def begin(
         log(WARNING, text, nodes.size)
     warnings = Warnings(run.on_warning)
     clients = FlowerClients(
-        grid, nodes, options, run, known, silence=timeout, warn=warnings.of_client
+        grid, nodes, options, run, known, silence=timeout, warn=warnings.warn_of_client
     )
     selected = {
         number: method.sampling.sample(strategy.seed, number, nodes.size)
@@ -220,7 +220,7 @@ def _hand_over(
     if pooled is None:
         return False
     metrics: dict[str, Any] = {**pooled.metrics, **evaluated, **run.evaluate_models(state)}
-    running.warnings.of_numbers(state.server_round, metrics)
+    running.warnings.warn_of_numbers(state.server_round, metrics)
     finished = Round(
         state, metrics, seconds, pooled.entries, running.clients.suspicion, pooled.left_out
     )

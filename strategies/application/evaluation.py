@@ -36,15 +36,6 @@ def not_finite(error: NotFiniteError, prefix: str = "") -> dict[str, float]:
     return {f"{prefix}{NOT_FINITE}": float(error.bad)}
 
 
-def _if_finite(
-    evaluate_models: Callable[[], Mapping[str, float]], prefix: str = ""
-) -> Mapping[str, float]:
-    try:
-        return evaluate_models()
-    except NotFiniteError as error:
-        return not_finite(error, prefix)
-
-
 def server_data(
     configuration: Configuration,
     dataset: Dataset,
@@ -99,16 +90,17 @@ def evaluation(evaluator: Any) -> Callable[[int, ArrayRecord], MetricRecord | No
         if not server_round:  # a run's record begins with round 1
             return None
         tested = every and server_round % every == 0
-        if not tested and not evaluator.validates:
+        if not (tested or evaluator.validates):
             return None
         posterior = posterior_from_arrays(arrays)
         metrics: dict[str, float] = {}
-        if tested:
-            metrics |= _if_finite(lambda: evaluator.metrics(posterior, server_round))
-        if evaluator.validates:
-            metrics |= _if_finite(
-                lambda: evaluator.validation_metrics(posterior, server_round), VALIDATION
-            )
+        due = [("", evaluator.metrics)] if tested else []
+        due += [(VALIDATION, evaluator.validation_metrics)] if evaluator.validates else []
+        for prefix, measure in due:
+            try:
+                metrics |= measure(posterior, server_round)
+            except NotFiniteError as error:
+                metrics |= not_finite(error, prefix)
         return MetricRecord(dict(metrics))
 
     return evaluate
@@ -130,11 +122,11 @@ def model_evaluation(evaluator: Any) -> Callable[[ServerState], Mapping[str, flo
     def evaluate_models(state: ServerState) -> Mapping[str, float]:
         if not every or state.server_round % every:
             return {}
-        return _if_finite(lambda: metrics(state), ENSEMBLE)
-
-    def metrics(state: ServerState) -> Mapping[str, float]:
-        evaluated = evaluated_ensemble(evaluator, state)
-        return evaluated.round_metrics(evaluator.configuration.values) if evaluated else {}
+        try:
+            evaluated = evaluated_ensemble(evaluator, state)
+            return evaluated.round_metrics(evaluator.configuration.values) if evaluated else {}
+        except NotFiniteError as error:
+            return not_finite(error, ENSEMBLE)
 
     return evaluate_models
 
@@ -198,11 +190,7 @@ def manifest_of_clients(
     """Return the network's parameters, for which clients are asked and on which they must agree.
 
     As many have to answer as have to send a usable posterior in a round: one alone would decide for
-    all. Of the others it is said why they have not.
-
-    Raises:
-        ConfigurationError: They do not agree.
-        RunError: Fewer clients than ``min-clients`` have answered.
+    all.
     """
     keys = configuration.keys
     options = ClientOptions(configuration=configuration, min_clients=keys.min_clients)
@@ -213,7 +201,7 @@ def manifest_of_clients(
     for partition_id, node in federation.nodes.items():
         query = NetworkQuery(texts[federation.reads_run_paths(partition_id)], shape, classes)
         messages.append(Message(query.to_content(), node, NETWORK_QUERY))
-    said: dict[str, list[int]] = defaultdict(list)
+    answers: dict[str, list[int]] = defaultdict(list)
     failed: list[str] = []
     replies = exchange_with_retries(
         grid,
@@ -228,7 +216,7 @@ def manifest_of_clients(
         try:
             if reply.has_error():
                 raise RunError(reply.error.reason)
-            said[manifest_from_content(reply.content).to_json()].append(client)
+            answers[manifest_from_content(reply.content).to_json()].append(client)
             usable.found += 1
         except (RunError, WireFormatError) as error:
             failed.append(f"client {client}: {neutralized(str(error))}")
@@ -238,13 +226,13 @@ def manifest_of_clients(
             f"server-evaluates is false, and {usable.found} of {federation.size} clients have said "
             f"which parameters the network has; min-clients asks for {usable.needed}{reasons}"
         )
-    if len(said) > 1:
-        camps = " and ".join(f"clients {sorted(clients)}" for clients in said.values())
+    if len(answers) > 1:
+        camps = " and ".join(f"clients {sorted(clients)}" for clients in answers.values())
         raise ConfigurationError(
             f"the parameters of the network are not the same for {camps}: some run other code, "
             f"or do not tell the truth{reasons}"
         )
     for reason in failed:
         say(f"before round 1, asked for the network's parameters, {reason}")
-    [text] = said
+    [text] = answers
     return Manifest.from_json(text)

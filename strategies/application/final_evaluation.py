@@ -54,7 +54,7 @@ from strategies.application.run_context import (
     best_posterior,
     posterior_to_close,
 )
-from strategies.run_support import told_of_logits
+from strategies.run_support import describe_number
 from strategies.server_state import ServerState
 
 if TYPE_CHECKING:
@@ -259,9 +259,9 @@ def _corrupted(
 
 def _tell(context: RunContext, numbers: Mapping[str, float]) -> None:
     """Say which of the numbers are of logits that are not finite."""
-    for name, value in numbers.items():
-        if said := told_of_logits(name, value):
-            context.progress.say(f"{FINAL_EVALUATION}: {said}")
+    for name in numbers:
+        if problem := describe_number(name, numbers):
+            context.progress.say(f"{FINAL_EVALUATION}: {problem}")
 
 
 def last_ensemble(context: RunContext, posterior: Posterior) -> EvaluatedEnsemble | None:

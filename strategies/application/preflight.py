@@ -36,13 +36,10 @@ from strategies.preflight import check_pooling
 
 
 def check_before_start(configuration: Configuration, clients: int) -> None:
-    """Raise whatever can be known to be wrong before an engine is started.
+    """Refuse whatever can be known to be wrong before an engine is started.
 
     Raises:
-        ConfigurationError: The run's folder cannot be made or gone on with, the rule cannot pool,
-            the data cannot be split as configured, they are too small for the model, a client that
-            evaluates what it alone has would get no test example, or a round has too few clients
-            for its exchange.
+        ConfigurationError: Naming the key.
         DataError: The data are not what their format promises.
     """
     keys = configuration.keys
@@ -98,11 +95,7 @@ def _simulated(clients: int) -> Federation:
 
 
 def refuse_for_tables(configuration: Configuration, dataset: Dataset) -> None:
-    """Refuse what is made for images, where the data are the rows of a table.
-
-    Raises:
-        ConfigurationError: Naming the keys.
-    """
+    """Refuse what is made for images, where the data are the rows of a table."""
     if not dataset.encoding:
         return
     keys, values = configuration.keys, configuration.values
@@ -134,11 +127,7 @@ def refuse_for_tables(configuration: Configuration, dataset: Dataset) -> None:
 def refuse_personal_models(
     configuration: Configuration, clients: int, image_shape: tuple[int, int, int]
 ) -> None:
-    """Refuse personal models that do not fit the number of clients or the images.
-
-    Raises:
-        ConfigurationError: Naming the model.
-    """
+    """Refuse personal models that do not fit the number of clients or the images."""
     personalization = configuration.personalization
     if isinstance(personalization, PersonalModel):
         for word in dict.fromkeys(personalization.assignment.words(clients)):
@@ -171,9 +160,6 @@ def check_held_back(
     Args:
         partition: The examples of each client; None for nodes with data of their own.
         own_examples: How many these have, by partition id; 0 for other nodes.
-
-    Raises:
-        ConfigurationError: Naming the keys.
     """
     share = configuration.held_back_share
     sizes = [own_examples[i] if part is None else len(part) for i, part in enumerate(partition)]
@@ -186,13 +172,7 @@ def check_held_back(
 def check_own_images(
     configuration: Configuration, dataset: Dataset, own: ServerData | None, clients: int
 ) -> None:
-    """Raise if the server's own images do not serve who needs them, or are others' as well.
-
-    They are to be neither the clients' nor those that the run is evaluated on.
-
-    Raises:
-        ConfigurationError: Naming the key.
-    """
+    """Refuse images of the server's own that do not serve, or are the clients' or the test's."""
     parts = [part for part in configuration.components if isinstance(part, UsesServer)]
     for part in parts:
         part.check(own)
@@ -210,11 +190,7 @@ def check_own_images(
 
 
 def refuse_attackers(configuration: Configuration, federation: Federation) -> None:
-    """Refuse hostile clients on nodes that do not play any.
-
-    Raises:
-        ConfigurationError: There are such nodes; the message names them.
-    """
+    """Refuse hostile clients on nodes that do not play any; the error names the nodes."""
     refusing = [
         f"partition {partition_id} (node {node})"
         for partition_id, node in federation.nodes.items()
@@ -263,11 +239,7 @@ def lost_states(
 
 
 def check_privacy(configuration: Configuration) -> None:
-    """Raise if ε cannot be computed, or not even the first round is within a budget.
-
-    Raises:
-        ConfigurationError: Naming the key and what would do.
-    """
+    """Refuse a run whose ε cannot be computed, or exceeds a budget in the first round."""
     keys = configuration.keys
     for mechanism in mechanisms(configuration, len(schedule(configuration.closing))):
         check_accountant(mechanism.multiplier_key)
@@ -295,11 +267,7 @@ def check_privacy(configuration: Configuration) -> None:
 
 
 def check_no_moving_statistics(configuration: Configuration, manifest: Manifest) -> None:
-    """Raise if clients would send statistics of their data besides what training moves.
-
-    Raises:
-        ConfigurationError: Naming the first one.
-    """
+    """Refuse a private run whose clients would send statistics of their data."""
     moving = [parameter.name for parameter in manifest.point if not parameter.trainable]
     if moving and says_nothing_measured(configuration):
         words = configuration.words
@@ -311,61 +279,50 @@ def check_no_moving_statistics(configuration: Configuration, manifest: Manifest)
         )
 
 
-def said_first(configuration: Configuration) -> list[str]:
-    """Return what is to be said of a configuration before the first round."""
-    return [*unevaluated_personal_models(configuration), *samples_around_no_pool(configuration)]
+def method_warnings(configuration: Configuration) -> list[str]:
+    """Return warnings of a method before the first round.
+
+    Of personal models that nobody evaluates, as the server has the global model alone; and of
+    models of an ensemble that are not sampled around the pooled one.
+    """
+    warnings = []
+    personalization = configuration.personalization
+    if personalization.active and configuration.keys.evaluated_by != "clients":
+        what = (
+            "the global model alone is evaluated"
+            if personalization.trains_meme
+            else "the evaluated global model is not trained"
+        )
+        warnings.append(
+            f"personalization is '{personalization.name}' and evaluated-by is 'server': the "
+            f"clients' personal models are not evaluated, and {what}; "
+            'evaluated-by="clients" has each client do so'
+        )
+    sampler, weighting = configuration.sampler, configuration.weighting.name
+    if isinstance(sampler, WeightedSampler) and sampler.around_the_pool:
+        same = sampler.weighting_alike.get(sampler.sample_weights)
+        if same not in (None, weighting) and samples_any(configuration.components):
+            warnings.append(
+                f"sampler '{sampler.name}' counts clients by sample-weights "
+                f"'{sampler.sample_weights}', and they are pooled by weighting '{weighting}': "
+                "unless both come to the same weights, models are not sampled around the pooled "
+                f"one; with weighting='{same}' they are"
+            )
+    return warnings
 
 
-def warnings_of_data(configuration: Configuration, dataset: Dataset) -> list[str]:
+def data_warnings(configuration: Configuration, dataset: Dataset) -> list[str]:
     """Return warnings of a run's data and its sites, which its report has as well."""
     partition = configuration.partition
-    told = partition.said(dataset.train_columns, dataset.test_columns)
+    warnings = [*said_of(dataset), *partition.said(dataset.train_columns, dataset.test_columns)]
     site = getattr(partition, "site_column", "")
     if dataset.encoding and site in [column.name for column in dataset.encoding.columns]:
         left_out = ",".join([*configuration.keys.reading.columns_left_out, site])
-        told = [
-            *told,
+        warnings.append(
             f"partition '{partition.name}:{site}': the column is an input as well; "
-            f'columns-left-out="{left_out}" drops it',
-        ]
-    return [*said_of(dataset), *told]
-
-
-def unevaluated_personal_models(configuration: Configuration) -> list[str]:
-    """Return a warning before the first round if personal models are not evaluated.
-
-    Only a client has its own: the server evaluates the global model.
-    """
-    personalization = configuration.personalization
-    if not personalization.active or configuration.keys.evaluated_by == "clients":
-        return []
-    what = (
-        "the global model alone is evaluated"
-        if personalization.trains_meme
-        else "the evaluated global model is not trained"
-    )
-    return [
-        f"personalization is '{personalization.name}' and evaluated-by is 'server': the clients' "
-        f"personal models are not evaluated, and {what}; "
-        'evaluated-by="clients" has each client do so'
-    ]
-
-
-def samples_around_no_pool(configuration: Configuration) -> list[str]:
-    """Return what is to be said before the first round of samples not drawn around the pool."""
-    sampler, weighting = configuration.sampler, configuration.weighting.name
-    if not isinstance(sampler, WeightedSampler) or not sampler.around_the_pool:
-        return []
-    if not samples_any(configuration.components):
-        return []
-    same = sampler.weighting_alike.get(sampler.sample_weights)
-    if same in (None, weighting):
-        return []
-    return [
-        f"sampler '{sampler.name}' counts clients by sample-weights '{sampler.sample_weights}', "
-        f"and they are pooled by weighting '{weighting}': unless both come to the same weights, "
-        f"models are not sampled around the pooled one; with weighting='{same}' they are"
-    ]
+            f'columns-left-out="{left_out}" drops it'
+        )
+    return warnings
 
 
 def how_to_go_on(folder: RunFolder, backend: str = "") -> str:

@@ -45,14 +45,14 @@ from strategies.application.final_evaluation import finish
 from strategies.application.preflight import (
     check_no_moving_statistics,
     check_privacy,
+    data_warnings,
     divide,
     how_to_begin_again,
     how_to_go_on,
     lost_states,
+    method_warnings,
     refuse_attackers,
     refuse_for_tables,
-    said_first,
-    warnings_of_data,
 )
 from strategies.application.pretraining import Pretraining
 from strategies.application.run_context import (
@@ -61,19 +61,18 @@ from strategies.application.run_context import (
     account_of,
     best_posterior,
     count_sums,
+    first_state,
     make_strategy,
     posterior_to_close,
     start_tensorflow,
 )
 from strategies.federation import discover
-from strategies.masked import hidden_metrics
-from strategies.method import Method
 from strategies.privacy import pool_noise
 from strategies.run_support import RunSupport
 from strategies.server_state import ServerState
 
 if TYPE_CHECKING:
-    from bfl.experiments.run.evaluator import EvaluationNetwork, Evaluator
+    from bfl.experiments.run.evaluator import Evaluator
 
 SILENCE_BEYOND_TIMEOUT = 30.0
 """Seconds that the server waits longer than a client may take: for the message's way and back."""
@@ -97,14 +96,20 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             progress.say(configuration.title)
         whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
         dataset = with_test_examples(whole, keys.test_examples)
-        told = warnings_of_data(configuration, dataset)
-        for text in filter(None, (*said_first(configuration), numbering_of(dataset), *told)):
+        of_data = data_warnings(configuration, dataset)
+        of_method = method_warnings(configuration)
+        for text in filter(None, (*of_method, numbering_of(dataset), *of_data)):
             progress.say(text)
         refuse_for_tables(configuration, dataset)
         # It is built while the clients' processes start.
         network = None
         if keys.server_evaluates:
-            network = _evaluation_network(configuration, dataset, engine_run.client_threads)
+            from bfl.experiments.run.evaluator import EvaluationNetwork, Evaluator
+
+            if keys.task == "classification":
+                check_measures(dataset.num_classes, configuration.values)
+            start_tensorflow(configuration, engine_run.client_threads)
+            network = EvaluationNetwork.of(configuration, dataset)
         check_privacy(configuration)
 
         # The nodes, and what each of them has.
@@ -124,8 +129,6 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         if own and own.said:
             progress.say(own.said)
         if network:
-            from bfl.experiments.run.evaluator import Evaluator
-
             evaluator: Any = Evaluator(configuration, dataset, network=network, server_data=own)
         else:
             manifest = manifest_of_clients(configuration, dataset, grid, federation, progress.say)
@@ -162,7 +165,9 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             _write_network(folder, configuration, dataset, evaluated=network is not None)
             folder.write_json(PARTITION, described)
             noised = configuration.example_privacy.sums_noise is not None
-            for text in () if noised or is_private(configuration.outgoing) else (*told, *warnings):
+            for text in (
+                () if noised or is_private(configuration.outgoing) else (*of_data, *warnings)
+            ):
                 folder.append_warning(text)
 
             # The rounds that are left, and the end.
@@ -178,17 +183,6 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
                     checkpoint = _pretrain(context, initial)
                 finish(context, *_run_rounds(context, checkpoint, initial))
     return folder
-
-
-def _evaluation_network(
-    configuration: Configuration, dataset: Dataset, client_threads: int | None
-) -> EvaluationNetwork:
-    if configuration.keys.task == "classification":
-        check_measures(dataset.num_classes, configuration.values)
-    from bfl.experiments.run.evaluator import EvaluationNetwork
-
-    start_tensorflow(configuration, client_threads)
-    return EvaluationNetwork.of(configuration, dataset)
 
 
 def _initial(
@@ -244,15 +238,10 @@ def _pretrain(context: RunContext, initial: Posterior) -> Checkpoint:
             f"pre-training, epoch {epoch.number}: validation accuracy {epoch.accuracy:.4f}"
         ),
     )
-    checkpoint = Checkpoint(0, posterior, _first_state(context, posterior).to_arrays())
+    state = first_state(context, posterior)
+    checkpoint = Checkpoint(0, posterior, state.to_arrays())
     Checkpoints(context.folder).save(checkpoint)
     return checkpoint
-
-
-def _first_state(context: RunContext, posterior: Posterior) -> ServerState:
-    clients = context.federation.size
-    begun = Method.of(context.configuration).begin(posterior, clients)
-    return ServerState.first(posterior, clients, begun)
 
 
 def _run_rounds(
@@ -263,9 +252,6 @@ def _run_rounds(
     Args:
         checkpoint: Where it stands; None: before its first round.
         initial: What the first round begins with.
-
-    Raises:
-        RunError: The federation could not go on; the message says what to do.
     """
     keys = context.configuration.keys
     if checkpoint:
@@ -273,32 +259,39 @@ def _run_rounds(
             checkpoint.server_round, checkpoint.posterior, checkpoint.state
         )
     else:
-        state = _first_state(context, initial)
+        state = first_state(context, initial)
     best = best_posterior(context) if context.evaluator.validates else None
     if best:
         best.go_on(state.posterior)
-    recorder = RoundRecorder(
-        context.folder,
-        context.progress,
-        keys.evaluate_mc_samples,
-        best=best,
-        log=context.log,
-        privacy=account_of(context, state.server_round, to_come=True),
-        hidden=hidden_metrics(
-            Method.of(context.configuration), is_private(context.configuration.outgoing)
-        ),
+    privacy = account_of(context, state.server_round, to_come=True)
+    recorder = RoundRecorder(context, best, privacy, run_of(context.grid).on_round)
+
+    def warn(text: str) -> None:
+        context.progress.say(text)
+        context.folder.append_text(REFUSALS, text)
+
+    evaluates: dict[str, Any] = {}
+    if keys.server_evaluates:
+        evaluates["server"] = own_server(context.evaluator)
+        evaluates["evaluate_models"] = model_evaluation(context.evaluator)
+    support = RunSupport(
         manifest=context.evaluator.manifest,
-        on_round=run_of(context.grid).on_round,
-        chance=1.0 / context.evaluator.dataset.num_classes
-        if context.configuration.attack.idle and keys.task == "classification"
-        else None,
+        pool_noise=pool_noise(context.configuration, anew=context.federation.noise_anew),
+        on_round=recorder.record,
+        on_warning=warn,
+        federation=context.federation,
+        state=state,
+        folder=context.path,
+        key=run_key(context.folder.path),
+        test_partition=context.test_partition,
+        on_replies=context.progress.replied if context.progress.is_live else None,
+        to_close=lambda last: posterior_to_close(context, last),
+        before_sums=lambda release: count_sums(context, release),
+        on_sums=context.progress.say,
+        **evaluates,
     )
-    strategy = make_strategy(
-        context.configuration,
-        context.evaluator.dataset.num_classes,
-        context.partition,
-        _support(context, state, recorder),
-    )
+    num_classes = context.evaluator.dataset.num_classes
+    strategy = make_strategy(context.configuration, num_classes, context.partition, support)
     try:
         result = strategy.start(
             context.grid,
@@ -316,33 +309,3 @@ def _run_rounds(
         moved = "" if context.folder.holds(CONFIG) else f"put {context.path} back, and then: "
         raise RunError(f"{error}\n{moved}{context.advice}") from error
     return posterior_from_arrays(result.arrays), strategy.closed
-
-
-def _support(context: RunContext, state: ServerState, recorder: RoundRecorder) -> RunSupport:
-    evaluates: dict[str, Any] = {}
-    if not isinstance(context.evaluator, NoEvaluator):
-        evaluates = {
-            "server": own_server(context.evaluator),
-            "evaluate_models": model_evaluation(context.evaluator),
-        }
-
-    def warn(text: str) -> None:
-        context.progress.say(text)
-        context.folder.append_text(REFUSALS, text)
-
-    return RunSupport(
-        manifest=context.evaluator.manifest,
-        pool_noise=pool_noise(context.configuration, anew=context.federation.noise_anew),
-        on_round=recorder.record,
-        on_warning=warn,
-        federation=context.federation,
-        state=state,
-        folder=context.path,
-        key=run_key(context.folder.path),
-        test_partition=context.test_partition,
-        on_replies=context.progress.replied if context.progress.is_live else None,
-        to_close=lambda last: posterior_to_close(context, last),
-        before_sums=lambda release: count_sums(context, release),
-        on_sums=context.progress.say,
-        **evaluates,
-    )

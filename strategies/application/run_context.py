@@ -13,6 +13,7 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
+from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.closing.chain import schedule
 from bfl.configuration import Configuration
 from bfl.engine.resources import cpus_of_this_process, resident_memory
@@ -26,8 +27,10 @@ from bfl.experiments.results.run_folder import BEST_POSTERIOR, PER_CLIENT, RunFo
 from bfl.experiments.results.summary import describe_posterior, deviations_by_layer
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.experiments.tracking import LiveLog
+from bfl.federation.client_metrics import NUM_EXAMPLES
+from bfl.federation.outgoing import is_private
 from bfl.federation.wire import Positions
-from bfl.posteriors import Manifest, Posterior
+from bfl.posteriors import Posterior
 from strategies import strategy_class
 from strategies.federation import Federation
 from strategies.method import GivenParts, Method
@@ -40,6 +43,7 @@ from strategies.privacy import (
     sums_room,
 )
 from strategies.run_support import NOT_FINITE, ClientOptions, Round, RunSupport
+from strategies.server_state import ServerState
 
 
 def make_strategy(
@@ -110,8 +114,14 @@ class RunContext:
     @property
     def configuration(self) -> Configuration:
         """The run's configuration."""
-        configuration: Configuration = self.evaluator.configuration
-        return configuration
+        return self.evaluator.configuration  # type: ignore[no-any-return]
+
+
+def first_state(context: RunContext, posterior: Posterior) -> ServerState:
+    """Return the state before the first round, with what the method's parts begin with."""
+    clients = context.federation.size
+    parts = Method.of(context.configuration).begin(posterior, clients)
+    return ServerState.first(posterior, clients, parts)
 
 
 def account_of(
@@ -147,15 +157,8 @@ def count_sums(context: RunContext, release: str) -> None:
 
 def best_posterior(context: RunContext) -> BestPosterior:
     """Return what keeps the best posterior so far, where the server has images of its own."""
-    configuration = context.configuration
-    keys = configuration.keys
-    return BestPosterior(
-        context.folder,
-        context.evaluator.manifest,
-        keys.best_metric,
-        keys.patience,
-        keys.rounds,
-    )
+    keys, manifest = context.configuration.keys, context.evaluator.manifest
+    return BestPosterior(context.folder, manifest, keys.best_metric, keys.patience, keys.rounds)
 
 
 def posterior_to_close(context: RunContext, last: Posterior) -> Posterior:
@@ -211,6 +214,15 @@ def start_tensorflow(configuration: Configuration, client_threads: int | None) -
         )
 
 
+def hidden_numbers(configuration: Configuration) -> dict[str, str]:
+    """Return what a round's record says in place of numbers that nobody knows, or shall know."""
+    names = [NUM_EXAMPLES] if is_private(configuration.outgoing) else []
+    if configuration.exchange.secure_sums:
+        names += ["effective-clients", "largest-weight"]
+        names += [SPREAD, DISTANCE] if configuration.pooling.by_precision else []
+    return dict.fromkeys(names, "hidden")
+
+
 LEARNT, GUESSED = 0.5, 0.05
 """Shares of the way from guessing to no error: a pool beyond the first has learnt, and one below
 the second after that guesses. Honest training does not lose so much in one round."""
@@ -220,44 +232,31 @@ class RoundRecorder:
     """Writes and shows each round.
 
     Args:
-        samples: How many Monte Carlo samples the rounds are evaluated with.
+        context: The run.
         best: Keeps the best posterior, where the server has images of its own.
-        log: Where rounds are logged besides.
-        privacy: Reckons the run's ε, where it has noise.
-        hidden: What records say in place of numbers that nobody knows, or shall know; of single
-            clients they say nothing in their place.
-        manifest: The parameters of the network, where the server knows them.
+        privacy: Computes the run's ε, where it has noise.
         on_round: What the user calls with each round's number, metrics and posterior.
-        chance: The accuracy of guessing, below which no round that follows a good one is kept;
-            None: any is, as in a run that measures an attack.
     """
 
     def __init__(
         self,
-        folder: RunFolder,
-        progress: ProgressReport,
-        samples: int = 1,
-        *,
+        context: RunContext,
         best: BestPosterior | None = None,
-        log: LiveLog | None = None,
         privacy: PrivacyAccount | None = None,
-        hidden: Mapping[str, str] | None = None,
-        manifest: Manifest | None = None,
         on_round: OnRound = lambda *_: None,
-        chance: float | None = None,
     ) -> None:
-        self.folder = folder
-        self.progress = progress
-        self.watch = CollapseWatch(folder, progress.say)
-        self.samples = samples
-        self.best = best
-        self.log = log
-        self.privacy = privacy
-        self.hidden = hidden or {}
-        self.manifest = manifest
-        self.on_round = on_round
+        configuration, folder = context.configuration, context.folder
+        self.folder, self.progress, self.log = folder, context.progress, context.log
+        self.watch = CollapseWatch(folder, self.progress.say)
+        self.samples = configuration.keys.evaluate_mc_samples
+        self.manifest = context.evaluator.manifest
+        self.best, self.privacy, self.on_round = best, privacy, on_round
         self.checkpoints = Checkpoints(folder)
-        self.chance = chance
+        self.hidden = hidden_numbers(configuration)
+        # A run that measures an attack may end where it guesses.
+        self.chance = None
+        if configuration.attack.idle and configuration.keys.task == "classification":
+            self.chance = 1.0 / context.evaluator.dataset.num_classes
         self._left_out: Sequence[Mapping[str, Any]] = ()
         self._accuracies = [e["accuracy"] for e in folder.rounds() if "accuracy" in e]
 

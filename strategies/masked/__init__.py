@@ -17,11 +17,9 @@ from flwr.app import RecordDict
 
 from bfl import errors
 from bfl.aggregation import pooling
-from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.aggregation.weightings import Weighting
 from bfl.configuration.configuration import without_paths
 from bfl.errors import ConfigurationError, PosteriorError, RunError
-from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.secure_aggregation import messages
 from bfl.federation.secure_aggregation import on_the_wire as wire
 from bfl.federation.secure_aggregation.accuracy import agreed_exponents, check_accuracy
@@ -325,13 +323,6 @@ def add_up(clients: FlowerClients, request: TrainingRequest, wanted: WantedSum) 
     raise AssertionError("unreachable")
 
 
-OF_UPDATES = ("effective-clients", "largest-weight")
-"""Numbers of a round's record about its clients, where their updates are seen."""
-
-HIDDEN = "hidden"
-"""Value of these numbers where the updates are not seen."""
-
-
 @dataclass(frozen=True)
 class WantedSum:
     """Sum that the clients of a round are asked for.
@@ -392,18 +383,6 @@ def wanted_sum(
     size = rule.statistics * previous.size + previous.point.size
     total = math.fsum(weighting.gamma_of_count(count) for count in num_examples.values())
     return WantedSum(secure_sums, rule, previous, weights, total, exponents, size)
-
-
-def hidden_metrics(method: Method, private: bool = False) -> dict[str, str]:
-    """Return what of a round's record is hidden, as the record says it.
-
-    Args:
-        private: Whether nothing that clients have may be told of them but what noise has hidden.
-    """
-    own = (NUM_EXAMPLES,) if private else ()
-    unseen = OF_UPDATES if method.exchange.secure_sums else ()
-    compared = (SPREAD, DISTANCE) if unseen and method.pooling.by_precision else ()
-    return dict.fromkeys((*own, *unseen, *compared), HIDDEN)
 
 
 def pool_sums(

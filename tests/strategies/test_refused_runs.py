@@ -18,7 +18,7 @@ from bfl.posteriors import Manifest, Parameter, Posterior
 from clients.client_app import app
 from strategies.application import preflight, run
 from strategies.application.division import split
-from strategies.application.preflight import lost_states, refuse_attackers, said_first
+from strategies.application.preflight import lost_states, method_warnings, refuse_attackers
 from strategies.application.run import run_federation
 from strategies.application.run_context import RunContext
 from strategies.federation import Federation, discover
@@ -71,7 +71,7 @@ def test_personal_models_that_nobody_judges_are_said_first(
     changes: dict[str, Any], said: str
 ) -> None:
     configuration = resolve({"dataset": "digits", **changes})
-    found = [line for line in said_first(configuration) if "personal" in line]
+    found = [line for line in method_warnings(configuration) if "personal" in line]
     assert len(found) == bool(said)
     assert all(said in line and 'evaluated-by="clients"' in line for line in found)
 

@@ -4,6 +4,7 @@ import json
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from small_federation import (
 
 import strategies
 from bfl.aggregation.pooling import pool_weighted, pooling_rules
+from bfl.configuration import resolve
 from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.wire import TrainTask, posterior_to_arrays, reply_content
@@ -108,22 +110,28 @@ SERVERS = (
 )
 
 
-class Quiet:
-    def say(self, text: str) -> None: ...
+def quiet_run(folder: RunFolder, **values: Any) -> Any:
+    """Return the context of a run of ten classes that shows nothing."""
+    progress = SimpleNamespace(say=lambda text: None, round=lambda *_: None)
+    evaluator = SimpleNamespace(manifest=None, dataset=SimpleNamespace(num_classes=10))
+    return SimpleNamespace(
+        folder=folder,
+        progress=progress,
+        log=None,
+        evaluator=evaluator,
+        configuration=resolve(values, check_data=False),
+    )
 
-    def round(self, *given: Any) -> None: ...
 
-
-@pytest.mark.parametrize("chance", [0.1, None])
-def test_no_pool_that_guesses_after_it_was_good_is_a_round(
-    chance: float | None, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("chance", [True, False])
+def test_no_pool_that_guesses_after_it_was_good_is_a_round(chance: bool, tmp_path: Path) -> None:
     """The round is not written; a run that measures an attack has no such bound."""
     from strategies.application.run_context import RoundRecorder
 
     _, (finished,), _ = play()
     folder = RunFolder.create(tmp_path, "run", {}, {})
-    recorder = RoundRecorder(folder, Quiet(), chance=chance)  # type: ignore[arg-type]
+    attack = {} if chance else {"attack": "noise", "attackers": 1}
+    recorder = RoundRecorder(quiet_run(folder, **attack))
     with pytest.raises(RunError) if chance else nullcontext():
         # The third has lost much, and learns on.
         for accuracy in (0.12, 0.6, 0.2, 0.6, 0.12):
@@ -149,7 +157,7 @@ def test_a_client_overwrites_nothing(tmp_path: Path) -> None:
     assert news == {f"client/{n}" for n in {*SERVERS.split(), "train-loss"} - bounded}
 
     folder = RunFolder.create(tmp_path, "run", {}, {})
-    RoundRecorder(folder, Quiet()).record(lied)  # type: ignore[arg-type]
+    RoundRecorder(quiet_run(folder)).record(lied)
     [entry] = folder.rounds()
     assert (entry["round"], entry["clients"], entry["client/round"]) == (1, 4, 1e6)
     assert entry["seconds"] < 100
