@@ -23,7 +23,8 @@ from small_federation import (
 )
 
 import strategies
-from bfl.aggregation.pooling import pool_weighted, pooling_rules
+from bfl.aggregation.pooling import Pooled, pooling_rules
+from bfl.aggregation.pooling.core import Sums
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results.run_folder import RunFolder
@@ -65,12 +66,14 @@ def test_a_negative_moving_variance_is_refused_with_its_name() -> None:
 def test_what_pooling_makes_of_point_parameters_is_checked_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def careless(*given: Any, **named: Any) -> Any:
-        pooled = pool_weighted(*given, **named)
-        pooled.posterior.point[1] = -1.0
+    sound = Sums.pooled
+
+    def careless(self: Sums) -> Pooled:
+        pooled = sound(self)
+        pooled.posterior.point[1:2] = -1.0  # none in the trial before the first round
         return pooled
 
-    monkeypatch.setattr("strategies.round.pooling.pool_weighted", careless)
+    monkeypatch.setattr(Sums, "pooled", careless)
     strategy = strategies.PosteriorPooling(
         **arguments(rule="nwa", weighting="equal", manifest=MANIFEST)
     )
