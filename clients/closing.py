@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +14,15 @@ from flwr.app import Context, Message
 
 from bfl import randomness
 from bfl.aggregation.weightings.counts import Equal
-from bfl.closing.base import FEATURE_BOUND, Array, Examples, Sizes, with_one
+from bfl.closing.base import FEATURE_BOUND, Examples, Sizes, with_one
 from bfl.closing.chain import deviations, greatest, measure, next_measurements
 from bfl.configuration import Configuration
+from bfl.data.datasets.encoding import Column
+from bfl.evaluation.regression import negative_log_likelihoods
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.privacy.noise import Normals, SystemNormals
 from bfl.federation.wire import (
     ARRAYS,
-    Positions,
     TrainTask,
     extra_arrays,
     posterior_from_arrays,
@@ -65,7 +67,7 @@ def closed(
     arrays: Any = message.content[ARRAYS]
     posterior = posterior_from_arrays(arrays, 1.0)
     network = (configuration.architecture, configuration.inference)
-    predictor = _predictor(*network, data.image_shape, client.classes)
+    predictor = _predictor(*network, data.image_shape, client.classes, data.targets is not None)
     known = extra_arrays(message.content)
     measurements = next_measurements(configuration.closing, known)
     kernel = [*predictor.manifest][-2]
@@ -83,10 +85,12 @@ def closed(
             with_one(each, noise.longest) if noise else with_one(each) for each in found
         )
         of_stages = [each[:, :-1] for each in rest]
-        own = None
+        seen = Examples(first, labels, client.classes, noise is not None, of_stages)
+        if data.targets is not None:
+            seen = replace(seen, targets=np.asarray(data.targets[positions], np.float64))
         if of_held_back and any(each.compares_draws for each in measurements):
-            own = _own_likelihoods(predictor, posterior, images, labels, configuration)
-        return Examples(first, labels, client.classes, noise is not None, of_stages, own)
+            return _with_draws(seen, predictor, posterior, images, configuration)
+        return seen
 
     vector = measure(measurements, known, sizes, examples)
     if noise:
@@ -141,22 +145,26 @@ def _features(
     return _kept[key]
 
 
-def _own_likelihoods(
+def _with_draws(
+    examples: Examples,
     predictor: Predictor,
     posterior: Posterior,
     images: Any,
-    labels: Positions,
     configuration: Configuration,
-) -> Array | None:
-    """Return log-likelihoods (N,) by draws of the whole network; None where nothing is drawn."""
+) -> Examples:
+    """Return examples with what draws of the whole network predict, if it is drawn."""
     drawn = posterior.size or predictor.network.inference.stochastic_prediction
     if not drawn or configuration.keys.evaluate_at == "mean":
-        return None
+        return examples
     seed = configuration.keys.seed
-    found = predictor.predict(
+    found: Any = predictor.predict(
         posterior, images, samples=OWN_SAMPLES, seed=seed, labels=("closing",)
     )
-    return np.asarray(found.log_mean_probability[np.arange(len(labels)), labels])
+    if examples.targets.size:
+        own = -negative_log_likelihoods(found, examples.targets)
+        return replace(examples, own=own, drawn=found)
+    rows = np.arange(len(examples.labels))
+    return replace(examples, own=np.asarray(found.log_mean_probability[rows, examples.labels]))
 
 
 @lru_cache(maxsize=2)
@@ -165,9 +173,12 @@ def _predictor(
     inference: Inference,
     image_shape: tuple[int, int, int],
     classes: int,
+    of_numbers: bool,
 ) -> Predictor:
     from bfl.evaluation.prediction.monte_carlo import Predictor
+    from bfl.experiments.run.network import statistics_of
     from bfl.learning.networks.network import build_network
 
     network = build_network(architecture, inference, image_shape, classes)
-    return Predictor(network, architecture)
+    standardised = Column("target") if of_numbers else None
+    return Predictor(network, architecture, statistics=statistics_of(standardised))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
 from bfl.api.predictions import Predictions, checked_images
@@ -165,14 +166,6 @@ class Result:
         """
         network = self._network
         statistics = self._predicted("classification", images, samples)
-        encoding, familiarity = network.encoding, statistics.familiarity
-        warnings = encoding.row_warnings(images) if encoding else [()] * statistics.examples
-        if familiarity is not None and self._closed:
-            unlike = familiarity < self._closed.threshold
-            warnings = [
-                (*own, UNLIKE) if strange else own
-                for own, strange in zip(warnings, unlike, strict=True)
-            ]
         return Predictions(
             mean_probability=statistics.mean_probability,
             log_mean_probability=statistics.log_mean_probability,
@@ -181,8 +174,8 @@ class Result:
             samples=statistics.samples,
             class_names=network.class_names,
             sets=statistics.sets,
-            familiarity=familiarity,
-            warnings=tuple(warnings),
+            familiarity=statistics.familiarity,
+            warnings=self._warnings(images, statistics),
         )
 
     def predict_numbers(
@@ -198,7 +191,20 @@ class Result:
             DataError: As for ``predict``; or the run has another task.
             ConfigurationError: As for ``predict``.
         """
-        return cast(Mixtures, self._predicted("regression", rows, samples))
+        found: Mixtures = self._predicted("regression", rows, samples)
+        return replace(found, warnings=self._warnings(rows, found))
+
+    def _warnings(
+        self, given: npt.ArrayLike | DataFrame, predicted: Statistics | Mixtures
+    ) -> tuple[tuple[str, ...], ...]:
+        """Return what is unusual about each row or image."""
+        encoding, unlike = self._network.encoding, np.zeros(predicted.examples, bool)
+        if predicted.familiarity is not None and self._closed:
+            unlike = predicted.familiarity < self._closed.threshold
+        found = encoding.row_warnings(given) if encoding else [()] * predicted.examples
+        return tuple(
+            (*own, UNLIKE) if strange else own for own, strange in zip(found, unlike, strict=True)
+        )
 
     def _predicted(self, task: str, images: npt.ArrayLike | DataFrame, samples: int | None) -> Any:
         if self.task != task:

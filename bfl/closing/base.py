@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from bfl.registry import Component, Registry
+
+if TYPE_CHECKING:
+    from bfl.evaluation.regression import Mixtures
 
 Array = npt.NDArray[np.float64]
 Known = Mapping[str, npt.NDArray[Any]]
@@ -81,6 +84,8 @@ class Examples:
         noised: Whether their sums get privacy's noise.
         stages: (N, Fᵢ) what the stages of the network before take.
         own: (N,) log-likelihoods by draws of the whole network, where it is drawn.
+        targets: (N,) numbers of mean 0 and deviation 1, where these are predicted.
+        drawn: Predictions of them by draws of the whole network, where it is drawn.
     """
 
     features: Array
@@ -89,6 +94,8 @@ class Examples:
     noised: bool = False
     stages: Sequence[Array] = ()
     own: Array | None = None
+    targets: Array = field(default_factory=lambda: np.zeros(0))
+    drawn: Mixtures | None = None
 
     @property
     def sizes(self) -> Sizes:
@@ -189,11 +196,13 @@ class Closing(Component, ABC):
         waits: Whether it begins when those that do not wait, and those before it, have finished.
         sees_stages: Whether it takes features of the stages before the last layer as well.
         takes_noise: Whether an example's part of its sums is bounded, so that noise can hide it.
+        tasks: What runs predict that it can close, as in the key ``task``.
     """
 
     moves_head: ClassVar[bool] = False
     waits: ClassVar[bool] = False
     takes_noise: ClassVar[bool] = True
+    tasks: ClassVar[tuple[str, ...]] = ("classification",)
 
     @property
     def sees_stages(self) -> bool:
@@ -226,6 +235,8 @@ closings: Registry[Closing] = Registry("closing", "bfl.closing")
 @closings.register("none")
 class NoClosing(Closing):
     """No closing round: the run ends with the pooled posterior."""
+
+    tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
 
     def measurements(self) -> Sequence[Measurement]:
         """Return nothing."""

@@ -230,36 +230,43 @@ class HeadCurvature(Measurement):
 
 
 class HeldBackGains(Measurement):
-    """By how much likelier held-back examples are under each candidate than under the points."""
+    """By how much likelier held-back examples are under each candidate than under the points.
+
+    Attributes:
+        most_likely: The greatest log-likelihood that an example can have.
+    """
 
     told: ClassVar[tuple[str, ...]] = (HEAD, VECTORS, VALUES, STEP)
     on_held_back: ClassVar[bool] = True
     compares_draws: ClassVar[bool] = True
+    most_likely: ClassVar[float] = 0.0
 
     def shapes(self, sizes: Sizes) -> Shapes:
         """Return the shapes of the number of examples, their ℓ, and the gains of candidates."""
         return {"examples": (), "log-likelihood": (), "gains": (CANDIDATES + 1,)}
 
+    def likelihoods(self, known: Known, examples: Examples) -> Array:
+        """Return the log-likelihood of each example under each candidate, (candidates, N)."""
+        starts = range(0, len(examples.labels), AT_ONCE)
+        parts = [slice(start, start + AT_ONCE) for start in starts]
+        found = [
+            [*candidate_likelihoods(known, examples.features[part], examples.labels[part])]
+            for part in parts
+        ]
+        return np.concatenate([np.array(each) for each in found], axis=1)
+
     def measure(self, known: Known, examples: Examples) -> Sums:
         """Return the sums; the last gain is that of draws of the whole network."""
-        count = len(examples.labels)
-        likelihood, gains = 0.0, np.zeros(CANDIDATES + 1)
-        for start in range(0, count, AT_ONCE):
-            part = slice(start, start + AT_ONCE)
-            labels = examples.labels[part]
-            found = np.array([*candidate_likelihoods(known, examples.features[part], labels)])
-            points = found[POINTS]
-            own = points if examples.own is None else examples.own[part]
-            gained = np.maximum([*found, own], LEAST_LIKELIHOOD)
-            gained -= np.maximum(points, LEAST_LIKELIHOOD)
-            if examples.noised:
-                gained = np.clip(gained, -NOISED_GAIN, NOISED_GAIN)
-            gains += gained.sum(axis=1)
-            likelihood += float(np.maximum(points, LEAST_LIKELIHOOD).sum())
+        found = self.likelihoods(known, examples)
+        points = np.maximum(found[POINTS], LEAST_LIKELIHOOD)
+        own = points if examples.own is None else examples.own
+        gains = np.maximum([*found, own], LEAST_LIKELIHOOD) - points
+        if examples.noised:
+            gains = np.clip(gains, -NOISED_GAIN, NOISED_GAIN)
         return {
-            "examples": np.array(float(count)),
-            "log-likelihood": np.array(0.0 if examples.noised else likelihood),
-            "gains": gains,
+            "examples": np.array(float(len(examples.labels))),
+            "log-likelihood": np.array(0.0 if examples.noised else points.sum()),
+            "gains": gains.sum(axis=1),
         }
 
     def lengths(self, longest: float, sizes: Sizes) -> Mapping[str, float]:
@@ -276,8 +283,9 @@ class HeldBackGains(Measurement):
             return None
         likelihoods = likelihood + np.append(sums["gains"], 0.0)
         slack = ROUNDED * (examples + abs(likelihood))
-        if likelihoods.max() > slack or likelihoods.min() < LEAST_LIKELIHOOD * count - slack:
-            return "log-likelihoods above 0, or below the least"
+        most = self.most_likely * count + slack
+        if likelihoods.max() > most or likelihoods.min() < LEAST_LIKELIHOOD * count - slack:
+            return "log-likelihoods above the greatest, or below the least"
         return None
 
     def fold(self, known: Known, sums: Sums) -> Known:
@@ -308,7 +316,7 @@ class HeldBackGains(Measurement):
         values = known[VALUES] + PRECISIONS[at]
         return {
             **point,
-            HEAD: known[HEAD] + STEPS[share] * _newton_step(known, values),
+            HEAD: known[HEAD] + STEPS[share] * newton_step(known, values),
             PRECISION: np.array(PRECISIONS[at]),
             VECTORS: known[VECTORS],
             VALUES: values,
@@ -335,17 +343,21 @@ def candidate_likelihoods(
         values = head.values + precision
         root = head.root(along, values)
         apart = (root.reshape(-1, mean.shape[1]) @ drawn.T).reshape(*mean.shape, DRAWS)
-        step = features @ _newton_step(known, values)
+        step = features @ newton_step(known, values)
         for share in STEPS:
             logits = (mean + share * step)[:, :, None] + apart
             yield from _by_temperature(logits, labels)
     yield from _by_temperature(mean[:, :, None], labels)
 
 
-def _newton_step(known: Known, values: Array) -> Array:
-    """Return the step (F + 1, C) to the mode, around which the prior has its mean."""
-    step = known[VECTORS] @ (known[STEP] / values)[:, :, None]
-    return np.asarray(step.reshape(known[HEAD].shape[1], -1).T)
+def newton_step(known: Known, values: Array) -> Array:
+    """Return the step (F + 1, C) to the mode, around which the prior has its mean.
+
+    It is 0 for outputs whose weights have no posterior.
+    """
+    width, outputs = known[HEAD].shape
+    step = (known[VECTORS] @ (known[STEP] / values)[:, :, None]).reshape(-1, width).T
+    return np.pad(step, ((0, 0), (0, outputs - step.shape[1])))
 
 
 def _by_temperature(logits: Array, labels: npt.NDArray[np.integer[Any]]) -> Iterator[Array]:

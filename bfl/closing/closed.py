@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,8 +43,10 @@ from bfl.closing.feature_density import (
     means_of_stages,
 )
 from bfl.closing.feature_density import THRESHOLD as UNFAMILIAR
+from bfl.closing.gaussian_head import NUMBERS, predicted
 from bfl.cpus import one_thread
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
+from bfl.evaluation.regression import INTERVAL, Mixtures
 from bfl.posteriors import Posterior
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ OF_CLOSING = (ROUNDS_MADE, BEFORE, AFTER, UNFAMILIAR_SHARE)
 UNLIKE = "unlike the training data"
 """The warning for an example whose familiarity is below the threshold."""
 
-ABOVE_ZERO = (SHARES, TEMPERATURE, LONGEST, VALUES, UNFAMILIAR)
+ABOVE_ZERO = (SHARES, TEMPERATURE, LONGEST, VALUES, UNFAMILIAR, INTERVAL)
 
 
 @dataclass(frozen=True)
@@ -115,8 +117,11 @@ class Closed:
             HELD_BACK: (),
             THRESHOLD: (),
             THRESHOLDS: (classes,),
+            NUMBERS: (),
+            INTERVAL: (),
         }
-        if VECTORS in arrays and blocks[0] * blocks[1] != width * classes:
+        of_posterior = width * (1 if NUMBERS in arrays else classes)
+        if VECTORS in arrays and blocks[0] * blocks[1] != of_posterior:
             raise ValueError(f"{VECTORS} has the shape {blocks}, and {HEAD} {(width, classes)}")
         wanted = {name for name in shapes if name in arrays}
         together = (*TOGETHER, (SHARES, *of_density))
@@ -169,44 +174,57 @@ class Closed:
         stages = len(means_of_stages(self.known)) > 1
         features = predictor.features_at_mean(posterior, images, stages=stages)
         if self.from_head:
-            return self.predict(features)
-        return self.scored(otherwise(), features)
+            return self.predict(features, predictor.statistics)
+        found: Predictions = self.scored(otherwise(), features)
+        return found
 
-    def predict(self, features: npt.ArrayLike) -> Predictions:
+    def predict(
+        self, features: npt.ArrayLike, statistics: Callable[[], Any] = PredictionStatistics
+    ) -> Predictions:
         """Return the mean predictions of the last layer's posterior, with the scores of images.
 
         Args:
             features: (N, F) what the last layer takes, at the mean of the weights before it; behind
                 them those of stages where the density has such.
+            statistics: Makes what sums up the samples, by what the network predicts.
         """
-        statistics = PredictionStatistics()
+        summed, bounded = statistics(), self._bounded(features)
         with one_thread():
-            for logits in Head.of(self.known).logits(self._bounded(features)):
-                statistics.add_logits(logits)
-        return self.scored(statistics.result(), features)
+            if NUMBERS in self.known:
+                found = predicted(self.known, bounded)
+                for means, variances in zip(found.means, found.variances, strict=True):
+                    summed.add_gaussians(means, variances)
+            else:
+                for logits in Head.of(self.known).logits(bounded):
+                    summed.add_logits(logits)
+        scored: Predictions = self.scored(summed.result(), features)
+        return scored
 
-    def scored(self, predictions: Predictions, features: npt.ArrayLike) -> Predictions:
+    def scored(self, predictions: Any, features: npt.ArrayLike) -> Any:
         """Return predictions with the scores and sets of their images' features (N, F).
 
         Those of images unlike the training data go to the uniform, where the closing mixes.
+        Numbers get their familiarity, and their interval.
         """
-        longest = float(self.known.get(LONGEST, FEATURE_BOUND))
-        widths = [self.known[name].shape[1] for name in means_of_stages(self.known)]
+        familiar, scores = None, {}
         with one_thread():
-            found = sets(self.known, self._bounded(features))
-            if SHARES not in self.known:
-                return replace(predictions, sets=found)
-            parts = np.split(np.asarray(features), np.cumsum(widths)[:-1], axis=1)
-            scores = density(self.known, [with_one(each, longest)[:, :-1] for each in parts])
-            familiar = familiarity(self.known, scores)
-        if familiar is None:
-            return replace(predictions, scores={DENSITY: scores}, sets=found)
-        if self.known[MIXES]:
+            if SHARES in self.known:
+                widths = [self.known[name].shape[1] for name in means_of_stages(self.known)]
+                parts = np.split(np.asarray(features), np.cumsum(widths)[:-1], axis=1)
+                longest = float(self.known.get(LONGEST, FEATURE_BOUND))
+                found = density(self.known, [with_one(each, longest)[:, :-1] for each in parts])
+                familiar, scores = familiarity(self.known, found), {DENSITY: found}
+            if isinstance(predictions, Mixtures):
+                interval = self.known.get(INTERVAL)
+                half = None if interval is None else float(interval)
+                return replace(predictions, familiarity=familiar, interval_deviations=half)
+            held = sets(self.known, self._bounded(features))
+        if familiar is not None and self.known[MIXES]:
             predictions = mix_with_uniform(predictions, np.minimum(familiar / self.threshold, 1.0))
             # A set of what is unlike the calibration examples would promise nothing.
             strange = familiar < self.threshold
-            found = {name: members | strange[:, None] for name, members in found.items()}
-        return replace(predictions, scores={DENSITY: scores}, sets=found, familiarity=familiar)
+            held = {name: members | strange[:, None] for name, members in held.items()}
+        return replace(predictions, scores=scores, sets=held, familiarity=familiar)
 
     def _bounded(self, features: npt.ArrayLike) -> Array:
         """Return the last layer's features (N, F) as clients have measured them, (N, F + 1)."""

@@ -224,6 +224,8 @@ class FeatureDensity(Closing):
     "Regularized discriminant analysis", for the shrinkage.
     """
 
+    tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
+
     density_shrinkage: float = Field(
         1e-3, gt=0.0, le=1.0, description="κ: how much of the mean variance covariances get"
     )

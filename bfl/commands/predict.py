@@ -151,7 +151,7 @@ def predict_images(given: argparse.Namespace) -> None:
     print_rows(columns.head(SHOWN).to_dict("records"), title)
     if count > SHOWN:
         print(f"and {count - SHOWN} more")
-    if isinstance(predictions, Predictions) and any(predictions.warnings):
+    if any(predictions.warnings):
         unlike = sum(UNLIKE in each for each in predictions.warnings)
         whole, of = counted(count, *first), sum(map(bool, predictions.warnings))
         print(f"{of} of {whole} with warnings; {unlike} of {whole} {UNLIKE}")
@@ -188,20 +188,19 @@ def _is_table(given: argparse.Namespace, takes_rows: bool) -> bool:
 
 
 def _columns(predictions: Predictions | Mixtures) -> dict[str, Sequence[Any] | npt.NDArray[Any]]:
+    columns: dict[str, Sequence[Any] | npt.NDArray[Any]]
     if isinstance(predictions, Predictions):
         scores = {n: predictions.uncertainty[n] for n in SCORES if n in predictions.uncertainty}
-        if predictions.familiarity is not None:
-            scores["familiarity"] = predictions.familiarity
-        told = {"warnings": ["; ".join(each) for each in predictions.warnings]}
-        return {
-            "class": predictions.predicted_names,
-            "probability": predictions.confidence,
-            **scores,
-            **(told if any(predictions.warnings) else {}),
-        }
-    bounds = dict(zip(BOUNDS, predictions.interval, strict=True))
-    total = predictions.uncertainty[predictions.ranked_by[0]]
-    return {"mean": predictions.mean, **bounds, "deviation": np.sqrt(total)}
+        columns = {"class": predictions.predicted_names, "probability": predictions.confidence}
+        columns |= scores
+    else:
+        bounds = dict(zip(BOUNDS, predictions.interval, strict=True))
+        columns = {"mean": predictions.mean, **bounds, "deviation": predictions.deviation}
+    if predictions.familiarity is not None:
+        columns["familiarity"] = predictions.familiarity
+    if any(predictions.warnings):
+        columns["warnings"] = ["; ".join(each) for each in predictions.warnings]
+    return columns
 
 
 def read_images(path: Path, array: str = "") -> npt.NDArray[Any]:

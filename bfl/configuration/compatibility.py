@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bfl.closing import closings
 from bfl.configuration.component_slots import REGISTRIES, SLOTS, ComponentSlot, base_of
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
 from bfl.configuration.settings import NamedStrategy
@@ -128,7 +129,7 @@ def _of_the_run(configuration: Configuration) -> Iterator[str]:
                 f"shared is '{shared.name}', and what '{part.name}' keeps is for all parameters of "
                 'the network; allowed: shared="all", or a method without it'
             )
-    yield from _of_classes_and_networks(configuration, "+".join(chain))
+    yield from _of_classes_and_networks(configuration)
     if not chain:
         return
     closing = f"closing is '{words['closing']}'"
@@ -138,6 +139,12 @@ def _of_the_run(configuration: Configuration) -> Iterator[str]:
         yield (
             f"{closing}, whose sums may hide single examples (example-privacy) and no whole "
             'client, and outgoing has noise; allowed: closing="none", or outgoing="none"'
+        )
+    for each in (each for each in configuration.closing if keys.task not in each.tasks):
+        allowed = [other.name for other in closings.classes() if keys.task in other.tasks]
+        yield (
+            f"task is '{keys.task}', and closing is '{each.name}', which is for "
+            f"{' and '.join(each.tasks)}; allowed: {', '.join(allowed)}"
         )
     bounded = all(each.takes_noise for each in configuration.closing if each.measurements())
     if configuration.example_privacy.private and not bounded:
@@ -158,7 +165,7 @@ def _of_the_run(configuration: Configuration) -> Iterator[str]:
         )
 
 
-def _of_classes_and_networks(parts: Configuration, closing: str) -> Iterator[str]:
+def _of_classes_and_networks(parts: Configuration) -> Iterator[str]:
     """Yield what takes classes where numbers are predicted, or a network where there is none."""
     keys, shared, personal = parts.keys, parts.shared, parts.personalization
     weighting, distils = parts.weighting, parts.refinement.needs_server and parts.refinement.name
@@ -171,7 +178,6 @@ def _of_classes_and_networks(parts: Configuration, closing: str) -> Iterator[str
         ("weighting", judges, True, weighting.needs_server),
         ("refinement", distils, True, True),
         ("evaluated-by", keys.evaluated_by == "clients" and "clients", True, False),
-        ("closing", closing, True, False),
         ("personalization", personal.active and personal.name, True, False),
         ("server-data", keys.server_data, False, True),
         ("ood-dataset", keys.ood_dataset, False, True),

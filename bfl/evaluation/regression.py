@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +21,9 @@ LEVEL = 0.9
 
 TAIL = (1.0 - LEVEL) / 2
 """Probability below that interval, and above it."""
+
+FAMILIARITY, INTERVAL = "familiarity", "interval-deviations"
+"""The names of what a closing round has found, in ``predictions.npz``."""
 
 MOST_HALVINGS = 100
 """Most steps of a bisection."""
@@ -65,10 +68,13 @@ def ranked_probability_scores(predictions: Mixtures, targets: Answers) -> FloatA
 
 
 def covered(predictions: Mixtures, targets: Answers) -> FloatArray:
-    """Return (N,) ones for targets within the central interval of 90 %, and zeros.
+    """Return (N,) ones for targets within the interval of 90 %, and zeros.
 
     Source: Gneiting et al. (2007), "Probabilistic forecasts, calibration and sharpness", section 3.
     """
+    if predictions.interval_deviations is not None:
+        apart = np.abs(targets - predictions.mean) / predictions.deviation
+        return np.asarray(apart <= predictions.interval_deviations, np.float64)
     place = predictions.distribution(targets)
     return np.asarray((place >= TAIL) & (place <= 1.0 - TAIL), np.float64)
 
@@ -119,12 +125,19 @@ class Mixtures(TaskPredictions):
     Attributes:
         means: (M, N) the Gaussians' means, in the unit of the target.
         variances: (M, N) their variances, above 0.
+        interval_deviations: Half the width of the interval of 90 % in standard deviations, where a
+            closing round has found it.
+        familiarity: (N,) as of ``Predictions``.
+        warnings: N tuples of what is unusual about each row; empty: nobody has looked.
     """
 
     ranked_by: ClassVar[tuple[str, ...]] = (RANKED_BY,)
 
     means: FloatArray
     variances: FloatArray
+    interval_deviations: float | None = None
+    familiarity: FloatArray | None = None
+    warnings: tuple[tuple[str, ...], ...] = ()
 
     @property
     def samples(self) -> int:  # type: ignore[override]
@@ -152,15 +165,15 @@ class Mixtures(TaskPredictions):
         return np.asarray(self.means.var(axis=0))
 
     @property
+    def deviation(self) -> FloatArray:
+        """The (N,) standard deviations of the mixtures."""
+        return np.sqrt(self.aleatoric + self.epistemic)
+
+    @property
     def uncertainty(self) -> Mapping[str, FloatArray]:
         """The (N,) uncertainties by name: the variance, and its two parts."""
         aleatoric, epistemic = self.aleatoric, self.epistemic
-        whole = aleatoric + epistemic
-        return {
-            "aleatoric": aleatoric,
-            "epistemic": epistemic,
-            RANKED_BY: whole,
-        }
+        return {"aleatoric": aleatoric, "epistemic": epistemic, RANKED_BY: aleatoric + epistemic}
 
     def values(self, answers: Answers) -> Mapping[str, tuple[FloatArray, bool]]:
         """Return the values of ``CURVES``, of which lower is better."""
@@ -173,7 +186,13 @@ class Mixtures(TaskPredictions):
 
     def take(self, positions: npt.NDArray[np.int64]) -> Mixtures:
         """Return the predictions for the examples at some positions."""
-        return Mixtures(self.means[:, positions], self.variances[:, positions])
+        return replace(
+            self,
+            means=self.means[:, positions],
+            variances=self.variances[:, positions],
+            familiarity=None if self.familiarity is None else self.familiarity[positions],
+            warnings=tuple(self.warnings[at] for at in positions) if self.warnings else (),
+        )
 
     def distribution(self, values: npt.ArrayLike) -> FloatArray:
         """Return F(y) of each example, (N,), for a value y each."""
@@ -203,12 +222,17 @@ class Mixtures(TaskPredictions):
 
     @property
     def interval(self) -> tuple[FloatArray, FloatArray]:
-        """The (N,) bounds of the central interval of 90 % that ``interval-coverage`` judges."""
+        """The (N,) bounds of the interval of 90 % that ``interval-coverage`` judges."""
+        if self.interval_deviations is not None:
+            half = self.interval_deviations * self.deviation
+            return self.mean - half, self.mean + half
         return self.quantile(TAIL), self.quantile(1.0 - TAIL)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return all as arrays by name, but for ``interval``, which takes longer."""
         named = {"mean": self.mean, "samples": np.array(self.samples), **self.uncertainty}
+        of_closing = {FAMILIARITY: self.familiarity, INTERVAL: self.interval_deviations}
+        named |= {name: np.asarray(v) for name, v in of_closing.items() if v is not None}
         return {**named, "means": self.means, "variances": self.variances}
 
 
@@ -232,9 +256,13 @@ class MixtureStatistics:
             NotFiniteError: They are not finite.
         """
         given = finite_logits(outputs)
+        self.add_gaussians(given[:, 0], np.logaddexp(0.0, given[:, 1]) + LEAST_NOISE)
+
+    def add_gaussians(self, means: FloatArray, variances: FloatArray) -> None:
+        """Add a sample's Gaussians: (N,) means and variances of what the network predicts."""
         scale = self._target.deviation
-        self._means.append(self._target.mean + scale * given[:, 0])
-        self._variances.append(scale**2 * (np.logaddexp(0.0, given[:, 1]) + LEAST_NOISE))
+        self._means.append(self._target.mean + scale * means)
+        self._variances.append(scale**2 * variances)
 
     def result(self) -> Mixtures:
         """Return the mixtures of all that were added."""

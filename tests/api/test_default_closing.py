@@ -15,7 +15,11 @@ from bfl.configuration.sources import read_run_config
 from bfl.engine.flower import FlowerApp
 from bfl.experiments.results.report import run_report
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.run.simulation import DEFAULT_CLOSING, with_closing
+from bfl.experiments.run.simulation import (
+    DEFAULT_CLOSING,
+    DEFAULT_CLOSING_OF_NUMBERS,
+    with_closing,
+)
 
 PLUGIN = """
 from bfl.learning.models import architectures
@@ -88,7 +92,7 @@ def test_nonsense_is_flagged_and_known_to_be_unknown(data: Any, tmp_path: Path) 
         ),
         ({"closing": "none"}, "none", ""),
         ({"closing": "temperature"}, "temperature", ""),
-        ({"task": "regression"}, "none", "regression"),
+        ({"task": "regression"}, DEFAULT_CLOSING_OF_NUMBERS, ""),
         ({"strategy": "dp-fedavg"}, "none", "outgoing"),
         (
             {"example-privacy": "dp-sgd", "round-retries": 0, "model": "mlp"},

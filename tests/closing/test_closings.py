@@ -12,7 +12,7 @@ from crepes import ConformalClassifier
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_softmax, logsumexp, softmax
-from scipy.stats import kstest, multivariate_normal
+from scipy.stats import kstest, multivariate_normal, norm
 
 from bfl.closing import Closed, closings
 from bfl.closing.base import (
@@ -46,10 +46,21 @@ from bfl.closing.conformal import Conformal
 from bfl.closing.curvature import blocks_of, packed, unpacked
 from bfl.closing.curvature import measure as curvature_sums
 from bfl.closing.feature_density import FeatureDensity, density
+from bfl.closing.gaussian_head import GaussianHead
 from bfl.closing.temperature import FACTORS, Temperature
+from bfl.data.datasets.encoding import Column
+from bfl.evaluation.prediction import PredictionStatistics
+from bfl.evaluation.regression import (
+    INTERVAL,
+    Mixtures,
+    MixtureStatistics,
+    covered,
+    negative_log_likelihoods,
+)
 
 FEATURES, CLASSES = 4, 3
 FORMS = ("full", "blocks")
+PLANE = np.array([1.0, -0.5, 0.3, 0.8, 0.2])
 
 
 def examples(seed: int, count: int = 400, **more: Any) -> Examples:
@@ -61,6 +72,15 @@ def examples(seed: int, count: int = 400, **more: Any) -> Examples:
     return Examples(with_one(features), labels, CLASSES, **more)
 
 
+def numbers(seed: int, count: int = 400) -> Examples:
+    """Return targets around a plane, whose noise grows with a feature and has heavy tails."""
+    rng = np.random.default_rng(seed)
+    features = with_one(rng.normal(size=(count, FEATURES)))
+    noise = 0.5 * np.exp(0.5 * features[:, 0]) * rng.standard_t(4, count)
+    targets = features @ PLANE + noise
+    return Examples(features, (targets > 0).astype(int), 2, targets=targets)
+
+
 def part(whole: Examples, rows: slice) -> Examples:
     """Return some of the examples."""
     own = None if whole.own is None else whole.own[rows]
@@ -70,6 +90,7 @@ def part(whole: Examples, rows: slice) -> Examples:
         labels=whole.labels[rows],
         stages=[stage[rows] for stage in whole.stages],
         own=own,
+        targets=whole.targets[rows],
     )
 
 
@@ -84,6 +105,18 @@ def start(scale: float = 0.1) -> dict[str, Any]:
     """Return what is known before the first round."""
     head = scale * np.random.default_rng(5).normal(size=(FEATURES + 1, CLASSES))
     return dict(initial_arrays(head, from_head=True))
+
+
+def start_of_numbers(off: float = 0.2) -> dict[str, Any]:
+    """Return a last layer of a mean that is off, and of too little noise."""
+    return dict(initial_arrays(np.stack([PLANE + off, [0, 0, 0, 0, -2.0]], 1), from_head=True))
+
+
+def data_of(closing: Closing) -> tuple[Callable[..., Examples], dict[str, Any], Any]:
+    """Return what makes data for a closing, what is known of them, and what sums up samples."""
+    if closing.tasks == ("regression",):
+        return numbers, start_of_numbers(), MixtureStatistics(Column("y"))
+    return examples, start(), PredictionStatistics()
 
 
 def sums_of(chain: Sequence[Closing], known: Known, own: Examples, kept: Examples) -> np.ndarray:
@@ -129,42 +162,47 @@ def all_closings() -> list[Any]:
 @settings(max_examples=8, deadline=None)
 @given(sizes=st.lists(st.integers(1, 120), min_size=1, max_size=4), reverse=st.booleans())
 def test_the_split_over_clients_makes_no_difference(closing, sizes, reverse) -> None:
-    whole, held_back, shown = examples(0), examples(1, 60), examples(2, 50).features[:, :-1]
+    make, known, _ = data_of(closing)
+    whole, held_back, shown = make(0), make(1, 60), make(2, 50).features[:, :-1]
     clients = split(whole, *sizes)[:: -1 if reverse else 1]
     kept = [held_back, *[part(held_back, slice(0))] * (len(clients) - 1)]
     found = [
-        Closed(close((closing,), start(), *group)).predict(shown)
+        Closed(close((closing,), known, *group)).predict(shown, lambda: data_of(closing)[2])
         for group in (([whole], [held_back]), (clients, kept))
     ]
-    for name in ("mean_probability", "epistemic", "familiarity"):
-        one, many = (getattr(each, name) for each in found)
+    for name in ("mean_probability", "mean", "aleatoric", "epistemic", "familiarity"):
+        one, many = (getattr(each, name, None) for each in found)
         if one is not None:
             np.testing.assert_allclose(many, one, rtol=1e-6, atol=1e-6, err_msg=name)
-    for name, members in found[0].sets.items():
+    for name, members in getattr(found[0], "sets", {}).items():
         np.testing.assert_array_equal(found[1].sets[name], members)
 
 
 def lies(seed: int, size: int) -> np.ndarray:
     """Return sums that no data have and that no bound refuses."""
     rng = np.random.default_rng(seed)
-    scale = 10.0 ** rng.uniform(-30, np.log10(400 * FEATURE_BOUND**2))
+    scale = 10.0 ** rng.uniform(-30, np.log10(100 * FEATURE_BOUND**2))
     kinds = (rng.normal(size=size), -rng.random(size), np.zeros(size), rng.choice([-1, 1], size))
-    return np.clip(scale * kinds[seed % 4], -400 * FEATURE_BOUND**2, 400 * FEATURE_BOUND**2)
+    return np.clip(scale * kinds[seed % 4], -100 * FEATURE_BOUND**2, 100 * FEATURE_BOUND**2)
 
 
 @pytest.mark.parametrize("honest", [False, True])
 @pytest.mark.parametrize("closing", all_closings())
 def test_a_client_that_lies_leaves_finite_predictions(closing, honest: bool) -> None:
-    whole = examples(3)
+    make, begun, _ = data_of(closing)
+    whole = make(3, 100)
     for seed in range(40):
 
         def changed(sums: np.ndarray, seed: int = seed) -> np.ndarray:
             lie = lies(seed, sums.size).astype(np.float32)
             return lie + sums if honest else lie
 
-        known = close((closing,), start(), [whole], changed=changed)
+        known = close((closing,), begun, [whole], changed=changed)
         assert all(np.isfinite(v).all() for n, v in known.items() if n != PRECISION)
-        found = Closed(known).predict(whole.features[:, :-1])
+        found: Any = Closed(known).predict(whole.features[:, :-1], lambda: data_of(closing)[2])
+        if make is numbers:
+            assert np.isfinite(found.interval).all()
+            continue
         assert np.isfinite(found.log_mean_probability).all()
         assert all(np.isfinite(value).all() for value in found.scores.values())
 
@@ -236,11 +274,75 @@ def test_a_closing_never_raises_the_nll_of_held_back_examples(form: str) -> None
 
 def test_without_held_back_examples_nothing_is_moved() -> None:
     none = part(examples(1), slice(0))
-    known = close(tuple(closings.create(n, {}) for n in closings.names()), start(), [none], [none])
+    chain = (
+        closings.create(each.name, {}) for each in closings.classes() if each is not GaussianHead
+    )
+    known = close(tuple(chain), start(), [none], [none])
     found = Closed(known).predict(examples(2, 20).features[:, :-1])
     expected = softmax(examples(2, 20).features @ start()[HEAD], axis=1)
     np.testing.assert_allclose(found.mean_probability, expected, atol=1e-12)
     assert found.familiarity is None
+
+    of_numbers = close((GaussianHead(),), start_of_numbers(), [part(numbers(1), slice(0))])
+    found = closed_numbers(of_numbers, numbers(2, 20))
+    np.testing.assert_allclose(found.mean, numbers(2, 20).features @ start_of_numbers()[HEAD][:, 0])
+    assert found.interval_deviations is None
+
+
+def closed_numbers(known: Known, shown: Examples) -> Any:
+    """Return the predictions of a closed network for standardised targets."""
+    return Closed(known).predict(shown.features[:, :-1], lambda: MixtureStatistics(Column("y")))
+
+
+def test_held_back_targets_pick_the_best_gaussian_of_all_candidates() -> None:
+    """By brute force from all data together, each candidate a Gaussian of the plane's weights."""
+    whole, kept = numbers(4, 60), numbers(5, 80)
+    known = close((GaussianHead(),), start_of_numbers(), split(whole, 20), split(kept, 50))
+    mean, rho = start_of_numbers()[HEAD].T
+    of_noise = [np.log1p(np.exp(each.features @ rho)) + 1e-6 for each in (whole, kept)]
+    weighted = whole.features / of_noise[0][:, None]
+    curvature = weighted.T @ whole.features
+    gradient = weighted.T @ (whole.targets - whole.features @ mean)
+    tried = {}
+    for precision in (*PRECISIONS, np.inf):
+        covariance = np.linalg.inv(curvature + min(precision, 1e30) * np.eye(len(PLANE)))
+        for share in STEPS if precision < np.inf else (0.0,):
+            centre = kept.features @ (mean + share * covariance @ gradient)
+            spread = np.einsum("nf,fg,ng->n", kept.features, covariance, kept.features)
+            for factor in TEMPERATURES:
+                deviation = factor * np.sqrt(of_noise[1] + spread)
+                likely = norm.logpdf(kept.targets, centre, deviation)
+                tried[precision, share, factor] = -np.maximum(likely, LEAST_LIKELIHOOD).mean()
+    best = min(tried, key=tried.__getitem__)
+    assert (known[PRECISION], known[TEMPERATURE]) == pytest.approx((best[0], best[2]))
+    # 64 Gaussians stand for one where the mean is not certain.
+    assert float(known[AFTER]) == pytest.approx(tried[best], abs=2e-3)
+    assert float(known[BEFORE]) == pytest.approx(tried[np.inf, 0.0, 1.0], abs=1e-6)
+    found = -negative_log_likelihoods(closed_numbers(known, kept), kept.targets)
+    of_targets = -np.maximum(found, LEAST_LIKELIHOOD).mean()
+    assert of_targets == pytest.approx(float(known[AFTER]), abs=1e-4)
+
+
+def test_intervals_cover_as_many_targets_as_they_promise() -> None:
+    """200 draws of exchangeable data, of heavy tails and another noise than is predicted."""
+    count, share = 59, []
+    for seed in range(200):
+        trained, kept, shown = split(numbers(3000 + seed, 360), 100, count)
+        known = close((GaussianHead(),), start_of_numbers(), [trained], [kept])
+        share.append(covered(closed_numbers(known, shown), shown.targets).mean())
+    assert 0.9 - 0.01 < np.mean(share) < 0.9 + 1 / (count + 1) + 0.015
+
+
+def test_draws_of_the_whole_network_may_predict_numbers_best() -> None:
+    """Then the interval is calibrated by them."""
+    kept = numbers(5, 80)
+    drawn = Mixtures(np.add.outer([-0.1, 0.1], kept.targets), np.full((2, 80), 0.01))
+    own = -negative_log_likelihoods(drawn, kept.targets)
+    kept = replace(kept, own=own, drawn=drawn)
+    known = close((GaussianHead(),), start_of_numbers(), [numbers(4)], [kept])
+    assert not known[FROM_HEAD]
+    assert float(known[AFTER]) == pytest.approx(-own.mean(), abs=1e-6)
+    assert float(known[INTERVAL]) < 0.01
 
 
 def test_the_full_hessian_is_the_derivative_of_the_gradient() -> None:

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_closings import CLASSES, FEATURES, FORMS, all_closings, examples, start, sums_of
+from test_closings import (
+    CLASSES,
+    FEATURES,
+    FORMS,
+    all_closings,
+    data_of,
+    examples,
+    numbers,
+    start,
+    start_of_numbers,
+    sums_of,
+)
 
 from bfl.closing.base import HEAD, Examples, Known, Measurement, with_one
 from bfl.closing.bayesian_head import BayesianHead
 from bfl.closing.chain import find_problem, fold, greatest, next_measurements
 from bfl.closing.curvature import packed
 from bfl.closing.feature_density import FeatureDensity
+from bfl.closing.gaussian_head import GaussianHead
 from bfl.closing.temperature import Temperature
 
 ANY_SIZE = ("first", "second", "log-likelihood", "gains", "by-temperature", "scores")
+ANY_SIZE += ("slope", "scatter")
 """Sums to which something can be added without their being impossible."""
+
+OF_ANY_SIGN = ("gradient", "slope", "first", "gains")
 
 DENSITY = FeatureDensity(density_features="last")
 
@@ -35,8 +52,11 @@ def problem(chain, known: Known, sums: np.ndarray, own: Examples) -> str | None:
     sharp=st.sampled_from([0.0, 1.0, 100.0]),
 )
 def test_honest_sums_pass_and_changed_ones_do_not(closing, seed, count, scale, sharp) -> None:
-    made, known, chain = examples(seed, count), start(sharp), (closing,)
-    own = Examples(with_one(scale * made.features[:, :-1]), made.labels, CLASSES)
+    make, known, _ = data_of(closing)
+    made, chain = make(seed, count), (closing,)
+    if make is examples:
+        known = start(sharp)
+    own = replace(made, features=with_one(scale * made.features[:, :-1]))
     while measurements := next_measurements(chain, known):
         vector = sums_of(chain, known, own, own)
         assert problem(chain, known, vector, own) is None
@@ -54,7 +74,8 @@ def test_honest_sums_pass_and_changed_ones_do_not(closing, seed, count, scale, s
                 added[part.stop - 1] += 3 * count
                 assert problem(chain, known, added, own), name
             light = np.abs(vector[part]).max() < 1e-2 * count
-            if name not in ("gradient", "first", "gains") and not light:
+            of_density = name == "log-likelihood" and make is numbers  # may have any sign
+            if name not in OF_ANY_SIGN and not light and not of_density:
                 changed = vector.copy()
                 changed[part] *= -1.0
                 assert problem(chain, known, changed, own), name
@@ -106,6 +127,15 @@ def test_no_example_adds_more_than_the_bound() -> None:
         for lie in (np.nan, np.inf, 1.01 * greatest(3)):
             vector[-1] = lie
             assert problem((closing,), known, vector, far)
+
+
+def test_no_target_adds_more_than_the_bound() -> None:
+    far = replace(numbers(0, 3), features=with_one(np.full((3, FEATURES), 1e30)))
+    far = replace(far, targets=np.array([1e30, -1e30, 0.0]))
+    known = {HEAD: start_of_numbers()[HEAD] * [1e6, 1.0]}
+    vector = sums_of((GaussianHead(),), known, far, far)
+    assert np.all(np.abs(vector) <= greatest(3))
+    assert problem((GaussianHead(),), known, vector, far) is None
 
 
 def test_the_bound_leaves_room_for_the_rounding_of_float32() -> None:

@@ -108,6 +108,6 @@ class CollapseWatch:
             remedy = REMEDY if simulated else REMEDY_OF_NODES
             remedy = CLOSES if DENSITY in config.get("closing", "") else remedy
             classifies = config.get("task", "classification") == "classification"
-            found += remedy if classifies else OTHER_RULES  # as it cannot be closed
+            found += remedy if classifies else OTHER_RULES  # a number has no such score
             self.say(f"warning, {when}: {found}")
             self.folder.append_warning(f"{when}: {found}")

@@ -60,7 +60,7 @@ from bfl.closing.conformal import SETS
 from bfl.closing.feature_density import DENSITY
 from bfl.errors import ConfigurationError, DataError, PosteriorError, RunError
 from bfl.evaluation.prediction.predictions import FloatArray, IntArray, Predictions
-from bfl.evaluation.regression import Mixtures
+from bfl.evaluation.regression import FAMILIARITY, INTERVAL, Mixtures
 from bfl.evaluation.uncertainty.base import measure_all
 from bfl.files import (
     create_atomically,
@@ -85,7 +85,6 @@ PREDICTED_NUMBERS = f"{PREDICTIONS}:targets"
 EXAMPLES = f"{PREDICTIONS}:example-images"
 POSTERIOR = "posterior.npz"
 CLOSING = "closing.npz"
-FAMILIARITY = "familiarity"
 BEST_POSTERIOR = "best-posterior.npz"
 REFUSALS = "refusals.txt"
 FIGURES = "figures"
@@ -581,8 +580,13 @@ class RunFolder(Files):
     def predicted_numbers(self) -> tuple[Mixtures, FloatArray]:
         """Return the predictions of a regression for the test examples and their targets (N,)."""
         with self.reading_arrays(PREDICTIONS) as arrays:
-            found = arrays.checked(("means", "variances", "targets"))
-            return Mixtures(found["means"], found["variances"]), found["targets"]
+            of_closing = [name for name in (FAMILIARITY, INTERVAL) if name in arrays]
+            found = arrays.checked(("means", "variances", "targets", *of_closing))
+            interval = float(found[INTERVAL]) if INTERVAL in found else None
+            predictions = Mixtures(
+                found["means"], found["variances"], interval, found.get(FAMILIARITY)
+            )
+            return predictions, found["targets"]
 
     # Figures -----------------------------------------------------------------------------------
 

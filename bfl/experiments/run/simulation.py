@@ -43,6 +43,7 @@ def made_up_name(configuration: Configuration) -> str:
 
 DEFAULT_SUPERNODES = 10
 DEFAULT_CLOSING = "bayesian-head+feature-density"
+DEFAULT_CLOSING_OF_NUMBERS = "gaussian-head+feature-density"
 BACKENDS = ("ray", "serial")
 
 
@@ -126,8 +127,9 @@ def with_closing(
 ) -> Values:
     """Return the run configuration with the closing of a run for which nobody names one.
 
-    That is ``DEFAULT_CLOSING``; where it cannot be there is none, and a line says why. A run that
-    is resumed keeps its own. Studies, and apps with clients of their own, close where they say so.
+    That is ``DEFAULT_CLOSING``, or that of numbers; where it cannot be there is none, and a line
+    says why. A run that is resumed keeps its own. Studies, and apps with clients of their own,
+    close where they say so.
     """
     if app.client != FlowerApp.own().client:
         return dict(overrides)
@@ -144,6 +146,8 @@ def with_closing(
         except ConfigurationError:
             return dict(overrides)
     keys = configuration.keys
+    if keys.task == "regression":
+        closed["closing"] = DEFAULT_CLOSING_OF_NUMBERS
     if "closing" in {**named_strategy(keys.strategy).values, **given}:
         return dict(overrides)
     if keys.resume and keys.name:

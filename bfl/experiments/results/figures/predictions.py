@@ -29,10 +29,8 @@ from bfl.experiments.results.figures.style import (
 from bfl.experiments.results.run_folder import (
     CONFIG,
     ENSEMBLE,
-    FAMILIARITY,
     PREDICTED_CLASSES,
     PREDICTED_NUMBERS,
-    PREDICTIONS,
     RETENTION,
     RunFolder,
 )
@@ -273,7 +271,7 @@ class Familiarity(Figure):
         examples).
     """
 
-    needs = f"{PREDICTIONS}:{FAMILIARITY}"
+    needs = PREDICTED_CLASSES
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
