@@ -186,9 +186,7 @@ def test_a_metric_of_numbers_is_none_of_a_classifier() -> None:
 )
 def test_what_is_for_classes_is_refused(key: str, value: str) -> None:
     keys = {"task": "regression", "dataset": "table:any.csv", key: value}
-    with pytest.raises(
-        ConfigurationError, match=f"task is 'regression', and {key} is '{value}'"
-    ):
+    with pytest.raises(ConfigurationError, match=f"task is 'regression', and {key} is '{value}'"):
         resolve(keys, check_data=False)
 
 

@@ -39,7 +39,8 @@ def test_flower_knows_all_keys_as_not_given() -> None:
 )
 def test_every_registered_word_resolves(kind: ComponentSlot, name: str) -> None:
     word = word_of(kind, name)
-    assert resolve({**going_with(kind.key, word), kind.key: word}).values[kind.key] == word
+    given = {**going_with(kind.key, word), kind.key: word}
+    assert resolve(given, check_data=False).values[kind.key] == word
 
 
 def test_the_values_of_a_configuration_resolve_to_it_again() -> None:
