@@ -11,7 +11,7 @@ import pytest
 from crepes import ConformalClassifier
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import log_softmax, logsumexp, softmax
+from scipy.special import logsumexp, softmax
 from scipy.stats import kstest, multivariate_normal, norm
 
 from bfl.closing import Closed, closings
@@ -47,7 +47,6 @@ from bfl.closing.curvature import blocks_of, packed, unpacked
 from bfl.closing.curvature import measure as curvature_sums
 from bfl.closing.feature_density import FeatureDensity, density
 from bfl.closing.gaussian_head import GaussianHead
-from bfl.closing.temperature import FACTORS, Temperature
 from bfl.data.datasets.encoding import Column
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.regression import (
@@ -505,16 +504,6 @@ def test_what_is_unlike_the_training_data_goes_to_the_uniform() -> None:
     assert off.predict(20.0 + 0.0 * shown).mean_probability.max() > 0.9
 
 
-def test_temperature_is_the_most_likely_one() -> None:
-    known = close((Temperature(),), start(), split(examples(9), 200), split(examples(10, 900), 400))
-    logits, labels = examples(10, 900).features @ known[HEAD], examples(10, 900).labels
-
-    def likelihood(t: float) -> float:
-        return float(log_softmax(logits / t, axis=1)[np.arange(900), labels].sum())
-
-    assert float(known[TEMPERATURE]) == pytest.approx(max(FACTORS, key=likelihood))
-
-
 def test_conformal_sets_cover_what_they_promise() -> None:
     """Coverage of 200 draws of calibration data: within the bounds of 1/(n + 1) on average."""
     alpha, count = 0.1, 99
@@ -562,7 +551,7 @@ def test_too_few_examples_for_alpha_give_whole_sets() -> None:
 
 def test_messages_are_shared_where_they_can_be() -> None:
     """Head and density take two together; what rests on the final head waits."""
-    chain = (Temperature(), BayesianHead(), FeatureDensity(), Conformal())
+    chain = (Conformal(), BayesianHead(), FeatureDensity())
     known, messages = start(), []
     while measurements := next_measurements(chain, known):
         messages.append([type(each).__name__ for each in measurements])
@@ -571,7 +560,6 @@ def test_messages_are_shared_where_they_can_be() -> None:
     assert messages == [
         ["HeadCurvature", "MomentsByClass"],
         ["HeldBackGains", "ScoresOfHeldBack"],
-        ["LikelihoodByTemperature"],
         ["ScoresOfLabels"],
     ]
 

@@ -27,9 +27,8 @@ from bfl.closing.chain import find_problem, fold, greatest, next_measurements
 from bfl.closing.curvature import packed
 from bfl.closing.feature_density import FeatureDensity
 from bfl.closing.gaussian_head import GaussianHead
-from bfl.closing.temperature import Temperature
 
-ANY_SIZE = ("first", "second", "log-likelihood", "gains", "by-temperature", "scores")
+ANY_SIZE = ("first", "second", "log-likelihood", "gains", "scores")
 ANY_SIZE += ("slope", "scatter")
 """Sums to which something can be added without their being impossible."""
 
@@ -120,7 +119,7 @@ def test_moments_that_no_features_have_are_refused(second: np.ndarray) -> None:
 def test_no_example_adds_more_than_the_bound() -> None:
     """What clients' sums are refused by, and masked sums have room for."""
     far = Examples(with_one(np.full((3, FEATURES), 1e30)), np.array([0, 1, 2]), CLASSES)
-    for closing in (BayesianHead(), DENSITY, Temperature()):
+    for closing in (BayesianHead(), DENSITY):
         known = {**start(), HEAD: np.full((FEATURES + 1, CLASSES), 1e6) * [1, 0, -1]}
         vector = sums_of((closing,), known, far, far)
         assert np.all(np.abs(vector) <= greatest(3))
