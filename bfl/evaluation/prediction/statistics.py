@@ -10,46 +10,7 @@ import numpy.typing as npt
 from bfl.errors import NotFiniteError
 from bfl.evaluation.prediction.predictions import FloatArray, Predictions, normalized_entropy
 
-RANGE_TOLERANCE = 1e-6
-SUM_TOLERANCE = 1e-3
 SMALLEST = float(np.nextafter(0.0, 1.0))
-
-
-def checked_probabilities(
-    probabilities: npt.ArrayLike, shape: tuple[int, ...] | None = None
-) -> FloatArray:
-    """Return one sample's probabilities as float64 rows that sum to 1.
-
-    Args:
-        probabilities: (N, C) class probabilities, of any real type.
-        shape: The shape that they must have, or None for any (N >= 1, C >= 2).
-
-    Raises:
-        ValueError: They have another shape, are not finite, lie outside [0, 1] by more than 1e-6,
-            or a row's sum is further than 1e-3 from 1.
-    """
-    given = np.array(probabilities, dtype=np.float64)  # a copy: it is rescaled below
-    _check_shape("probabilities", given, shape)
-    if bad := not_finite(given):
-        raise ValueError(f"{bad} of {given.size} probabilities are not finite")
-    low, high = float(given.min()), float(given.max())
-    if low < -RANGE_TOLERANCE or high > 1.0 + RANGE_TOLERANCE:
-        raise ValueError(f"probabilities lie in [{low:g}, {high:g}]; expected [0, 1]")
-    np.maximum(given, 0.0, out=given)
-    sums = given.sum(axis=1, keepdims=True)
-    worst = float(np.abs(sums - 1.0).max())
-    if worst > SUM_TOLERANCE:
-        raise ValueError(
-            f"a row's probabilities sum to 1 only within {worst:g}; expected within "
-            f"{SUM_TOLERANCE:g} (are these logits?)"
-        )
-    given /= sums
-    return given
-
-
-def not_finite(values: FloatArray) -> int:
-    """Return how many values are not finite."""
-    return int(values.size - np.count_nonzero(np.isfinite(values)))
 
 
 def finite_logits(outputs: npt.ArrayLike) -> FloatArray:
@@ -59,7 +20,7 @@ def finite_logits(outputs: npt.ArrayLike) -> FloatArray:
         NotFiniteError: They are not finite.
     """
     given = np.asarray(outputs, np.float64)
-    if bad := not_finite(given):
+    if bad := int(given.size - np.count_nonzero(np.isfinite(given))):
         raise NotFiniteError(bad, given.size)
     return given
 
@@ -156,13 +117,13 @@ class PredictionStatistics:
 
         Args:
             probabilities: (N, C) class probabilities of all examples under one draw of the
-                parameters; rows that sum to 1 within 1e-3 are rescaled to sum to 1.
+                parameters, whose rows sum to 1.
 
         Raises:
-            ValueError: They are no probabilities, or have another shape than the sample before.
+            ValueError: They have another shape than the sample before.
         """
-        shape = self._mean.shape if self._samples else None
-        sample = checked_probabilities(probabilities, shape)
+        sample = np.array(probabilities, dtype=np.float64)  # a copy: it may change later
+        _check_shape("probabilities", sample, self._mean.shape if self._samples else None)
         self._add(sample, np.log(np.maximum(sample, SMALLEST)))
 
     def add_logits(self, logits: npt.ArrayLike) -> None:

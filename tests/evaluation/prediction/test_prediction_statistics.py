@@ -147,37 +147,6 @@ def test_memory_does_not_grow_with_the_samples():
     assert held == 2 * 11 * 4 + 3 * 11
 
 
-def test_float32_rows_are_rescaled_and_summed_in_float64():
-    sample = random_samples(8)[0].astype(np.float32) * np.float32(1.0005)
-    result = PredictionStatistics.of([sample]).result()
-    assert result.mean_probability.dtype == np.float64
-    np.testing.assert_allclose(result.mean_probability.sum(axis=1), 1.0, rtol=0, atol=1e-15)
-
-
-@pytest.mark.parametrize(
-    ("probabilities", "message"),
-    [
-        ([0.5, 0.5], "shape"),
-        ([[1.0]], "shape"),
-        (np.zeros((0, 3)), "shape"),
-        ([[[0.5, 0.5]]], "shape"),
-        ([[np.nan, 0.5]], "finite"),
-        ([[np.inf, 0.5]], "finite"),
-        ([[1.1, -0.1]], r"\[0, 1\]"),
-        ([[1.0001, -0.0001]], r"\[0, 1\]"),
-        ([[0.5, 0.498]], "sum to 1"),
-        ([[0.0, 0.0]], "sum to 1"),
-    ],
-)
-def test_what_is_no_probability_is_refused(probabilities, message):
-    statistics = PredictionStatistics.of([[[0.5, 0.5]]])
-    for tried in (statistics, PredictionStatistics()):
-        samples = tried.samples
-        with pytest.raises(ValueError, match=message):
-            tried.add(probabilities)
-        assert tried.samples == samples
-
-
 def test_another_shape_and_nothing_at_all_are_refused():
     statistics = PredictionStatistics.of(random_samples(9))
     with pytest.raises(ValueError, match=r"\(11, 4\)"):
