@@ -91,7 +91,6 @@ def test_nonsense_is_flagged_and_known_to_be_unknown(data: Any, tmp_path: Path) 
             "",
         ),
         ({"closing": "none"}, "none", ""),
-        ({"closing": "conformal"}, "conformal", ""),
         ({"task": "regression"}, DEFAULT_CLOSING_OF_NUMBERS, ""),
         ({"strategy": "dp-fedavg"}, "none", "outgoing"),
         (

@@ -8,18 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_closings import (
-    CLASSES,
-    FEATURES,
-    FORMS,
-    all_closings,
-    data_of,
-    examples,
-    numbers,
-    start,
-    start_of_numbers,
-    sums_of,
-)
+from test_closings import CLASSES, FEATURES, FORMS, all_closings, data_of, examples, start, sums_of
 
 from bfl.closing.base import HEAD, Examples, Known, Measurement, with_one
 from bfl.closing.bayesian_head import BayesianHead
@@ -73,7 +62,7 @@ def test_honest_sums_pass_and_changed_ones_do_not(closing, seed, count, scale, s
                 added[part.stop - 1] += 3 * count
                 assert problem(chain, known, added, own), name
             light = np.abs(vector[part]).max() < 1e-2 * count
-            of_density = name == "log-likelihood" and make is numbers  # may have any sign
+            of_density = name == "log-likelihood" and make is not examples  # may have any sign
             if name not in OF_ANY_SIGN and not light and not of_density:
                 changed = vector.copy()
                 changed[part] *= -1.0
@@ -129,9 +118,10 @@ def test_no_example_adds_more_than_the_bound() -> None:
 
 
 def test_no_target_adds_more_than_the_bound() -> None:
-    far = replace(numbers(0, 3), features=with_one(np.full((3, FEATURES), 1e30)))
+    make, known, _ = data_of(GaussianHead())
+    far = replace(make(0, 3), features=with_one(np.full((3, FEATURES), 1e30)))
     far = replace(far, targets=np.array([1e30, -1e30, 0.0]))
-    known = {HEAD: start_of_numbers()[HEAD] * [1e6, 1.0]}
+    known = {HEAD: known[HEAD] * [1e6, 1.0]}
     vector = sums_of((GaussianHead(),), known, far, far)
     assert np.all(np.abs(vector) <= greatest(3))
     assert problem((GaussianHead(),), known, vector, far) is None

@@ -337,7 +337,6 @@ def test_masked_ivon_clients_with_a_variational_last_layer_are_closed(
     ("key", "changes"),
     [
         ("outgoing", {"outgoing": "clip+noise", "weighting": "equal", "round-retries": 0}),
-        ("example-privacy", {"example-privacy": "dp-sgd", "round-retries": 0}),
         ("shared", {"shared": "body", "evaluated-by": "clients"}),
         ("conformal-alpha", {"conformal-alpha": 1.0}),
         ("closing", {"closing": "bayesian-heat"}),

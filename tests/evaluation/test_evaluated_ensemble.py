@@ -97,13 +97,10 @@ def test_the_numbers_are_those_that_a_study_may_show() -> None:
     ("metric", "higher"),
     [
         ("ensemble-accuracy", True),
-        ("ensemble-negative-log-likelihood", False),
-        ("ensemble-member-accuracy", True),
         ("ensemble-samples-expected-calibration-error", False),
         ("ensemble-retention-area-accuracy-predictive-entropy", True),
         ("ensemble-mean-epistemic", None),
         ("clients-mean-accuracy", None),
-        ("accuracy", True),
     ],
 )
 def test_which_way_is_up_for_an_ensemble_is_so_for_a_posterior(

@@ -35,8 +35,3 @@ def test_numbers_of_some_examples() -> None:
     np.testing.assert_array_equal(taken.epistemic, PLAIN.epistemic[some])
     np.testing.assert_array_equal(taken.scores["far"], PREDICTIONS.scores["far"][some])
     assert set_numbers(taken, LABELS[some])["mine-size"] == HELD[some].sum() / 3
-
-
-def test_sets_of_another_shape_are_refused() -> None:
-    with pytest.raises(ValueError, match="mine"):
-        replace(PLAIN, sets={"mine": HELD[:3]})

@@ -59,9 +59,6 @@ class Predictions:
         sets: (N, C) of each, by name: which classes are in the prediction set of an example.
         familiarity: (N,) the share of examples that clients have held back which are stranger, in
             [0, 1]; None where a closing round has not found it.
-
-    Raises:
-        ValueError: The shapes do not go together, or there is no sample or no class.
     """
 
     mean_probability: FloatArray
@@ -73,26 +70,6 @@ class Predictions:
     scores: Mapping[str, FloatArray] = field(default_factory=dict)
     sets: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     familiarity: FloatArray | None = None
-
-    def __post_init__(self) -> None:
-        shape = self.mean_probability.shape
-        if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
-            raise ValueError(
-                f"mean_probability has shape {shape}; expected (examples, classes) with at least "
-                "one example and two classes"
-            )
-        of_examples = ("expected_entropy", "aleatoric", "epistemic")
-        arrays: list[tuple[str, npt.NDArray[Any], tuple[int, ...]]] = [
-            ("log_mean_probability", self.log_mean_probability, shape),
-            *((name, getattr(self, name), shape[:1]) for name in of_examples),
-            *((f"score {name}", score, shape[:1]) for name, score in self.scores.items()),
-            *((f"set {name}", held, shape) for name, held in self.sets.items()),
-        ]
-        for name, array, expected in arrays:
-            if array.shape != expected:
-                raise ValueError(f"{name} has shape {array.shape}; expected {expected}")
-        if self.samples < 1:
-            raise ValueError(f"samples is {self.samples}; expected at least 1")
 
     def take(self, positions: IntArray) -> Predictions:
         """Return the predictions for the examples at some positions."""

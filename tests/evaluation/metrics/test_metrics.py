@@ -4,7 +4,6 @@ import doctest
 import sys
 
 import numpy as np
-import pydantic
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -174,12 +173,6 @@ def test_calibration_bins_are_closed_above():
     np.testing.assert_array_equal(bins.confidence, [np.nan, 0.5, 0.75, 1.0])
     np.testing.assert_array_equal(bins.accuracy, [np.nan, 1.0, 1.0, 0.0])
     assert bins.error == pytest.approx((0.5 + 0.25 + 1.0) / 3)
-
-
-def test_calibration_bins_are_a_setting():
-    assert metrics.get("ece")().calibration_bins == 15
-    with pytest.raises(pydantic.ValidationError):
-        metrics.create("ece", {"calibration-bins": 0})
 
 
 def risk_curves_by_loop(predictions, labels, scale):

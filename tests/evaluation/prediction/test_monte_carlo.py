@@ -327,17 +327,3 @@ def test_batches_side_by_side_give_the_same_bits(case, monkeypatch):
     alone = case.predict(predictor=small)
     monkeypatch.setattr(forward, "batches_at_once", lambda: 4)
     assert all(digest(case.predict(predictor=small)) == digest(alone) for _ in range(5))
-
-
-@pytest.mark.parametrize(
-    ("threads", "operations", "batches"),
-    [(1, 1, 1), (None, 1, 1), (2, 2, 2), (8, 8, 2), (1, 8, 8), (2, 8, 4), (3, 8, 2)],
-)
-def test_as_many_batches_side_by_side_as_keep_all_cpus_busy(
-    threads, operations, batches, monkeypatch
-):
-    from bfl.evaluation.prediction import forward
-
-    monkeypatch.setattr(forward, "configured_threads", lambda: threads)
-    monkeypatch.setattr(forward, "operations_at_once", lambda: operations)
-    assert forward.batches_at_once() == batches

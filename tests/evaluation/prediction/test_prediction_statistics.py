@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import log_softmax, logsumexp
 from scipy.special import softmax as softmax_over
 
-from bfl.evaluation.prediction import Predictions, PredictionStatistics
+from bfl.evaluation.prediction import PredictionStatistics
 
 softmax = partial(softmax_over, axis=-1)
 
@@ -104,13 +104,6 @@ def test_logits_are_summed_in_the_logarithm(logits):
     assert_equal_statistics(result, whole_array(np.exp(logarithms)), 1e-12)
 
 
-def test_identical_logits_leave_every_mean_as_it_is():
-    logits = np.random.default_rng(11).normal(size=(11, 4)) * 30
-    once, often = of_logits(logits), of_logits(*[logits] * 7)
-    np.testing.assert_array_equal(often.log_mean_probability, once.log_mean_probability)
-    assert (often.epistemic == 0).all()
-
-
 @pytest.mark.parametrize(
     ("logits", "message"),
     [
@@ -139,14 +132,6 @@ def test_a_result_does_not_change_with_later_samples():
     assert_equal_statistics(early, whole_array(samples[:3]))
 
 
-def test_memory_does_not_grow_with_the_samples():
-    statistics = PredictionStatistics()
-    for sample in random_samples(7, samples=30):
-        statistics.add(sample)
-    held = sum(v.size for v in vars(statistics).values() if isinstance(v, np.ndarray))
-    assert held == 2 * 11 * 4 + 3 * 11
-
-
 def test_another_shape_and_nothing_at_all_are_refused():
     statistics = PredictionStatistics.of(random_samples(9))
     with pytest.raises(ValueError, match=r"\(11, 4\)"):
@@ -161,30 +146,6 @@ def test_predictions_predict_the_lowest_of_tied_classes():
     assert result.predicted.dtype == np.int64
     np.testing.assert_allclose(result.confidence, [0.4, 0.7])
     assert (result.examples, result.classes) == (2, 3)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"epistemic": np.zeros(3)},
-        {"aleatoric": np.zeros((2, 1))},
-        {"samples": 0},
-        {"mean_probability": np.ones((2, 1))},
-        {"log_mean_probability": np.zeros((2, 3))},
-    ],
-)
-def test_predictions_check_their_shapes(change):
-    good = {
-        "mean_probability": np.full((2, 2), 0.5),
-        "log_mean_probability": np.full((2, 2), np.log(0.5)),
-        "expected_entropy": np.zeros(2),
-        "aleatoric": np.zeros(2),
-        "epistemic": np.zeros(2),
-        "samples": 1,
-    }
-    Predictions(**good)
-    with pytest.raises(ValueError, match="expected"):
-        Predictions(**{**good, **change})
 
 
 @pytest.mark.parametrize("module", ["predictions", "statistics"])

@@ -111,17 +111,6 @@ def test_mutual_information_is_the_mean_divergence_from_the_mean():
     np.testing.assert_allclose(measure("mutual-information", SAMPLES), divergence, atol=1e-12)
 
 
-def test_variance_split():
-    np.testing.assert_allclose(
-        measure("aleatoric", SAMPLES), 1 - (SAMPLES**2).sum(axis=2).mean(axis=0), atol=1e-13
-    )
-    np.testing.assert_allclose(
-        measure("epistemic", SAMPLES), SAMPLES.var(axis=0).sum(axis=1), atol=1e-13
-    )
-    total = measure("aleatoric", SAMPLES) + measure("epistemic", SAMPLES)
-    np.testing.assert_allclose(total, 1 - (SAMPLES.mean(axis=0) ** 2).sum(axis=1), atol=1e-12)
-
-
 def test_mutual_information_of_nearly_identical_samples_is_not_negative():
     random = np.random.default_rng(3)
     noise = random.normal(size=(3, 500, 5)) * 1e-15
