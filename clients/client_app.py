@@ -35,7 +35,7 @@ from clients.examples import (
     own_examples,
     personal_model_problem,
 )
-from clients.masked import advertised, confirmed, shared, unmasked
+from clients.masked import advertise_keys, confirm, share_keys, unmask
 from clients.node import Node
 from clients.process import (
     cached_configuration,
@@ -78,10 +78,10 @@ def _in_time(work: Work, message: Message, context: Context) -> Message:
 
 # What a client answers besides its task in a round whose updates are masked.
 for _kind, _answer in (
-    (masked.ADVERTISE_KEYS, advertised),
-    (masked.SHARE_KEYS, shared),
-    (masked.CONFIRM, confirmed),
-    (masked.UNMASK, unmasked),
+    (masked.ADVERTISE_KEYS, advertise_keys),
+    (masked.SHARE_KEYS, share_keys),
+    (masked.CONFIRM, confirm),
+    (masked.UNMASK, unmask),
 ):
     app.train(_kind)(reports_errors(_answer))
 

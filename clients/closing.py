@@ -30,7 +30,7 @@ from bfl.federation.wire import (
 )
 from bfl.posteriors import Posterior
 from clients.examples import held_back
-from clients.masked import checked_task, masked_sums
+from clients.masked import masked_sums, read_task
 from clients.process import start_tensorflow
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def closed(
     count, kept = int(client.examples.size), held_back(task, data, node, configuration)
     masked = None
     if configuration.exchange.secure_sums:
-        masked = checked_task(message, node, configuration, count, Equal())
+        masked = read_task(message, node, configuration, count, Equal())
     noise = configuration.example_privacy.sums_noise
     start_tensorflow()
     arrays: Any = message.content[ARRAYS]

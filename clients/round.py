@@ -35,12 +35,13 @@ from bfl.federation.wire import (
 )
 from bfl.learning.personalizations import PersonalModel
 from bfl.learning.training import LocalTask, PersonalTask
+from bfl.named_arrays import add_prefix, strip_prefix
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 from clients import state as states
 from clients.evaluation import evaluate_models
 from clients.examples import PreparedClient, private_metrics
-from clients.masked import checked_task, masked_reply
+from clients.masked import masked_reply, read_task
 from clients.node import Node
 from clients.process import start_tensorflow
 
@@ -69,7 +70,7 @@ def train_round(
             if private
             else int(examples.size)
         )
-        masked_task = checked_task(message, node, configuration, count)
+        masked_task = read_task(message, node, configuration, count)
 
     # What the server has sent.
     arrays: Any = message.content[ARRAYS]
@@ -83,7 +84,7 @@ def train_round(
     store = None
     if keeps_optimizer or any(part.client_state_name for part in parts):
         store = states.client_state(context, node, task)
-    kept = states.taken_up(store, task)
+    kept = states.restore_state(store, task)
     part_states = states.PartStates([], {})
     broadcast: Arrays = {}
     if parts or EXTRAS in message.content:
@@ -129,7 +130,7 @@ def train_round(
             keeps_optimizer=keeps_optimizer,
         )
     if keeps_optimizer:
-        more |= {"optimizer_state": states.optimizer_arrays(kept), "keeps_optimizer": True}
+        more |= {"optimizer_state": strip_prefix(states.OPTIMIZER, kept), "keeps_optimizer": True}
     if configuration.start.elsewhere:
         more["start"] = configuration.start.begin(
             part_states.of_part(configuration.start),
@@ -186,7 +187,7 @@ def train_round(
     keeps: dict[str, npt.NDArray[Any]] = {}
     besides: dict[str, Any] = {}
     if keeps_optimizer:
-        keeps |= states.named_optimizer(result.optimizer_state)
+        keeps |= add_prefix(states.OPTIMIZER, result.optimizer_state)
     if isinstance(personalization, PersonalModel) and result.personal:
         word = np.frombuffer(personal_word.encode(), np.uint8)
         besides["personal"] = {**result.personal, MODEL: word}

@@ -21,7 +21,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +44,10 @@ from bfl.named_arrays import add_prefix, strip_prefix
 from bfl.posteriors import Posterior
 from clients.node import Node
 
-_PREFIX, _OPTIMIZER = "part.", "optimizer."
+OPTIMIZER = "optimizer."
+"""Begins the names of the optimizer's arrays in what a client keeps."""
+
+_PREFIX = "part."
 
 
 class PartStates:
@@ -122,12 +125,7 @@ def received_extras(
     return arrays
 
 
-def keeps_state(parts: Sequence[TwoSidedPart]) -> bool:
-    """Return whether any part of a method keeps something on its clients."""
-    return any(part.client_state_name for part in parts)
-
-
-def taken_up(store: ClientState | None, task: TrainTask) -> Arrays:
+def restore_state(store: ClientState | None, task: TrainTask) -> Arrays:
     """Return what a client kept in the last round that was pooled; nothing without a store.
 
     Raises:
@@ -146,38 +144,10 @@ def taken_up(store: ClientState | None, task: TrainTask) -> Arrays:
     return found or {}
 
 
-def named_optimizer(state: Arrays) -> dict[str, npt.NDArray[Any]]:
-    """Return the optimizer's arrays under the names by which they are kept."""
-    return add_prefix(_OPTIMIZER, state)
-
-
-def optimizer_arrays(kept: Arrays) -> dict[str, npt.NDArray[Any]]:
-    """Return what the optimizer kept; nothing if it begins anew."""
-    return strip_prefix(_OPTIMIZER, kept)
-
-
 KEPT = 3
 """The server may go back one checkpoint further than the last, and the client with it."""
 
 RECORD = "bfl.federation.state"
-
-
-class ClientState(Protocol):
-    """Place of a client's state."""
-
-    def take_up(self, pooled_round: int, server_round: int) -> Arrays | None:
-        """Return what was kept in the last round that was pooled, and drop what came after it.
-
-        Args:
-            pooled_round: That round; 0 if there has been none.
-            server_round: The round that begins; what a later one has left stays.
-
-        Returns:
-            None if nothing is there: there has been no such round, or the state is lost.
-        """
-
-    def save(self, server_round: int, arrays: Arrays) -> None:
-        """Keep arrays after a round, until the server has pooled it."""
 
 
 class StateInFolder:
@@ -193,7 +163,14 @@ class StateInFolder:
         self._snapshots = Snapshots(folder, kept=KEPT)
 
     def take_up(self, pooled_round: int, server_round: int) -> Arrays | None:
-        """Return what was kept in the last round that was pooled; see ``ClientState``.
+        """Return what was kept in the last round that was pooled, and drop what came after it.
+
+        Args:
+            pooled_round: That round; 0 if there has been none.
+            server_round: The round that begins; what a later one has left stays.
+
+        Returns:
+            None if nothing is there: there has been no such round, or the state is lost.
 
         Raises:
             LostStateError: It is damaged.
@@ -208,10 +185,10 @@ class StateInFolder:
             ) from error
 
     def save(self, server_round: int, arrays: Arrays) -> None:
-        """Write a snapshot.
+        """Keep arrays after a round, until the server has pooled it.
 
         Raises:
-            RunError: It cannot be written.
+            RunError: They cannot be written.
         """
         if self._private:
             try:
@@ -243,7 +220,7 @@ class StateInContext:
         self._prefix = f"{self._run}{client}."
 
     def take_up(self, pooled_round: int, server_round: int) -> Arrays | None:
-        """Return what was kept in the last round that was pooled; see ``ClientState``."""
+        """Return what was kept in the last round that was pooled; as ``StateInFolder`` does."""
         for _, number, key in self._kept():
             if pooled_round < number < server_round:
                 del self._context.state[key]
@@ -277,6 +254,9 @@ class StateInContext:
         return sorted((int(n[0]), int(n[1]), key) for n, key in zip(numbers, keys, strict=True))
 
 
+ClientState = StateInFolder | StateInContext
+
+
 def client_state(context: Context, node: Node, task: TrainTask) -> ClientState:
     """Return where the client of a task keeps its state.
 
@@ -294,15 +274,10 @@ def client_state(context: Context, node: Node, task: TrainTask) -> ClientState:
                 "several hosts needs an output-dir that all of them share at one path"
             )
         return StateInFolder(folder / "clients" / client)
-    run = _run_name(context, task)
+    # A server must not choose a path; a ServerApp of the user's own may have no run's key.
+    if task.run_key and not is_run_key(task.run_key):
+        raise ConfigurationError(f"the run's key is {task.run_key!r}; expected 32 hex digits")
+    run = f"run-{task.run_key or context.run_id}"
     if node.state_dir:
         return StateInFolder(Path(node.state_dir) / run / client, private=True)
     return StateInContext(context, run, client)
-
-
-def _run_name(context: Context, task: TrainTask) -> str:
-    """Return the name by which a node files a run's states; a server must not choose a path."""
-    if task.run_key and not is_run_key(task.run_key):
-        raise ConfigurationError(f"the run's key is {task.run_key!r}; expected 32 hex digits")
-    # A ServerApp of the user's own may have no run's folder, and so no key.
-    return f"run-{task.run_key or context.run_id}"

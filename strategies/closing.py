@@ -196,23 +196,21 @@ def _sums(
         shares = dict.fromkeys(request.partition_ids, 1.0 / clients.size)
         most = greatest(max(clients.num_examples.values(), default=clients.options.max_examples))
         wanted = WantedSum(
-            secure_sums,
-            method.pooling,
-            expected,
-            shares,
-            float(clients.size),
-            [exponent_for(most)],
-            size,
+            neighbourhood=secure_sums.neighbourhood,
+            weights=shares,
+            total=float(clients.size),
+            exponents=[exponent_for(most)],
+            size=size,
         )
-        found = add_up(clients, request, wanted)
-        total = decoded(found.total, exponent_for(most)) * clients.size
-        counts = [clients.num_examples.get(client, 0) for client in found.partition_ids]
+        participants, added = add_up(clients, request, wanted)
+        total = decoded(added, exponent_for(most)) * clients.size
+        counts = [clients.num_examples.get(client, 0) for client in participants]
         if wrong := all(counts) and problem(_as_posterior(total), sum(counts)):
             raise RunError(
                 f"{request.name}: {wrong}; only the sum of the clients' vectors is known "
                 "(exchange 'masked'), not which of them has sent what"
             )
-        return found.partition_ids, total
+        return participants, total
     total, who = np.zeros(size), []
     replies = clients.replies(request, clients.messages(request))
     for update in clients.updates(request, replies):

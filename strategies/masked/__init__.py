@@ -23,7 +23,11 @@ from bfl.errors import ConfigurationError, PosteriorError, RunError
 from bfl.federation.secure_aggregation import messages
 from bfl.federation.secure_aggregation import on_the_wire as wire
 from bfl.federation.secure_aggregation.accuracy import agreed_exponents, check_accuracy
-from bfl.federation.secure_aggregation.masking import Ring, decoded_statistics
+from bfl.federation.secure_aggregation.masking import (
+    Neighbourhood,
+    Ring,
+    decoded_statistics,
+)
 from bfl.federation.secure_aggregation.server import SecureSum
 from bfl.federation.wire import TRAIN
 from bfl.posteriors import Manifest, Posterior
@@ -48,15 +52,44 @@ def pool_masked_round(
     """Have the clients of a round train, and return what the sum of their statistics leads to.
 
     Raises:
-        PosteriorError: Their sum is no posterior.
-        RunError: Too few clients have stayed, or no other round can begin with their sum.
+        PosteriorError: Their sum is no posterior; which client is the cause cannot be known.
+        RunError: Too few clients have stayed, or rounding could carry their pool too far, or no
+            other round can begin with it.
     """
     method, state = request.method, request.state
+    rule, previous, allowed = method.pooling, state.posterior, secure_sums.value_range
     sizes = {client: clients.num_examples[client] for client in request.partition_ids}
-    wanted = wanted_sum(secure_sums, method.pooling, method.weighting, state.posterior, sizes)
-    found = add_up(clients, request, wanted)
-    pooled = pool_sums(method.pooling, wanted, found, state.posterior, state.unrounded)
-    unseen = [PooledClient(client, sizes[client]) for client in found.partition_ids]
+    weights = foreseen_weights(method.weighting, sizes)
+    shares = list(weights.values())
+    needed = clients.options.needed(len(sizes))
+    try:  # the grid follows from the previous posterior, which is another one in each round
+        check_accuracy(rule, allowed, previous, shares, needed)
+    except ConfigurationError as error:
+        raise RunError(
+            f"{request.name} was not begun, and no client was asked: {error}; the range is "
+            "that of the whole run: begin another one with these keys changed"
+        ) from error
+    wanted = WantedSum(
+        neighbourhood=secure_sums.neighbourhood,
+        weights=weights,
+        total=math.fsum(method.weighting.gamma_of_count(size) for size in sizes.values()),
+        exponents=agreed_exponents(rule, allowed, previous, shares),
+        size=rule.statistics * previous.size + previous.point.size,
+    )
+    participants, total = add_up(clients, request, wanted)
+    sums = decoded_statistics(total, wanted.exponents, previous.size, previous.point.size)
+    try:
+        pooled = pooling.pooled_statistics(
+            rule, sums, [weights[client] for client in participants], previous, state.unrounded
+        )
+        if problem := implausible_pool(pooled.posterior, previous):
+            raise PosteriorError(problem)
+    except PosteriorError as error:
+        raise PosteriorError(
+            f"{error}; only the sum of the clients' statistics is known (exchange 'masked'), not "
+            "which of them has sent what"
+        ) from error
+    unseen = [PooledClient(client, sizes[client]) for client in participants]
     return next_round(request, pooled, unseen, {}, {}, manifest)
 
 
@@ -119,21 +152,21 @@ def _check_clients_know_weights(
     sizes: Mapping[int, int],
     why: str,
 ) -> None:
-    """Raise if clients would find other weights than the server gives them, and send nothing.
+    """Refuse weights other than clients would find by themselves, as they would send nothing.
 
-    Args:
-        configuration: What clients are sent a part of; None: they are sent none.
-        sizes: How many examples each client holds that is ever asked, by partition id.
-
-    Raises:
-        ConfigurationError: Clients are sent another weighting; or the scale of a client's γ depends
-            on who is weighed with it.
+    Clients may be sent another weighting; or the scale of a client's γ may depend on who is weighed
+    with it.
     """
-    if configuration and _described(configuration.weighting) != _described(weighting):
+    described = []
+    for scheme in (weighting, configuration.weighting if configuration else weighting):
+        settings = scheme.model_dump(by_alias=True).items()
+        words = [f"'{scheme.name}'", *(f"{key}={value!r}" for key, value in settings)]
+        described.append(", ".join(words))
+    if described[0] != described[1]:
         raise ConfigurationError(
-            f"{why}each client checks its weight, this Strategy's weighting is "
-            f"{_described(weighting)}, and that of the configuration that clients are sent is "
-            f"{_described(configuration.weighting)}; allowed: the same in both"
+            f"{why}each client checks its weight, this Strategy's weighting is {described[0]}, and "
+            f"that of the configuration that clients are sent is {described[1]}; allowed: the same "
+            "in both"
         )
     gammas = {client: weighting.gamma_of_count(count) for client, count in sizes.items()}
     total = math.fsum(gammas.values())
@@ -147,11 +180,6 @@ def _check_clients_know_weights(
             )
 
 
-def _described(weighting: Weighting) -> str:
-    settings = weighting.model_dump(by_alias=True).items()
-    return ", ".join([f"'{weighting.name}'", *(f"{key}={value!r}" for key, value in settings)])
-
-
 UNSIGNED = (
     "its keys of masked rounds are not signed, as its node has no clients-list: a server that "
     "played clients of its own would learn its update (docs/secure-aggregation.md)"
@@ -162,8 +190,6 @@ class MaskedAttempt:
     """One attempt at a round of secure aggregation, with keys and masks of its own.
 
     Args:
-        request: What those of the round are asked.
-        wanted: What they are to add up.
         left_out: Clients of the round that are not asked.
     """
 
@@ -175,10 +201,8 @@ class MaskedAttempt:
         left_out: Set[int],
     ) -> None:
         clients.refresh(request.name)
+        self._clients, self._request, self._wanted = clients, request, wanted
         self._left_out = clients.usable.left_out
-        self._clients = clients
-        self._request = request
-        self._wanted = wanted
         self._warn = partial(clients.warn, request.name)
         contents = clients.contents(request)
         self._tasks = {each: contents[each] for each in contents if each not in left_out}
@@ -187,38 +211,44 @@ class MaskedAttempt:
         # It is the same of all contents; where nobody is left, the first stage says so.
         alike = (wanted.exponents, wanted.total, without_paths)
         told = next((wire.told_digest(content, *alike) for content in self._tasks.values()), b"")
-        near = wanted.secure_sums.neighbourhood
-        self._sum = SecureSum(label, self._tasks, wanted.size, near, told)
+        self._sum = SecureSum(label, self._tasks, wanted.size, wanted.neighbourhood, told)
 
-    def run(self, needed: int) -> ClientsSum:
-        """Return the sum of the clients that have stayed.
+    def run(self, needed: int) -> tuple[Sequence[int], Ring]:
+        """Return the clients that have stayed, and their sum.
 
         Raises:
             TooFewClientsError: There are fewer, or too few clients to take masks off.
             UnusableClientsError: With some clients the attempt cannot end.
             RunError: The engine has died.
         """
-        total = self._sum
+        total, wanted = self._sum, self._wanted
         self._stage(wire.ADVERTISE_KEYS, total.invitations(), messages.PublicKeys, total.take_keys)
-        self._say_who_signs_nothing()
+        self._warn_of_unsigned_keys()
         self._stage(wire.SHARE_KEYS, total.rosters(), messages.Shares, total.take_shares)
-        self._train(total.deliveries())
+        contents = {}
+        for client, delivery in total.deliveries().items():
+            weight, exponents = wanted.weights[client], list(wanted.exponents)
+            task = wire.MaskedTask.of(delivery, weight, wanted.total, exponents)
+            contents[client] = RecordDict(
+                {**self._tasks[client], wire.SECURE: wire.record_of(task)}
+            )
+        self._ask(
+            self._request.message_type,
+            contents,
+            lambda client, content: total.add_masked(client, wire.masked_vector(content)),
+        )
         if len(total.survivors) < needed:
             raise errors.TooFewClientsError(
                 f"{len(total.survivors)} of {len(self._tasks)} clients have sent a usable vector, "
                 f"and min-clients asks for {needed}"
             )
-        self._stage(
-            wire.CONFIRM,
-            total.asked_to_confirm(),
-            messages.Confirmations,
-            total.take_confirmations,
-        )
+        to_confirm = total.asked_to_confirm()
+        self._stage(wire.CONFIRM, to_confirm, messages.Confirmations, total.take_confirmations)
         self._stage(wire.UNMASK, total.asked_to_unmask(), messages.Unmasking, total.take_unmasking)
-        return ClientsSum(total.survivors, total.total())
+        return total.survivors, total.total()
 
-    def _say_who_signs_nothing(self) -> None:
-        """Tell once in a run on SuperNodes which clients' keys are not signed."""
+    def _warn_of_unsigned_keys(self) -> None:
+        """Warn once in a run on SuperNodes which clients' keys are not signed."""
         federation, unsigned = self._clients.federation, self._sum.unsigned
         descriptions = federation.descriptions
         if not unsigned or not federation.noise_anew or descriptions is None:
@@ -236,26 +266,10 @@ class MaskedAttempt:
         take: Callable[[int, Any], None],
     ) -> None:
         text = self._clients.configuration_text
-        contents = {c: wire.stage_content(m, text(c)) for c, m in to_send.items()}
         self._ask(
             f"{TRAIN}.{kind}",
-            contents,
+            {client: wire.stage_content(m, text(client)) for client, m in to_send.items()},
             lambda client, content: take(client, answer.from_fields(wire.fields_in(content))),
-        )
-
-    def _train(self, deliveries: Mapping[int, messages.Delivery]) -> None:
-        wanted = self._wanted
-        contents = {}
-        for client, delivery in deliveries.items():
-            weight, exponents = wanted.weights[client], list(wanted.exponents)
-            task = wire.MaskedTask.of(delivery, weight, wanted.total, exponents)
-            contents[client] = RecordDict(
-                {**self._tasks[client], wire.SECURE: wire.record_of(task)}
-            )
-        self._ask(
-            self._request.message_type,
-            contents,
-            lambda client, content: self._sum.add_masked(client, wire.masked_vector(content)),
         )
 
     def _ask(
@@ -288,128 +302,48 @@ class MaskedAttempt:
             self._warn(client, f"failed: no reply for {silence:g} s (client-timeout)")
 
 
-def add_up(clients: FlowerClients, request: TrainingRequest, wanted: WantedSum) -> ClientsSum:
-    """Have clients train, and return the sum of their statistics, which is all that is known.
-
-    An attempt that fails is made again, with fresh masks.
-
-    Raises:
-        RunError: Fewer clients than ``min-clients`` have stayed, or than it takes to take masks
-            off, in every attempt; or rounding could carry their pool too far, and nobody was
-            asked; or the engine has died.
-    """
-    options, warn = clients.options, partial(clients.warn, request.name)
-    needed = options.needed(len(request.partition_ids))
-    clients.usable = UsableReplies(needed)
-    try:
-        wanted.check(needed)
-    except ConfigurationError as error:
-        raise RunError(
-            f"{request.name} was not begun, and no client was asked: {error}; the range is "
-            "that of the whole run: begin another one with these keys changed"
-        ) from error
-    left_out: set[int] = set()
-    for left in reversed(range(options.round_retries + 1)):
-        try:
-            return MaskedAttempt(clients, request, wanted, left_out).run(needed)
-        except (errors.TooFewClientsError, errors.UnusableClientsError) as error:
-            if not left:
-                raise RunError(f"{request.name}: {error}; nothing was unmasked") from error
-            if isinstance(error, errors.UnusableClientsError):
-                left_out |= error.reasons.keys()
-                for client, reason in sorted(error.reasons.items()):
-                    clients.usable.left_out[client] = REFUSED
-                    warn(client, f"left out of this round: {reason}")
-    raise AssertionError("unreachable")
-
-
 @dataclass(frozen=True)
 class WantedSum:
     """Sum that the clients of a round are asked for.
 
     Attributes:
+        neighbourhood: Who exchanges masks with whom, and how many have to stay.
+        weights: The clients' weights, by partition id.
         total: The sum of their γ, by which a client knows its weight from its own.
         exponents: The exponents of the statistics and, last, of the point parameters.
         size: The number of elements of a client's vector.
     """
 
-    secure_sums: messages.SecureSums
-    rule: pooling.PoolingRule
-    previous: Posterior
+    neighbourhood: Neighbourhood
     weights: Mapping[int, float]
     total: float
     exponents: Sequence[int]
     size: int
 
-    def check(self, fewest: int) -> None:
-        """Raise if rounding could carry the pooled posterior further than is promised.
 
-        The grid follows from the previous posterior, which is another one in each round.
+def add_up(
+    clients: FlowerClients, request: TrainingRequest, wanted: WantedSum
+) -> tuple[Sequence[int], Ring]:
+    """Have clients train; return who has stayed, sorted, and the sum of their vectors.
 
-        Raises:
-            ConfigurationError: Saying how far, and which keys make the range smaller.
-        """
-        allowed, weights = self.secure_sums.value_range, list(self.weights.values())
-        check_accuracy(self.rule, allowed, self.previous, weights, fewest)
-
-
-@dataclass(frozen=True)
-class ClientsSum:
-    """Sum that clients have made.
-
-    Attributes:
-        partition_ids: Who is in the sum, sorted.
-    """
-
-    partition_ids: Sequence[int]
-    total: Ring
-
-
-def wanted_sum(
-    secure_sums: messages.SecureSums,
-    rule: pooling.PoolingRule,
-    weighting: Weighting,
-    previous: Posterior,
-    num_examples: Mapping[int, int],
-) -> WantedSum:
-    """Return what the clients of a round are to add up.
-
-    Args:
-        weighting: A scheme that goes by ``counts_only``.
-        num_examples: What each client that is asked holds, by partition id.
-    """
-    weights = foreseen_weights(weighting, num_examples)
-    exponents = agreed_exponents(rule, secure_sums.value_range, previous, list(weights.values()))
-    size = rule.statistics * previous.size + previous.point.size
-    total = math.fsum(weighting.gamma_of_count(count) for count in num_examples.values())
-    return WantedSum(secure_sums, rule, previous, weights, total, exponents, size)
-
-
-def pool_sums(
-    rule: pooling.PoolingRule,
-    wanted: WantedSum,
-    found: ClientsSum,
-    previous: Posterior,
-    unrounded: Posterior | None = None,
-) -> pooling.Pooled:
-    """Return the pooled posterior of what clients have added up, as pooling one by one gives it.
-
-    Args:
-        unrounded: The same as it was pooled, in float64, for a rule that ``keeps_unrounded``.
+    An attempt that fails is made again, with fresh masks.
 
     Raises:
-        PosteriorError: It is no posterior: a client has sent what is no statistics, and which one
-            cannot be known.
+        RunError: Fewer clients than ``min-clients`` have stayed, or than it takes to take masks
+            off, in every attempt; or the engine has died.
     """
-    weights = [wanted.weights[client] for client in found.partition_ids]
-    sums = decoded_statistics(found.total, wanted.exponents, previous.size, previous.point.size)
-    try:
-        pooled = pooling.pooled_statistics(rule, sums, weights, previous, unrounded)
-        if problem := implausible_pool(pooled.posterior, previous):
-            raise PosteriorError(problem)
-        return pooled
-    except PosteriorError as error:
-        raise PosteriorError(
-            f"{error}; only the sum of the clients' statistics is known (exchange 'masked'), not "
-            "which of them has sent what"
-        ) from error
+    needed = clients.options.needed(len(request.partition_ids))
+    clients.usable = UsableReplies(needed)
+    left_out: set[int] = set()
+    for attempts_left in reversed(range(clients.options.round_retries + 1)):
+        try:
+            return MaskedAttempt(clients, request, wanted, left_out).run(needed)
+        except (errors.TooFewClientsError, errors.UnusableClientsError) as error:
+            if not attempts_left:
+                raise RunError(f"{request.name}: {error}; nothing was unmasked") from error
+            if isinstance(error, errors.UnusableClientsError):
+                left_out |= error.reasons.keys()
+                for client, reason in sorted(error.reasons.items()):
+                    clients.usable.left_out[client] = REFUSED
+                    clients.warn(request.name, client, f"left out of this round: {reason}")
+    raise AssertionError("unreachable")

@@ -10,7 +10,7 @@ from bfl.errors import LostStateError
 from bfl.federation.parts import Arrays, Trained, TwoSidedPart
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
-from clients.state import PartStates, StateInFolder, named_optimizer, optimizer_arrays, taken_up
+from clients.state import PartStates, StateInFolder, restore_state
 
 RECEIVED = Posterior(np.zeros(2), np.ones(2))
 
@@ -58,13 +58,13 @@ def test_what_the_optimizer_or_a_part_kept_is_not_begun_anew_when_it_is_gone(
 ) -> None:
     """With ``optimizer-state="keep"`` a client would go on as if it had never trained."""
     store = StateInFolder(tmp_path / "client")
-    assert taken_up(store, make_task(1, 0)) == {}
-    store.save(1, named_optimizer({"steps": np.array(5)}))
-    assert optimizer_arrays(taken_up(store, make_task(2, 1)))["steps"] == 5
+    assert restore_state(store, make_task(1, 0)) == {}
+    store.save(1, {"optimizer.steps": np.array(5)})
+    assert restore_state(store, make_task(2, 1))["optimizer.steps"] == 5
     for path in (tmp_path / "client").iterdir():
         path.unlink()
     with pytest.raises(LostStateError, match="client 0: what it kept in round 1 is gone"):
-        taken_up(store, make_task(2, 1))
+        restore_state(store, make_task(2, 1))
 
 
 class Late(TwoSidedPart):
@@ -83,6 +83,6 @@ def test_a_part_that_has_kept_nothing_yet_has_lost_nothing(tmp_path: Path) -> No
     trained = Trained(RECEIVED, RECEIVED, {}, 1, 1, 0.1, np.zeros(0, bool))
     for server_round in range(1, 4):
         task = make_task(server_round, server_round - 1)
-        states = PartStates.of(parts, taken_up(store, task), task, RECEIVED)
+        states = PartStates.of(parts, restore_state(store, task), task, RECEIVED)
         store.save(server_round, states.conclude(trained)[1])
     assert states.of_part(parts[0])["rounds"] == 2.0

@@ -28,12 +28,12 @@ from bfl.federation.wire import (
 )
 from bfl.posteriors import Posterior
 from clients.masked import (
-    advertised,
-    checked_task,
-    confirmed,
+    advertise_keys,
+    confirm,
     masked_reply,
-    shared,
-    unmasked,
+    read_task,
+    share_keys,
+    unmask,
 )
 from clients.node import Node
 from clients.process import reports_errors
@@ -78,10 +78,10 @@ def add_masked_stages(app: ClientApp, around: Callable[[str, Work], Work] | None
         around: Makes of the answer to a kind of message another one.
     """
     for kind, answer in (
-        (ADVERTISE_KEYS, advertised),
-        (SHARE_KEYS, shared),
-        (CONFIRM, confirmed),
-        (UNMASK, unmasked),
+        (ADVERTISE_KEYS, advertise_keys),
+        (SHARE_KEYS, share_keys),
+        (CONFIRM, confirm),
+        (UNMASK, unmask),
     ):
         app.train(kind)(reports_errors(around(kind, answer) if around else answer))
 
@@ -138,7 +138,7 @@ class MaskedNodes:
         received = posterior_from_arrays(arrays)
         count = self.sizes[task.partition_id]
         if configuration.exchange.secure_sums:
-            told = checked_task(message, Node.of(context), configuration, count)
+            told = read_task(message, Node.of(context), configuration, count)
             update = self._training(task, received)
             if any(part.draws for part in configuration.outgoing):
                 update = configuration.exchange.secure_sums.value_range.holding(update, received)

@@ -33,10 +33,10 @@ from bfl.federation.wire import (
     reply_content,
 )
 from bfl.posteriors import Posterior
-from clients.masked import checked_task, masked_reply
+from clients.masked import masked_reply, read_task
 from clients.node import Node
 from clients.process import cached_configuration
-from clients.state import PartStates, client_state, keeps_state, received_extras, taken_up
+from clients.state import PartStates, client_state, received_extras, restore_state
 from strategies import PosteriorPooling
 from strategies.run_support import Round, RunSupport
 from strategies.server_state import ServerState
@@ -84,8 +84,9 @@ def make_part_app(
         fault = faults(task.server_round, task.partition_id)
         if fault == "down":
             raise RuntimeError("the node is down")
-        store = client_state(context, Node.of(context), task) if keeps_state(parts) else None
-        states = PartStates.of(parts, taken_up(store, task), task, received)
+        keeps_state = any(part.client_state_name for part in parts)
+        store = client_state(context, Node.of(context), task) if keeps_state else None
+        states = PartStates.of(parts, restore_state(store, task), task, received)
         beside = received_extras(message.content, parts, received)
         trained = training(task, received, beside, states)
         configuration = cached_configuration(task.configuration)
@@ -98,7 +99,7 @@ def make_part_app(
         if fault == "lost":
             raise RuntimeError("the connection is lost")
         if exchange.secure_sums:
-            told = checked_task(message, Node.of(context), configuration, trained.examples)
+            told = read_task(message, Node.of(context), configuration, trained.examples)
             return masked_reply(
                 message, context, told, configuration, trained.sent, received, trained.examples
             )
