@@ -21,11 +21,7 @@ AT_ONCE = 256
 
 
 def check_fits(count: int, shape: tuple[int, ...]) -> None:
-    """Raise unless so many images of a shape fit in this machine's memory, with what makes them.
-
-    Raises:
-        ValueError: They do not; the message says what they take.
-    """
+    """Raise a ValueError unless so many images of a shape fit in this machine's memory."""
     memory = memory_bytes()
     # The images, and those made at once in float64, some three times over.
     needed = math.prod(shape) * (count + 3 * 8 * min(count, AT_ONCE))
@@ -39,10 +35,8 @@ def check_fits(count: int, shape: tuple[int, ...]) -> None:
 def padded(images: Images, side: int) -> Images:
     """Return images [N, H, W, C] that repeat the pixels of their edges up to a side.
 
-    Of an odd number of new rows or columns the one more is below or on the right.
-
-    Raises:
-        ValueError: The images are larger.
+    Of an odd number of new rows or columns the one more is below or on the right. Larger images
+    are a ValueError.
     """
     height, width = images.shape[1:3]
     if side < max(height, width):
@@ -104,13 +98,10 @@ def _weights(old: int, new: int) -> npt.NDArray[np.float64]:
 
 
 def with_channels(images: Images, channels: int) -> Images:
-    """Return images with one or three channels: three equal ones of grey, grey of colours.
-
-    Args:
-        images: [N, H, W, C], C being 1, 3 or ``channels``.
+    """Return images [N, H, W, C] with one or three channels: three equal ones of grey, or grey.
 
     Raises:
-        ValueError: There is no such conversion.
+        ValueError: They have other channels than 1, 3 or ``channels``.
     """
     old = images.shape[-1]
     if old == channels:

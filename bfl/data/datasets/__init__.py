@@ -48,11 +48,7 @@ def _parse(dataset: str, data_dir: str | Path) -> tuple[DatasetSource, str, Path
 
 
 def validate_dataset(dataset: str, data_dir: str | Path = "") -> None:
-    """Check, before anything starts and without reading images, that a data set can be loaded.
-
-    Raises:
-        ConfigurationError: The file, the folder or the library that it needs is missing.
-    """
+    """Raise a ConfigurationError, before images are read, if a data set cannot be loaded."""
     source, location, folder = _parse(dataset, data_dir)
     source.check_location(location, folder)
 
@@ -83,10 +79,7 @@ def absolute_dataset(dataset: str, data_dir: str | Path = "") -> tuple[str, str]
 
 
 def portable_dataset(dataset: str) -> str:
-    """Return the key ``dataset`` without where a file lies: the same on every machine.
-
-    A word that names no data set is returned as it is.
-    """
+    """Return the key ``dataset`` without where a file lies; as it is if it names no data set."""
     spelling, _, location = dataset.strip().partition(":")
     if spelling not in dataset_sources or not location:
         return dataset
@@ -96,9 +89,6 @@ def portable_dataset(dataset: str) -> str:
 
 def load_dataset(dataset: str, data_dir: str | Path = "", reading: Reading = AS_STORED) -> Dataset:
     """Return the data set that a word of the configuration picks.
-
-    Args:
-        data_dir: A folder with archives, or empty.
 
     Raises:
         ConfigurationError: What stands behind the colon is missing, or does not go with the keys.

@@ -24,10 +24,7 @@ from bfl.texts import assigned, few
 
 
 def digest_of(*arrays: npt.NDArray[Any]) -> str:
-    """Return the SHA-256 of arrays with their types and shapes, as hexadecimal digits.
-
-    CIFAR-10 with its 60,000 images, 184 MB, takes less than a second.
-    """
+    """Return the SHA-256 of arrays with their types and shapes, as hexadecimal digits."""
     found = hashlib.sha256()
     for array in arrays:
         found.update(f"{array.dtype.str} {array.shape} ".encode())
@@ -71,13 +68,13 @@ class Dataset:
         test_labels: int64 [M].
         class_names: One name per class, also of classes without an example.
         tasks: The data sets that it is made of, where clients have different ones.
-        numbered_here: How its labels became the numbers of classes, where that depends on nothing
-            but what is in it: other data of the same classes may number them otherwise.
-        split_here: True if ``test-share`` has split it, as nothing else says what is for testing.
+        numbered_here: How its labels became numbers, where that depends on what is in it alone, so
+            that other data of the same classes may number them otherwise; else empty.
+        split_here: True if ``test-share`` has split it.
         train_columns: What partitions may go by, of each training example, such as its site.
         encoding: What the columns of a table have become here; None: these are images.
-        target: Mean and deviation of the numbers that are predicted, if they are. Its labels are
-            then below the median, and above, for what goes by labels, such as partitions.
+        target: Mean and deviation of the numbers that are predicted, if they are. Labels then say
+            whether they are above the median, for what goes by labels, such as partitions.
         train_targets: The numbers of the training examples, (N,), in their unit.
         test_targets: Those of the test examples, (M,).
         said: What is to be said of how it was read, such as what was left out.
@@ -117,7 +114,7 @@ class Dataset:
 
     @property
     def num_classes(self) -> int:
-        """The number of classes."""
+        """The number of classes C."""
         return len(self.class_names)
 
     @property
@@ -128,15 +125,15 @@ class Dataset:
 
     @cached_property
     def train_digest(self) -> str:
-        """Digest of the training images and labels, computed once."""
-        targets = [] if self.train_targets is None else [self.train_targets]
-        return digest_of(self.train_images, self.train_labels, *targets)
+        """Digest of the training images and answers."""
+        answers = (self.train_labels, self.train_targets)
+        return digest_of(self.train_images, *(array for array in answers if array is not None))
 
     @cached_property
     def test_digest(self) -> str:
-        """Digest of the test images and labels, computed once."""
-        targets = [] if self.test_targets is None else [self.test_targets]
-        return digest_of(self.test_images, self.test_labels, *targets)
+        """Digest of the test images and answers."""
+        answers = (self.test_labels, self.test_targets)
+        return digest_of(self.test_images, *(array for array in answers if array is not None))
 
     def task_of_each(self, clients: int) -> tuple[Task, ...]:
         """Return the task of each client, in the order of partition ids."""
@@ -151,13 +148,10 @@ class Dataset:
         return tasks
 
     def check(self, called: Mapping[str, str] | None = None) -> None:
-        """Check that the arrays are what the class promises and that they go together.
+        """Raise a DataError unless the arrays are what the class promises and go together.
 
         Args:
             called: What the source calls an attribute, for the message (``x_train``).
-
-        Raises:
-            DataError: They do not; the message names the data set, the array and what is wrong.
         """
         names = called or {}
 
@@ -190,7 +184,7 @@ class Dataset:
 
 
 def numbering_of(dataset: Dataset) -> str:
-    """Return what is to be said of how a data set's labels became numbers; or ""."""
+    """Return a line on how a data set's labels became numbers; or nothing, see ``Dataset``."""
     sizes = f"{len(dataset.train_labels)} training and {len(dataset.test_labels)} test examples"
     here = dataset.numbered_here
     return f"{dataset.name}: {sizes}; {here}" if here else ""
@@ -223,14 +217,7 @@ class DatasetSource(Component):
     takes_pixel_range: ClassVar[bool] = False
 
     def check_location(self, location: str, data_dir: Path | None) -> None:
-        """Check cheaply, without reading images, that ``load`` has something to load.
-
-        Args:
-            data_dir: The folder of the key ``data-dir``, if it is set.
-
-        Raises:
-            ConfigurationError: The file or the folder is missing.
-        """
+        """Raise a ConfigurationError, without reading images, if there is nothing to load."""
         if bool(location) != bool(self.location_form):
             form = f"{self.name}:{self.location_form}" if self.location_form else self.name
             given = f"{self.name}:{location}" if location else self.name
@@ -257,18 +244,13 @@ class DatasetSource(Component):
     def reads_path(self, location: str) -> bool:
         """Return whether ``load`` reads from a path that stands behind the colon.
 
-        A node refuses such a word of a server's (``allow-run-paths``). A source whose location is
-        no path says so itself: by default whatever stands there is taken for one.
+        A node refuses such a word of a server's (``allow-run-paths``).
         """
         return bool(location)
 
     @abstractmethod
     def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
-        """Return the data set, checked.
-
-        Args:
-            reading: The run's keys, as far as the source goes by them while it reads. Whoever asks
-                brings images into the run's shape.
+        """Return the data set, checked; whoever asks brings images into the run's shape.
 
         Raises:
             DataError: The data cannot be had, or are not what their format promises.
@@ -328,11 +310,9 @@ dataset_sources: Registry[DatasetSource] = Registry("dataset", "bfl.data.dataset
 
 
 def suggest_word(path: Path, source: str = "") -> str:
-    """Return, for the end of a refusal, the word by which a path is usually read; or nothing.
+    """Return, for a refusal's end, the word by which a path is usually read, if not by ``source``.
 
-    Args:
-        path: What is there.
-        source: The source that it was given to, which is not meant.
+    There is nothing to return for a path that no source reads.
     """
     suffixes = {".npz": "npz", ".csv": "table", ".parquet": "table", ".pq": "table"}
     marks = {"train.csv": "table", "train.parquet": "table", "dataset_dict.json": "disk"}
@@ -343,11 +323,7 @@ def suggest_word(path: Path, source: str = "") -> str:
 
 
 def source_and_location(word: str) -> tuple[DatasetSource, str]:
-    """Return the source that a word picks, and what stands behind its colon.
-
-    Args:
-        word: The key ``dataset``, or a word within another one's.
-    """
+    """Return the source that a word picks, and what stands behind its colon."""
     spelling, _, location = word.strip().partition(":")
     path = Path(word.strip())
     if spelling not in dataset_sources and path.exists() and (hint := suggest_word(path)):

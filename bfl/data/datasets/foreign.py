@@ -64,7 +64,7 @@ class ForeignImages:
 
 
 def words(given: str) -> list[str]:
-    """Return the sources that ``ood-dataset`` names."""
+    """Return the sources that ``ood-dataset`` names, or the changes of ``corruptions``."""
     return [word.strip() for word in given.split(LINK) if word.strip()]
 
 
@@ -111,17 +111,12 @@ def absolute_foreign(given: str, data_dir: str) -> str:
 def foreign_images(
     given: str, data_dir: str, dataset: Dataset, pixel_range: str = ""
 ) -> Iterator[ForeignImages]:
-    """Yield the images of each source, at most as many as there are test images.
+    """Yield the images of each source of ``ood-dataset``, at most as many as there are test images.
 
-    Images of another size are resized; grey ones get three equal channels, and colours become
-    their luminance.
-
-    Args:
-        given: ``ood-dataset``.
-        dataset: The run's data set, with the test images that are used.
+    They are brought to the size and channels of the test images, see ``match_shape``.
 
     Raises:
-        ConfigurationError: They cannot be had in the size and channels of the test images.
+        ConfigurationError: They cannot be.
         DataError: A data set cannot be had.
     """
     height, width, _ = dataset.image_shape
@@ -129,11 +124,9 @@ def foreign_images(
     for each in words(given):
         _, word = _distance_and_word(each)
         near = is_near(each, dataset.name)
-        stem = PurePath(word.rpartition(":")[2]).stem
-        name, number = stem, 1
+        name = stem = PurePath(word.rpartition(":")[2]).stem
         while name in names:
-            number += 1
-            name = f"{stem}-{number}"
+            name = f"{stem}-{len(names) + 1}"
         names.append(name)
         if word in CHANGES:
             if word == "rotated" and height != width:

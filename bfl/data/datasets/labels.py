@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +19,12 @@ _MOST = np.iinfo(np.int64).max
 _NUMBERED = "names, y = np.unique(np.concatenate([y_train, y_test]), return_inverse=True)"
 
 
-@dataclass(frozen=True)
-class Classes:
+class Classes(NamedTuple):
     """Labels as numbers of classes.
 
     Attributes:
         labels: int64 [N] of each split.
-        here: What is to be said where the classes were numbered by these labels alone: other data
-            of the same classes may number them otherwise.
+        here: How they were numbered, where that depends on these labels alone.
         notes: What is to be said of how they were read.
     """
 

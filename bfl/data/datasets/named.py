@@ -16,68 +16,13 @@ from bfl.data.images import Images
 from bfl.errors import ConfigurationError, DataError
 
 
-class NamedSource(DatasetSource):
-    """A data set with a name: ``NAME.npz`` in ``data-dir`` if it lies there, else from the hub.
+class Named(NamedTuple):
+    """A data set with a name.
 
     Attributes:
         repository: Its name on the hub; empty: it is not there.
-        subset: Its subset on the hub, where it has several.
-        class_names: Its classes, in the order of the labels.
+        classes: Their names, or how many classes have numbers.
         kind: What its images show; those of other data sets of a kind are near.
-    """
-
-    repository: ClassVar[str]
-    subset: ClassVar[str | None] = None
-    class_names: ClassVar[tuple[str, ...]]
-    kind: ClassVar[str] = ""
-
-    def archives(self, data_dir: Path | None) -> tuple[Path, ...]:
-        """Return the paths at which an archive of the data set may lie."""
-        stems = dict.fromkeys((self.name, self.name.replace("-", "_")))
-        return tuple(data_dir / f"{stem}.npz" for stem in stems) if data_dir else ()
-
-    def check_location(self, location: str, data_dir: Path | None) -> None:
-        """Check that ``data-dir`` exists, and that there is an archive or a way to the hub."""
-        super().check_location(location, data_dir)
-        if data_dir is not None and not data_dir.is_dir():
-            raise ConfigurationError(
-                f"dataset '{self.name}': there is no folder {data_dir}; the key 'data-dir' is a "
-                f"folder with {self.name}.npz, or empty for the Hugging Face hub"
-            )
-        if not self.repository and not self.files(location, data_dir):
-            raise ConfigurationError(self._not_found(data_dir, "it is not on the Hugging Face hub"))
-
-    def on_this_machine(self, location: str, data_dir: Path | None) -> bool:
-        """Return whether there is an archive; what the hub's cache holds is not known."""
-        return bool(self.files(location, data_dir))
-
-    def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
-        """Return the archive's path; nothing where the data set is the hub's."""
-        return tuple(path for path in self.archives(data_dir) if path.is_file())[:1]
-
-    def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
-        """Return the data set, of the archive or of the hub."""
-        self.check_location(location, data_dir)
-        for path in self.files(location, data_dir):
-            return read_archive(path, self.name, self.class_names)
-        try:
-            return load_from_hub(self.repository, self.subset, self.name)
-        except DataError as error:
-            raise DataError(self._not_found(data_dir, str(error))) from error
-
-    def _not_found(self, data_dir: Path | None, hub_problem: str) -> str:
-        tried = [f"no file {path}" for path in self.archives(data_dir)] or ["'data-dir' is not set"]
-        return (
-            f"dataset '{self.name}': {', '.join(tried)}, and {hub_problem}. Put an archive "
-            f"{self.name}.npz (x_train, y_train, x_test, y_test; uint8 [N, H, W, C] and integer "
-            "[N]) into a folder and name it in the key 'data-dir'"
-        )
-
-
-class Named(NamedTuple):
-    """A data set with a name; ``classes`` are names, or how many classes have numbers.
-
-    What the hub calls the classes of those with numbers is taken from there.
     """
 
     name: str
@@ -87,6 +32,12 @@ class Named(NamedTuple):
     classes: str | int
     kind: str
     content: str
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes, in the order of the labels."""
+        given = self.classes
+        return tuple(given.split(",") if isinstance(given, str) else map(str, range(given)))
 
 
 NAMED = (
@@ -109,22 +60,65 @@ NAMED = (
 )  # fmt: skip
 """All named data sets of images, with their sizes; ``kind`` says which are near each other."""
 
-for _each in NAMED:
-    _classes = _each.classes
-    dataset_sources.register(_each.name, aliases=_each.aliases)(
+
+class NamedSource(DatasetSource):
+    """A data set with a name: ``NAME.npz`` in ``data-dir`` if it lies there, else from the hub."""
+
+    row: ClassVar[Named]
+
+    def archives(self, data_dir: Path | None) -> tuple[Path, ...]:
+        """Return the paths at which an archive of the data set may lie."""
+        stems = dict.fromkeys((self.name, self.name.replace("-", "_")))
+        return tuple(data_dir / f"{stem}.npz" for stem in stems) if data_dir else ()
+
+    def check_location(self, location: str, data_dir: Path | None) -> None:
+        """Check that ``data-dir`` exists, and that there is an archive or a way to the hub."""
+        super().check_location(location, data_dir)
+        if data_dir is not None and not data_dir.is_dir():
+            raise ConfigurationError(
+                f"dataset '{self.name}': there is no folder {data_dir}; the key 'data-dir' is a "
+                f"folder with {self.name}.npz, or empty for the Hugging Face hub"
+            )
+        if not self.row.repository and not self.files(location, data_dir):
+            raise ConfigurationError(self._not_found(data_dir, "it is not on the Hugging Face hub"))
+
+    def on_this_machine(self, location: str, data_dir: Path | None) -> bool:
+        """Return whether there is an archive; what the hub's cache holds is not known."""
+        return bool(self.files(location, data_dir))
+
+    def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
+        """Return the archive's path; nothing where the data set is the hub's."""
+        return tuple(path for path in self.archives(data_dir) if path.is_file())[:1]
+
+    def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
+        """Return the data set, of the archive or of the hub."""
+        self.check_location(location, data_dir)
+        for path in self.files(location, data_dir):
+            return read_archive(path, self.name, self.row.class_names)
+        try:
+            return load_from_hub(self.row.repository, self.row.subset, self.name)
+        except DataError as error:
+            raise DataError(self._not_found(data_dir, str(error))) from error
+
+    def _not_found(self, data_dir: Path | None, hub_problem: str) -> str:
+        tried = [f"no file {path}" for path in self.archives(data_dir)] or ["'data-dir' is not set"]
+        return (
+            f"dataset '{self.name}': {', '.join(tried)}, and {hub_problem}. Put an archive "
+            f"{self.name}.npz (x_train, y_train, x_test, y_test; uint8 [N, H, W, C] and integer "
+            "[N]) into a folder and name it in the key 'data-dir'"
+        )
+
+
+for _row in NAMED:
+    dataset_sources.register(_row.name, aliases=_row.aliases)(
         type(
-            f"{_each.name.title().replace('-', '')}Source",
+            f"{_row.name.title().replace('-', '')}Source",
             (NamedSource,),
             {
-                "__doc__": f"{_each.name}: {_each.content}",
+                "__doc__": f"{_row.name}: {_row.content}",
                 "__module__": __name__,
                 "__annotations__": {},
-                "repository": _each.repository,
-                "subset": _each.subset,
-                "kind": _each.kind,
-                "class_names": tuple(
-                    _classes.split(",") if isinstance(_classes, str) else map(str, range(_classes))
-                ),
+                "row": _row,
             },
         )
     )
@@ -164,8 +158,8 @@ class SwissRoll(DatasetSource):
     of 0.03 in each direction; the pixels are the two coordinates, −1.2 to 1.2 as 0 to 255. The same
     for every seed.
 
-    The source shows such data in a figure and says neither how they are made nor how many there
-    are. Source: Chen and Chao (2021), FedBE, section 3.3, "Analysis", and Fig. 1 (a).
+    Source: Chen and Chao (2021), FedBE, section 3.3, "Analysis", and Fig. 1 (a), which shows such
+    data and says neither how they are made nor how many there are.
     """
 
     def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:

@@ -57,7 +57,6 @@ def as_pixels(images: Mapping[str, Array], pixel_range: str = "") -> dict[str, I
 
 
 def _allowed(array: Array) -> str:
-    """Return what pixels are, and what makes such of an array, for the end of a message."""
     line = 'allowed: uint8, floats in [0, 1], or in arrays numbers within pixel-range="LOW:HIGH"'
     if array.dtype.kind == "b":
         return f"{line}; .astype(np.uint8) * 255 makes pixels of a mask"
@@ -155,17 +154,16 @@ class Unused:
         return (f"{self.root}: not used are {', '.join(parts)}",) if parts else ()
 
     def shown(self, paths: Sequence[Path]) -> str:
-        """Return the first of some paths for a message, and how many more there are."""
+        """Return the first of some paths, and how many more there are."""
         return few([path.relative_to(self.root).as_posix() for path in paths], SHOWN)
 
 
 def files_below(
     folder: Path, unused: Unused | None = None, above: tuple[Path, ...] = ()
 ) -> Iterator[Path]:
-    """Yield all files below a folder in the order of their paths, but hidden ones.
+    """Yield files below a folder in the order of their paths; what is left out goes to ``unused``.
 
-    Links to folders are followed, but not in circles; links that lead nowhere are files. What is
-    left out is added to ``unused``.
+    Left out are hidden ones and circles of links; links that lead nowhere are files.
     """
     above = (*above, folder.resolve())
     for path in sorted(folder.iterdir()):
@@ -180,10 +178,7 @@ def files_below(
 
 
 def pictures_among(files: Iterable[Path], unused: Unused, known: Sequence[Path] = ()) -> list[Path]:
-    """Return those of some files that are images, by their endings.
-
-    Others are added to ``unused``, but the known ones, which are used otherwise.
-    """
+    """Return files that are images by their endings; others, unless known, go to ``unused``."""
     found = []
     for path in files:
         if not path.exists():
@@ -198,10 +193,7 @@ def pictures_among(files: Iterable[Path], unused: Unused, known: Sequence[Path] 
 def read_pictures(
     paths: Sequence[Path], reading: Reading, unused: Unused
 ) -> tuple[Images, dict[Path, str], tuple[str, ...]]:
-    """Return the images in files (N, H, W, C), the damaged files, and what is to be said.
-
-    Damaged files and those of which the first page alone is used are added to ``unused``.
-    """
+    """Return the images in files (N, H, W, C), the damaged files, and what is to be said."""
     damaged: dict[Path, str] = {}
     transparent: list[Path] = []
 
@@ -245,10 +237,7 @@ def _open_picture(path: Path, transparent: list[Path], unused: Unused) -> Images
 def pixels_of(image: Any, pixel_range: str = "") -> Images:
     """Return one of Pillow's images (H, W, C) with one channel or three, without transparency.
 
-    Grey ones of 16 bits or of floats become floats on the scale of pixels.
-
-    Args:
-        pixel_range: The scale of its values, as for ``as_pixels``.
+    Grey ones of 16 bits or of floats become floats; for ``pixel_range`` see ``as_pixels``.
     """
     if image.mode.startswith(("I", "F")):
         values = np.asarray(image)[..., np.newaxis]
@@ -267,7 +256,7 @@ def pixels_of(image: Any, pixel_range: str = "") -> Images:
 
 
 def stack_images(images: Iterable[tuple[str, Images]], count: int, reading: Reading) -> Images:
-    """Return N images, each given with its name, in the run's shape (N, H, W, C).
+    """Return images, given with their names, in the run's shape (N, H, W, C).
 
     They are uint8, or float32 if any is of floats; grey ones among colours get three channels.
     """

@@ -29,9 +29,9 @@ class ServerData:
     Attributes:
         images: [N, H, W, C] as the run's.
         labels: Classes, int64 [N], or numbers; None if the server does not have them.
-        held_back: The images' positions among the training images of the run's data set, ascending;
-            none where they are another data set's.
-        unused: The positions there of the images that nobody has, ascending.
+        held_back: Ascending positions of the images among the run's training images; none where
+            they are another data set's.
+        unused: Ascending positions there of the images that nobody has.
         said: What was done to images of another size or other channels; empty: nothing.
     """
 
@@ -86,16 +86,13 @@ def load_server_data(
     used do, see ``train_positions``. Images of another data set get the run's size and channels.
 
     Args:
-        examples: The key ``server-examples``: of the training images that are used, or of those of
-            the other data set.
-        labelled: The key ``server-labels``; without labels, another data set's classes may be
-            others than the run's.
-        unused: The key ``unused-examples``: of the training images that are used, as many as nobody
-            has. With images held back, together they are those that as many would be alone.
+        examples: The key ``server-examples``, of the training images used, or of the other set's.
+        labelled: The key ``server-labels``.
+        unused: The key ``unused-examples``: as many of the training images used nobody has. With
+            images held back, together they are those that as many would be alone.
 
     Raises:
-        ConfigurationError: There are not so many images, none would be left for the clients, or
-            the other data set does not go with the run's.
+        ConfigurationError: There are too few images, or the other data set does not fit the run's.
         DataError: The other data set cannot be had.
     """
     if unused and not server_data:
@@ -142,12 +139,7 @@ def load_server_data(
 
 
 def check_apart(data: ServerData, others: Images, word: str, what: str) -> None:
-    """Raise if some of the server's images are among others, bit for bit.
-
-    Args:
-        word: The key ``server-data``.
-        what: What the others are, and why that is wrong, in words that follow "are".
-    """
+    """Raise if some of the server's images are among others, bit for bit; ``what`` says whose."""
     theirs = {image.tobytes() for image in others}
     if both := sum(image.tobytes() in theirs for image in data.images):
         raise ConfigurationError(
@@ -172,6 +164,6 @@ def _check_goes_with(source: Dataset, dataset: Dataset, word: str) -> None:
         )
 
 
-def without(positions: Labels, held_back: Labels) -> Labels:
-    """Return the positions that are not held back, in their order."""
-    return positions[~np.isin(positions, held_back)]
+def without(positions: Labels, others: Labels) -> Labels:
+    """Return the positions that are none of some others, in their order."""
+    return positions[~np.isin(positions, others)]

@@ -16,11 +16,10 @@ def stratified_positions(
 ) -> Labels:
     """Return the ascending positions (n,) of a part that has the mixture of classes of them all.
 
-    In each class the examples are put into a random order that is always the same, and example r of
-    the N_c of class c, counted from 0, takes the place (r + ½)/N_c; the part is the n examples of
-    the first places. So each class has its share of n up to rounding (Webster's apportionment),
-    and a smaller part lies within a larger one. Without a seed given, the run's has no say: as with
-    all the data, runs of different seeds learn from and are tested on the same images.
+    In a random order that is always the same, example r of the N_c of class c, counted from 0,
+    takes the place (r + ½)/N_c; the part is the n examples of the first places. So each class has
+    its share of n up to rounding (Webster's apportionment), and a smaller part lies within a larger
+    one. Without a seed given, runs of different seeds have the same part.
 
     Args:
         labels: (N,) classes, integers from 0.
@@ -65,9 +64,7 @@ def train_and_test(labels: Labels, share: float) -> tuple[Labels, Labels]:
 def train_positions(dataset: Dataset, amount: float, clients: int = 0) -> Labels:
     """Return the positions of the training examples that ``train-examples`` keeps, (n,) int64.
 
-    Of a data set of several tasks a number is that of all clients together, and each task gets as
-    many as its clients have parts of it: by its classes alone, a task of 10 classes and one of 200
-    would have images of each other's number. A share is one of every class.
+    Of a data set of several tasks, a number is split over the tasks by their numbers of clients.
 
     Args:
         amount: How many, see ``stratified_positions``.

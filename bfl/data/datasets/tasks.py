@@ -24,8 +24,6 @@ _ENTRY = re.compile(r"(.+?)(?::([0-9]+))?")
 
 
 class _Entry(NamedTuple):
-    """A data set's source, what stands behind its colon, and its number of clients."""
-
     source: DatasetSource
     rest: str
     clients: int | None
@@ -56,8 +54,7 @@ class Tasks(DatasetSource):
 
     def on_this_machine(self, location: str, data_dir: Path | None) -> bool:
         """Return whether all data sets lie here."""
-        entries = self._entries(location)
-        return all(source.on_this_machine(rest, data_dir) for source, rest, _ in entries)
+        return all(s.on_this_machine(rest, data_dir) for s, rest, _ in self._entries(location))
 
     def absolute(self, location: str, data_dir: Path | None) -> str:
         """Return the location with the data sets' words such that no folder matters."""
@@ -69,8 +66,8 @@ class Tasks(DatasetSource):
 
     def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
         """Return the files of all data sets."""
-        entries = self._entries(location)
-        return tuple(path for source, rest, _ in entries for path in source.files(rest, data_dir))
+        files = (source.files(rest, data_dir) for source, rest, _ in self._entries(location))
+        return tuple(path for each in files for path in each)
 
     def reads_path(self, location: str) -> bool:
         """Return whether the word of any data set names one."""

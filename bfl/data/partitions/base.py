@@ -21,8 +21,8 @@ class Partition(Component):
     """Base of every partition: which client holds which training examples.
 
     A subclass implements ``assign`` and, where its settings can ask for too much, extends
-    ``check``. Every partition here is complete: each example lies with exactly one client, or with
-    at least one where a partition is not ``disjoint``. The base class sees to it.
+    ``check``. ``split`` sees to it that each example lies with a client, and with one alone unless
+    a partition is not ``disjoint``.
     """
 
     disjoint: ClassVar[bool] = True
@@ -33,11 +33,7 @@ class Partition(Component):
         return super().has() | (frozenset() if self.disjoint else {"repeated-examples"})
 
     def check(self, num_examples: int, num_classes: int, clients: int) -> None:
-        """Check before anything starts that the data can be split as asked.
-
-        Raises:
-            ConfigurationError: They cannot; the message names the keys and what is allowed.
-        """
+        """Raise a ConfigurationError, before anything starts, if the data cannot be split."""
         if not 1 <= clients <= num_examples:
             raise ConfigurationError(
                 f"partition '{self.name}': clients is {clients}, and there are only {num_examples} "
@@ -53,9 +49,8 @@ class Partition(Component):
     ) -> list[Indices]:
         """Return the indices of every client's examples, K arrays of which none is empty.
 
-        The result depends on the labels, the columns, the number of clients, the settings and the
-        generator alone. The order of a client's indices is random, also where the data are sorted
-        by class. Each of 0..N−1 is there: once, if the partition is ``disjoint``.
+        The order of a client's indices is random, also where the data are sorted by class. Each of
+        0..N−1 is there: once, if the partition is ``disjoint``.
 
         Args:
             labels: The training labels (N,), integers from 0.
@@ -94,12 +89,7 @@ class Partition(Component):
         return self.assign(labels, clients, generator)
 
     def assign_tests(self, columns: Columns, tests: Columns) -> list[Indices] | None:
-        """Return the test examples (K) of the clients; None: they are as the classes say.
-
-        Args:
-            columns: The columns of the training examples.
-            tests: Those of the test examples.
-        """
+        """Return the clients' test examples by columns of training and test ones; None: by class."""
         return None
 
     def names(self, columns: Columns) -> tuple[str, ...]:
@@ -114,10 +104,7 @@ class Partition(Component):
     def assign(
         self, labels: Indices, clients: int, generator: np.random.Generator
     ) -> Sequence[Indices]:
-        """Return the indices of every client's examples, in any order (see ``split``).
-
-        Which examples of a class a client gets is to be random: the data may be sorted.
-        """
+        """Return the indices of every client's examples in any order; whose they are is random."""
 
 
 def grouped_by_class(labels: Indices, generator: np.random.Generator) -> Indices:

@@ -21,9 +21,7 @@ def own_test_split(
 
     The test examples of a class are dealt out in proportion to how many of its training examples
     each client has, rounded by largest remainders with chance between equal ones. So no example
-    lies with two clients, and each lies with one unless no client trains on its class. Where the
-    test data have the mixture of classes of the training data, a client's test examples have that
-    of its training examples, up to rounding; where there are few of them, a client may get none.
+    lies with two clients, and each lies with one unless no client trains on its class.
 
     Source: HBFL (2023), section 5, evaluates personal models on the clients' own test data; the
     code of federated mutual learning (Shen et al. 2020) draws them with the proportions of the

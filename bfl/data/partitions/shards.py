@@ -104,10 +104,9 @@ def deal_classes(
 ) -> list[list[int]]:
     """Return the clients that hold a shard of each class, no client twice for one class.
 
-    A first deal hands the shards round the table, class after class: as a class has at most as
-    many shards as there are clients, nobody gets it twice, and all get equally many. Then random
-    pairs of shards change hands wherever that gives nobody a class twice. These exchanges reach
-    every allowed deal (Ryser 1957) and favour none, so the result is uniform over all of them.
+    Shards are handed round the table, class after class. Then random pairs of shards change hands
+    wherever that gives nobody a class twice. These exchanges reach every allowed deal (Ryser 1957)
+    and favour none, so the result is uniform over all of them.
 
     Args:
         counts: The number of shards of each class (C,), at most ``clients`` each.

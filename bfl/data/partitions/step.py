@@ -1,7 +1,4 @@
-"""Every client has many images of a few classes and a few images of all others.
-
-FedBE's published code lets images stand twice.
-"""
+"""Every client has many images of a few classes and a few images of all others."""
 
 from __future__ import annotations
 
@@ -96,10 +93,9 @@ class StepOverlapping(Step):
     """Every client has shards of the examples sorted by class, and a few examples of each class.
 
     The examples, class after class, are cut into clients times ``major-classes`` shards, and each
-    client draws ``major-classes`` of them. Both can be of one class, and a shard of two classes
-    where the shards do not divide them. On top of that every client has ``minor-examples`` of each
-    class, which no other client has on top of its shards; but they lie in some shard as well, so
-    such an image stands with two clients, or twice with one.
+    client draws ``major-classes`` of them, which can be of one class. Besides, every client has
+    ``minor-examples`` of each class, which lie in some shard as well: such an image stands with two
+    clients, or twice with one.
 
     Source: the code of Chen and Chao (2021), https://github.com/hongyouc/FedBE, whose paper has
     the partition ``step``. There the server's images are taken out of the shards, which so differ a
