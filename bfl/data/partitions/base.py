@@ -89,7 +89,7 @@ class Partition(Component):
         return self.assign(labels, clients, generator)
 
     def assign_tests(self, columns: Columns, tests: Columns) -> list[Indices] | None:
-        """Return the clients' test examples by columns of training and test ones; None: by class."""
+        """Return the clients' test examples by both splits' columns; None: by their classes."""
         return None
 
     def names(self, columns: Columns) -> tuple[str, ...]:
