@@ -9,10 +9,11 @@ from typing import Any
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from bfl.data.datasets import Reading
 from bfl.errors import ConfigurationError
 from bfl.experiments.run.trainer import trainer_for
 from bfl.federation.node_description import (
+    ADD_UP_TABLE,
+    TABLE_QUERY,
     NetworkQuery,
     NodeDescription,
     code_digest,
@@ -29,6 +30,7 @@ from bfl.plugins import load_plugins
 from clients.closing import closed
 from clients.examples import (
     PreparedClient,
+    asked_reading,
     cached_client,
     data_problem,
     label_problem,
@@ -45,6 +47,7 @@ from clients.process import (
     start_tensorflow,
 )
 from clients.round import train_round
+from clients.tables import add_up_table, describe_table
 
 app = ClientApp()
 
@@ -101,7 +104,7 @@ def describe(message: Message, context: Context) -> Message:
         num_partitions=node.num_partitions,
         own_examples=0
         if unusable
-        else own_examples(node, Reading.of(asked), private=asked.get(PRIVATE) is True),
+        else own_examples(node, asked_reading(asked, node), private=asked.get(PRIVATE) is True),
         code=code_digest(),
         allows_attack=node.allows_attack,
         keeps_state=node.simulated or bool(node.state_dir),
@@ -122,6 +125,10 @@ def _plugin_problem(asked: Mapping[str, Any], node: Node) -> str:
     except ConfigurationError as error:
         return str(error) if error.public else reason_for_server(error, node.simulated)
     return ""
+
+
+app.query(TABLE_QUERY.partition(".")[2])(reports_errors(describe_table))
+app.train(ADD_UP_TABLE.partition(".")[2])(reports_errors(add_up_table))
 
 
 @app.query("network")

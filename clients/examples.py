@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from bfl import randomness
 from bfl.closing.base import held_back_count
 from bfl.configuration import Configuration
 from bfl.data.datasets import Reading, cached_dataset
+from bfl.data.datasets.reading import SUMMED
 from bfl.errors import BflError, ConfigurationError, DataError, public
 from bfl.experiments.run.trainer import check_images
 from bfl.federation.client_metrics import NUM_EXAMPLES
@@ -246,10 +247,16 @@ def data_asked_of(asked: Mapping[str, Any], node: Node) -> TrainingData | None:
         return None
     if node.reads_run_paths and DATA_DIR not in asked:
         return None  # it is asked again, and told where they are
-    reading = Reading.of(asked)
+    reading = asked_reading(asked, node)
     if node.dataset:
         return own_data(node.dataset, reading)
     return shared_data(*node.place_of(dataset, str(asked.get(DATA_DIR, ""))), reading)
+
+
+def asked_reading(asked: Mapping[str, Any], node: Node) -> Reading:
+    """Return how the run reads a node's data; a private node adds up no columns of its table."""
+    reading = Reading.of(asked)
+    return replace(reading, columns="") if node.private and reading.columns == SUMMED else reading
 
 
 def data_problem(asked: Mapping[str, Any], node: Node) -> str:
@@ -279,7 +286,9 @@ def label_problem(asked: Mapping[str, Any], node: Node) -> str:
     classes = asked.get(NUM_CLASSES)
     if not node.dataset or classes is None:
         return ""
-    labels = own_data(node.dataset, Reading.of(asked)).labels
+    labels = own_data(node.dataset, asked_reading(asked, node)).labels
+    if cached_dataset(node.dataset, "", asked_reading(asked, node)).numbered_here:
+        return ""  # a table of its own, whose classes are told apart by name
     try:
         check_labels(labels, int(classes), node.dataset)
     except DataError as error:

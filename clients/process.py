@@ -23,7 +23,7 @@ from flwr.app import Context, Error, Message
 
 from bfl.configuration import Configuration, resolve
 from bfl.data.datasets import Dataset, cached_dataset
-from bfl.data.datasets.reading import AS_STORED, Reading
+from bfl.data.datasets.reading import AS_STORED, SUMMED, Reading
 from bfl.data.images import Images
 from bfl.engine.flower import CLIENT_RAISED
 from bfl.engine.resources import cpus_of_this_process, in_ray_actor, in_simulation
@@ -93,7 +93,8 @@ def own_data(location: str, reading: Reading = AS_STORED) -> TrainingData:
         DataError: Which class is which is said by these data alone, and not as the run says it.
     """
     dataset = cached_dataset(location, "", reading)
-    if dataset.numbered_here:
+    sums_follow = dataset.encoding and reading.columns == SUMMED
+    if dataset.numbered_here and not sums_follow:
         raise DataError(
             f"{dataset.name}: {dataset.numbered_here}; with data of your own, labels have to be "
             "integers that count from 0 as the run's do, or texts besides an array class_names; a "

@@ -152,12 +152,12 @@ def close(
             message_type=CLOSE,
             name=f"closing round {number}",
             broadcast=broadcast(chain, known),
-            expected=_as_posterior(np.zeros(length(measurements, sizes), np.float32)),
+            expected=as_posterior(np.zeros(length(measurements, sizes), np.float32)),
             sums_problem=problem,
             vectors=VECTORS if any(each.compares_draws for each in measurements) else AT_MEAN,
         )
         before(f"{whose} {code} {number}/{len(schedule(chain))}")
-        participants, total = _sums(method, request, clients, problem)
+        participants, total = sums_of_clients(method, request, clients, problem)
         if noise:
             _, root = deviations(measurements, noise.longest, sizes)
             deviation = noise.multiplier * root * math.sqrt(len(participants))
@@ -169,7 +169,7 @@ def close(
     return known
 
 
-def _as_posterior(vector: npt.NDArray[Any]) -> Posterior:
+def as_posterior(vector: npt.NDArray[Any]) -> Posterior:
     """Return sums (S,) as they travel: as the point parameters of a posterior without Gaussians."""
     nothing = np.zeros(0, np.float32)
     return Posterior(nothing, nothing, vector)
@@ -187,9 +187,14 @@ def _problem(
     return find_problem(measurements, vector, examples, sizes, noised=noised)
 
 
-def _sums(
+def sums_of_clients(
     method: Method, request: TrainingRequest, clients: FlowerClients, problem: Problem
 ) -> tuple[Sequence[int], Array]:
+    """Return whose sums have come, and their total (S,); masked where the exchange masks.
+
+    Raises:
+        RunError: Too few clients have sent usable sums, or their total cannot be.
+    """
     expected = request.expected
     size = expected.point.size
     if secure_sums := method.exchange.secure_sums:
@@ -205,7 +210,7 @@ def _sums(
         participants, added = add_up(clients, request, wanted)
         total = decoded(added, exponent_for(most)) * clients.size
         counts = [clients.num_examples.get(client, 0) for client in participants]
-        if wrong := all(counts) and problem(_as_posterior(total), sum(counts)):
+        if wrong := all(counts) and problem(as_posterior(total), sum(counts)):
             raise RunError(
                 f"{request.name}: {wrong}; only the sum of the clients' vectors is known "
                 "(exchange 'masked'), not which of them has sent what"

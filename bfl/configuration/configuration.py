@@ -169,6 +169,11 @@ class Configuration(PickedParts):
         keys = self.keys.model_copy(update={"clients": clients})
         return replace(self, keys=keys, given={**self.given, "clients": clients})
 
+    def with_columns(self, columns: str) -> Configuration:
+        """Return the configuration with the key ``table-columns``."""
+        keys = self.keys.model_copy(update={"table_columns": columns})
+        return replace(self, keys=keys, given={**self.given, "table-columns": columns})
+
     def with_default_parts(
         self, kinds: Iterable[ComponentSlot], **settings: Value
     ) -> Configuration:

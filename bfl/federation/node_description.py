@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +20,9 @@ from bfl.posteriors.manifest import LEAST_DIMENSIONS, Parameter
 from bfl.registry import kebab
 
 NETWORK_QUERY = "query.network"
+
+TABLE_QUERY, ADD_UP_TABLE = "query.table", "train.table"
+"""Types of messages before the first round that ask for nodes' tables, and for sums over them."""
 
 MOST_PARAMETERS = 2**31
 """The most parameters that a network may have: 8 GiB for one float32 vector of them."""
@@ -132,6 +136,35 @@ def manifest_from_content(content: RecordDict) -> Manifest:
 
 def _no_parameters(problem: str) -> WireFormatError:
     return WireFormatError(f"a node says no parameters of its network: {problem}")
+
+
+@dataclass(frozen=True)
+class TableDescription:
+    """Description of a node's own table.
+
+    Attributes:
+        known: Whether a file beside it says what its columns become.
+        columns: The categories of each column by its name; none: it holds numbers.
+    """
+
+    known: bool
+    columns: dict[str, tuple[str, ...]]
+    class_names: tuple[str, ...]
+
+    def to_content(self) -> RecordDict:
+        """Return the description as a message's content."""
+        said: dict[str, Any] = {VERSION: WIRE_FORMAT, "table": json.dumps(asdict(self))}
+        return RecordDict({CONFIG: ConfigRecord(said)})
+
+    @classmethod
+    def from_content(cls, content: RecordDict) -> TableDescription:
+        """Return the description in a message's content; WireFormatError: there is none."""
+        record: Any = content.get(CONFIG, {})
+        check_version(record, "a node")
+        try:
+            return pydantic.TypeAdapter(cls).validate_json(str(record.get("table")))
+        except pydantic.ValidationError as error:
+            raise WireFormatError("a node says no columns of its table") from error
 
 
 PERSONAL_MODELS = "personal-models"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flwr.serverapp import Grid
@@ -9,6 +10,7 @@ from flwr.serverapp import Grid
 from bfl.closing.base import Known
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset, cached_dataset, numbering_of
+from bfl.data.datasets.reading import SUMMED
 from bfl.data.datasets.subset import with_test_examples
 from bfl.engine.run import run_of
 from bfl.errors import LostStateError, RunError
@@ -66,13 +68,14 @@ from strategies.application.run_context import (
     posterior_to_close,
     start_tensorflow,
 )
+from strategies.application.tables import can_sum_columns, sum_columns
 from strategies.federation import discover
 from strategies.privacy import pool_noise
 from strategies.run_support import RunSupport
 from strategies.server_state import ServerState
 
 if TYPE_CHECKING:
-    from bfl.experiments.run.evaluator import Evaluator
+    from bfl.experiments.run.evaluator import EvaluationNetwork, Evaluator
 
 SILENCE_BEYOND_TIMEOUT = 30.0
 """Seconds that the server waits longer than a client may take: for the message's way and back."""
@@ -102,14 +105,10 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             progress.say(text)
         refuse_for_tables(configuration, dataset)
         # It is built while the clients' processes start.
-        network = None
-        if keys.server_evaluates:
-            from bfl.experiments.run.evaluator import EvaluationNetwork, Evaluator
-
-            if keys.task == "classification":
-                check_measures(dataset.num_classes, configuration.values)
-            start_tensorflow(configuration, engine_run.client_threads)
-            network = EvaluationNetwork.of(configuration, dataset)
+        network, summing = None, can_sum_columns(configuration, dataset)
+        reading = replace(keys.reading, columns=SUMMED) if summing else keys.reading
+        if keys.server_evaluates and not summing:
+            network = _evaluation_network(configuration, dataset, engine_run.client_threads)
         check_privacy(configuration)
 
         # The nodes, and what each of them has.
@@ -121,14 +120,25 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             private=is_private(configuration.outgoing),
             # With heads of their own, clients have classes of their own.
             num_classes=None if configuration.shared.partial else dataset.num_classes,
-            dataset=(keys.dataset, keys.data_dir, keys.reading),
+            dataset=(keys.dataset, keys.data_dir, reading),
             personal_models=configuration.personalization.active,
         )
         configuration = configuration.with_clients(federation.size)
+        if summing:
+            if columns := sum_columns(configuration, dataset, grid, federation, progress.say):
+                configuration = configuration.with_columns(columns)
+                keys = configuration.keys
+                whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
+                dataset = with_test_examples(whole, keys.test_examples)
+                of_data = data_warnings(configuration, dataset)
+            if keys.server_evaluates:
+                network = _evaluation_network(configuration, dataset, engine_run.client_threads)
         own = server_data(configuration, dataset, federation.size, federation)
         if own and own.said:
             progress.say(own.said)
         if network:
+            from bfl.experiments.run.evaluator import Evaluator
+
             evaluator: Any = Evaluator(configuration, dataset, network=network, server_data=own)
         else:
             manifest = manifest_of_clients(configuration, dataset, grid, federation, progress.say)
@@ -183,6 +193,17 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
                     checkpoint = _pretrain(context, initial)
                 finish(context, *_run_rounds(context, checkpoint, initial))
     return folder
+
+
+def _evaluation_network(
+    configuration: Configuration, dataset: Dataset, client_threads: int | None
+) -> EvaluationNetwork:
+    from bfl.experiments.run.evaluator import EvaluationNetwork
+
+    if configuration.keys.task == "classification":
+        check_measures(dataset.num_classes, configuration.values)
+    start_tensorflow(configuration, client_threads)
+    return EvaluationNetwork.of(configuration, dataset)
 
 
 def _initial(

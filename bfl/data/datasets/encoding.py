@@ -6,7 +6,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +44,9 @@ REFUSE, MEAN, INDICATOR = "refuse", "mean", "indicator"
 LEAST_NOISE = 1e-6
 """Least variance of the noise of a number that is predicted, where the number's own is 1."""
 
+CONSTANT = 1e-12
+"""Greatest variance of numbers that count as one value, of those that a server's table has."""
+
 GREY = 127.5
 """Place of a column's mean on the scale of pixels, and its standard deviation there."""
 
@@ -74,7 +77,10 @@ class Column:
     @classmethod
     def of(cls, name: str, numbers: npt.NDArray[np.float64], where: str) -> Column:
         """Return a column of numbers; the deviation of constant ones counts as 1."""
-        return ColumnSums.of_numbers(name, numbers).column(where)
+        import pandas
+
+        (column,) = Encoding.of(pandas.DataFrame({name: numbers}), where).columns
+        return column
 
     @classmethod
     def from_dict(cls, column: Mapping[str, Any]) -> Column:
@@ -98,7 +104,7 @@ class Column:
             texts = np.where(absent, self.frequent, texts)
             own = np.asarray(texts[:, np.newaxis] == np.array(self.categories, object), np.float64)
         else:
-            numbers = self._numbers(values, where)
+            numbers = self.numbers(values, where)
             absent = np.isnan(numbers)
             own = (np.where(absent, self.mean, numbers)[:, np.newaxis] - self.mean) / self.deviation
         return np.column_stack([own, absent]) if self.missing == INDICATOR else own
@@ -123,10 +129,11 @@ class Column:
             else f"{self.name} {number:g} is outside {what}, {low:g} to {high:g}"
             if not low <= number <= high
             else ""
-            for number in self._numbers(values, where)
+            for number in self.numbers(values, where)
         ]
 
-    def _numbers(self, values: Series[Any], where: str) -> npt.NDArray[np.float64]:
+    def numbers(self, values: Series[Any], where: str) -> npt.NDArray[np.float64]:
+        """Return (N,) numbers, NaN where a value is missing."""
         typed = type_column(values, where).values
         if not is_numeric(typed):
             row, text = first_text(typed)
@@ -137,130 +144,8 @@ class Column:
         return np.asarray(typed, np.float64)
 
 
-@dataclass(frozen=True)
-class ColumnSums:
-    """Sums over the rows of a column, which add up over clients.
-
-    Attributes:
-        rows: The number of rows, with a value or without.
-        known: The number of rows with a value.
-        around: The number c that the sums are taken around, the same in all that are added.
-        total: Σ (x − c) over the numbers.
-        squares: Σ (x − c)² over the numbers.
-        counts: The number of rows of each category; None: the column holds numbers.
-        lowest: The least number; None: it is not told, as a sum does not say it.
-    """
-
-    name: str
-    rows: int
-    known: int
-    around: float = 0.0
-    total: float = 0.0
-    squares: float = 0.0
-    counts: Mapping[str, int] | None = None
-    lowest: float | None = None
-    highest: float | None = None
-
-    @classmethod
-    def of_numbers(
-        cls, name: str, numbers: npt.NDArray[np.float64], around: float | None = None
-    ) -> ColumnSums:
-        """Return the sums over numbers, NaN where a value is missing.
-
-        Args:
-            around: The number c; None: their mean, and their ends are told as well.
-        """
-        known = numbers[~np.isnan(numbers)]
-        told = around is None and known.size > 0
-        with np.errstate(over="ignore", invalid="ignore"):
-            centre = float(known.mean()) if told else around or 0.0
-            total, squares = float((known - centre).sum()), float(((known - centre) ** 2).sum())
-        lowest, highest = (float(known.min()), float(known.max())) if told else (None, None)
-        return cls(
-            name, numbers.size, known.size, centre, total, squares, lowest=lowest, highest=highest
-        )
-
-    def add(self, other: ColumnSums) -> ColumnSums:
-        """Return the sums over the rows of both, without their ends."""
-        mine, theirs = (sums.counts is not None for sums in (self, other))
-        if (self.name, self.around) != (other.name, other.around) or (
-            mine != theirs and self.known and other.known
-        ):
-            raise DataError(
-                f"column '{self.name}' holds {'texts' if mine else 'numbers'} here and column "
-                f"'{other.name}' {'texts' if theirs else 'numbers'} there; allowed: one kind in "
-                "all tables"
-            )
-        both = Counter(self.counts or {}) + Counter(other.counts or {})
-        return ColumnSums(
-            self.name,
-            self.rows + other.rows,
-            self.known + other.known,
-            self.around,
-            self.total + other.total,
-            self.squares + other.squares,
-            dict(both) if mine or theirs else None,
-        )
-
-    def column(self, where: str, missing: str = REFUSE) -> Column:
-        """Return the column by its sums; the deviation of constant numbers counts as 1.
-
-        Args:
-            missing: The key ``missing``.
-        """
-        import pandas
-
-        if not self.known:
-            raise DataError(
-                f"{where}: column '{self.name}' has no value in any row; leave it out "
-                "(columns-left-out)"
-            )
-        kept = MEAN if missing == INDICATOR and self.known == self.rows else missing
-        if self.counts is not None:
-            ordered = tuple(sorted(self.counts))
-            if all(map(_NUMBER_WITH_COMMA.fullmatch, ordered)):
-                raise DataError(
-                    f"{where}: column '{self.name}' holds '{ordered[0]}', a number with a decimal "
-                    "comma; allowed: a point"
-                )
-            if len(ordered) > MOST_CATEGORIES or len(ordered) == self.rows > FEW_ROWS:
-                strangest = first_text(pandas.Series(ordered, dtype=object))[1]
-                raise DataError(
-                    f"{where}: column '{self.name}' has {len(ordered)} categories in {self.rows} "
-                    f"rows, such as '{strangest}'; at most {MOST_CATEGORIES} are taken, and not "
-                    "one a row; leave it out (columns-left-out), or store numbers"
-                )
-            frequent = max(ordered, key=self.counts.__getitem__)
-            return Column(self.name, ordered, frequent=frequent, missing=kept)
-        apart = self.total / self.known
-        with np.errstate(over="ignore", invalid="ignore"):
-            variance = max(self.squares / self.known - apart**2, 0.0)
-        if not np.isfinite(variance):
-            raise DataError(
-                f"{where}: column '{self.name}' holds numbers too large to be standardised; give "
-                "it another unit"
-            )
-        # Of one value, up to the rounding of sums that are taken far from it.
-        one_value = self.lowest is not None and self.lowest == self.highest
-        constant = one_value or bool(variance <= 16 * np.finfo(float).eps * apart**2)
-        return Column(
-            self.name,
-            mean=self.around + apart,
-            deviation=1.0 if constant else float(np.sqrt(variance)),
-            lowest=self.lowest,
-            highest=self.highest,
-            missing=kept,
-        )
-
-
-def table_sums(
-    rows: DataFrame, where: str, *, around: float | None = None
-) -> tuple[ColumnSums, ...]:
-    """Return the sums over typed rows, one for each column.
-
-    Args:
-        around: As for ``ColumnSums.of_numbers``; a number where sums of several tables are added.
-    """
+def reference_columns(rows: DataFrame, where: str) -> tuple[Column, ...]:
+    """Return the columns by which sums over typed rows are taken: their categories, or means."""
     found = []
     for name, values in rows.items():
         if values.dtype.kind in "mM":
@@ -269,23 +154,127 @@ def table_sums(
                 "or leave it out (columns-left-out)"
             )
         if is_numeric(values):
-            found.append(ColumnSums.of_numbers(str(name), values.to_numpy(np.float64), around))
+            found.append(_reference(str(name), values.to_numpy(np.float64)))
         else:
-            counts = Counter(text for text in values if text is not None)
-            sums = ColumnSums(str(name), len(values), counts.total(), around or 0.0, counts=counts)
-            found.append(sums)
+            kinds = {text for text in values if text is not None}
+            found.append(Column(str(name), tuple(sorted(kinds))))
     return tuple(found)
 
 
-def add(one: Sequence[ColumnSums], other: Sequence[ColumnSums]) -> tuple[ColumnSums, ...]:
-    """Return the sums over the rows of two tables with the same columns."""
-    names, others = ([sums.name for sums in each] for each in (one, other))
-    if names != others:
+def _reference(name: str, numbers: npt.NDArray[np.float64]) -> Column:
+    known = numbers[~np.isnan(numbers)]
+    if not known.size:
+        return Column(name)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = float(known.mean())
+    return Column(name, mean=mean, lowest=float(known.min()), highest=float(known.max()))
+
+
+def add_up(
+    rows: DataFrame, columns: Sequence[Column], where: str = "the table"
+) -> npt.NDArray[np.float64]:
+    """Return sums (S,) over rows that add up over tables: their number, and those of each column.
+
+    Of categories these are the numbers of rows of each; of numbers x with z = (x − mean) /
+    deviation the number of rows that have one, Σ z and Σ z².
+    """
+    parts: list[Sequence[float]] = [[len(rows)]]
+    for column in columns:
+        if column.categories:
+            counts = Counter(texts_of(rows[column.name]))
+            parts.append([counts[kind] for kind in column.categories])
+            continue
+        numbers = column.numbers(rows[column.name], where)
+        with np.errstate(over="ignore", invalid="ignore"):
+            z = (numbers[~np.isnan(numbers)] - column.mean) / column.deviation
+            parts.append([z.size, z.sum(), (z**2).sum()])
+    return np.concatenate(parts)
+
+
+def sums_size(columns: Sequence[Column]) -> int:
+    """Return the number S of the sums that ``add_up`` gives."""
+    return 1 + sum(len(column.categories) or 3 for column in columns)
+
+
+def impossible_column(
+    sums: npt.NDArray[np.float64], columns: Sequence[Column], rows: int, slack: float = 1e-6
+) -> str:
+    """Return the name of a column whose sums no table of so many rows has; or nothing."""
+    start, wrong = 1, abs(sums[0] - rows) > slack
+    for column in columns:
+        end = start + (len(column.categories) or 3)
+        own = sums[start:end]
+        counts = own if column.categories else own[:1]
+        wrong |= counts.min() < -slack or counts.sum() > rows + slack
+        if not column.categories:  # by Cauchy and Schwarz
+            wrong |= own[1] ** 2 > (1 + slack) * own[0] * own[2] + slack
+        if wrong:
+            return column.name
+        start = end
+    return ""
+
+
+def finish(
+    sums: npt.NDArray[np.float64], columns: Sequence[Column], where: str, missing: str = REFUSE
+) -> tuple[Column, ...]:
+    """Return columns by what ``add_up`` gives of all tables; ``missing`` is the key.
+
+    The deviation of constant numbers counts as 1. The ends of numbers are those of ``columns``.
+    """
+    rows, start, found = round(sums[0]), 1, []
+    for column in columns:
+        end = start + (len(column.categories) or 3)
+        found.append(_finish_column(sums[start:end], column, rows, where, missing))
+        start = end
+    return tuple(found)
+
+
+def _finish_column(
+    sums: npt.NDArray[np.float64], column: Column, rows: int, where: str, missing: str
+) -> Column:
+    import pandas
+
+    counts = np.rint(sums).astype(int) if column.categories else np.zeros(0, int)
+    known = int(counts.sum()) if column.categories else round(sums[0])
+    if not known:
         raise DataError(
-            f"one table has the columns {', '.join(names)}, and another one {', '.join(others)}; "
-            "allowed: the same ones in all tables"
+            f"{where}: column '{column.name}' has no value in any row; leave it out "
+            "(columns-left-out)"
         )
-    return tuple(a.add(b) for a, b in zip(one, other, strict=True))
+    kept = MEAN if missing == INDICATOR and known == rows else missing
+    if kinds := column.categories:
+        if all(map(_NUMBER_WITH_COMMA.fullmatch, kinds)):
+            raise DataError(
+                f"{where}: column '{column.name}' holds '{kinds[0]}', a number with a decimal "
+                "comma; allowed: a point"
+            )
+        if len(kinds) > MOST_CATEGORIES or len(kinds) == rows > FEW_ROWS:
+            strangest = first_text(pandas.Series(kinds, dtype=object))[1]
+            raise DataError(
+                f"{where}: column '{column.name}' has {len(kinds)} categories in {rows} rows, such "
+                f"as '{strangest}'; at most {MOST_CATEGORIES} are taken, and not one a row; leave "
+                "it out (columns-left-out), or store numbers"
+            )
+        return replace(column, frequent=kinds[int(counts.argmax())], missing=kept)
+    with np.errstate(over="ignore", invalid="ignore"):
+        apart = float(sums[1]) / known
+        variance = max(float(sums[2]) / known - apart**2, 0.0)
+    if not np.isfinite(variance):
+        raise DataError(
+            f"{where}: column '{column.name}' holds numbers too large to be standardised; give it "
+            "another unit"
+        )
+    # Of one value, up to the rounding of sums that are taken far from it, or masked.
+    ends = {column.lowest, column.highest} - {None}
+    constant = len(ends) == 1 or variance <= max(
+        16 * np.finfo(float).eps * apart**2, 0 if ends else CONSTANT
+    )
+    return replace(
+        column,
+        mean=column.mean + apart * column.deviation,
+        deviation=1.0 if constant else float(np.sqrt(variance)) * column.deviation,
+        missing=kept,
+    )
 
 
 @dataclass(frozen=True)
@@ -303,12 +292,8 @@ class Encoding:
         """Return the encoding by the means, deviations and categories of typed training rows."""
         if not len(rows.columns):
             raise DataError(f"{where} has no column besides those that are no inputs")
-        return cls.finish(table_sums(rows, where), where, missing)
-
-    @classmethod
-    def finish(cls, sums: Sequence[ColumnSums], where: str, missing: str = REFUSE) -> Encoding:
-        """Return the encoding by sums over all rows, of however many tables."""
-        return cls(tuple(each.column(where, missing) for each in sums))
+        reference = reference_columns(rows, where)
+        return cls(finish(add_up(rows, reference, where), reference, where, missing))
 
     def encoded(
         self, rows: DataFrame | npt.ArrayLike, where: str = "the table", *, tell: bool = False

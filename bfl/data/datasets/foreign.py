@@ -124,9 +124,9 @@ def foreign_images(
     for each in words(given):
         _, word = _distance_and_word(each)
         near = is_near(each, dataset.name)
-        name = stem = PurePath(word.rpartition(":")[2]).stem
-        while name in names:
-            name = f"{stem}-{len(names) + 1}"
+        stem = PurePath(word.rpartition(":")[2]).stem
+        numbered = [stem, *(f"{stem}-{number}" for number in range(2, len(names) + 2))]
+        name = next(each for each in numbered if each not in names)
         names.append(name)
         if word in CHANGES:
             if word == "rotated" and height != width:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SIZE, CHANNELS, FIT, TEST_SHARE = "image-size", "image-channels", "image-fit", "test-share"
 TARGET, LEFT_OUT, TASK, MISSING = "target", "columns-left-out", "task", "missing"
-PIXEL_RANGE, UNREADABLE = "pixel-range", "unreadable-images"
+PIXEL_RANGE, UNREADABLE, COLUMNS = "pixel-range", "unreadable-images", "table-columns"
 """The configuration keys."""
 
 _KEYS = {
@@ -30,8 +30,13 @@ _KEYS = {
     "left_out": LEFT_OUT,
     "pixel_range": PIXEL_RANGE,
     "missing": MISSING,
+    "columns": COLUMNS,
 }
 """The keys by the attributes that have their values."""
+
+
+SUMMED = "summed"
+"""Value of ``table-columns`` in what nodes are asked before the first round: sums are to come."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,7 @@ class Reading:
         pixel_range: LOW:HIGH, the scale of measurements in arrays; empty: they are pixels.
         unreadable: What is done with damaged images of a folder: ``refuse``, or ``skip``.
         missing: What is done with missing values of a table's inputs, see ``Column``.
+        columns: A table's columns, classes and target as network.json has them, or ``SUMMED``.
     """
 
     size: int = 0
@@ -69,6 +75,7 @@ class Reading:
     pixel_range: str = ""
     unreadable: str = "refuse"
     missing: str = "refuse"
+    columns: str = ""
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Reading:

@@ -28,7 +28,7 @@ from bfl.data.datasets.columns import (
     type_rows,
 )
 from bfl.data.datasets.encoding import FEW_ROWS, MOST_CATEGORIES, REFUSE, Column, Encoding
-from bfl.data.datasets.reading import LEFT_OUT, TARGET, Reading
+from bfl.data.datasets.reading import LEFT_OUT, SUMMED, TARGET, Reading
 from bfl.data.datasets.subset import train_and_test
 from bfl.errors import DataError
 from bfl.texts import few, printable
@@ -187,7 +187,7 @@ class Table(PathSource):
         import pandas
 
         path = self.find(location, data_dir)
-        where, known = str(path), _columns_file(path, regression=reading.regression)
+        where, known = str(path), _known_columns(path, reading)
         encoding = reading.encoding or known.encoding
         columns = encoding.columns if encoding else ()
         texts = [column.name for column in columns if column.categories]
@@ -220,6 +220,8 @@ class Table(PathSource):
         sites = [note for name in left_out for note in normalize_texts(rows[name])[1]]
         said = [*notes, *answers.notes, *(f"{where}: {note}" for note in sites)]
         here = answers.here
+        if known.encoding:
+            said += [f"{where}: {line}" for line in known.encoding.unseen(inputs)]
         if not encoding:
             encoding = Encoding.of(inputs.iloc[train], where, reading.missing)
             own = inputs[: len(rows) - (own_test or 0)]
@@ -397,15 +399,17 @@ def _notes_of_texts(rows: DataFrame) -> Iterator[str]:
             )
 
 
-def _columns_file(path: Path, *, regression: bool) -> _Known:
+def _known_columns(path: Path, reading: Reading) -> _Known:
     beside = path.with_suffix(COLUMNS)
-    if not beside.is_file():
+    given = "" if reading.columns == SUMMED else reading.columns
+    if not given and not beside.is_file():
         return _Known()
     try:
-        content = json.loads(beside.read_text(encoding="utf-8"))
+        content = json.loads(given or beside.read_text(encoding="utf-8"))
         content = content.get("network", content)  # of a whole run.json
         names = tuple(map(str, content["class-names"]))
-        scale = Column.from_dict(content["target"]) if regression else None
+        scale = Column.from_dict(content["target"]) if reading.regression else None
         return _Known(Encoding.from_list(content["columns"]), names, scale)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{beside} is no network.json of a run on a table: {error!r}") from error
+        source = "table-columns" if given else str(beside)
+        raise DataError(f"{source} is no network.json of a run on a table: {error!r}") from error

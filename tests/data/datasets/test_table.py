@@ -4,7 +4,6 @@ import json
 import warnings
 from dataclasses import replace
 from decimal import Decimal
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from bfl.data.datasets import Reading, load_dataset, said_of
-from bfl.data.datasets.encoding import Encoding, add, table_sums
+from bfl.data.datasets.encoding import (
+    Column,
+    Encoding,
+    add_up,
+    finish,
+    impossible_column,
+    sums_size,
+)
 from bfl.errors import BflError, DataError
 
 
@@ -82,17 +88,29 @@ def with_gaps() -> pd.DataFrame:
 def test_sums_over_clients_give_the_same_encoding(missing: str) -> None:
     frame = with_gaps()
     parts = [frame.iloc[:7], frame.iloc[7:30], frame.iloc[30:]]
-    sums = reduce(add, (table_sums(part, "", around=0.0) for part in parts))
-    for ours, joint in zip(
-        Encoding.finish(sums, "", missing).columns,
-        Encoding.of(frame, "", missing).columns,
-        strict=True,
-    ):
+    whole = Encoding.of(frame, "", missing).columns
+    scale = {column.name: 1.0 if column.categories else 3.0 for column in whole}
+    around = [Column(c.name, c.categories, 0.9 * c.mean, scale[c.name]) for c in whole]
+    sums = sum(add_up(part, around) for part in parts)
+    assert sums.shape == (sums_size(around),)
+    assert not impossible_column(sums, around, 40)
+    for ours, joint in zip(finish(sums, around, "", missing), whole, strict=True):
         np.testing.assert_allclose(ours.mean, joint.mean, rtol=1e-12)
-        np.testing.assert_allclose(ours.deviation, joint.deviation, rtol=1e-7)
+        np.testing.assert_allclose(ours.deviation, joint.deviation, rtol=1e-9)
         assert replace(ours, mean=0.0, deviation=1.0) == replace(
             joint, mean=0.0, deviation=1.0, lowest=None, highest=None
         )
+
+
+@pytest.mark.parametrize(
+    "change", [(0, 1), (1, -1), (1, 41), (2, 1e4), (3, -1e4), (4, 41), (-1, -2)]
+)
+def test_sums_that_no_rows_have_are_found(change: tuple[int, float]) -> None:
+    columns = Encoding.of(with_gaps(), "", "mean").columns
+    sums = add_up(with_gaps(), columns)
+    place, value = change
+    sums[place] = value
+    assert impossible_column(sums, columns, 40)
 
 
 def with_nan(frame: pd.DataFrame) -> pd.DataFrame:
@@ -139,8 +157,8 @@ def test_rows_are_told_how_they_are_unlike_the_training_rows() -> None:
     assert found[2] == ("age has no value",)
     assert found[3] == ("stage has no value",)
     # Sums of clients say no ends.
-    sums = add(table_sums(frame[:7], "", around=0.0), table_sums(frame[7:], "", around=0.0))
-    pooled = Encoding.finish(sums, "rows", "mean")
+    around = [replace(column, lowest=None, highest=None) for column in encoding.columns]
+    pooled = Encoding(finish(add_up(frame, around), around, "rows", "mean"))
     column = pooled.columns[0]
     ends = [
         column.mean + sign * 6 * column.deviation for sign in (-1.0001, -0.9999, 0.9999, 1.0001)

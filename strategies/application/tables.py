@@ -1,0 +1,188 @@
+"""Columns of tables that nodes hold, by sums over all their rows before the first round."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+from bfl.configuration import Configuration
+from bfl.configuration.configuration import says_nothing_measured
+from bfl.data.datasets import Dataset
+from bfl.data.datasets.encoding import Column, finish, impossible_column, sums_size
+from bfl.data.datasets.reading import COLUMNS, SUMMED
+from bfl.errors import ConfigurationError, RunError
+from bfl.federation.client_metrics import neutralized
+from bfl.federation.node_description import ADD_UP_TABLE, TABLE_QUERY, TableDescription
+from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT, WireFormatError
+from bfl.posteriors import Posterior
+from strategies.closing import as_posterior, sums_of_clients
+from strategies.federation import Federation
+from strategies.flower_clients import FlowerClients
+from strategies.messaging import UsableReplies, exchange_with_retries
+from strategies.method import Method
+from strategies.request import training_request
+from strategies.run_support import ClientOptions, RunSupport, Warnings
+from strategies.server_state import ServerState
+
+
+def can_sum_columns(configuration: Configuration, dataset: Dataset) -> bool:
+    """Return whether nodes with tables of their own are to add up what their columns hold.
+
+    Sums have no noise, so a run with noise takes the columns from files beside the tables.
+    """
+    given = configuration.keys.table_columns
+    return bool(dataset.encoding) and not given and not says_nothing_measured(configuration)
+
+
+def sum_columns(
+    configuration: Configuration,
+    dataset: Dataset,
+    grid: Grid,
+    federation: Federation,
+    say: Callable[[str], None],
+) -> str:
+    """Return the key ``table-columns`` by sums over the tables of all nodes.
+
+    Args:
+        dataset: The server's own table, whose means and deviations sums are taken around.
+
+    Returns:
+        Nothing where no node has a table of its own, or all have files that say their columns.
+
+    Raises:
+        ConfigurationError: The tables do not go together.
+        RunError: A client has not answered.
+    """
+    known = federation.descriptions.known if federation.descriptions else {}
+    own = [
+        partition_id
+        for partition_id, examples in federation.own_examples.items()
+        if examples and known[federation.nodes[partition_id]].code
+    ]
+    tables = _ask_tables(configuration, grid, federation, own) if own else {}
+    if all(table.known for table in tables.values()):
+        return ""
+    if len(tables) < federation.size:
+        others = sorted(set(range(federation.size)) - tables.keys())
+        raise ConfigurationError(
+            f"clients {', '.join(map(str, tables))} have tables of their own, and clients "
+            f"{', '.join(map(str, others))} none; allowed: a table for each of them, or for none"
+        )
+    names, columns = _merge(dataset, tables)
+    keys = configuration.keys
+    warnings = Warnings(say)
+    options = ClientOptions(
+        clients=federation.size,
+        min_clients=federation.size,
+        round_retries=keys.round_retries,
+        max_examples=keys.max_examples,
+        configuration=configuration,
+        num_classes=len(names),
+        partition=[None] * federation.size,
+    )
+    clients = FlowerClients(
+        grid,
+        federation,
+        options,
+        RunSupport(),
+        None,
+        silence=keys.client_timeout,
+        warn=warnings.of_client,
+    )
+    clients.more = ConfigRecord({COLUMNS: json.dumps([asdict(column) for column in columns])})
+    expected = as_posterior(np.zeros(sums_size(columns)))
+    method, problem = Method.of(configuration), partial(_problem, columns)
+    request = replace(
+        training_request(
+            method, ServerState.first(expected, federation.size), range(federation.size)
+        ),
+        message_type=ADD_UP_TABLE,
+        name="sums over tables",
+        sums_problem=problem,
+        vectors=(),
+    )
+    _, total = sums_of_clients(method, request, clients, problem)
+    found = [asdict(column) for column in finish(total, columns, keys.dataset, keys.missing)]
+    say(f"columns by sums over {round(total[0]):,} training rows of {federation.size} clients")
+    content = {"class-names": names, "columns": found[: len(columns) - bool(dataset.target)]}
+    return json.dumps({**content, **({"target": found[-1]} if dataset.target else {})})
+
+
+def _ask_tables(
+    configuration: Configuration, grid: Grid, federation: Federation, own: list[int]
+) -> dict[int, TableDescription]:
+    keys = configuration.keys
+    question: dict[str, Any] = replace(keys.reading, columns=SUMMED).values()
+    question[VERSION] = WIRE_FORMAT
+    content = RecordDict({CONFIG: ConfigRecord(question)})
+    replies = exchange_with_retries(
+        grid,
+        [Message(content, federation.nodes[client], TABLE_QUERY) for client in own],
+        silence=keys.client_timeout,
+        retries=keys.round_retries,
+        usable=(usable := UsableReplies(len(own))),
+        report=lambda node, reason: None,
+    )
+    found, problems = {}, dict.fromkeys(own, "no reply")
+    for reply in replies:
+        client = federation.partition_of(reply.metadata.src_node_id)
+        try:
+            if reply.has_error():
+                raise RunError(reply.error.reason)
+            found[client] = TableDescription.from_content(reply.content)
+            usable.found += 1
+            del problems[client]
+        except (RunError, WireFormatError) as error:
+            problems[client] = neutralized(str(error))
+    if problems:
+        lines = (f"\nclient {client}: {problem}" for client, problem in problems.items())
+        raise RunError(f"before round 1, asked for the columns of their tables:{''.join(lines)}")
+    return dict(sorted(found.items()))
+
+
+def _merge(
+    dataset: Dataset, tables: Mapping[int, TableDescription]
+) -> tuple[list[str], tuple[Column, ...]]:
+    """Return the classes and columns of all tables, with the server's means and deviations."""
+    assert dataset.encoding is not None
+    own = {column.name: column for column in dataset.encoding.columns}
+    for client, table in tables.items():
+        if differing := own.keys() ^ table.columns.keys():
+            raise ConfigurationError(
+                f"of the server's table and that of client {client} one alone has the column "
+                f"'{neutralized(min(differing))}'; allowed: the same columns, or columns-left-out"
+            )
+        for name, kinds in table.columns.items():
+            if bool(kinds) != bool(own[name].categories):
+                ours, theirs = ("texts" if k else "numbers" for k in (own[name].categories, kinds))
+                raise ConfigurationError(
+                    f"column '{name}' holds {ours} in the server's table, and {theirs} in that of "
+                    f"client {client}; allowed: one kind in all tables"
+                )
+    reference = [
+        Column(
+            name,
+            tuple(sorted({kind for table in tables.values() for kind in table.columns[name]})),
+            column.mean,
+            column.deviation,
+        )
+        for name, column in own.items()
+    ]
+    if dataset.target:
+        target = replace(dataset.target, lowest=None, highest=None)
+        return list(dataset.class_names), (*reference, target)
+    names = {*dataset.class_names, *(name for t in tables.values() for name in t.class_names)}
+    whole = all(name.removeprefix("-").isdecimal() for name in names)
+    return sorted(names, key=int if whole else str), tuple(reference)
+
+
+def _problem(columns: tuple[Column, ...], sums: Posterior, examples: int) -> str | None:
+    column = impossible_column(np.asarray(sums.point, np.float64), columns, examples)
+    return column and f"no {examples} rows have such sums of column '{column}'"

@@ -1,0 +1,145 @@
+"""Federations whose nodes have tables of their own, and of which nobody has pooled any data."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from runs_in_process import make_run
+
+import bfl.engine.serial
+from bfl.data.datasets import Dataset, load_dataset
+from bfl.data.datasets.encoding import Column, Encoding
+from bfl.data.datasets.reading import SUMMED, Reading
+from bfl.engine.serial import SerialGrid
+from bfl.errors import BflError
+from bfl.experiments.results.run_folder import RunFolder
+
+KEYS: dict[str, Any] = {
+    "model": "mlp",
+    "strategy": "nwa",
+    "rounds": 1,
+    "local-epochs": 1,
+    "mc-samples": 1,
+    "evaluate-mc-samples": 1,
+    "batch-size": 8,
+    "missing": "indicator",
+    "columns-left-out": "site",
+    "round-retries": 0,
+}
+
+
+def table(node: int, count: int = 40) -> pd.DataFrame:
+    """Return rows of which each node has others: other means, gaps, categories and classes."""
+    drawn = np.random.default_rng(node)
+    age = drawn.normal(50 + 10 * node, 5 + node, count)
+    return pd.DataFrame(
+        {
+            "age": np.where(drawn.random(count) < 0.1 * node, np.nan, age),
+            "dose": 1e6 + drawn.normal(0, 1e-2, count),
+            "kind": drawn.choice(["a", "b", f"of {node}"], count),
+            "site": f"site {node}",
+            "score": age / 10 + drawn.normal(0, 1, count),
+            "target": np.where(age > 50 + 10 * node, "well", ["ill", "dead"][node % 2]),
+        }
+    )
+
+
+Run = Callable[..., tuple[RunFolder, list[Dataset]]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Make a run on so many nodes' tables; return its folder and the nodes' data."""
+
+    def make(nodes: int, change: Callable[[int, pd.DataFrame], pd.DataFrame], **keys: Any) -> Any:
+        for node in range(nodes + 1):
+            change(node, table(node)).to_csv(tmp_path / f"{node}.csv", index=False)
+
+        class Nodes(SerialGrid):
+            """Nodes that say of themselves what SuperNodes say, and have a table each."""
+
+            def __init__(self, *given: Any) -> None:
+                super().__init__(*given)
+                for node, context in self._contexts.items():
+                    del context.node_config["simulation"]
+                    context.node_config["dataset"] = f"table:{tmp_path / str(node)}.csv"
+
+        monkeypatch.setattr(bfl.engine.serial, "SerialGrid", Nodes)
+        given = {**KEYS, "dataset": f"table:{tmp_path / '0.csv'}", **keys}
+        folder = make_run(given, nodes, tmp_path / "run")
+        reading = Reading.of({**folder.config(), "table-columns": SUMMED})
+        words = [f"table:{tmp_path / str(node)}.csv" for node in range(1, nodes + 1)]
+        return folder, [load_dataset(word, "", reading) for word in words]
+
+    return make
+
+
+def as_given(node: int, frame: pd.DataFrame) -> pd.DataFrame:
+    return frame
+
+
+def joint_columns(nodes: list[Dataset]) -> tuple[Column, ...]:
+    """Return the columns by the training rows of all nodes in one table."""
+    every = pd.concat([pd.DataFrame(dict(node.train_columns)) for node in nodes])
+    inputs = every[["age", "dose", "kind", "score"]]
+    return Encoding.of(inputs.reset_index(drop=True), "all", "indicator").columns
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("nodes", "exchange"), [(2, "direct"), (3, "masked")])
+def test_columns_are_those_of_all_rows_in_one_table(run: Run, nodes: int, exchange: str) -> None:
+    folder, data = run(nodes, as_given, exchange=exchange)
+    network = folder.read_json("network.json")
+    assert network["class-names"] == ["dead", "ill", "well"]
+    for given, joint in zip(network["columns"], joint_columns(data), strict=True):
+        ours = Column.from_dict(given)
+        assert (ours.name, ours.categories) == (joint.name, joint.categories)
+        assert (ours.frequent, ours.missing) == (joint.frequent, joint.missing)
+        np.testing.assert_allclose(ours.mean, joint.mean, rtol=1e-9)
+        np.testing.assert_allclose(ours.deviation, joint.deviation, rtol=1e-9)
+        assert ours.lowest is None  # no sum says it
+    assert len(folder.rounds()) == 1
+    assert folder.metrics()["accuracy"] >= 0
+
+
+@pytest.mark.slow
+def test_a_number_that_is_predicted_is_standardised_by_all_rows(run: Run) -> None:
+    keys = {"task": "regression", "target": "score", "columns-left-out": "site,target"}
+    folder, data = run(2, as_given, **keys)
+    true = np.concatenate([np.asarray(node.train_targets, np.float64) for node in data])
+    target = folder.read_json("network.json")["target"]
+    np.testing.assert_allclose(
+        [target["mean"], target["deviation"]], [true.mean(), true.std()], rtol=1e-9
+    )
+
+
+@pytest.mark.slow
+def test_files_beside_all_tables_say_their_columns(run: Run, tmp_path: Path) -> None:
+    folder, _ = run(2, as_given)
+    content = folder.read_json("network.json")
+    content["columns"][0]["mean"] = 51.0
+    for node in range(3):
+        (tmp_path / f"{node}.columns.json").write_text(json.dumps(content))
+    shutil.rmtree(folder.path)
+    again, _ = run(2, as_given, **{"example-privacy": "dp-sgd"})
+    assert again.read_json("network.json")["columns"][0]["mean"] == 51.0
+
+
+@pytest.mark.parametrize(
+    ("change", "keys", "named"),
+    [
+        (lambda node, frame: frame.drop(columns="dose") if node == 2 else frame, {}, "dose"),
+        (lambda node, frame: frame.assign(dose="x") if node == 1 else frame, {}, "dose"),
+        (as_given, {"example-privacy": "dp-sgd"}, "own data"),
+    ],
+)
+def test_tables_that_do_not_go_together_are_refused(
+    run: Run, change: Any, keys: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(BflError, match=named):
+        run(2, change, **keys, **{"server-evaluates": False, "node-timeout": 5.0})
