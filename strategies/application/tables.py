@@ -151,8 +151,8 @@ def _merge(
     dataset: Dataset, tables: Mapping[int, TableDescription]
 ) -> tuple[list[str], tuple[Column, ...]]:
     """Return the classes and columns of all tables, with the server's means and deviations."""
-    assert dataset.encoding is not None
-    own = {column.name: column for column in dataset.encoding.columns}
+    columns = dataset.encoding.columns if dataset.encoding else ()
+    own = {column.name: column for column in columns}
     for client, table in tables.items():
         if differing := own.keys() ^ table.columns.keys():
             raise ConfigurationError(
