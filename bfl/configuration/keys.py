@@ -77,8 +77,8 @@ class Data(Section):
     columns_left_out: str = ""
     """columns of a table that are no inputs, with commas; partitions may go by them"""
     table_columns: str = ""
-    """columns and classes of a table, as a run's network.json has them; empty: by the training rows,
-    or by sums over nodes' own tables before round 1, which fill it in"""
+    """columns and classes of a table, as a run's network.json has them; empty: by the training
+    rows, or by sums over nodes' own tables before round 1, which fill it in"""
     train_examples: float = server_field(0.0, ge=0.0)
     """how many training images are used, the same mixture of classes: 0 all, below 1 a share, from
     1 a number; nodes' own data are used in full"""

@@ -27,7 +27,7 @@ from strategies.federation import Federation
 from strategies.flower_clients import FlowerClients
 from strategies.messaging import UsableReplies, exchange_with_retries
 from strategies.method import Method
-from strategies.request import training_request
+from strategies.round import TrainingRequest
 from strategies.run_support import ClientOptions, RunSupport, Warnings
 from strategies.server_state import ServerState
 
@@ -77,7 +77,6 @@ def sum_columns(
         )
     names, columns = _merge(dataset, tables)
     keys = configuration.keys
-    warnings = Warnings(say)
     options = ClientOptions(
         clients=federation.size,
         min_clients=federation.size,
@@ -94,17 +93,18 @@ def sum_columns(
         RunSupport(),
         None,
         silence=keys.client_timeout,
-        warn=warnings.of_client,
+        warn=Warnings(say).warn_of_client,
     )
     clients.more = ConfigRecord({COLUMNS: json.dumps([asdict(column) for column in columns])})
     expected = as_posterior(np.zeros(sums_size(columns)))
     method, problem = Method.of(configuration), partial(_problem, columns)
-    request = replace(
-        training_request(
-            method, ServerState.first(expected, federation.size), range(federation.size)
-        ),
+    request = TrainingRequest(
+        method=method,
+        state=ServerState.first(expected, federation.size),
+        partition_ids=range(federation.size),
         message_type=ADD_UP_TABLE,
         name="sums over tables",
+        expected=expected,
         sums_problem=problem,
         vectors=(),
     )
