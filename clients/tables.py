@@ -21,7 +21,7 @@ from bfl.federation.wire import CONFIG, TrainTask, reply_content
 from bfl.posteriors import Posterior
 from bfl.texts import from_json
 from clients.examples import asked_reading
-from clients.masked import checked_task, masked_sums
+from clients.masked import masked_sums, read_task
 from clients.node import Node
 from clients.process import cached_configuration, refuse
 
@@ -56,7 +56,7 @@ def add_up_table(message: Message, context: Context) -> Message:
     if np.abs(sums).max() > greatest(len(rows)):
         raise public(DataError("numbers of its own table are too far from those of the server's"))
     if configuration.exchange.secure_sums:
-        masked = checked_task(message, node, configuration, len(rows), Equal())
+        masked = read_task(message, node, configuration, len(rows), Equal())
         content = masked_sums(message, context, masked, configuration, sums, len(rows))
     else:
         nothing = np.zeros(0, np.float32)
