@@ -135,11 +135,7 @@ def test_one_client_gives_itself_back(rule: PoolingRule) -> None:
 @given(seed=SEEDS, count=st.integers(1, 6), with_previous=st.booleans())
 @settings(max_examples=20)
 def test_results_are_valid_of_the_given_type_and_size(
-    rule: PoolingRule,
-    dtype: type,
-    seed: int,
-    count: int,
-    with_previous: bool,
+    rule: PoolingRule, dtype: type, seed: int, count: int, with_previous: bool
 ) -> None:
     previous, *clients = make_clients(seed, count + 1, dtype=dtype)
     weights = draw_weights(seed, count)

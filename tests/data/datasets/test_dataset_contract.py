@@ -5,7 +5,6 @@ import pytest
 
 from bfl.data.datasets import Dataset, dataset_sources, load_dataset, said_of
 from bfl.data.datasets.named import NamedSource
-from bfl.errors import ConfigurationError
 
 LOCAL = [
     source.name
@@ -23,12 +22,6 @@ def test_a_data_set_is_sound_and_always_the_same(name):
         np.testing.assert_array_equal(getattr(dataset, attribute), getattr(again, attribute))
     for labels in (dataset.train_labels, dataset.test_labels):
         assert np.unique(labels).size >= 2
-
-
-@pytest.mark.parametrize("name", LOCAL)
-def test_what_it_does_not_need_is_refused(name):
-    with pytest.raises(ConfigurationError, match=f"write it as '{name}'"):
-        load_dataset(f"{name}:8")
 
 
 def test_absent_classes_are_named():

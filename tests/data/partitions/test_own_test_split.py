@@ -85,14 +85,11 @@ def test_the_table_counts_clients_and_classes_and_survives_json() -> None:
     assert json.loads(json.dumps(saved)) == saved
 
 
-def test_the_digest_is_of_little_endian_int64() -> None:
+def test_the_digest_is_of_little_endian_int64_and_tells_partitions_apart() -> None:
     saved = describe(LABELS, PARTS, 3)
     expected = hashlib.sha256((2).to_bytes(8, "little") + (3).to_bytes(8, "little")).hexdigest()
     assert saved["client_sha256"][1] == expected
     assert saved == describe(LABELS, [part.astype(np.int32) for part in PARTS], 3)
-
-
-def test_the_digest_tells_partitions_apart() -> None:
     moved = [np.array([4, 0]), np.array([1, 2, 3])]
     reordered = [np.array([0, 4, 1]), np.array([2, 3])]
     digests = {describe(LABELS, parts, 3)["sha256"] for parts in (PARTS, moved, reordered)}

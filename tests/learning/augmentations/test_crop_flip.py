@@ -67,13 +67,6 @@ def test_choices_are_uniform_and_independent():
     assert ((table - expected) ** 2 / expected).sum() < 50
 
 
-def test_no_padding_leaves_flips():
-    images = make_images(40)
-    results = augmentations.create("crop-flip", {"crop-padding": 0}).augment(images, KEY).numpy()
-    flipped = [which(image, result, 0)[2] for image, result in zip(images, results, strict=True)]
-    assert 8 < sum(flipped) < 32
-
-
 def test_padding_may_be_reflected():
     images = make_images(30)
     settings = {"crop-padding": 2, "crop-padding-with": "reflection"}
@@ -91,16 +84,6 @@ def test_padding_may_be_black():
     grey = augmentations.create("crop-flip", {"crop-padding": 2}).augment(images, KEY).numpy()
     assert (grey == 0).any()
     np.testing.assert_array_equal(results, np.where(grey == 0, -1, grey))
-
-
-def test_default_is_the_paper_s():
-    crop_flip = augmentations.create("crop-flip")
-    assert crop_flip.crop_padding == 4
-    images = make_images(60, 8, 8, 1)
-    results = crop_flip.augment(images, KEY).numpy()
-    choices = {which(image, result, 4)[:2] for image, result in zip(images, results, strict=True)}
-    assert {max(top for top, _ in choices), max(left for _, left in choices)} == {8}
-    assert {min(top for top, _ in choices), min(left for _, left in choices)} == {0}
 
 
 def test_keyed_in_a_graph_and_out_of_it(tensorflow):

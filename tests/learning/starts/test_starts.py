@@ -40,11 +40,6 @@ def test_a_start_is_a_posterior_like_the_received_one_and_says_if_it_is_another(
     assert ("start-elsewhere" in start.has()) == (begun.digest() != before)
 
 
-def test_by_default_training_begins_with_what_was_received():
-    start = starts.create("posterior")
-    assert start.begin({}, RECEIVED, lambda: INITIAL) is RECEIVED
-
-
 @pytest.mark.parametrize(("afterwards", "expected"), [("received", 1.0), ("own", 3.0)])
 def test_a_client_begins_with_the_initial_network_until_it_has_been_pooled(afterwards, expected):
     start = starts.create("initial-network", {"start-afterwards": afterwards})

@@ -149,21 +149,3 @@ def test_the_likelihood_of_any_objective_is_tempered(terms: tuple[str, ...]) -> 
     )
     assert cold.divergence == warm.divergence
     assert cold.posterior.digest() != warm.posterior.digest()
-
-
-def test_steps_of_adam_bound_how_far_a_standard_deviation_goes() -> None:
-    """160 steps of 1e-3, and σ is far from where it would stay: each moves ρ by about the rate."""
-    trainer = trainer_of(0.05)
-    size, scale, steps, rate = trainer.network.manifest.gaussian_size, 0.05, 160, 1e-3
-    mean = np.zeros((4, CLASSES), np.float32)
-    mean[:, 0] = np.linalg.lstsq(INPUTS, LABELS, rcond=None)[0]
-    received = Posterior(mean.ravel(), np.full(size, scale**2, np.float32))
-    prior = priors.create("flat").density(received, {})
-    task = task_of(
-        received, prior=prior, examples=np.arange(COUNT), epochs=steps, learning_rate=rate
-    )
-    result = trainer.train(IMAGES, LABELS, task)
-    assert result.steps == steps
-    changed = np.abs(np.log(result.posterior.variance / received.variance) / 2)
-    assert changed.max() < np.log(1.17)
-    assert changed.max() > 0.8 * steps * rate

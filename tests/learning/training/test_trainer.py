@@ -223,15 +223,6 @@ def test_what_an_optimizer_keeps_goes_on(optimizer):
         np.testing.assert_array_equal(again[name], none[name])
 
 
-def test_names_of_what_adam_keeps_are_those_of_older_checkpoints():
-    trainer = trainer_of("deterministic")
-    result = trainer.train(
-        *digits(), make_task(trainer.network.initial_posterior(0), np.arange(64))
-    )
-    assert list(result.optimizer_state) == ["first-moment", "second-moment", "steps"]
-    assert int(result.optimizer_state["steps"]) == 2
-
-
 @pytest.mark.parametrize("inference", INFERENCES)
 def test_untransformed_scales_are_known_from_values(inference):
     """Weight decay asks for it."""
@@ -300,13 +291,3 @@ def test_compiled_step_is_the_same_up_to_rounding():
     assert largest > 0.01
     np.testing.assert_allclose(moved[1], moved[0], atol=1e-3 * largest)
     assert not np.array_equal(moved[0], moved[1]), "nothing was compiled"
-
-
-def test_rate_is_the_size_of_the_first_step():
-    trainer = trainer_of("flipout")
-    received = trainer.network.initial_posterior(0)
-    for rate in (1e-3, 1e-2):
-        result = trainer.train(*digits(), make_task(received, np.arange(32), rate=rate))
-        moved = np.abs(result.posterior.mean - received.mean)
-        assert np.median(moved) == pytest.approx(rate, rel=1e-2)
-        assert moved.max() < 1.01 * rate
