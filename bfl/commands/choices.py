@@ -36,7 +36,6 @@ section, such as `[training]`, or at the top.
 """
 
 TOP = "top of the file"
-"""Title of the keys that stand before all sections."""
 
 
 def add_list_to(choices: argparse.ArgumentParser) -> None:
@@ -116,21 +115,19 @@ def list_keys(given: argparse.Namespace) -> None:
         for header in ("key", "type", "default", "meaning"):
             table.add_column(header, overflow="fold")
     for key, declared in by_key.items():
-        words = (key, declared[0].type, _defaults(declared), escape(_meaning(declared)))
+        readers: dict[str, list[str]] = {}
+        for setting in declared:
+            readers.setdefault(repr(setting.default), []).append(setting.reader.split(" ")[-1])
+        defaults = ", ".join(
+            f"{default} ({', '.join(names)})" if readers.keys() - {default} else default
+            for default, names in readers.items()
+        )
+        words = (key, declared[0].type, defaults, escape(_meaning(declared)))
         tables[declared[0].section or TOP].add_row(*words)
     if given.markdown:
         print(_KEYS, *map(as_markdown, tables.values()), sep="\n", end="")
         return
     console().print(*(table for table in tables.values() if table.row_count), sep="\n")
-
-
-def _defaults(declared: Sequence[Setting]) -> str:
-    readers: dict[str, list[str]] = {}
-    for setting in declared:
-        readers.setdefault(repr(setting.default), []).append(setting.reader.split(" ")[-1])
-    if len(readers) == 1:
-        return next(iter(readers))
-    return ", ".join(f"{default} ({', '.join(names)})" for default, names in readers.items())
 
 
 def _meaning(declared: Sequence[Setting]) -> str:
@@ -142,20 +139,14 @@ def _meaning(declared: Sequence[Setting]) -> str:
     return f"{declared[0].description} ({readers})" if readers else declared[0].description
 
 
-TEMPLATE = Path(__file__).with_name("glossary.md")
-"""The page's own text, in which the entries and the keys are put."""
-
-
-_SOURCE = re.compile(r"^(?:Reference|Source)s?:\s*")
-
-
 def print_glossary(given: argparse.Namespace) -> None:
     """Print the page ``docs/glossary.md``."""
     parts = ["## Metrics\n", *map(glossary_entry, metrics.classes())]
     parts += ["## Uncertainties\n", *map(glossary_entry, uncertainties.classes())]
     keys = {kind.key: kind.description for kind in SLOTS}
     rows = "\n".join(f"| `{key}` | {keys[key]} |" for key in sorted(keys))
-    text = TEMPLATE.read_text(encoding="utf-8").replace("{keys}", rows)
+    template = Path(__file__).with_name("glossary.md").read_text(encoding="utf-8")
+    text = template.replace("{keys}", rows)
     print(text.replace("{metrics and uncertainties}", "\n".join(parts)), end="")
 
 
@@ -168,5 +159,6 @@ def glossary_entry(component: type[Component]) -> str:
     first, _, rest = (component.__doc__ or "").partition("\n")
     paragraphs = [first, *re.split(r"\n\s*\n", dedent(rest).strip())]
     kept = [" ".join(p.split()) for p in paragraphs if not p.startswith(("Example", "Attributes"))]
-    text = "\n\n".join(_SOURCE.sub("Source: ", paragraph) for paragraph in kept if paragraph)
+    source = r"^(?:Reference|Source)s?:\s*"
+    text = "\n\n".join(re.sub(source, "Source: ", paragraph) for paragraph in kept if paragraph)
     return f"### `{component.name}`{aliases}{arrow}\n\n{text}\n"

@@ -48,13 +48,7 @@ def _add_backend_to(command: argparse.ArgumentParser) -> None:
 
 
 def close_run(given: argparse.Namespace) -> None:
-    """Make the closing round, and evaluate the closed network: no round is made again.
-
-    A closing that was interrupted goes on with the round of sums that it was at.
-
-    Raises:
-        ConfigurationError: The run has rounds to make.
-    """
+    """Make the closing round, or go on with it, and evaluate the closed network."""
     run = load(given.folder)
     made = run.rounds[-1]["round"] if run.rounds else 0
     if not run.finished and made < run.configuration["rounds"]:
@@ -75,30 +69,25 @@ def close_run(given: argparse.Namespace) -> None:
             f'closing="{given.closing}" for one that is not',
             file=sys.stderr,
         )
-    asked = {"closing-posterior": given.posterior, "plugins": given.plugins}
-    pairs = {"closing": given.closing, **{key: value for key, value in asked.items() if value}}
-    _resume(given, pairs)
+    _resume(given, {"closing": given.closing, "closing-posterior": given.posterior})
 
 
 def finish_run(given: argparse.Namespace) -> None:
     """Evaluate the posterior of the last round that an interrupted run has made, and end the run.
 
     ``flower-simulation --resume RUN --run-config rounds=N`` goes on with it all the same.
-
-    Raises:
-        ConfigurationError: The run has made no round, or is over.
     """
     run = load(given.folder)
     if run.finished or not (rounds := run.rounds):
         state = "is over" if run.finished else "has made no round"
         raise ConfigurationError(f"{given.folder} {state}; allowed: a run that was interrupted")
-    plugins = {"plugins": given.plugins} if given.plugins else {}
-    _resume(given, {"rounds": rounds[-1]["round"], **plugins})
+    _resume(given, {"rounds": rounds[-1]["round"]})
 
 
-def _resume(given: argparse.Namespace, pairs: Mapping[str, str | int]) -> None:
+def _resume(given: argparse.Namespace, keys: Mapping[str, str | int | None]) -> None:
     from bfl.commands.flower_simulation import parser, start
 
-    texts = [*given.run_config, *(f"{key}={json.dumps(value)}" for key, value in pairs.items())]
+    pairs = {**keys, "plugins": given.plugins}
+    texts = [*given.run_config, *(f"{key}={json.dumps(v)}" for key, v in pairs.items() if v)]
     options = [f"--resume={given.folder}", f"--backend={given.backend}"]
     start(parser().parse_args([*options, *(f"--run-config={text}" for text in texts)]))

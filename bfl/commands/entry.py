@@ -23,7 +23,7 @@ def flower_simulation() -> int:
 
 
 def _greet() -> None:
-    """Say at once, in a terminal, that something happens: what makes runs takes long to import."""
+    """Print a line in a terminal, at once: what makes runs takes long to import."""
     if sys.stderr.isatty():
         print("bfl is starting", file=sys.stderr)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from bfl.commands.terminal import path_argument
@@ -17,6 +16,7 @@ from bfl.errors import BflError, ConfigurationError, RunError
 from bfl.texts import read_text
 
 STATE = "state"
+TO_THE_SERVER = "if the server is elsewhere, it needs {}, and sees it within seconds"
 
 
 def add_to(federation: argparse.ArgumentParser) -> None:
@@ -92,7 +92,7 @@ def add_to(federation: argparse.ArgumentParser) -> None:
 
 
 def _run(command: Any) -> Any:
-    """Return a command whose system errors are for people; its files are made with care."""
+    """Return a command whose system errors are RunErrors."""
 
     def run(given: argparse.Namespace) -> None:
         try:
@@ -137,7 +137,7 @@ def add_client(given: argparse.Namespace) -> None:
         given.folder, given.name, partition_id=given.partition, public_key=key
     )
     print(f"client {client.name} has partition {client.partition_id}")
-    print(f"its folder is {folder.client(client.name)}; {_to_the_server(listed)}")
+    print(f"its folder is {folder.client(client.name)}; {TO_THE_SERVER.format(listed)}")
     after = ClientList.read(listed).num_partitions
     if after != before:
         print(
@@ -150,7 +150,7 @@ def revoke_client(given: argparse.Namespace) -> None:
     """Take a client off the list."""
     client = setup.revoke_client(given.folder, given.name)
     listed = FederationFolder(given.folder).server / CLIENTS
-    print(f"client {client.name} is revoked; {_to_the_server(listed)}")
+    print(f"client {client.name} is revoked; {TO_THE_SERVER.format(listed)}")
     print(
         f"partition {client.partition_id} is vacant, and a run waits for all: bfl federation "
         f"add-client {given.folder} NAME fills it"
@@ -202,7 +202,3 @@ def serve_proxy(given: argparse.Namespace) -> None:
 
     settings, _ = check_server(given.folder, datetime.now(UTC))
     proxy.serve(given.folder, settings)
-
-
-def _to_the_server(path: Path) -> str:
-    return f"if the server is elsewhere, it needs {path}, and sees it within seconds"

@@ -1,7 +1,4 @@
-"""The command ``flower-simulation``: a Flower app on Flower's Ray engine, without a SuperLink.
-
-Flower shipped this command until 1.26; this one has its options.
-"""
+"""The command ``flower-simulation``, with the options of the one that Flower had until 1.26."""
 
 from __future__ import annotations
 
@@ -152,12 +149,8 @@ def resumed(folder: str, overrides: Values, *, renamed: bool = False) -> Values:
     """Return the run configuration that goes on with a run.
 
     Args:
-        folder: The run's folder, whose configuration is taken; empty: the one that the keys say.
-        renamed: Whether that has another name for the run.
-
-    Raises:
-        ConfigurationError: The run is to have another name.
-        DataError: The folder holds no run.
+        folder: The run's folder, whose configuration is taken; empty: the one of the keys.
+        renamed: Whether another name is given, which is refused.
     """
     if not folder:
         return {**overrides, "resume": True}

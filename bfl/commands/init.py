@@ -8,9 +8,6 @@ from pathlib import Path
 from bfl.commands.terminal import path_argument, write_output
 from bfl.errors import ConfigurationError, RunError
 
-TEMPLATE = Path(__file__).with_name("template")
-"""The folder of the files that are made."""
-
 
 def add_to(init: argparse.ArgumentParser) -> None:
     """Add the options of ``bfl init``."""
@@ -19,13 +16,9 @@ def add_to(init: argparse.ArgumentParser) -> None:
 
 
 def make_folder(given: argparse.Namespace) -> None:
-    """Write the files, and print their paths.
-
-    Raises:
-        ConfigurationError: A file is there already.
-        RunError: The folder cannot be made.
-    """
-    files = sorted(path for path in TEMPLATE.iterdir() if path.is_file())
+    """Write the files of the folder ``template``, and print their paths."""
+    template = Path(__file__).with_name("template")
+    files = sorted(path for path in template.iterdir() if path.is_file())
     if there := [path.name for path in files if (given.folder / path.name).exists()]:
         raise ConfigurationError(f"{given.folder} has {', '.join(there)}; choose another folder")
     try:

@@ -1,9 +1,8 @@
 """End a command within seconds on SIGINT (Ctrl-C) or SIGTERM.
 
-The first signal raises KeyboardInterrupt in the main thread, so that what has been started is ended
-in good order, and has the runs in progress ended, so that nobody waits for replies; further ones
-are ignored. What is not over after a few seconds, a TensorFlow graph that runs or a Ray that does
-not answer, is cut off: rounds are saved as they are finished, and a file is there whole or not.
+The first signal raises KeyboardInterrupt in the main thread and ends the runs in progress; further
+ones are ignored. What is not over after a few seconds, such as a TensorFlow graph, is cut off:
+rounds are saved as they are finished, and a file is there whole or not.
 """
 
 from __future__ import annotations
@@ -23,17 +22,8 @@ from bfl.engine.processes import descendants, kill
 from bfl.engine.run import INTERRUPTED, runs_in_progress
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
 GRACE = 3.5
 """Seconds that a command has for ending in good order."""
-
-
-SAYING = 0.5
-"""Seconds for saying so."""
-
-
-SHOW_CURSOR = "\x1b[?25h"
 
 
 class Interruption:
@@ -86,7 +76,7 @@ class Interruption:
             raise KeyboardInterrupt
 
     def _watch(self, looked_at: int) -> None:
-        """Wait for a signal, have the runs ended, and cut off what is not over in time."""
+        """Wait for a signal, end the runs, and cut off what is not over in time."""
         number = 0
         while number not in SIGNALS:
             read = os.read(looked_at, 1)
@@ -102,10 +92,10 @@ class Interruption:
         self.cut_off([run.advice for run in runs_in_progress()])
 
     def over(self, error: BaseException) -> int:
-        """Say that the command has been interrupted, and end the process if a signal has done it.
+        """Print the interruption and its advice, and end the process if a signal has come.
 
         Returns:
-            The exit status, where no signal has come: then the caller has raised KeyboardInterrupt.
+            The exit status, where no signal has come.
         """
         advice = getattr(error, "__notes__", [])
         if self.number:
@@ -114,28 +104,20 @@ class Interruption:
         return self.status
 
     def cut_off(self, advice: list[str]) -> None:
-        """End this process and all that it has started; does not return.
-
-        Neither waits for threads nor lets libraries end in good order, which may take for ever.
-        """
+        """End this process and all that it has started, and wait for no thread or library."""
         with self._ending:
             # Whoever reads what is printed may have stopped.
-            lines = [line for line in advice if line]
-            speaker = threading.Thread(target=_last_words, args=[lines], daemon=True)
+            speaker = threading.Thread(target=_say, args=[[*filter(None, advice)]], daemon=True)
             speaker.start()
-            speaker.join(SAYING)
+            speaker.join(0.5)
             kill([*self._family, *descendants()])
             os._exit(self.status)
 
 
-def _last_words(advice: list[str]) -> None:
-    with suppress(Exception):
-        _say(advice)
-    logging.shutdown()
-
-
 def _say(advice: list[str]) -> None:
-    if sys.stdout.isatty():
-        print(SHOW_CURSOR, end="")
-    sys.stdout.flush()
-    print("\n  ".join(["interrupted", *advice]), file=sys.stderr, flush=True)
+    with suppress(OSError):
+        if sys.stdout.isatty():
+            print("\x1b[?25h", end="")  # shows the cursor
+        sys.stdout.flush()
+        print("\n  ".join(["interrupted", *advice]), file=sys.stderr, flush=True)
+    logging.shutdown()

@@ -39,14 +39,12 @@ from bfl.files import near_path
 from bfl.texts import counted
 
 SHOWN = 10
-"""Predictions that are printed, at most."""
+"""The most predictions that are printed."""
 
 SCORES = ("predictive-entropy", "epistemic")
 """Uncertainties that are printed; an archive has all."""
 
 BOUNDS = ("lower", "upper")
-"""Bounds of a number's interval."""
-
 USUAL_NAMES = ("images", "x_test")
 """Usual names of the array of images in a file."""
 
@@ -155,8 +153,8 @@ def predict_images(given: argparse.Namespace) -> None:
         unlike = sum(UNLIKE in each for each in predictions.warnings)
         whole, of = counted(count, *first), sum(map(bool, predictions.warnings))
         print(f"{of} of {whole} with warnings; {unlike} of {whole} {UNLIKE}")
-    told = counted(count, "prediction"), counted(predictions.samples, "sample")
-    print(f"{' of '.join(told)}: ", end="")
+    samples = counted(predictions.samples, "sample")
+    print(f"{counted(count, 'prediction')} of {samples}: ", end="")
     if output.suffix.lower() == CSV:
         if isinstance(predictions, Predictions):
             for number, name in enumerate(result.class_names):
@@ -204,15 +202,7 @@ def _columns(predictions: Predictions | Mixtures) -> dict[str, Sequence[Any] | n
 
 
 def read_images(path: Path, array: str = "") -> npt.NDArray[Any]:
-    """Return the images in a NumPy file.
-
-    Args:
-        array: The name of an archive's array; empty: one of the usual names, or the only array.
-
-    Raises:
-        DataError: The file cannot be read, or it is not clear which array is meant.
-        ConfigurationError: There is no array of that name.
-    """
+    """Return the images in a NumPy file: its array of that or a usual name, or its only one."""
     with open_arrays(path) as held:
         found = held[ALONE if ALONE in held else _chosen(path, list(held), array)]
     if not found.ndim:
@@ -221,12 +211,9 @@ def read_images(path: Path, array: str = "") -> npt.NDArray[Any]:
 
 
 def read_pictures(path: Path, reading: Reading) -> tuple[tuple[str, ...], Images]:
-    """Return the images in and below a folder, or in one file, (N, H, W, C), and their N paths.
+    """Return the paths and the images (N, H, W, C) in and below a folder, or of one file.
 
     Hidden ones are passed over; damaged ones are left out with a warning, if the run's keys say so.
-
-    Raises:
-        DataError: There are none, or one cannot be read.
     """
     root = path.parent if path.is_file() else path
     unused = Unused(root)

@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -19,7 +18,7 @@ from bfl.commands.terminal import (
     path_argument,
     write_output,
 )
-from bfl.configuration import Configuration, refuse_unread, resolve
+from bfl.configuration import refuse_unread, resolve
 from bfl.configuration.settings import given_values, in_sections, named_strategy
 from bfl.configuration.sources import read_with_sources
 from bfl.engine.flower import FlowerApp
@@ -43,18 +42,15 @@ METRICS = ("accuracy", ERROR, "negative-log-likelihood", "expected-calibration-e
 """The metrics of ``bfl runs``; ``bfl compare`` shows all metrics of the runs."""
 
 
-FOLDER = "runs"
-
-
 def add_to(listing: argparse.ArgumentParser) -> None:
     """Add the options of ``bfl runs``."""
     listing.add_argument(
         "folder",
         type=path_argument,
         nargs="?",
-        default=Path(FOLDER),
-        help=f"a folder of runs, a study's, or its TOML file (default: {FOLDER}); printed in the "
-        "order in which they began, the newest last",
+        default=Path("runs"),
+        help="a folder of runs, a study's, or its TOML file (default: runs); printed in the order "
+        "in which they began, the newest last",
     )
     listing.set_defaults(run=list_runs)
 
@@ -147,41 +143,33 @@ def add_show_to(show: argparse.ArgumentParser) -> None:
 
 def show_run(given: argparse.Namespace) -> None:
     """Print a run's metrics or a resolved configuration."""
-    if given.folder is None:
-        show_configuration(given.run_config, console())
-    elif given.run_config:
-        raise ConfigurationError(
-            "show takes a run's folder or --run-config; for both, give its config.toml: "
-            f"--run-config {given.folder / 'config.toml'}"
-        )
-    else:
+    to = console()
+    if given.folder is not None:
+        if given.run_config:
+            raise ConfigurationError(
+                "show takes a run's folder or --run-config; for both, give its config.toml: "
+                f"--run-config {given.folder / 'config.toml'}"
+            )
         folder = RunFolder.at(given.folder)
-        console().print(metrics_table(folder.metrics(), folder.config().get("mc-samples")))
-
-
-def show_configuration(texts: list[str], to: Console) -> None:
-    """Print a resolved run configuration; its data need not be on this machine."""
-    read = read_with_sources(texts)
+        to.print(metrics_table(folder.metrics(), folder.config().get("mc-samples")))
+        return
+    read = read_with_sources(given.run_config)
     values = {key: value for key, (value, _) in read.items()}
     closed = with_closing(FlowerApp.own(), values, to.print)
-    configuration = resolve(closed, check_data=False)
+    configuration = resolve(closed, check_data=False)  # the data may be elsewhere
     refuse_unread(configuration, values)
     table = Table(title=configuration.title, title_justify="default")
     for header in ("key", "value", "from"):
         table.add_column(header, overflow="fold")
-    sources = {key: source for key, (_, source) in read.items() if key in given_values(values)}
+    strategy = named_strategy(configuration.keys.strategy)
+    sources = dict.fromkeys(configuration.values, "default")
+    sources |= dict.fromkeys(strategy.values, f"strategy {strategy.name}")
+    sources |= {key: source for key, (_, source) in read.items() if key in given_values(values)}
     sources |= dict.fromkeys(closed.keys() - values.keys(), "default of bfl run")
-    tables = in_sections(origins(configuration, sources))
+    tables = in_sections({key: sources[key] for key in configuration.values})
     top = {key: origin for key, origin in tables.items() if isinstance(origin, str)}
     for section in (top, *(each for each in tables.values() if isinstance(each, dict))):
         for key, origin in section.items():
             table.add_row(key, escape(repr(configuration.values[key])), escape(origin))
         table.add_section()
     to.print(table)
-
-
-def origins(configuration: Configuration, sources: Mapping[str, str]) -> dict[str, str]:
-    """Return the origin of each value of a configuration: default, strategy, file or pairs."""
-    strategy = named_strategy(configuration.keys.strategy)
-    named = dict.fromkeys(strategy.values, f"strategy {strategy.name}")
-    return {key: {**named, **sources}.get(key, "default") for key in configuration.values}

@@ -60,7 +60,7 @@ def _say(what: str, error: BflError, status: int) -> int:
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Have warnings say what is the matter, without the line of code that they are from."""
+    """Show warnings without the line of code that they are from."""
     usual = warnings.formatwarning
     warnings.formatwarning = lambda message, *_, **__: f"warning: {for_terminal(str(message))}\n"
     try:
@@ -78,11 +78,7 @@ def path_argument(given: str) -> Path:
 
 
 def write_output(path: Path, data: bytes) -> None:
-    """Write a command's output as a whole, and print its path.
-
-    Raises:
-        RunError: It cannot be written.
-    """
+    """Write a command's output as a whole, or raise RunError, and print its path."""
     try:
         write_atomically(path, data)
     except OSError as error:
@@ -91,22 +87,14 @@ def write_output(path: Path, data: bytes) -> None:
 
 
 def check_suffix(option: str, path: Path, *suffixes: str) -> None:
-    """Refuse an output that is not named as a file of its kind, and may be another one.
-
-    Raises:
-        ConfigurationError: The name has another suffix.
-    """
+    """Refuse an output that is not named as a file of its kind, and may be another one."""
     if path.suffix.lower() not in suffixes:
         allowed = " or ".join(suffixes)
         raise ConfigurationError(f"{option} is {path}; allowed: a name that ends in {allowed}")
 
 
 def check_new(output: Path) -> None:
-    """Refuse an ``--output`` that is there, or whose folder is not.
-
-    Raises:
-        ConfigurationError: It cannot be written.
-    """
+    """Refuse an ``--output`` that is there, or whose folder is not."""
     if output.exists():
         raise ConfigurationError(f"--output: {output} is there already; choose another name")
     if not output.absolute().parent.is_dir():
@@ -130,13 +118,9 @@ def add_plugins_to(options: argparse.ArgumentParser) -> None:
     )
 
 
-NO_LIMIT = 10_000
-"""Characters in a line that goes to no terminal."""
-
-
 def console() -> Console:
     """Return where tables go: as wide as the terminal; into a pipe or a file, as they need."""
-    return Console(width=None if sys.stdout.isatty() else NO_LIMIT)
+    return Console(width=None if sys.stdout.isatty() else 10_000)
 
 
 def as_markdown(table: Table) -> str:
