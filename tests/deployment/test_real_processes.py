@@ -19,11 +19,13 @@ from flower_processes import (
     wait_for,
 )
 
+from bfl.configuration.pairs import parse_pairs
 from bfl.data.datasets import load_dataset
+from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.state import Snapshots
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 PLUGIN = """
 from pydantic import Field
@@ -73,30 +75,17 @@ def start_node(flower: Flower, superlink: int, partition_id: int, more: str = ""
     )
 
 
-def test_same_posterior_as_in_one_process(
-    superlink: tuple[Flower, int], serial_digest: str, tmp_path: Path
-) -> None:
-    flower, port = superlink
-    nodes = start_nodes(flower, port)
-    done = flower.run(
-        *(str(ROOT / "scripts" / "flwr-run.sh"), "loopback"),
-        *("--run-config", run_config(tmp_path, "run")),
-    )
-    assert done.returncode == 0, done.stdout + flower.logs()
-    check_complete(tmp_path / "run", {"rounds": 1, "clients": 2, "model": "mlp"})
-    assert final_digest(tmp_path / "run") == serial_digest
-    end_processes(nodes)
-
-
-@pytest.mark.long
 def test_resumed_with_states_of_the_nodes(superlink: tuple[Flower, int], tmp_path: Path) -> None:
-    """The run goes on after its first round, with other processes and the states of the first:
-    clients' factors and their optimizers."""
+    """The posterior is that of one process, also when the run goes on after its first round, with
+    other processes and the states of the first: clients' factors and their optimizers."""
     flower, port = superlink
     both = 'strategy="pvi" optimizer-state="keep"'
-    config = run_config(tmp_path, "run", both).replace("rounds=1", "rounds=2")
+    here, config = (
+        run_config(tmp_path, name, both).replace("rounds=1", "rounds=2") for name in ("here", "run")
+    )
+    run_serially(FlowerApp.read(ROOT), parse_pairs(here), 2, {})
     states = (f'state-dir="{tmp_path / "first"}"', f'state-dir="{tmp_path / "second"}"')
-    digests = []
+    digests = [final_digest(tmp_path / "here")]
     for resume in ("", "resume=true"):
         nodes = start_nodes(flower, port, states)
         done = flower.run(
@@ -110,7 +99,7 @@ def test_resumed_with_states_of_the_nodes(superlink: tuple[Flower, int], tmp_pat
         digests.append(final_digest(tmp_path / "run"))
         if not resume:
             take_back_last_round(tmp_path / "run")
-    assert digests[0] == digests[1]
+    assert digests == [digests[0]] * 3
     for name in ("first", "second"):
         [folder] = (tmp_path / name).glob("*/*")
         kept = Snapshots(folder, kept=3).at(2)
@@ -119,7 +108,6 @@ def test_resumed_with_states_of_the_nodes(superlink: tuple[Flower, int], tmp_pat
         assert any(key.startswith("optimizer.") for key in kept)
 
 
-@pytest.mark.long
 def test_a_killed_node_is_gone_without_and_taken_up_again(
     superlink: tuple[Flower, int], tmp_path: Path
 ) -> None:
@@ -144,11 +132,11 @@ def test_a_killed_node_is_gone_without_and_taken_up_again(
     check_complete(tmp_path / "run", {"rounds": 4, "clients": 2})
 
 
-@pytest.mark.long
 def test_nodes_train_on_data_of_their_own_by_a_plugin_of_their_own_folder(
     tmp_path: Path, flower: Flower
 ) -> None:
-    """The run's own file is there as well, and its keys are none of pyproject.toml's."""
+    """The run's own file is there as well, and its keys are none of pyproject.toml's. That a node
+    without the file refuses is in tests/clients/test_client_app.py."""
     digits, configs, start = load_dataset("digits"), [], 0
     server, node = tmp_path / "server", tmp_path / "node"
     for folder in (server, node):
@@ -164,28 +152,21 @@ def test_nodes_train_on_data_of_their_own_by_a_plugin_of_their_own_folder(
             x_test=digits.test_images,
             y_test=digits.test_labels,
         )
-        configs.append(f'dataset="npz:{archive}"')
+        configs += ["--node-config", f'dataset="npz:{archive}" plugins-dir="{node}"']
         start += count
     more = f'plugins="{server / "mine.py"}" weighting="own" own-power=0.5'
     before = {path.name for path in tmp_path.iterdir()}
-    for named, last, status in (("run", f'plugins-dir="{node}"', 0), ("refused", "", 1)):
-        first, second = f'{configs[0]} plugins-dir="{node}"', f"{configs[1]} {last}"
-        done = flower.run(
-            *(str(ROOT / "scripts" / "deploy-local.sh"), "--nodes", "2"),
-            *("--node-config", first, "--node-config", second),
-            *("--run-config", run_config(tmp_path, named, more)),
-            timeout=400,
-            TMPDIR=str(tmp_path),
-        )
-        assert done.returncode == status, done.stdout
-    said = " ".join(done.stdout.split())
-    assert "warning: neither encryption nor authentication: any user of this machine" in said
-    assert "(partition 1): plugins: the run names mine.py" in said
-    assert "plugins-dir" in said
-    assert RunFolder(tmp_path / "refused").rounds() == []
+    done = flower.run(
+        *(str(ROOT / "scripts" / "deploy-local.sh"), "--nodes", "2", *configs),
+        *("--run-config", run_config(tmp_path, "run", more)),
+        timeout=400,
+        TMPDIR=str(tmp_path),
+    )
+    assert done.returncode == 0, done.stdout
+    assert "warning: neither encryption nor authentication" in " ".join(done.stdout.split())
     check_complete(tmp_path / "run", {"rounds": 1, "clients": 2, "weighting": "own"})
     for entry in RunFolder(tmp_path / "run").rounds():
         assert (entry["clients"], entry["num-examples"]) == (2, sum(OWN_EXAMPLES))
     # TensorFlow leaves the code that it has generated in __pycache__; that is not ours to remove.
     left = {path.name for path in tmp_path.iterdir()} - before - {"__pycache__"}
-    assert left <= {"run", "refused"}, "deploy-local.sh has left something"
+    assert left <= {"run"}, "deploy-local.sh has left something"

@@ -1,6 +1,7 @@
 """What starts with Ray: a Ray of one's own or a cluster, and what its processes import."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import ray
 
 from bfl.engine import ray_cluster
 from bfl.engine.flower import FlowerApp, RayEngine
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, RunError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 IMPORTS = """
@@ -68,6 +69,19 @@ def test_a_cluster_is_told_the_path(
     told = started["runtime_env"]["env_vars"]
     assert told["TF_USE_LEGACY_KERAS"] == "1"
     assert told["PYTHONPATH"].split(os.pathsep)[0] == "/somewhere/else"
+
+
+def test_a_cluster_has_its_own_resources(started: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="init_args has num_cpus"):
+        ray_cluster.connect({"num_cpus": 1, "address": "elsewhere:6379"}, print)
+    assert not started
+
+
+def test_a_cluster_that_does_not_answer_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    with pytest.raises(RunError, match=f"cannot join the Ray cluster at {address}"):
+        ray_cluster.connect({"address": address}, print)
 
 
 def test_a_temporary_folder_too_long_for_sockets_is_refused_by_its_name(

@@ -91,17 +91,15 @@ def test_a_simulation_on_ray(scripts: Path, tmp_path: Path) -> None:
     assert "learning-curve.png" in run(scripts, tmp_path, "bfl", "plot", "runs/run")
 
 
-def test_a_study_on_ray(scripts: Path, tmp_path: Path) -> None:
+def test_a_study(scripts: Path, tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(small_study(1), encoding="utf-8")
-    assert "2 of 2 runs are done" in run(scripts, tmp_path, "bfl", "study", "small.toml")
+    serial = ("study", "small.toml", "--backend", "serial")
+    assert "2 of 2 runs are done" in run(scripts, tmp_path, "bfl", *serial)
     assert "| NWA |" in run(scripts, tmp_path, "bfl", "table", "small.toml")
 
 
-@pytest.mark.parametrize("name", ["fischer2024/table2", "configs/fischer2024/table2.toml"])
-def test_a_study_of_the_project_is_found_by_its_name(
-    name: str, scripts: Path, tmp_path: Path
-) -> None:
-    printed = run(scripts, tmp_path, "bfl", "study", name, "--dry-run")
+def test_a_study_of_the_project_is_found_by_its_name(scripts: Path, tmp_path: Path) -> None:
+    printed = run(scripts, tmp_path, "bfl", "study", "fischer2024/table2", "--dry-run")
     assert "all of them can be made" in printed
 
 
