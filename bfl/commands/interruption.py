@@ -107,17 +107,22 @@ class Interruption:
         """End this process and all that it has started, and wait for no thread or library."""
         with self._ending:
             # Whoever reads what is printed may have stopped.
-            speaker = threading.Thread(target=_say, args=[[*filter(None, advice)]], daemon=True)
+            words = [line for line in advice if line]
+            speaker = threading.Thread(target=_last_words, args=[words], daemon=True)
             speaker.start()
             speaker.join(0.5)
             kill([*self._family, *descendants()])
             os._exit(self.status)
 
 
-def _say(advice: list[str]) -> None:
-    with suppress(OSError):
-        if sys.stdout.isatty():
-            print("\x1b[?25h", end="")  # shows the cursor
-        sys.stdout.flush()
-        print("\n  ".join(["interrupted", *advice]), file=sys.stderr, flush=True)
+def _last_words(advice: list[str]) -> None:
+    with suppress(Exception):
+        _say(advice)
     logging.shutdown()
+
+
+def _say(advice: list[str]) -> None:
+    if sys.stdout.isatty():
+        print("\x1b[?25h", end="")  # shows the cursor
+    sys.stdout.flush()
+    print("\n  ".join(["interrupted", *advice]), file=sys.stderr, flush=True)

@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
 
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results import RunFolder
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
+from bfl.federation.state import Snapshots
+from bfl.named_arrays import strip_prefix
 from strategies import flower_clients
 
 if TYPE_CHECKING:
@@ -64,6 +67,26 @@ def watch_updates(patch: pytest.MonkeyPatch) -> list[RecordDict]:
 def digests(folder: RunFolder) -> list[str]:
     """Return the posterior's digest after each round."""
     return [entry["posterior-sha256"] for entry in folder.rounds()]
+
+
+def snapshots_of(folder: RunFolder, client: int, prefix: str = "") -> dict[int, dict[str, Any]]:
+    """Return what a client has kept under names with a prefix, by round."""
+    snapshots = Snapshots(folder.path / "clients" / f"client-{client:06d}", kept=3)
+    return {
+        number: strip_prefix(prefix, snapshots.at(number) or {}) for number in snapshots.rounds()
+    }
+
+
+def check_same_states(one: RunFolder, other: RunFolder, clients: int) -> None:
+    """Check that two runs have the same posteriors, and kept the same on their clients at last."""
+    assert digests(one) == digests(other)
+    for client in range(clients):
+        first, second = snapshots_of(one, client), snapshots_of(other, client)
+        last = max(first)
+        assert max(second) == last
+        assert first[last].keys() == second[last].keys()
+        for name, array in first[last].items():
+            np.testing.assert_array_equal(array, second[last][name])
 
 
 def interrupt(monkeypatch: pytest.MonkeyPatch, folder: Path, make: Callable[[], object]) -> None:

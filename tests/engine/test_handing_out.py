@@ -169,23 +169,11 @@ class Days(Engine):
         return [reply.has_error() for reply in replies]
 
 
-def test_a_reply_after_half_a_day_is_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Days(1, 13.0, monkeypatch)
-    assert engine.ask(14 * HOUR) == [False]
-
-
+@pytest.mark.parametrize(("clients", "hours", "limit"), [(1, 13.0, 14), (5, 13.0, 14), (2, 0.1, 1)])
 def test_clients_that_train_one_after_the_other_each_have_their_time(
-    monkeypatch: pytest.MonkeyPatch,
+    clients: int, hours: float, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Days(5, 13.0, monkeypatch)
-    assert engine.ask(14 * HOUR) == [False] * 5
-    assert all(message.metadata.ttl >= 5 * 14 * HOUR for message in engine.sent)
-
-
-def test_a_message_lives_no_longer_than_the_round_can_wait_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """And half a day: a client that has hung does not train for all rounds that it has missed."""
-    engine = Days(2, 0.1, monkeypatch)
-    assert engine.ask(HOUR) == [False] * 2
-    assert [message.metadata.ttl for message in engine.sent] == [12 * HOUR + 2 * HOUR] * 2
+    """And half a day more: who has hung does not train for all rounds that it has missed."""
+    engine = Days(clients, hours, monkeypatch)
+    assert engine.ask(limit * HOUR) == [False] * clients
+    assert {message.metadata.ttl for message in engine.sent} == {(12 + clients * limit) * HOUR}

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs_in_process import digests, interrupt, make_run, watch_training
+from runs_in_process import digests, interrupt, make_run, snapshots_of, watch_training
 
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoints
 from bfl.federation.parts import Arrays
-from bfl.federation.state import Snapshots
 from bfl.learning.priors import priors
 from bfl.posteriors.posterior import NaturalParameters
 from strategies.server_state import ServerState
@@ -52,18 +51,8 @@ def state_of(folder: RunFolder) -> ServerState:
 
 def states_of_clients(folder: RunFolder, name: str) -> dict[int, Arrays]:
     """Return what clients kept under a name in the last round that was pooled, by client."""
-    found = {}
-    for k, last in enumerate(state_of(folder).last_pooled):
-        if last:
-            kept = Snapshots(folder.path / "clients" / f"client-{k:06d}", kept=3).at(int(last))
-            assert kept is not None
-            prefix = f"part.{name}."
-            found[k] = {
-                key.removeprefix(prefix): array
-                for key, array in kept.items()
-                if key.startswith(prefix)
-            }
-    return found
+    pooled = enumerate(state_of(folder).last_pooled)
+    return {k: snapshots_of(folder, k, f"part.{name}.")[int(last)] for k, last in pooled if last}
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,10 @@ import pytest
 from flwr.app import RecordDict
 from runs_in_process import (
     ROOT,
-    digests,
+    check_same_states,
     interrupt,
     make_run,
+    snapshots_of,
     watch_training,
     watch_updates,
 )
@@ -20,7 +21,6 @@ from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation import wire
-from bfl.federation.state import Snapshots
 from bfl.federation.wire import extra_arrays, posterior_from_arrays
 from bfl.learning.models.plain import MultilayerPerceptron
 from bfl.learning.training.task import LocalTask
@@ -99,14 +99,8 @@ def watched(values: Any, tmp_path_factory: pytest.TempPathFactory) -> Watched:
     return folder, asked, replies, tasks
 
 
-def kept(folder: RunFolder, client: int, server_round: int) -> dict[str, Any]:
-    snapshots = Snapshots(folder.path / "clients" / f"client-{client:06d}", kept=3)
-    return dict(snapshots.at(server_round) or {})
-
-
 def head(folder: RunFolder, client: int, server_round: int) -> dict[str, Any]:
-    state = kept(folder, client, server_round)
-    return {name: state[f"part.head.{name}"] for name in VECTORS}
+    return snapshots_of(folder, client, "part.head.")[server_round]
 
 
 def test_messages_hold_the_shared_parameters_and_a_closed_set_of_numbers(watched: Watched) -> None:
@@ -182,13 +176,7 @@ def test_an_interrupted_and_resumed_run_has_the_same_heads(
 ) -> None:
     path = tmp_path / "run"
     interrupt(monkeypatch, path, lambda: run(values, path))
-    resumed = run(values, path, resume=True)
-    assert digests(resumed) == digests(watched[0])
-    for client in range(CLIENTS):
-        first, second = (kept(folder, client, ROUNDS) for folder in (watched[0], resumed))
-        assert first.keys() == second.keys()
-        for name, array in first.items():
-            np.testing.assert_array_equal(array, second[name])
+    check_same_states(watched[0], run(values, path, resume=True), CLIENTS)
 
 
 def test_a_model_without_a_layer_to_share_is_refused(

@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import RecordDict
-from runs_in_process import digests, interrupt, make_run, watch_training, watch_updates
+from runs_in_process import (
+    check_same_states,
+    digests,
+    interrupt,
+    make_run,
+    snapshots_of,
+    watch_training,
+    watch_updates,
+)
 
 from bfl.configuration import resolve
 from bfl.data.datasets import cached_dataset
@@ -17,7 +25,6 @@ from bfl.evaluation.regression import REGRESSION
 from bfl.experiments.results.evaluated_clients import names_of_means
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.trainer import personal_network
-from bfl.federation.state import Snapshots
 from bfl.learning.training import LocalTask
 from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors import Posterior
@@ -78,12 +85,6 @@ def mixed(values: Any, tmp_path_factory: pytest.TempPathFactory) -> Mixed:
     return folder, replies, trained
 
 
-def kept(folder: RunFolder, client: int) -> dict[int, dict[str, Any]]:
-    """Return a client's snapshots, by round."""
-    snapshots = Snapshots(folder.path / "clients" / f"client-{client:06d}", kept=3)
-    return {number: dict(snapshots.at(number) or {}) for number in snapshots.rounds()}
-
-
 def test_clients_send_their_posterior_and_a_closed_set_of_numbers(mixed: Any) -> None:
     _, replies, _ = mixed
     assert len(replies) == 2 * ROUNDS
@@ -134,11 +135,9 @@ def test_a_client_goes_on_with_the_model_that_it_had_however_long_it_was_away(mi
             assert not state
             continue
         waited = max(waited, number - earlier[-1])
-        snapshots = kept(folder, client)
-        if earlier[-1] in snapshots:
-            saved = snapshots[earlier[-1]]
-            for name, array in state.items():
-                np.testing.assert_array_equal(array, saved[f"part.personal.{name}"])
+        saved = snapshots_of(folder, client, "part.personal.").get(earlier[-1], state)
+        for name, array in state.items():
+            np.testing.assert_array_equal(array, saved[name])
         sizes[client] = state["point"].size
     assert waited > 1
     assert len(set(sizes.values())) == len(sizes) == CLIENTS
@@ -149,18 +148,9 @@ def test_a_client_goes_on_with_the_model_that_it_had_however_long_it_was_away(mi
 def test_interrupted_and_resumed_runs_have_the_same_personal_models(
     values: Any, mixed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, _, _ = mixed
     path = tmp_path / "run"
     interrupt(monkeypatch, path, lambda: run(values, path))
-    resumed = run(values, path, resume=True)
-    assert digests(resumed) == digests(whole)
-    for client in range(CLIENTS):
-        first, second = kept(whole, client), kept(resumed, client)
-        last = max(first)
-        assert max(second) == last
-        assert first[last].keys() == second[last].keys()
-        for name, array in first[last].items():
-            np.testing.assert_array_equal(array, second[last][name])
+    check_same_states(mixed[0], run(values, path, resume=True), CLIENTS)
 
 
 def test_clients_evaluate_both_models_on_test_data_of_their_own(
@@ -180,8 +170,8 @@ def test_clients_evaluate_both_models_on_test_data_of_their_own(
     for client, word in enumerate(("mlp", "cnn1", "lenet5")):
         row = table[str(client)]
         network = personal_network(resolve(values), word, (16, 16, 1), 4)
-        saved = kept(folder, client)[ROUNDS]
-        network.load(Posterior(*(saved[f"part.personal.{name}"] for name in VECTORS)))
+        saved = snapshots_of(folder, client, "part.personal.")[ROUNDS]
+        network.load(Posterior(*(saved[name] for name in VECTORS)))
         positions = own_positions(folder, data)[client]
         logits = network.model(data.test_images[positions] / np.float32(127.5) - 1, training=False)
         right = np.argmax(logits, axis=1) == data.test_labels[positions]

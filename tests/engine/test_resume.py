@@ -112,31 +112,25 @@ def test_an_interrupted_run_ends_as_if_nothing_had_happened(
     assert same(run(tmp_path / "run", resume=True), uninterrupted)
 
 
-def test_a_damaged_checkpoint_costs_one_round(
-    uninterrupted: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    interrupt(monkeypatch, tmp_path / "run", 3, "checkpoint")
-    last = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
-    last.write_bytes(last.read_bytes()[:-100])
-    with pytest.warns(UserWarning, match="round-000003"):
-        folder = run(tmp_path / "run", resume=True)
-    assert same(folder, uninterrupted)
-
-
-def test_two_damaged_checkpoints_cost_all_rounds_and_no_more(
-    uninterrupted: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("damaged", "goes_on_with"), [(1, 3), (2, 1)])
+def test_damaged_checkpoints_cost_their_rounds_and_no_more(
+    damaged: int,
+    goes_on_with: int,
+    uninterrupted: RunFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first checkpoint of the new try is there to go on from, beside the damaged ones."""
     interrupt(monkeypatch, tmp_path / "run", 3, "checkpoint")
-    damaged = list((tmp_path / "run" / "checkpoints").iterdir())
-    assert len(damaged) == 2
-    for path in damaged:
-        path.write_bytes(b"damaged")
-    with pytest.warns(UserWarning, match="is damaged"):
-        interrupt(monkeypatch, tmp_path / "run", 1, "checkpoint", resume=True)
+    kept = sorted((tmp_path / "run" / "checkpoints").iterdir())
+    assert len(kept) == 2
+    for path in kept[-damaged:]:
+        path.write_bytes(path.read_bytes()[:-100])
+    with pytest.warns(UserWarning, match="round-000003.* is damaged"):
+        interrupt(monkeypatch, tmp_path / "run", goes_on_with, "checkpoint", resume=True)
     latest = Checkpoints(RunFolder(tmp_path / "run")).latest()
     assert latest is not None
-    assert latest.server_round == 1
+    assert latest.server_round == goes_on_with
     assert same(run(tmp_path / "run", resume=True), uninterrupted)
 
 

@@ -88,38 +88,33 @@ def nothing() -> None:
     pass
 
 
-def test_one_process_plays_all_tasks_of_a_bundle(worker: WarmWorker, tmp_path: Path) -> None:
-    for token in ("a", "b", "c"):
-        worker.play(Task(token, "bundle"), nothing)
-    tokens, pids, addresses = zip(*played(tmp_path), strict=True)
-    assert tokens == ("a", "b", "c")
-    assert len(set(pids)) == 1
-    assert set(addresses) == {"address"}
-
-
-def test_another_bundle_has_another_process(worker: WarmWorker, tmp_path: Path) -> None:
-    worker.play(Task("a", "bundle"), nothing)
-    worker.play(Task("b", "other"), nothing)
-    (_, first, _), (_, second, _) = played(tmp_path)
-    assert first != second
-    assert not lives(int(first))
-
-
-@pytest.mark.parametrize("when", ["in a task", "between tasks"])
-def test_a_worker_that_has_died_is_replaced(
-    worker: WarmWorker, tmp_path: Path, said: list[str], when: str
+@pytest.mark.parametrize(
+    ("between", "bundle", "processes", "messages"),
+    [("", "bundle", 1, 0), ("", "other", 2, 0), ("die", "bundle", 2, 1), ("kill", "bundle", 2, 0)],
+)
+def test_one_process_plays_all_tasks_of_a_bundle_as_long_as_it_lives(
+    between: str,
+    bundle: str,
+    processes: int,
+    messages: int,
+    worker: WarmWorker,
+    tmp_path: Path,
+    said: list[str],
 ) -> None:
     worker.play(Task("a", "bundle"), nothing)
-    if when == "in a task":
+    first = int(played(tmp_path)[0][1])
+    if between == "die":
         worker.play(Task("die", "bundle"), nothing)
-        assert said == ["the worker has died (status 3); the next task gets another"]
-    else:
-        os.kill(int(played(tmp_path)[0][1]), 9)
+    elif between == "kill":
+        os.kill(first, 9)
         time.sleep(0.2)
-    worker.play(Task("b", "bundle"), nothing)
-    (_, first, _), (token, second, _) = played(tmp_path)
-    assert token == "b"
-    assert first != second
+    worker.play(Task("b", bundle), nothing)
+    tokens, pids, addresses = zip(*played(tmp_path), strict=True)
+    assert tokens == ("a", "b")
+    assert set(addresses) == {"address"}
+    assert len(set(pids)) == processes
+    assert lives(first) == (processes == 1)
+    assert len(said) == messages
 
 
 def test_it_ends_with_its_supernode(worker: WarmWorker, tmp_path: Path) -> None:
@@ -143,10 +138,7 @@ def test_a_task_that_takes_too_long_is_ended(
     with monkeypatch.context() as shorter:
         shorter.setattr(worker, "_timeout", 1.0)
         worker.play(Task("hang", "bundle"), nothing)
-    assert said == [
-        "a task has taken more than 1 s (task-timeout): its worker is ended, the server is told "
-        "within a minute that it has failed, and the next task gets another"
-    ]
+    assert ["task-timeout" in message for message in said] == [True]
     assert (tmp_path / "hangs").exists()
     assert not (tmp_path / "asked").exists()
     worker.play(Task("b", "bundle"), nothing)
@@ -180,10 +172,7 @@ def test_a_task_that_its_supernode_has_given_up_makes_room(
     worker.play(Task("a", "bundle"), nothing)
     assert worker.play(Task("hang", "bundle"), nothing, tasks) == following
     assert tasks.closed == ["hang"]
-    assert said == [
-        "the SuperNode has given up a task, as the server was gone: its worker is ended, and the "
-        "next task gets another"
-    ]
+    assert ["given up" in message for message in said] == [True]
     assert worker.play(following, nothing, tasks) is None
     assert tasks.closed == ["hang"]
     assert [token for token, _, _ in played(tmp_path)] == ["a", "b"]
@@ -276,11 +265,9 @@ def test_a_worker_runs_the_bundles_alone_that_its_operator_has_approved(tmp_path
     assert (tmp_path / "apps" / "bfl.bfl.1.another").exists()
     assert played_with(tmp_path, "approved", other, approved) == taken
     assert not (tmp_path / "apps").exists()
-    assert played_with(tmp_path, "other", approved) == [
-        "this node runs no bundle that its operator has not approved, and the run has "
-        f"{other}; if its code has been looked at, add that to bundles in node.toml and "
-        "start the client anew"
-    ]
+    [refused] = played_with(tmp_path, "other", approved)
+    assert other in refused
+    assert "bundles in node.toml" in refused
 
 
 def test_a_worker_is_told_which_bundles_are_approved(
