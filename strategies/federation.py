@@ -108,7 +108,9 @@ class Federation:
         if online == self._partitions.keys():
             return self
         if self.by_order:
-            return self._refilled(online)
+            gone = [i for i, node in sorted(self.nodes.items()) if node not in online]
+            come = sorted(online - set(self.nodes.values()))
+            return replace(self, nodes={**self.nodes, **dict(zip(gone, come, strict=False))})
         descriptions = self.descriptions or NodeDescriptions(grid)
         silent = descriptions.silent()
         online = descriptions.ask(besides=self.nodes.values())
@@ -116,8 +118,12 @@ class Federation:
         # Nobody waits twice for one node.
         wait = REJOIN_WAIT if vacant and set(descriptions.silent()) - set(silent) else 0.0
         descriptions.listen(time.monotonic() + wait)
+        candidates: dict[int, dict[int, NodeDescription]] = {}
+        for node in sorted((online & descriptions.known.keys()) - self._partitions.keys()):
+            description = descriptions.known[node]
+            candidates.setdefault(description.partition_id, {})[node] = description
         nodes, own = dict(self.nodes), dict(self.own_examples)
-        for partition_id, newcomers in sorted(self._newcomers(descriptions, online).items()):
+        for partition_id, newcomers in sorted(candidates.items()):
             problem = self._unfit(partition_id, newcomers, online)
             if partition_id in nodes and not problem:
                 [(node, description)] = newcomers.items()
@@ -128,22 +134,6 @@ class Federation:
             if descriptions.take_note(text):
                 warn(partition_id, text)
         return replace(self, nodes=nodes, own_examples=own, descriptions=descriptions)
-
-    def _refilled(self, online: set[int]) -> Federation:
-        """Return the federation with a node that has come in the place of each that is gone."""
-        gone = [i for i, node in sorted(self.nodes.items()) if node not in online]
-        come = sorted(online - set(self.nodes.values()))
-        return replace(self, nodes={**self.nodes, **dict(zip(gone, come, strict=False))})
-
-    def _newcomers(
-        self, descriptions: NodeDescriptions, online: set[int]
-    ) -> dict[int, dict[int, NodeDescription]]:
-        """Return the nodes that are online and not in use, by the partition that they play."""
-        newcomers: dict[int, dict[int, NodeDescription]] = {}
-        for node in sorted((online & descriptions.known.keys()) - self._partitions.keys()):
-            description = descriptions.known[node]
-            newcomers.setdefault(description.partition_id, {})[node] = description
-        return newcomers
 
     def _unfit(self, partition_id: int, newcomers: Described, online: set[int]) -> str | None:
         """Return why new nodes cannot have a partition; None if the only one can."""
@@ -272,9 +262,9 @@ def _expected(clients: int, described: Described) -> int:
     for node, description in described.items():
         numbers.setdefault(description.num_partitions, []).append(node)
     if len(numbers) > 1:
-        said = "; ".join(f"{number} says {_named(numbers[number])}" for number in sorted(numbers))
+        answers = "; ".join(f"{n} says {_named(numbers[n])}" for n in sorted(numbers))
         raise ConfigurationError(
-            f"the nodes disagree on num-partitions: {said}. It is the number of clients and the "
+            f"the nodes disagree on num-partitions: {answers}. It is the number of clients and the "
             "same for all: after a change, each client needs its new identity.toml or node "
             "configuration, and a new start"
         )

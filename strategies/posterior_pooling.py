@@ -249,11 +249,10 @@ class PosteriorPooling(GivenParts, Strategy):
         """
         from strategies import start
 
-        self.running = start.begin(self, grid, initial_arrays, timeout, num_rounds)
-        result = start.run_rounds(
+        return start.run_rounds(
             self,
-            self.running,
-            Result(arrays=initial_arrays),
+            grid,
+            initial_arrays,
             num_rounds,
             timeout,
             train_config or ConfigRecord(),
@@ -261,8 +260,6 @@ class PosteriorPooling(GivenParts, Strategy):
             evaluate_fn,
             should_stop,
         )
-        self.closed = start.close_federation(self, self.running)
-        return result
 
     def begin_round(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

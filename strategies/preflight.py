@@ -9,7 +9,6 @@ import numpy as np
 
 from bfl.aggregation.pooling import PoolingRule, pool
 from bfl.aggregation.server import Server, UsesServer
-from bfl.aggregation.weightings import Weighting
 from bfl.configuration import Configuration, contradictions, resolve
 from bfl.configuration.component_slots import SLOTS, base_of
 from bfl.data.datasets.server_data import HELD_BACK
@@ -30,23 +29,32 @@ def check_method(
     round_retries: int,
     manifest: Manifest | None,
 ) -> None:
-    """Raise if the parts of a method do not go with the network, the server or one another.
+    """Refuse parts of a method that do not go with the network, the server or one another.
 
     Raises:
         ConfigurationError: Naming the part.
     """
-    check_parts_go_with(posterior, method.pooling, method.weighting)
+    rule, weighting = method.pooling, method.weighting
+    if posterior.size:
+        check_pooling(rule)
+    elif not rule.accepts_points:
+        raise ConfigurationError(
+            f"strategy '{rule.name}' pools Gaussian posteriors, and initial_arrays has only point "
+            "parameters, which every strategy averages; allowed: strategies that accept points, "
+            "such as naive-weighted-averaging"
+        )
+    elif weighting.requires_gaussian:
+        raise ConfigurationError(
+            f"weighting '{weighting.name}' compares posteriors, and initial_arrays has only point "
+            "parameters; allowed: weightings that go by numbers, such as train-size"
+        )
     check_server_side(method, server)
     check_declarations(method, configuration, server, round_retries)
     check_closing(method.closing, posterior, manifest)
 
 
 def check_server_side(method: Method, server: Server | None) -> None:
-    """Raise if a part needs what the server does not have.
-
-    Raises:
-        ConfigurationError: There is no network or no data, or the data do not serve.
-    """
+    """Refuse a part that needs images or a network that the server does not have."""
     for attribute, part in method.picked().items():
         if not isinstance(part, UsesServer):
             continue
@@ -63,13 +71,11 @@ def check_server_side(method: Method, server: Server | None) -> None:
 def check_declarations(
     method: Method, configuration: Configuration | None, server: Server | None, round_retries: int
 ) -> None:
-    """Raise if parts do not go together, as a configuration that picks them is refused.
-
-    Of what only clients have, such as the optimizer, is known what the configuration for them says;
-    nothing of clients that are sent none.
+    """Refuse parts that do not go together, as a configuration that picks them is refused.
 
     Args:
-        configuration: What clients are sent a part of; None: they are sent none.
+        configuration: What clients are sent a part of, which says what only they have; None: they
+            are sent none.
         round_retries: How often clients that fail are asked again in a round.
 
     Raises:
@@ -104,34 +110,8 @@ def check_declarations(
         raise ConfigurationError("\n".join(problems))
 
 
-def check_parts_go_with(posterior: Posterior, rule: PoolingRule, weighting: Weighting) -> None:
-    """Raise if a rule cannot pool, or a part says nothing about a network that is all points.
-
-    Raises:
-        ConfigurationError: Naming the part.
-    """
-    if posterior.size:
-        check_pooling(rule)
-        return
-    if not rule.accepts_points:
-        raise ConfigurationError(
-            f"strategy '{rule.name}' pools Gaussian posteriors, and initial_arrays has only point "
-            "parameters, which every strategy averages; allowed: strategies that accept points, "
-            "such as naive-weighted-averaging"
-        )
-    if weighting.requires_gaussian:
-        raise ConfigurationError(
-            f"weighting '{weighting.name}' compares posteriors, and initial_arrays has only point "
-            "parameters; allowed: weightings that go by numbers, such as train-size"
-        )
-
-
 def check_pooling(rule: PoolingRule) -> None:
-    """Raise if a rule cannot pool two small posteriors.
-
-    Raises:
-        ConfigurationError: Naming the rule, and the error that it raises.
-    """
+    """Refuse a rule that cannot pool two small posteriors; the error names it and its own."""
     previous, *clients = (
         Posterior(np.array([mean, 0.5, -mean]), np.array([variance, 0.4, 2 * variance]))
         for mean, variance in ((0.2, 1.0), (0.3, 0.5), (0.1, 0.7))
@@ -149,14 +129,11 @@ WORKING_VECTORS = 8
 
 
 def check_memory(method: Method, posterior: Posterior, most: int, *, keeps_rounds: bool) -> None:
-    """Raise if the models of all clients of a round are needed and do not fit in memory.
+    """Refuse a round whose parts need the models of all clients, where these do not fit in memory.
 
     Args:
         most: The number of clients of a round.
         keeps_rounds: Whether a round is kept on the disk between pooling and refining.
-
-    Raises:
-        ConfigurationError: Saying how much is needed and how much there is.
     """
     if not method.needs_models:
         return

@@ -33,7 +33,6 @@ from strategies.server_state import ServerState
 from strategies.unfinished import UnfinishedRounds
 
 if TYPE_CHECKING:
-    from bfl.closing.base import Known
     from strategies.posterior_pooling import PosteriorPooling
 
 UNFINISHED = "pooled-round"
@@ -135,8 +134,8 @@ def begin(
 
 def run_rounds(
     strategy: PosteriorPooling,
-    running: RunningFederation,
-    result: Result,
+    grid: Grid,
+    initial_arrays: ArrayRecord,
     num_rounds: int,
     timeout: float,
     train_config: ConfigRecord,
@@ -144,102 +143,78 @@ def run_rounds(
     evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None,
     should_stop: Callable[[int, Result], bool] | None,
 ) -> Result:
-    """Run the rounds that are left, and return Flower's result; see ``PosteriorPooling.start``."""
-    grid, arrays = running.grid, posterior_to_arrays(running.state.posterior)
+    """Run the rounds that are left and the closing; see ``PosteriorPooling.start``."""
+    run, masked = strategy.run, strategy.method.exchange.secure_sums is not None
+    strategy.running = running = begin(strategy, grid, initial_arrays, timeout, num_rounds)
+    clients, arrays = running.clients, posterior_to_arrays(running.state.posterior)
+    result = Result(arrays=initial_arrays)
     first = evaluate_fn(0, arrays) if evaluate_fn and not running.state.server_round else None
     if first is not None:
         result.evaluate_metrics_serverapp[0] = first
     started = time.perf_counter()
     while (number := running.state.server_round + 1) <= num_rounds:
-        replies = _replies(strategy, running, number, arrays, train_config)
+        replies: Iterable[Message] = ()
+        if masked:  # clients are asked while their sum is made
+            strategy.begin_round(number, arrays, train_config, grid)
+        elif messages := list(strategy.configure_train(number, arrays, train_config, grid)):
+            assert strategy.request is not None
+            replies = clients.replies(strategy.request, messages)
+            if run.on_replies:
+                replies = _show(replies, partial(run.on_replies, len(messages)), clients.usable)
         try:
-            pooled, metrics = strategy.aggregate_train(number, replies)
+            pooled_arrays, metrics = strategy.aggregate_train(number, replies)
         except ImplausibleUpdatesError as error:  # again, without those who sent them
             strategy.implausible |= error.reasons
             continue
         strategy.implausible = {}
         seconds = time.perf_counter() - started
-        if pooled is not None and metrics is not None:
-            result.arrays = arrays = pooled
+        if pooled_arrays is not None and metrics is not None:
+            result.arrays = arrays = pooled_arrays
             result.train_metrics_clientapp[number] = metrics
-        messages = list(strategy.configure_evaluate(number, arrays, evaluate_config, grid))
-        means = strategy.aggregate_evaluate(number, exchange(grid, messages, timeout))
+        to_evaluate = list(strategy.configure_evaluate(number, arrays, evaluate_config, grid))
+        means = strategy.aggregate_evaluate(number, exchange(grid, to_evaluate, timeout))
         if means is not None:
             result.evaluate_metrics_clientapp[number] = means
         evaluated = evaluate_fn(number, arrays) if evaluate_fn else None
         if evaluated is not None:
             result.evaluate_metrics_serverapp[number] = evaluated
-        is_last = _hand_over(strategy, running, seconds, evaluated or {})
-        if is_last or (should_stop is not None and should_stop(number, result)):
+        if pooled := strategy.pooled:
+            of_models = run.evaluate_models(running.state)
+            measured: dict[str, Any] = {**pooled.metrics, **(evaluated or {}), **of_models}
+            running.warnings.warn_of_numbers(number, measured)
+            finished = Round(
+                running.state,
+                measured,
+                seconds,
+                pooled.entries,
+                clients.suspicion,
+                pooled.left_out,
+            )
+            if run.on_round and run.on_round(finished):
+                break
+        if should_stop and should_stop(number, result):
             break
         started = time.perf_counter()
     if running.unfinished:
         running.unfinished.clear()
+    strategy.closed = close(
+        strategy.method,
+        replace(running.state, posterior=run.to_close(running.state.posterior)),
+        clients,
+        run.manifest,
+        Path(run.folder) / CLOSING if run.folder else None,
+        run.on_sums,
+        run.before_sums,
+    )
     return result
 
 
-def _replies(
-    strategy: PosteriorPooling,
-    running: RunningFederation,
-    server_round: int,
-    arrays: ArrayRecord,
-    config: ConfigRecord,
-) -> Iterable[Message]:
-    """Return the replies of a round as they come; none where clients' sums alone are seen."""
-    if strategy.method.exchange.secure_sums:
-        strategy.begin_round(server_round, arrays, config, running.grid)
-        return ()
-    messages = list(strategy.configure_train(server_round, arrays, config, running.grid))
-    if not messages or strategy.request is None:
-        return ()
-    clients, on_replies = running.clients, strategy.run.on_replies
-    replies = clients.replies(strategy.request, messages)
-    if on_replies is None:
-        return replies
-    return _shown(replies, partial(on_replies, len(messages)), clients.usable)
-
-
-def _shown(
+def _show(
     replies: Iterable[Message], show: Callable[[Mapping[str, int]], None], usable: UsableReplies
 ) -> Iterator[Message]:
     """Yield replies, and show what each was when the next is waited for."""
     show(usable.counts)
     for reply in replies:
         yield reply
+        del reply
         show(usable.counts)
-
-
-def _hand_over(
-    strategy: PosteriorPooling,
-    running: RunningFederation,
-    seconds: float,
-    evaluated: Mapping[str, Any],
-) -> bool:
-    """Give a round that is over to whoever looks on; return whether it is the last."""
-    state, pooled, run = running.state, strategy.pooled, strategy.run
-    if pooled is None:
-        return False
-    metrics: dict[str, Any] = {**pooled.metrics, **evaluated, **run.evaluate_models(state)}
-    running.warnings.warn_of_numbers(state.server_round, metrics)
-    finished = Round(
-        state, metrics, seconds, pooled.entries, running.clients.suspicion, pooled.left_out
-    )
-    return bool(run.on_round and run.on_round(finished))
-
-
-def close_federation(strategy: PosteriorPooling, running: RunningFederation) -> Known | None:
-    """Have clients add up what the closing asks for; return what it finds, None for none.
-
-    Raises:
-        RunError: Too few clients have sent usable sums.
-    """
-    run, state = strategy.run, running.state
-    return close(
-        strategy.method,
-        replace(state, posterior=run.to_close(state.posterior)),
-        running.clients,
-        run.manifest,
-        Path(run.folder) / CLOSING if run.folder else None,
-        run.on_sums,
-        run.before_sums,
-    )
