@@ -84,7 +84,7 @@ def train_round(
     store = None
     if keeps_optimizer or any(part.client_state_name for part in parts):
         store = states.client_state(context, node, task)
-    kept = states.restore_state(store, task)
+    kept = states.restore_state(store, task) if store else {}
     part_states = states.PartStates([], {})
     broadcast: Arrays = {}
     if parts or EXTRAS in message.content:
@@ -150,9 +150,10 @@ def train_round(
         more["draws"] = SystemNormals()
 
     # Local epochs of the objective.
+    prior_state = part_states.of_part(configuration.prior) if parts else {}
     local_task = LocalTask(
         received=received,
-        prior=configuration.prior.density(received, part_states.of_part(configuration.prior)),
+        prior=configuration.prior.density(received, prior_state),
         examples=examples,
         learning_rate=configuration.schedule.learning_rate(
             keys.learning_rate, task.server_round, keys.rounds

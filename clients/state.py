@@ -125,14 +125,12 @@ def received_extras(
     return arrays
 
 
-def restore_state(store: ClientState | None, task: TrainTask) -> Arrays:
-    """Return what a client kept in the last round that was pooled; nothing without a store.
+def restore_state(store: ClientState, task: TrainTask) -> Arrays:
+    """Return what a client kept in the last round that was pooled.
 
     Raises:
         LostStateError: It is gone, whether a part of the method kept it or the optimizer.
     """
-    if store is None:
-        return {}
     found = store.take_up(task.pooled_round, task.server_round)
     if found is None and task.pooled_round:
         lost = LostStateError(

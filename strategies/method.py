@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bfl.aggregation import defences, refinements, samplers, server_optimizers, weightings
@@ -113,7 +114,7 @@ class Method:
         """Return the parts of which there is one, by a configuration's attributes."""
         return {name: getattr(self, name) for name in PICKED}
 
-    @property
+    @cached_property
     def needs_models(self) -> bool:
         """True if a part needs the models of all clients of a round at once."""
         return self.refinement.needs_models or self.predictive.needs_models

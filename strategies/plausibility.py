@@ -11,7 +11,9 @@ alike, as in the first round.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from operator import itemgetter
 from statistics import median_low
 
@@ -118,24 +120,28 @@ class Plausibility:
         Raises:
             ImplausibleUpdatesError: One that was passed on is not plausible after all.
         """
-        first: list[ClientUpdate] = []
-        for update in updates:
-            self._seen[update.partition_id] = greatest_values(update.posterior, update.extras)
-            first.append(update)
+        waiting: deque[ClientUpdate] = deque()
+        for update in chain(updates, [None]):
+            if update is not None:
+                greatest = greatest_values(update.posterior, update.extras)
+                self._seen[update.partition_id] = greatest
+                waiting.append(update)
+            all_have_come = update is None
             del update  # nobody holds it here while the next is waited for
-            while first and len(self._seen) >= JUDGED_TOGETHER:
-                yield from self._plausible(first.pop(0))
-        while first:
-            yield from self._plausible(first.pop(0))
-        if wrong := {i: reason for i in self._passed if (reason := self._problem(i))}:
+            while waiting and (all_have_come or len(self._seen) >= JUDGED_TOGETHER):
+                partition_id = waiting[0].partition_id
+                if problem := self._problem(partition_id):
+                    waiting.popleft()
+                    self._refuse(partition_id, problem)
+                else:
+                    self._passed.append(partition_id)
+                    yield waiting.popleft()
+        wrong: dict[int, str] = {}
+        for partition_id in self._passed:
+            if problem := self._problem(partition_id):
+                wrong[partition_id] = problem
+        if wrong:
             raise ImplausibleUpdatesError(wrong)
-
-    def _plausible(self, update: ClientUpdate) -> Iterator[ClientUpdate]:
-        if problem := self._problem(update.partition_id):
-            self._refuse(update.partition_id, problem)
-        else:
-            self._passed.append(update.partition_id)
-            yield update
 
     def _problem(self, client: int) -> str | None:
         for kind, value in self._seen[client].items():

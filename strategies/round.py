@@ -120,8 +120,8 @@ def round_request(
         expected=state.posterior,
         vectors=method.broadcast.vectors,
         name=f"round {state.server_round + 1}",
-        broadcast=method.sent_extras(state.parts, state.posterior),
-        declared=method.declared(state.posterior),
+        broadcast=method.sent_extras(state.parts, state.posterior) if method.parts else {},
+        declared=method.declared(state.posterior) if method.parts else (),
         implausible=dict(implausible),
     )
 

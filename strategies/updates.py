@@ -190,7 +190,9 @@ def _measured(metrics: MetricRecord) -> tuple[dict[str, float], dict[str, float]
         if single and name != NUM_EXAMPLES:
             measured[name] = float(value)  # type: ignore[arg-type]
     impossible = dict(impossible_numbers(measured))
-    return {n: value for n, value in measured.items() if n not in impossible}, impossible
+    for name in impossible:
+        del measured[name]
+    return measured, impossible
 
 
 def mean_metrics(updates: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, float]:
@@ -199,10 +201,14 @@ def mean_metrics(updates: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str
     Args:
         updates: Each client's number of examples and what it has measured.
     """
+    sent: dict[str, tuple[list[float], list[int]]] = {}
+    for count, measured in updates:
+        for name, value in measured.items():
+            values, counts = sent.setdefault(name, ([], []))
+            values.append(value)
+            counts.append(count)
     means: dict[str, float] = {}
-    for name in dict.fromkeys(name for _, measured in updates for name in measured):
-        senders = [(measured[name], count) for count, measured in updates if name in measured]
-        values, counts = zip(*senders, strict=True)
+    for name, (values, counts) in sent.items():
         means[name] = float(np.average(values, weights=counts))
     return means
 
@@ -267,19 +273,19 @@ def client_entries(clients: Sequence[PooledClient]) -> list[dict[str, Any]]:
     and their number); and ``weight``, its share ω_k of all weights. Of clients whose updates nobody
     sees it is the first two.
     """
-    weights = [client.weight for client in clients if client.weight is not None]
-    shares: list[dict[str, float]] = [{} for _ in clients]
-    if weights:
-        shares = [{"weight": share} for share in normalised(weights)]
-    return [
-        {
+    shares: list[float] = []
+    if clients and clients[0].weight is not None:
+        shares = normalised([client.weight or 0.0 for client in clients])
+    entries: list[dict[str, Any]] = []
+    for place, client in enumerate(clients):
+        entry: dict[str, Any] = {
             "client": client.partition_id,
             NUM_EXAMPLES: client.num_examples,
-            **{
-                name: client.metrics[name]
-                for name in sorted(filter(of_each_client, client.metrics))
-            },
-            **share,
         }
-        for client, share in zip(clients, shares, strict=True)
-    ]
+        for name in sorted(client.metrics):
+            if of_each_client(name):
+                entry[name] = client.metrics[name]
+        if shares:
+            entry["weight"] = shares[place]
+        entries.append(entry)
+    return entries

@@ -97,12 +97,12 @@ class Manifest:
             if each.shape[3] > each.shape[2]
         }
 
-    @property
+    @cached_property
     def gaussian_size(self) -> int:
         """The length D of the mean and variance vectors."""
         return sum(parameter.size for parameter in self.gaussian)
 
-    @property
+    @cached_property
     def point_size(self) -> int:
         """The length P of the point vector."""
         return sum(parameter.size for parameter in self.point)

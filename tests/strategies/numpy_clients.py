@@ -86,7 +86,8 @@ def make_part_app(
             raise RuntimeError("the node is down")
         keeps_state = any(part.client_state_name for part in parts)
         store = client_state(context, Node.of(context), task) if keeps_state else None
-        states = PartStates.of(parts, restore_state(store, task), task, received)
+        kept_before = restore_state(store, task) if store else {}
+        states = PartStates.of(parts, kept_before, task, received)
         beside = received_extras(message.content, parts, received)
         trained = training(task, received, beside, states)
         configuration = cached_configuration(task.configuration)
