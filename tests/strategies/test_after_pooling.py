@@ -1,4 +1,4 @@
-"""What moves the pool, and what parts make of arrays that clients send, ends a run in words."""
+"""What moves the pool: a server's step, parts' states, privacy's noise."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 from small_federation import federated_round, play
 
+from bfl.aggregation.pooling import CLIPPED
 from bfl.configuration import resolve
 from bfl.errors import RunError
+from bfl.federation.outgoing import sent
+from bfl.federation.parts import Counts
+from bfl.federation.privacy.noise import difference
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.manifest import Parameter
 from strategies.method import Method
+from strategies.privacy import PoolNoise, pool_noise
 from strategies.round import TrainingRequest
 from strategies.server_state import ServerState
 from strategies.updates import ClientUpdate
@@ -115,3 +120,106 @@ def test_steps_that_may_move_statistics_are_warned_of(
     *_, told = play(start=first, rule="nwa", server_optimizer=optimizer, manifest=manifest)
     said = [text for text in told if "moves all 3 point parameters" in text]
     assert len(said) == warned
+
+
+PRIVATE: dict[str, Any] = {
+    "model": "mlp",
+    "weighting": "equal",
+    "outgoing": "clip+noise",
+    "round-retries": 0,
+}
+EXAMPLES: dict[str, Any] = {"model": "mlp", "example-privacy": "dp-sgd", "round-retries": 0}
+BY_SERVER: dict[str, Any] = {**PRIVATE, "noise-at": "server", "strategy": "aalv"}
+MEANS: dict[str, Any] = {"broadcast": "mean", "start": "mean"}
+
+
+def pulled(mean: float) -> Posterior:
+    """Return a posterior whose difference from ``pulled(0.0)`` is 2 ``mean`` long."""
+    return Posterior(np.full(4, mean, np.float32), np.ones(4, np.float32))
+
+
+def test_the_server_refuses_updates_that_its_noise_would_not_hide() -> None:
+    """Two clients at 2^28 leave no room for noise in float32: it would show a third one's signs."""
+    noise = pool_noise(resolve(BY_SERVER), anew=False)
+    assert noise is not None
+    assert noise.problem(pulled(0.499), pulled(0.0)) is None
+    assert "a difference of length 1.2" in str(noise.problem(pulled(0.6), pulled(0.0)))
+    assert noise.problem(pulled(2.0**28), pulled(0.0)) is not None
+    # Updates with noise of their own have no bounded length.
+    by_clients = pool_noise(resolve(PRIVATE), anew=False)
+    assert by_clients is not None
+    assert by_clients.problem(pulled(2.0**28), pulled(0.0)) is None
+
+
+def test_the_server_draws_its_noise_anew_or_from_the_seed() -> None:
+    pooled, previous, counts = pulled(0.1), pulled(0.0), Counts(2, 2, 2, 1)
+    for anew in (False, True):
+        noise = pool_noise(resolve(BY_SERVER), anew=anew)
+        assert noise is not None
+        once, again = (noise(pooled, previous, counts).digest() for _ in range(2))
+        assert pooled.digest() != once
+        assert (once != again) is anew
+
+
+class Clients:
+    """Clients that send what they are told, where the server does not refuse it."""
+
+    def __init__(self, sent: Mapping[int, Posterior], seen: list[str | None]) -> None:
+        self.size = len(sent)
+        self.num_examples = dict.fromkeys(sent, 5)
+        self.sent, self.seen = sent, seen
+
+    def train(self, request: TrainingRequest) -> Iterator[ClientUpdate]:
+        for client, posterior in self.sent.items():
+            update = ClientUpdate(client, posterior, 5, {}, {})
+            self.seen.append(request.find_problem(update))
+            if self.seen[-1] is None:
+                yield update
+
+
+def test_without_a_client_the_pool_differs_by_no_more_than_its_update_can_be_long() -> None:
+    """What the noise is added to, of 50 clients and the same without one; it is not rounded."""
+    pools: list[Posterior] = []
+
+    class Noted(PoolNoise):
+        def __call__(self, pooled: Posterior, previous: Posterior, counts: Counts) -> Posterior:
+            pools.append(pooled)
+            return super().__call__(pooled, previous, counts)
+
+    configuration = resolve({**BY_SERVER, "clip-norm": (norm := 1e-4)}, check_data=False)
+    generator = np.random.default_rng(0)
+    previous = Posterior(*(generator.uniform(0.1, 1, 2000).astype("f4") for _ in range(3)))
+
+    def update(client: int) -> Posterior:
+        drawer = np.random.default_rng(client)
+        moved = [
+            v + drawer.normal(0, 1e-3, v.size).astype(v.dtype) for v in vars(previous).values()
+        ]
+        return sent(configuration.outgoing, Posterior(*moved), previous, drawer)
+
+    method = replace(
+        Method.of(configuration), pool_noise=Noted(configuration.outgoing, 0, anew=False)
+    )
+    updates = {client: update(client) for client in range(50)}
+    for those in (updates, {**updates, 0: previous}):
+        clients: Any = Clients(those, [])
+        state, _ = federated_round(method, ServerState.first(previous, 50, {}), clients, 0)
+        assert state.posterior.mean.dtype == np.float32
+    apart = 50 * np.linalg.norm(difference(pools[0], pools[1]))
+    assert apart == pytest.approx(np.linalg.norm(difference(previous, updates[0])), rel=1e-6)
+    assert apart <= norm * (1 + 1e-6)
+
+
+def test_an_update_that_is_too_long_is_left_out_of_the_round() -> None:
+    method = replace(
+        Method.of(resolve(BY_SERVER, check_data=False)),
+        pool_noise=PoolNoise(resolve(BY_SERVER).outgoing, 0, anew=False),
+    )
+    seen: list[str | None] = []
+
+    sent = {0: pulled(0.1), 1: pulled(-0.1), 2: pulled(2.0**28)}
+    state = ServerState.first(pulled(0.0), 3, {})
+    clients: Any = Clients(sent, seen)
+    _, report = federated_round(method, state, clients, 0)
+    assert [problem is None for problem in seen] == [True, True, False]
+    assert CLIPPED not in report.metrics

@@ -1,12 +1,16 @@
-"""SuperNodes that have lost what their clients kept: whether a run can still do without them."""
+"""Clients that fail are left out, and what is recorded of the others."""
 
+from typing import Any
+
+import numpy as np
 import pytest
 from flwr.app import Error, RecordDict
 from small_federation import play, shifted
 
 import strategies.messaging
 from bfl.errors import LostStateError, RunError
-from bfl.federation.wire import RUN_CANNOT_GO_ON, TrainTask
+from bfl.experiments.results.left_out import CLIENTS_LEFT_OUT, describe_left_out
+from bfl.federation.wire import RUN_CANNOT_GO_ON, TrainTask, reply_content
 from bfl.posteriors import Posterior
 
 
@@ -44,3 +48,122 @@ def test_a_run_that_cannot_do_without_what_is_lost_says_so(
     # Of a simulation one is enough to end it.
     monkeypatch.setattr(strategies.messaging, "is_simulation", lambda grid: False)
     assert ended_by(codes, min_clients) is ended
+
+
+@pytest.mark.parametrize(
+    ("name", "honest", "lie"),
+    [
+        ("accuracy", 0.5, 1e30),
+        ("test-accuracy", 0.5, 1.5),
+        ("meme-brier-score", 1.5, 2.5),
+        ("personal-expected-calibration-error", 0.25, -0.25),
+        ("meme-retention-area-accuracy-predictive-entropy", 0.75, 1e30),
+        ("better-accuracy", 1.0, -1e-3),
+        ("negative-log-likelihood", 3.0, -1e30),
+        ("train-negative-log-likelihood", 3.0, -1e30),
+        ("train-negative-log-likelihood", -5.9, -6.1),  # of numbers, it is a density's
+        ("train-seconds", 2.0, -1e30),
+        ("train-steps", 3.0, 0.5),
+        ("train-steps", 3.0, 0.0),
+    ],
+)
+def test_a_number_that_cannot_be_does_not_reach_the_mean(
+    name: str, honest: float, lie: float
+) -> None:
+    """One client could move the others' mean wherever it liked."""
+
+    def talking(task: TrainTask, received: Posterior) -> RecordDict:
+        value = lie if task.partition_id == 2 else honest
+        # The better of two accuracies is one of them.
+        return reply_content(received, {"num-examples": 5, "meme-accuracy": 1.0, name: value})
+
+    _, rounds, told = play(talking, rounds=2)
+    for finished in rounds:
+        assert finished.metrics[f"client/{name}"] == honest
+        assert (finished.metrics["clients"], finished.metrics["refused"]) == (4, 0)
+    said = f"says what cannot be, left out of means: {name} {lie:g}"
+    assert told == [f"round 1, client 2: {said}", f"round 2, client 2: {said} (as before)"]
+
+
+BEGUN = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32))
+
+
+def reply(task: TrainTask, received: Posterior) -> RecordDict:
+    """Client 1 sends what is refused; client 2 has test data; all measure something unknown."""
+    k = task.partition_id
+    mean = received.mean + np.float32(np.nan if k == 1 else k)
+    own = {"test-accuracy": 0.5, "test-examples": 8} if k == 2 else {}
+    metrics: dict[str, float | int] = {
+        "num-examples": 10 * (k + 1),
+        "train-negative-log-likelihood": 0.1 * k,
+        "train-divergence": 100.0 + k,
+        "train-seconds": 1.0,
+        "weight": 99.0,
+        "client": 7,
+        "of-my-own": 3.0,
+        **own,
+    }
+    return reply_content(Posterior(mean, received.variance, received.point), metrics)
+
+
+@pytest.mark.parametrize("foreseen", [True, False])
+@pytest.mark.parametrize("strategy", ["nwa", "conflation", "ppa"])
+@pytest.mark.parametrize("weighting", ["train-size", "equal", "max-discrepancy"])
+def test_each_accepted_update_has_an_entry_with_its_weight(
+    weighting: str, strategy: str, foreseen: bool
+) -> None:
+    """The refused client has none, and no client writes what is not its to say.
+
+    Where the server has assigned the examples it may know the weights before the replies, of which
+    one is then missing.
+    """
+    partition = [np.arange(10 * (k + 1)) for k in range(4)] if foreseen else None
+    method = {"rule": strategy, "weighting": weighting}
+    for finished in play(reply, start=BEGUN, rounds=2, partition=partition, **method)[1]:
+        entries = finished.clients
+        assert [entry["client"] for entry in entries] == [0, 2, 3]
+        assert [entry["num-examples"] for entry in entries] == [10, 30, 40]
+        weights = [entry["weight"] for entry in entries]
+        assert sum(weights) == pytest.approx(1.0)
+        if weighting == "train-size":
+            np.testing.assert_allclose(weights, [1 / 8, 3 / 8, 4 / 8])
+        elif weighting == "equal":
+            np.testing.assert_allclose(weights, [1 / 3] * 3)
+        for entry in entries:
+            k = entry["client"]
+            assert entry["train-negative-log-likelihood"] == pytest.approx(0.1 * k)
+            assert entry["train-divergence"] == 100.0 + k
+            assert "of-my-own" not in entry
+            assert ("test-accuracy" in entry) == (k == 2)
+        assert entries[1]["test-accuracy"] == 0.5
+
+
+def test_each_client_that_is_missing_is_recorded_by_name_and_reason() -> None:
+    def reply(task: TrainTask, received: Posterior) -> RecordDict | Error:
+        if task.partition_id == 1:
+            return Error(code=2, reason="no reply for 5 s (client-timeout)")
+        if task.partition_id == 2:
+            raise RuntimeError("out of memory")
+        return RecordDict() if task.partition_id == 3 else shifted(task, received)
+
+    _, (done,), _ = play(reply, clients=4, min_clients=1, round_retries=0)
+    assert [(entry["client"], entry["reason"]) for entry in done.left_out] == [
+        (1, "stopped answering"),
+        (2, "failed"),
+        (3, "update refused"),
+    ]
+
+
+def test_rounds_without_a_client_are_told_in_one_line_and_too_few_in_another() -> None:
+    def record(number: int, *names: str) -> dict[str, Any]:
+        entries = [{"client": 0, "name": name, "reason": "failed"} for name in names]
+        missing = {CLIENTS_LEFT_OUT: entries} if names else {}
+        return {"round": number, "clients": 3 - len(names), **missing}
+
+    rounds = [record(1, "a"), record(2), record(3, "a"), record(4, "a", "b")]
+    a, b, few = describe_left_out(rounds)
+    assert a == "rounds 1, 3 and 4 without a (failed)"
+    assert b == "round 4 without b (failed)"
+    assert "1 of 3" in few
+    assert describe_left_out(rounds[:2]) == ["round 1 without a (failed)"]
+    assert not describe_left_out([])

@@ -1,14 +1,23 @@
-"""Runs on a part of the data: the server gives out positions within it, of the whole data set."""
+"""The data of a run: who gets which examples, and what is refused."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from small_federation import make_app, make_grid
 
 from bfl.configuration import resolve
-from bfl.data.datasets import load_dataset
+from bfl.data.datasets import Dataset, cached_dataset, load_dataset
+from bfl.data.datasets.base import digest_of
+from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import train_positions
-from bfl.errors import ConfigurationError
-from strategies.application.division import split
+from bfl.errors import BflError, ConfigurationError
+from strategies.application.division import data_digests, own_test_positions, split
 from strategies.application.preflight import check_before_start
+from strategies.application.run import run_federation
 from strategies.federation import Federation
 
 FEDERATION = Federation(nodes={0: 10, 1: 11, 2: 12}, own_examples={0: 0, 1: 0, 2: 0})
@@ -48,3 +57,166 @@ def test_too_many_and_too_few_are_refused_before_the_start(
 ) -> None:
     with pytest.raises(ConfigurationError, match=word):
         check_before_start(resolve(values), 10)
+
+
+@pytest.fixture
+def values(tmp_path: Path) -> dict[str, Any]:
+    """Keys of a run on a table of three sites of 30, 20 and 10 rows."""
+    site = np.repeat(["north", "south", "west"], [30, 20, 10])
+    frame = pd.DataFrame({"site": site, "age": np.arange(60.0), "label": np.tile([0, 1], 30)})
+    frame.to_csv(tmp_path / "some.csv", index=False)
+    return {
+        "dataset": f"table:{tmp_path / 'some.csv'}",
+        "columns-left-out": "site",
+        "partition": "column:site",
+        "model": "mlp",
+        "evaluated-by": "clients",
+        "output-dir": str(tmp_path),
+    }
+
+
+def test_clients_have_their_sites_rows_to_train_and_to_test(values: dict[str, Any]) -> None:
+    configuration = resolve(values)
+    check_before_start(configuration, 3)
+    dataset = cached_dataset(values["dataset"], "", configuration.keys.reading)
+    federation = Federation(nodes={0: 1, 1: 2, 2: 3}, own_examples={0: 0, 1: 0, 2: 0})
+    parts = split(configuration, dataset, federation)
+    tests = own_test_positions(configuration, dataset, parts)
+    assert tests
+    for name, part, own in zip(("north", "south", "west"), parts, tests, strict=True):
+        assert set(dataset.train_columns["site"][part]) == {name}
+        assert set(dataset.test_columns["site"][own]) == {name}
+    assert sum(len(own) for own in tests if own is not None) == len(dataset.test_labels)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"partition": "column:sites"}, "did you mean 'site'"),
+        ({"clients": 4}, "clients=3"),
+        ({"augmentation": "crop-flip"}, "augmentation is 'crop-flip'"),
+        ({"corruptions": "noise"}, "corruptions is 'noise'"),
+        ({"ood-dataset": "noised"}, "ood-dataset is 'noised'"),
+        ({"server-data": "digits"}, "held-back"),
+        ({"image-size": 8}, "image-size is 8"),
+        ({"model": "resnet8"}, "'mlp'"),
+        ({"target": "lable"}, "did you mean 'label'"),
+    ],
+)
+def test_what_does_not_go_with_a_table_is_refused(
+    values: dict[str, Any], changes: dict[str, Any], said: str
+) -> None:
+    keys = {**values, **changes}
+    with pytest.raises(BflError, match=said) as error:
+        check_before_start(resolve(keys), keys.get("clients", 3))
+    assert "\n" not in str(error.value)
+
+
+def test_rows_without_a_site_are_refused(values: dict[str, Any]) -> None:
+    path = values["dataset"].removeprefix("table:")
+    frame = pd.read_csv(path)
+    frame.loc[[6, 20, 21], "site"] = None
+    frame.to_csv(path, index=False)
+    with pytest.raises(BflError, match=r"column:site.* examples have no value there"):
+        check_before_start(resolve(values), 3)
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({"model": "convnet"}, "convnet"),
+        (
+            {"model": "mlp", "personalization": "distillation", "personal-models": "cnn2:1,mlp:1"},
+            "cnn2",
+        ),
+    ],
+    ids=["of the federation", "of a client"],
+)
+def test_the_refusal_names_the_model_the_data_set_and_both_sizes(
+    values: dict[str, str], word: str
+) -> None:
+    with pytest.raises(ConfigurationError) as told:
+        check_before_start(resolve({"dataset": "digits", **values}), 2)
+    assert str(told.value) == (
+        f"model '{word}' takes images of at least 18 pixels a side, not 8 x 8, "
+        "as those of dataset 'digits' are"
+    )
+
+
+@dataclass
+class Nodes:
+    """A federation of which only the numbers of examples of their own matter."""
+
+    own_examples: dict[int, int]
+
+
+def dataset() -> Dataset:
+    images = np.arange(96, dtype=np.uint8).reshape(6, 4, 4, 1)
+    labels = np.array([0, 1, 0, 1, 0, 1])
+    return Dataset("made", images, labels, images[:2].copy(), labels[:2].copy(), ("a", "b"))
+
+
+def digests(data: Dataset, own: ServerData | None = None, examples: int = 0) -> dict[str, str]:
+    nodes: Any = Nodes({0: 7, 1: examples})
+    return data_digests(data, nodes, own)
+
+
+def changed(array: Any) -> Any:
+    other = array.copy()
+    other.flat[-1] ^= 1
+    return other
+
+
+@pytest.mark.parametrize("name", ["train_images", "train_labels", "test_images", "test_labels"])
+def test_one_bit_is_another_data_set(name: str) -> None:
+    begun = dataset()
+    other = replace(begun, **{name: changed(getattr(begun, name))})
+    differing = {k for k, v in digests(begun).items() if digests(other)[k] != v}
+    assert differing == {name.partition("_")[0]}
+    assert digests(begun) == digests(dataset())
+
+
+def test_shapes_and_types_count_as_well() -> None:
+    values = np.arange(6, dtype=np.uint8)
+    found = {digest_of(values), digest_of(values.reshape(2, 3)), digest_of(values.view(np.int8))}
+    assert len(found) == 3
+    assert digest_of(values[::2]) == digest_of(values[::2].copy())
+
+
+def test_only_what_is_used_where_the_server_is() -> None:
+    data = dataset()
+    assert set(digests(data)) == {"train", "test"}
+    assert set(digests(data, examples=3)) == {"test"}  # all nodes have data of their own
+    held_back = ServerData(data.train_images[:2], data.train_labels[:2], np.arange(2))
+    assert digests(data, held_back) == digests(data)
+    other = ServerData(data.test_images, None, np.zeros(0, np.int64))
+    assert digests(data, other)["server"] == digest_of(data.test_images)
+    beside_unused = ServerData(data.test_images, None, np.zeros(0, np.int64), np.arange(2))
+    assert digests(data, beside_unused) == digests(data, other)
+    # Held back beside unused ones, they are a part of what the partition tells that clients lack.
+    parts = [
+        ServerData(data.train_images[[k]], None, np.array([k]), np.array([1 - k])) for k in (0, 1)
+    ]
+    of_each = [digests(data, part)["server"] for part in parts]
+    assert of_each == [digest_of(part.images) for part in parts]
+    assert of_each[0] != of_each[1]
+
+
+@pytest.mark.slow
+def test_a_run_is_not_resumed_on_changed_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is that of a run that was killed before its first round."""
+    values = {"model": "mlp", "clients": 3, "output-dir": str(tmp_path), "name": "run"}
+    configuration = resolve({**values, "rounds": 1, "test-examples": 20})
+
+    def killed(*_: object, **__: object) -> None:
+        raise InterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("strategies.application.run._run_rounds", killed)
+        with pytest.raises(InterruptedError):
+            run_federation(make_grid(make_app(), 3), configuration)
+        patch.setattr(Dataset, "test_digest", property(lambda data: 64 * "0"))
+        with pytest.raises(ConfigurationError, match="other data: the test images or labels of"):
+            run_federation(make_grid(make_app(), 3), configuration.replace(resume=True))

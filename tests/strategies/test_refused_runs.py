@@ -1,7 +1,8 @@
-"""What a run refuses once it knows its nodes, before the first round."""
+"""What a run refuses or warns of before its first round."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -9,19 +10,23 @@ from deployment_grid import FIRST_ID, DeploymentGrid
 from flwr.app import RecordDict
 from small_federation import make_app, make_grid
 
+import bfl.keras
+from bfl.aggregation.samplers import GaussianSampler
 from bfl.configuration import resolve
+from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Manifest, Parameter, Posterior
 from clients.client_app import app
-from strategies.application import preflight, run
+from strategies.application import preflight, run, run_context
 from strategies.application.division import split
 from strategies.application.preflight import lost_states, method_warnings, refuse_attackers
 from strategies.application.run import run_federation
-from strategies.application.run_context import RunContext
+from strategies.application.run_context import RunContext, start_tensorflow
 from strategies.federation import Federation, discover
+from strategies.run_support import Warnings
 
 HOSTILE: dict[str, Any] = {"attack": "noise", "attackers": 2}
 
@@ -244,3 +249,141 @@ def test_a_run_is_not_gone_on_with_by_another_partition(
         with pytest.raises(InterruptedError):
             go_on()
     assert begun == [0, 1, 1, 1]
+
+
+DECIDES: dict[str, dict[str, Any]] = {
+    "distillation": {"strategy": "fedbe"},
+    "v-distillation": {"strategy": "v-distillation"},
+    "weights by accuracy": {"strategy": "abavg", "server-data": "held-back"},
+    "validation": {"server-data": "held-back"},
+    "pre-training": {"pretrain-examples": 60},
+}
+IDLE: dict[str, dict[str, Any]] = {
+    "averaging": {"strategy": "fedavg"},
+    "images that nobody looks at": {"server-data": "held-back", "server-labels": False},
+    "an ensemble that is watched": {"strategy": "fedavg", "predictive": "ensemble"},
+}
+
+
+class Process:
+    """TensorFlow's threads in a process that may use three CPUs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, begun: int | None = None) -> None:
+        self.threads = begun
+        self.operations: int | None = None
+        monkeypatch.setattr(bfl.keras, "configure", self.configure)
+        monkeypatch.setattr(bfl.keras, "configured_threads", lambda: self.threads)
+        monkeypatch.setattr(run_context, "cpus_of_this_process", lambda: 3)
+
+    def configure(self, threads: int, operations: int = 1) -> None:
+        self.threads = self.threads or threads
+        self.operations = self.operations or max(operations, threads)
+
+
+@pytest.mark.parametrize("what", DECIDES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_enters_the_result_has_the_configured_threads(
+    what: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default one, whatever the machine has."""
+    given = {} if threads == 1 else {"server-threads": threads}
+    process = Process(monkeypatch)
+    start_tensorflow(resolve({**DECIDES[what], **given}), None)
+    assert (process.threads, process.operations) == (threads, 3)
+
+
+@pytest.mark.parametrize("what", IDLE)
+def test_what_does_not_may_use_the_machine(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process(monkeypatch)
+    start_tensorflow(resolve(IDLE[what]), 1)
+    assert process.threads == 3
+
+
+def test_a_process_with_other_threads_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    Process(monkeypatch, begun=2)
+    with pytest.raises(ConfigurationError, match=r"computes with 2 threads.*server-threads=2"):
+        start_tensorflow(resolve(DECIDES["distillation"]), None)
+
+
+def test_after_a_run_with_all_cpus_only_the_messages_ways_out_are_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    averaging, distils = resolve(IDLE["averaging"]), DECIDES["distillation"]
+    Process(monkeypatch)
+    start_tensorflow(averaging, None)
+    with pytest.raises(ConfigurationError, match=r"own, BFL_CPUS=1 in .* or server-threads=3"):
+        start_tensorflow(resolve(distils), None)
+    start_tensorflow(resolve({**distils, "server-threads": 3}), None)
+    monkeypatch.undo()
+    process = Process(monkeypatch)
+    monkeypatch.setenv("BFL_CPUS", "1")
+    monkeypatch.setattr(run_context, "cpus_of_this_process", cpus_of_this_process)
+    start_tensorflow(averaging, None)
+    start_tensorflow(resolve(distils), None)
+    assert process.threads == 1
+
+
+def test_clients_of_the_same_process_have_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorFlow has one number of them: neither the server nor the clients get the other's."""
+    process = Process(monkeypatch)
+    with pytest.raises(ConfigurationError, match=r"clients, which have 2.*server-threads=2"):
+        start_tensorflow(resolve(DECIDES["distillation"]), 2)
+    assert process.threads is None
+    start_tensorflow(resolve({**DECIDES["distillation"], "server-threads": 2}), 2)
+    assert process.threads == 2
+
+
+def test_they_stand_in_the_record_and_are_not_sent() -> None:
+    configuration = resolve({**DECIDES["distillation"], "server-threads": 2})
+    assert configuration.values["server-threads"] == 2
+    assert "server-threads" not in configuration.for_clients()
+
+
+FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, False),
+        ({"weighting": "equal"}, True),
+        ({"weighting": "equal", "sample-weights": "equal"}, False),
+        ({"sample-weights": "equal"}, True),
+        ({"weighting": "accuracy", "server-labels": True, "sampler": "dirichlet"}, True),
+        ({"weighting": "equal", "ensemble-samples": 0}, False),
+        ({"weighting": "equal", "distillation-targets": "labels", "server-labels": True}, False),
+        ({"weighting": "equal", "sampler": "normalized-differences"}, False),
+        # Around the previous model, whatever the weights: there is nothing to remedy.
+        ({"sampler": "normalized-differences"}, False),
+    ],
+)
+def test_samples_that_are_not_drawn_around_the_pool_are_told(
+    values: dict[str, Any], said: bool
+) -> None:
+    found = method_warnings(resolve({**FEDBE, **values}))
+    assert len(found) == said
+    assert all("not sampled around the pooled one" in text for text in found)
+
+
+def test_a_sampler_of_ones_own_may_weight_clients_in_another_way() -> None:
+    configuration = resolve({**FEDBE, "weighting": "equal"})
+
+    class ByOrder(GaussianSampler):
+        sample_weights: Literal["size", "equal", "order"] = "order"  # type: ignore[assignment]
+
+    assert method_warnings(configuration)
+    assert not method_warnings(replace(configuration, sampler=ByOrder()))
+
+
+def test_a_student_that_comes_away_from_its_targets_is_told_once() -> None:
+    said: list[str] = []
+    warnings = Warnings(said.append)
+    warnings.warn_of_numbers(1, {"distillation-before": 1.5, "distillation-after": 1.25})
+    warnings.warn_of_numbers(1, {"distillation-before": 0.12345, "distillation-after": 0.123451})
+    warnings.warn_of_numbers(1, {"distillation-before": 20.0, "distillation-after": 20.1})
+    assert not said
+    for number in (2, 3):
+        warnings.warn_of_numbers(number, {"distillation-before": 1.5, "distillation-after": 1451.0})
+    (text,) = said
+    assert text.startswith("round 2: the student has come away from its targets, 1451 nats")
+    assert "distillation-learning-rate" in text

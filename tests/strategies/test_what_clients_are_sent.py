@@ -1,19 +1,32 @@
-"""What of a run's configuration and files the server tells its clients."""
+"""What clients are sent, and what they take from a server."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from deployment_grid import DeploymentGrid
-from flwr.app import ConfigRecord, Context, Message
-from small_federation import make_app, make_grid
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from masked_federation import MASKED, SIZES, MaskedNodes, Run, Work
+from small_federation import arguments, make_app, make_grid, make_training_app
 from untrained import train_nothing
 
+from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.configuration import resolve
-from bfl.federation.wire import posterior_to_arrays, reply_content
+from bfl.errors import ConfigurationError, RunError
+from bfl.federation.secure_aggregation.on_the_wire import CONFIRM, SHARE_KEYS, UNMASK
+from bfl.federation.wire import (
+    ARRAYS,
+    CONFIG,
+    posterior_from_arrays,
+    posterior_to_arrays,
+    reply_content,
+)
 from bfl.posteriors import Posterior
 from clients import client_app
+from strategies import LogLinearPool
 from strategies.application.pretraining import configuration_of_pretraining
 from strategies.application.run import run_federation
 from strategies.application.run_context import make_strategy
@@ -112,3 +125,160 @@ def test_runs_that_differ_in_what_tempers_an_objective_begin_alike() -> None:
     )
     assert tempered.values == plain.values
     assert (tempered.keys.temperature, tempered.keys.local_lr_decay) == (1.0, 1.0)
+
+
+START = Posterior(np.full(3, 0.5, np.float32), np.full(3, 4.0, np.float32), np.ones(2, np.float32))
+MEAN = {"broadcast": "mean", "start": "mean"}
+
+
+def test_a_broadcast_mean_holds_no_variance_and_clients_send_theirs_back():
+    seen, rounds = [], []
+
+    def train(message, context):
+        arrays = message.content[ARRAYS]
+        seen.append(sorted(arrays))
+        received = posterior_from_arrays(arrays, variance=0.25)
+        np.testing.assert_array_equal(received.variance, np.full(3, 0.25))
+        client = int(context.node_config["partition-id"])
+        sent = Posterior(
+            received.mean + np.float32(client), np.full(3, 0.5 + client, np.float32), received.point
+        )
+        return reply_content(sent, {"num-examples": 10})
+
+    grid = make_grid(make_training_app(train), 2)
+    strategy = LogLinearPool(**arguments(broadcast="mean", clients=2, on_round=rounds.append))
+    result = strategy.start(grid, posterior_to_arrays(START), num_rounds=2)
+    assert seen == [["mean", "point"]] * 4
+    pooled = posterior_from_arrays(result.arrays)
+    # Precisions 2 and 2/3 of equal weight: the mean moves by 1/4 a round.
+    np.testing.assert_allclose(pooled.mean, START.mean + 0.5, rtol=1e-6)
+    np.testing.assert_allclose(pooled.variance, 0.75, rtol=1e-6)
+    for finished in rounds:
+        assert finished.metrics[SPREAD] == pytest.approx(np.log(3) / 2, rel=1e-6)
+        assert finished.metrics[DISTANCE] == pytest.approx(0.5, rel=1e-5)
+
+
+def test_by_default_all_is_sent_and_a_record_without_variances_is_none():
+    assert sorted(posterior_to_arrays(START)) == ["mean", "point", "variance"]
+    with pytest.raises(KeyError, match="variance"):
+        posterior_from_arrays(posterior_to_arrays(START, ("mean", "point")))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"inference": "deterministic", "pooling": "nwa"}, "needs Gaussian posteriors"),
+        ({"start": "posterior"}, "start 'posterior' needs clients that are sent variances"),
+        ({"prior": "previous-global"}, "prior 'previous-global' needs clients that are sent"),
+        ({"objective": "elbo+proximal"}, "objective 'proximal' needs clients that are sent"),
+        ({"strategy": "pvi"}, "prior 'cavity' .* needs clients that are sent variances"),
+    ],
+)
+def test_what_needs_variances_goes_with_no_broadcast_mean(changes, message):
+    assert resolve(MEAN).broadcast.name == "mean"
+    with pytest.raises(ConfigurationError, match=message):
+        resolve({**MEAN, **changes})
+
+
+VICTIM = 2
+Lie = Callable[[Any], None]
+
+
+def another_posterior(content: Any) -> None:
+    mean = content[ARRAYS]["mean"].numpy()
+    content[ARRAYS] = ArrayRecord({**content[ARRAYS], "mean": Array(mean + np.float32(1e-3))})
+
+
+def another_grid(content: Any) -> None:
+    secure = content["secure-aggregation"]
+    secure["exponents"] = [exponent - 1 for exponent in secure["exponents"]]
+
+
+def another_configuration(content: Any) -> None:
+    given = json.loads(content[CONFIG]["configuration"])
+    content[CONFIG]["configuration"] = json.dumps({**given, "learning-rate": 1e-9})
+
+
+def another_total(content: Any) -> None:
+    """Its own weight fits the sum that it alone is told."""
+    secure = content["secure-aggregation"]
+    secure["total"] = np.float64(SIZES[VICTIM] / 0.999).tobytes()
+    secure["weight"] = np.float64(0.999).tobytes()
+
+
+def another_weight(content: Any) -> None:
+    content["secure-aggregation"]["weight"] = np.float64(0.999).tobytes()
+
+
+class Lied(MaskedNodes):
+    """Clients of which one is told something else than the others."""
+
+    def __init__(self, lie: Lie) -> None:
+        super().__init__()
+        self._lie = lie
+
+    def _train(self, message: Message, context: Context) -> Any:
+        if int(context.node_config["partition-id"]) == VICTIM:
+            content = RecordDict({name: message.content[name] for name in message.content})
+            for name in (CONFIG, "secure-aggregation"):
+                content[name] = type(content[name])(dict(content[name]))  # not the others' own
+            self._lie(content)
+            metadata = message.metadata
+            message = Message(content, metadata.dst_node_id, "train", group_id=metadata.group_id)
+        return super()._train(message, context)
+
+
+def run(lie: Lie, warnings: list[str]) -> Posterior:
+    return Run(MASKED, 1, Lied(lie), round_retries=0, warnings=warnings).posterior
+
+
+@pytest.mark.parametrize(
+    "lie", [another_posterior, another_grid, another_configuration, another_total]
+)
+def test_a_client_that_is_told_something_else_stays_masked_and_says_so(lie: Lie) -> None:
+    """The others are told alike, and are enough: what they take off leaves its masks in the sum."""
+    warnings: list[str] = []
+    with pytest.raises(RunError, match="only the sum of the clients' statistics is known"):
+        run(lie, warnings)
+    assert any(
+        f"client {VICTIM}: 1 of 6 neighbours, itself among them, confirm the same" in text
+        for text in warnings
+    )
+
+
+def test_a_client_that_is_given_another_weight_sends_nothing() -> None:
+    warnings: list[str] = []
+    run(another_weight, warnings).check()
+    said = "the server gives this client the weight 0.999, which by weighting 'train-size' is not"
+    assert any(f"client {VICTIM}" in text and said in text for text in warnings)
+
+
+class Lowered(MaskedNodes):
+    """Clients that are told another threshold in one of the messages beside their tasks."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self._kind = kind
+
+    def _stage(self, kind: str, answer: Work) -> Work:
+        def lowered(message: Message, context: Context) -> Message:
+            config: Any = message.content[CONFIG]
+            given = json.loads(config["configuration"])
+            config["configuration"] = json.dumps({**given, "masked-threshold": 0.01})
+            return answer(message, context)
+
+        return super()._stage(kind, lowered if kind == self._kind else answer)
+
+
+@pytest.mark.parametrize("kind", [SHARE_KEYS, CONFIRM, UNMASK])
+def test_a_threshold_that_is_not_that_of_the_task_is_refused(kind: str) -> None:
+    """Masks hold what the task says; the other four messages say it anew."""
+    warnings: list[str] = []
+    given = {**MASKED, "pooling": "nwa", "masked-threshold": 1.0}
+    with pytest.raises(RunError, match="nothing was unmasked"):
+        Run(given, 1, Lowered(kind), round_retries=0, warnings=warnings)
+    told, kept = ("1.0", "0.01") if kind == SHARE_KEYS else ("0.01", "1.0")
+    assert len(warnings) == len(SIZES)
+    for text in warnings:
+        assert f"shared its secrets by masked-neighbours=30, masked-threshold={kept} and" in text
+        assert f"told masked-neighbours=30, masked-threshold={told}; it sends nothing" in text
