@@ -20,12 +20,7 @@ from bfl.federation.node_description import (
     manifest_content,
 )
 from bfl.federation.secure_aggregation import on_the_wire as masked
-from bfl.federation.wire import (
-    CLOSE,
-    CONFIG,
-    PRIVATE,
-    TrainTask,
-)
+from bfl.federation.wire import CLOSE, CONFIG, PRIVATE, TrainTask
 from bfl.plugins import load_plugins
 from clients.closing import closed
 from clients.examples import (

@@ -149,9 +149,7 @@ class FlowerClients:
         read = partial(self._read_update, request)
         updates = in_order(replies, selected, self.federation.partition_of, read)
         judge = Plausibility(
-            request.state.posterior,
-            request.broadcast,
-            partial(self._refuse, request, counted=True),
+            request.state.posterior, request.broadcast, partial(self._refuse, request, counted=True)
         )
         yield from updates if request.sums_problem else judge.judged(updates)
         if not usable.enough:
@@ -223,11 +221,7 @@ class FlowerClients:
             if client not in present
         ]
         refused = [client["reason"] for client in left_out].count(REFUSED)
-        counts = {
-            "clients": len(present),
-            "failures": len(left_out) - refused,
-            "refused": refused,
-        }
+        counts = {"clients": len(present), "failures": len(left_out) - refused, "refused": refused}
         return replace(pooled, metrics={**counts, **pooled.metrics}, left_out=left_out)
 
     def warn(self, name: str, client: int, text: str) -> None:

@@ -161,10 +161,7 @@ class ServerState:
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return all but the round and the posterior as arrays by name."""
-        arrays: dict[str, npt.NDArray[Any]] = {
-            _ROUNDS: self.last_pooled,
-            _DAMPING: self.damping,
-        }
+        arrays: dict[str, npt.NDArray[Any]] = {_ROUNDS: self.last_pooled, _DAMPING: self.damping}
         if self.before_rounding is not None:
             arrays[f"{_UNROUNDED}mean"] = self.before_rounding.mean
             arrays[f"{_UNROUNDED}variance"] = self.before_rounding.variance

@@ -183,12 +183,7 @@ def run_rounds(
             measured: dict[str, Any] = {**pooled.metrics, **(evaluated or {}), **of_models}
             running.warnings.warn_of_numbers(number, measured)
             finished = Round(
-                running.state,
-                measured,
-                seconds,
-                pooled.entries,
-                clients.suspicion,
-                pooled.left_out,
+                running.state, measured, seconds, pooled.entries, clients.suspicion, pooled.left_out
             )
             if run.on_round and run.on_round(finished):
                 break

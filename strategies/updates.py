@@ -278,10 +278,7 @@ def client_entries(clients: Sequence[PooledClient]) -> list[dict[str, Any]]:
         shares = normalised([client.weight or 0.0 for client in clients])
     entries: list[dict[str, Any]] = []
     for place, client in enumerate(clients):
-        entry: dict[str, Any] = {
-            "client": client.partition_id,
-            NUM_EXAMPLES: client.num_examples,
-        }
+        entry: dict[str, Any] = {"client": client.partition_id, NUM_EXAMPLES: client.num_examples}
         for name in sorted(client.metrics):
             if of_each_client(name):
                 entry[name] = client.metrics[name]

@@ -136,9 +136,7 @@ def clients_positions(
 
 
 def own_test_positions(
-    configuration: Configuration,
-    dataset: Dataset,
-    partition: Sequence[Positions | None],
+    configuration: Configuration, dataset: Dataset, partition: Sequence[Positions | None]
 ) -> list[Positions | None] | None:
     """Return the test examples of each client, by its site or to evaluate on; None for neither.
 

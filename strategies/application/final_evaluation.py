@@ -205,10 +205,7 @@ def _besides_closing(
 
 
 def _familiarities(
-    context: RunContext,
-    closed: Closed,
-    predictions: Predictions,
-    foreign: Sequence[ShownForeign],
+    context: RunContext, closed: Closed, predictions: Predictions, foreign: Sequence[ShownForeign]
 ) -> dict[str, float]:
     """Say what the closing did; return how much of test and foreign data is unfamiliar."""
     numbers: dict[str, float] = {}

@@ -64,10 +64,7 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
 
 
 def divide(
-    configuration: Configuration,
-    dataset: Dataset,
-    federation: Federation,
-    own: ServerData | None,
+    configuration: Configuration, dataset: Dataset, federation: Federation, own: ServerData | None
 ) -> tuple[list[Positions | None], list[Positions | None] | None]:
     """Return each client's training and test examples, if they serve all who need them.
 
@@ -205,10 +202,7 @@ def refuse_attackers(configuration: Configuration, federation: Federation) -> No
 
 
 def lost_states(
-    configuration: Configuration,
-    federation: Federation,
-    checkpoint: Checkpoint | None,
-    advice: str,
+    configuration: Configuration, federation: Federation, checkpoint: Checkpoint | None, advice: str
 ) -> str:
     """Return what there is to say of clients whose state ends with Flower's run, or nothing.
 

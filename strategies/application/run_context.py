@@ -35,13 +35,7 @@ from strategies import strategy_class
 from strategies.federation import Federation
 from strategies.method import GivenParts, Method
 from strategies.posterior_pooling import PosteriorPooling
-from strategies.privacy import (
-    PrivacyAccount,
-    begin_sums,
-    privacy_account,
-    sums_begun,
-    sums_room,
-)
+from strategies.privacy import PrivacyAccount, begin_sums, privacy_account, sums_begun, sums_room
 from strategies.run_support import NOT_FINITE, ClientOptions, Round, RunSupport
 from strategies.server_state import ServerState
 
@@ -76,10 +70,7 @@ def make_strategy(
             partition=partition,
         ),
         run=replace(
-            run,
-            predictive=method.predictive,
-            closing=method.closing,
-            sums_noise=method.sums_noise,
+            run, predictive=method.predictive, closing=method.closing, sums_noise=method.sums_noise
         ),
     )
 

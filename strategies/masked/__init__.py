@@ -23,11 +23,7 @@ from bfl.errors import ConfigurationError, PosteriorError, RunError
 from bfl.federation.secure_aggregation import messages
 from bfl.federation.secure_aggregation import on_the_wire as wire
 from bfl.federation.secure_aggregation.accuracy import agreed_exponents, check_accuracy
-from bfl.federation.secure_aggregation.masking import (
-    Neighbourhood,
-    Ring,
-    decoded_statistics,
-)
+from bfl.federation.secure_aggregation.masking import Neighbourhood, Ring, decoded_statistics
 from bfl.federation.secure_aggregation.server import SecureSum
 from bfl.federation.wire import TRAIN
 from bfl.posteriors import Manifest, Posterior
@@ -147,10 +143,7 @@ def check_masked(
 
 
 def _check_clients_know_weights(
-    weighting: Weighting,
-    configuration: Configuration | None,
-    sizes: Mapping[int, int],
-    why: str,
+    weighting: Weighting, configuration: Configuration | None, sizes: Mapping[int, int], why: str
 ) -> None:
     """Refuse weights other than clients would find by themselves, as they would send nothing.
 

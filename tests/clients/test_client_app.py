@@ -210,10 +210,7 @@ def test_a_supernode_says_before_the_first_round_that_it_reads_no_path(tmp_path:
 
 @pytest.mark.parametrize(
     ("keys", "columns", "said"),
-    [
-        ({}, {"target": [0, 1] * 20}, 32),
-        ({"test-share": 0.5}, {"target": [0, 1] * 20}, 20),
-    ],
+    [({}, {"target": [0, 1] * 20}, 32), ({"test-share": 0.5}, {"target": [0, 1] * 20}, 20)],
 )
 def test_a_node_counts_its_own_rows_as_the_run_reads_them(
     keys: dict[str, Any], columns: dict[str, list[int]], said: int, tmp_path: Path

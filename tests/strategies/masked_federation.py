@@ -27,14 +27,7 @@ from bfl.federation.wire import (
     reply_content,
 )
 from bfl.posteriors import Posterior
-from clients.masked import (
-    advertise_keys,
-    confirm,
-    masked_reply,
-    read_task,
-    share_keys,
-    unmask,
-)
+from clients.masked import advertise_keys, confirm, masked_reply, read_task, share_keys, unmask
 from clients.node import Node
 from clients.process import reports_errors
 from strategies import PosteriorPooling

@@ -230,7 +230,7 @@ class PartFederation:
                 state=state,
                 on_round=on_round,
                 on_warning=lambda text: None,
-            ),
+            )
         )
         app = make_part_app(strategy.method.parts, self._training, self._faults)
         grid = make_grid(app, self._clients, FaultyGrid)

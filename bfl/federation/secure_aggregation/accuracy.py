@@ -14,12 +14,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from bfl.aggregation.pooling import (
-    PoolingRule,
-    Statistics,
-    client_statistics,
-    pooled_statistics,
-)
+from bfl.aggregation.pooling import PoolingRule, Statistics, client_statistics, pooled_statistics
 from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.secure_aggregation.masking import FEWEST_CLIENTS, exponent_for, rounding
 from bfl.posteriors import Posterior
