@@ -156,11 +156,13 @@ def run_rounds(
         replies: Iterable[Message] = ()
         if masked:  # clients are asked while their sum is made
             strategy.begin_round(number, arrays, train_config, grid)
-        elif messages := list(strategy.configure_train(number, arrays, train_config, grid)):
-            assert strategy.request is not None
-            replies = clients.replies(strategy.request, messages)
-            if run.on_replies:
-                replies = _show(replies, partial(run.on_replies, len(messages)), clients.usable)
+        else:
+            messages = list(strategy.configure_train(number, arrays, train_config, grid))
+            if messages and strategy.request:
+                replies = clients.replies(strategy.request, messages)
+                if run.on_replies:
+                    show = partial(run.on_replies, len(messages))
+                    replies = _show(replies, show, clients.usable)
         try:
             pooled_arrays, metrics = strategy.aggregate_train(number, replies)
         except ImplausibleUpdatesError as error:  # again, without those who sent them
