@@ -22,7 +22,7 @@ from bfl.federation.node_description import (
 from bfl.federation.secure_aggregation import on_the_wire as masked
 from bfl.federation.wire import CLOSE, CONFIG, PRIVATE, TrainTask
 from bfl.plugins import load_plugins
-from clients.closing import closed
+from clients.closing import closing_sums
 from clients.examples import (
     PreparedClient,
     asked_reading,
@@ -58,7 +58,7 @@ def train(message: Message, context: Context) -> Message:
 @reports_errors
 def close(message: Message, context: Context) -> Message:
     """Add up over this client's data what the closing round asks of the final network."""
-    return _in_time(closed, message, context)
+    return _in_time(closing_sums, message, context)
 
 
 Work = Callable[[Message, Context, TrainTask, PreparedClient], Message]

@@ -46,7 +46,7 @@ OWN_SAMPLES = 20
 """Draws of the whole network that the closing is compared with."""
 
 
-def closed(
+def closing_sums(
     message: Message,
     context: Context,
     task: TrainTask,

@@ -1,4 +1,4 @@
-"""The closing round on the server: clients are asked for sums, which finish the final network."""
+"""The closing round on the server: clients are asked for sums, which close the final network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.closing import Closing
 from bfl.closing.base import DEVIATION, Array, Known, Measurement, Sizes
 from bfl.closing.chain import (
     ROUNDS_MADE,
@@ -79,22 +78,6 @@ def last_layer(posterior: Posterior, manifest: Manifest | None) -> tuple[Sizes, 
     return Sizes(features, classes, [*manifest.stages.values()]), weights
 
 
-def check_closing(
-    chain: Sequence[Closing], posterior: Posterior, manifest: Manifest | None
-) -> None:
-    """Refuse a closing that does not fit the network, before anybody trains.
-
-    Raises:
-        ConfigurationError: Naming what does not fit.
-    """
-    if not schedule(chain):
-        return
-    sizes, _ = last_layer(posterior, manifest)
-    for each in chain:
-        if problem := each.size_problem(sizes):
-            raise ConfigurationError(problem)
-
-
 def close(
     method: Method,
     state: ServerState,
@@ -106,7 +89,7 @@ def close(
 ) -> Known | None:
     """Ask all clients for the sums of a chain of closings; return what they tell.
 
-    The rounds of sums that a server has finished are taken from the folder, unless they are of
+    The rounds of sums that a server has made are taken from the folder, unless they are of
     another posterior, other settings or, without noise, other code. Sums travel as a posterior
     without Gaussian parameters does: checked, refused, added up in the order of partition ids, or
     masked.

@@ -9,6 +9,7 @@ import numpy as np
 
 from bfl.aggregation.pooling import PoolingRule, pool
 from bfl.aggregation.server import Server, UsesServer
+from bfl.closing.chain import schedule
 from bfl.configuration import Configuration, contradictions, resolve
 from bfl.configuration.component_slots import SLOTS, base_of
 from bfl.data.datasets.server_data import HELD_BACK
@@ -17,7 +18,7 @@ from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.parts import TwoSidedPart
 from bfl.posteriors import Manifest, Posterior
 from bfl.registry import kebab
-from strategies.closing import check_closing
+from strategies.closing import last_layer
 from strategies.method import Method
 
 
@@ -50,7 +51,8 @@ def check_method(
         )
     check_server_side(method, server)
     check_declarations(method, configuration, server, round_retries)
-    check_closing(method.closing, posterior, manifest)
+    if schedule(method.closing):
+        last_layer(posterior, manifest)
 
 
 def check_server_side(method: Method, server: Server | None) -> None:

@@ -113,7 +113,7 @@ class RunSupport:
             server sees sums alone. None: nobody looks on.
         evaluate_models: Evaluates the predictive's models after a round; its numbers stand in the
             round's metrics.
-        to_close: Gives the posterior whose network the closing finishes, of the last one.
+        to_close: Gives the posterior whose network the closing round closes, of the last one.
         before_sums: Called with a word for each round of the closing's sums, before anybody is
             asked.
         on_sums: Called with a line for each round of the closing's sums.

@@ -193,7 +193,7 @@ class Closing(Component, ABC):
     Attributes:
         moves_head: Whether predictions come from the last layer that it finds, and no longer from
             draws of the whole network.
-        waits: Whether it begins when those that do not wait, and those before it, have finished.
+        waits: Whether it begins when those that do not wait, and those before it, are done.
         sees_stages: Whether it takes features of the stages before the last layer as well.
         takes_noise: Whether an example's part of its sums is bounded, so that noise can hide it.
         tasks: What runs predict that it can close, as in the key ``task``.
@@ -212,10 +212,6 @@ class Closing(Component, ABC):
     @abstractmethod
     def measurements(self) -> Sequence[Measurement]:
         """Return what it asks for, a message each."""
-
-    def size_problem(self, sizes: Sizes) -> str | None:
-        """Return why it cannot close a network of these sizes; None if it can."""
-        return None
 
     def held_back_problem(self, examples: int) -> str | None:
         """Return why so many examples, held back by all clients together, do not do; else None."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
 from bfl import randomness
 from bfl.closing import curvature
@@ -148,15 +147,13 @@ class HeadCurvature(Measurement):
 
     told: ClassVar[tuple[str, ...]] = (HEAD,)
 
-    def __init__(self, form: Literal["auto", "full", "blocks"]) -> None:
-        self._form = form
+    def __init__(self, most_exact: int) -> None:
+        self._most_exact = most_exact
 
     def form(self, sizes: Sizes) -> curvature.Form:
         """Return the form of the curvature: the full one where that is small enough."""
-        if self._form != "auto":
-            return self._form
         weights = (sizes.features + 1) * sizes.classes
-        return "full" if weights <= curvature.MOST_EXACT else "blocks"
+        return "full" if weights <= self._most_exact else "blocks"
 
     def shapes(self, sizes: Sizes) -> Shapes:
         """Return the shapes of n, g and the curvature."""
@@ -373,14 +370,15 @@ def _by_temperature(logits: Array, labels: npt.NDArray[np.integer[Any]]) -> Iter
 class BayesianHead(Closing):
     """The last layer's Gaussian posterior, as wide as examples that nobody trained on say.
 
-    With features φ̃ = (φ, 1) of the network at its posterior's mean, W its own last layer and
-    p = softmax(Wᵀφ̃), each client sends g = Σ φ̃ (e_y − p)ᵀ and a form of the curvature H, of the
-    examples that it trains on. Candidates for the last layer are N(W + s d, (H + δI)⁻¹) with the
-    Newton step d = (H + δI)⁻¹ g and s of 0 and 1, for 15 precisions δ, and W as a point; each with
-    11 temperatures. In a second message each client sends the log-likelihood of examples that it
-    has held back (``calibration-share``) under the mean predictions of each, and under those of
-    draws of the whole network. The server takes the best of all. So the closing never raises the
-    negative log-likelihood of held-back examples.
+    With features φ̃ = (φ, 1) of the network at its posterior's mean, W its own last layer and p =
+    softmax(Wᵀφ̃), each client sends g = Σ φ̃ (e_y − p)ᵀ and the curvature H, of the examples that
+    it trains on: all of it up to 2,000 weights, and beyond them its block of each class. Candidates
+    for the last layer are N(W + s d, (H + δI)⁻¹) with the Newton step d = (H + δI)⁻¹ g and s of 0
+    and 1, for 15 precisions δ, and W as a point; each with 11 temperatures. In a second message
+    each client sends the log-likelihood of examples that it has held back (``calibration-share``)
+    under the mean predictions of each, and under those of draws of the whole network. The server
+    takes the best of all. So the closing never raises the negative log-likelihood of held-back
+    examples.
 
     Predictions are the mean over 64 draws of the logits, which are Gaussian for each example.
 
@@ -395,23 +393,8 @@ class BayesianHead(Closing):
     """
 
     moves_head: ClassVar[bool] = True
-
-    head_curvature: Literal["auto", "full", "blocks"] = Field(
-        "auto",
-        description="what of the last layer's curvature clients send; auto: full up to 2,000 "
-        "weights, and blocks beyond",
-    )
+    most_exact: ClassVar[int] = 2000
 
     def measurements(self) -> Sequence[Measurement]:
         """Return the curvature's, and that of held-back examples."""
-        return (HeadCurvature(self.head_curvature), HeldBackGains())
-
-    def size_problem(self, sizes: Sizes) -> str | None:
-        """Return why the full Hessian is too large, if it is asked for and is."""
-        weights = (sizes.features + 1) * sizes.classes
-        if self.head_curvature != "full" or weights <= curvature.MOST_EXACT:
-            return None
-        return (
-            f"head-curvature is 'full' and the last layer has {weights} weights; allowed: up to "
-            f"{curvature.MOST_EXACT}, or head-curvature 'auto' or 'blocks'"
-        )
+        return (HeadCurvature(self.most_exact), HeldBackGains())

@@ -25,9 +25,6 @@ from bfl.closing.base import ROUNDED, Array
 
 Form = Literal["full", "blocks"]
 
-MOST_EXACT = 2000
-"""The most weights whose full Hessian is sent and inverted."""
-
 
 def shape(form: Form, features: int, classes: int) -> tuple[int, int]:
     """Return the shape of what clients send: triangles, one of each block.

@@ -205,7 +205,7 @@ class ClosingRound(Section):
     """The closing round."""
 
     closing_posterior: Literal["last", "best"] = server_field("last")
-    """whose network a closing round finishes: that of the last round, or of the best one on the
+    """whose network a closing round closes: that of the last round, or of the best one on the
     server's own images"""
 
 

@@ -153,7 +153,7 @@ def best_posterior(context: RunContext) -> BestPosterior:
 
 
 def posterior_to_close(context: RunContext, last: Posterior) -> Posterior:
-    """Return the posterior whose network the closing finishes (``closing-posterior``).
+    """Return the posterior whose network the closing round closes (``closing-posterior``).
 
     Raises:
         RunError: It is the best one, and there is none.

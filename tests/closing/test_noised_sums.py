@@ -12,21 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
-from test_closings import CLASSES, FEATURES, FORMS, sums_of
+from test_closings import CLASSES, FEATURES, FORMS, in_form, sums_of
 
 from bfl.closing import Closed
 from bfl.closing.base import DEVIATION, Examples, with_one
-from bfl.closing.bayesian_head import PRECISION, BayesianHead
+from bfl.closing.bayesian_head import PRECISION
 from bfl.closing.chain import deviations, fold, next_measurements
 from bfl.closing.closed import initial_arrays
 from bfl.closing.conformal import Conformal, scores
 from bfl.closing.curvature import _repaired, greatest_length, packed
 from bfl.closing.feature_density import FeatureDensity
 
-CHAINS = [
-    (BayesianHead(head_curvature=form), FeatureDensity(density_features="last"), Conformal())
-    for form in FORMS
-]
+CHAINS = [(in_form(form), FeatureDensity(density_features="last"), Conformal()) for form in FORMS]
 
 rows = st.lists(
     st.one_of(

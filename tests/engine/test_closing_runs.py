@@ -342,19 +342,12 @@ def test_masked_ivon_clients_with_a_variational_last_layer_are_closed(
         ("closing", {"closing": "bayesian-heat"}),
         ("closing", {"closing": "bayesian-head+bayesian-head"}),
         ("none", {"closing": "feature-density+none"}),
-        ("head-curvature", {"head-curvature": "diagonal"}),
         ("density-features", {"density-features": "all"}),
     ],
 )
 def test_what_does_not_go_together_is_refused(key: str, changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=key):
         resolve({"dataset": "digits", **VALUES, **changes})
-
-
-def test_what_does_not_fit_the_network_is_refused_before_round_1(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="head-curvature"):
-        make_run(VALUES, 3, tmp_path / "run", model="mlp", head_curvature="full")
-    assert not RunFolder(tmp_path / "run").rounds()
 
 
 def test_an_alpha_below_what_held_back_examples_can_tell_is_refused(tmp_path: Path) -> None:
