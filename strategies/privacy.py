@@ -29,31 +29,29 @@ LEDGER = "rounds-begun"
 
 
 class PrivacyAccount:
-    """Reckons ε of the client that has released most, and says when a budget is spent.
+    """Computes ε of the client that has released most, and says when a budget is spent.
 
-    Who is asked when follows from the seed, which clients know as well as the server: no release
-    is amplified by the sampling of clients, and a round counts for those that it asks alone. A
-    client that is asked counts as one that has answered.
+    Which clients are selected follows from the seed, which clients know as well as the server: no
+    release is amplified by sampling, and a round counts for its selected clients alone. A selected
+    client counts as one that has replied.
 
     Args:
         mechanisms: The kinds of noised releases of a client; each has an ε of its own.
-        asked: Gives the numbers of epochs of those whom a round asks, by their partition ids.
+        epochs: Gives the numbers of epochs of a round's selected clients, by partition id.
     """
 
     def __init__(
         self,
         mechanisms: Sequence[Mechanism],
         rounds: int,
-        asked: Callable[[int], Mapping[int, int]],
+        epochs: Callable[[int], Mapping[int, int]],
         ledger: Ledger,
     ) -> None:
-        self.mechanisms = mechanisms
-        self.rounds = rounds
-        self._asked = asked
-        self._ledger = ledger
+        self.mechanisms, self.rounds = mechanisms, rounds
+        self._epochs, self._ledger = epochs, ledger
         self._releases: list[Counter[int]] = [Counter() for _ in mechanisms]
         for number in ledger.begun:
-            self._releases = self._following(number)
+            self._releases = self._with_round(number)
 
     def begin(self, server_round: int) -> bool:
         """Count a round, before anybody is asked; return whether it is within the budgets.
@@ -66,32 +64,32 @@ class PrivacyAccount:
         if server_round > self.rounds or self.exhausted(server_round):
             return False
         if self._ledger.begin(server_round):
-            self._releases = self._following(server_round)
+            self._releases = self._with_round(server_round)
         return True
 
-    def epsilons(self) -> dict[str, float]:
-        """Return ε of the rounds begun, by the metrics of the mechanisms."""
-        return self._reckoned(self._releases)
-
-    def epsilons_after(self, server_round: int) -> dict[str, float]:
-        """Return what they will be when one more round has been begun."""
-        return self._reckoned(self._following(server_round))
+    def epsilons(self, server_round: int | None = None) -> dict[str, float]:
+        """Return ε of the rounds begun, and of one more if it is given, by mechanisms' metrics."""
+        releases = self._releases if server_round is None else self._with_round(server_round)
+        return {
+            one.metric: one.epsilon(max(counted.values(), default=0))
+            for one, counted in zip(self.mechanisms, releases, strict=True)
+        }
 
     def exhausted(self, server_round: int) -> list[Mechanism]:
         """Return the mechanisms whose budget a round would exceed, if it is one of the run's."""
         if server_round > self.rounds:
             return []
-        following = self.epsilons_after(server_round)
+        following = self.epsilons(server_round)
         return [one for one in self.mechanisms if following[one.metric] > one.budget]
 
-    def told(self, server_round: int) -> str:
-        """Return what a person reads when a budget ends a run before a round; empty: none does.
+    def reason_to_stop(self, server_round: int) -> str:
+        """Return for people which budget ends a run before a round; empty: none does.
 
         The run is over then as if it had had no more rounds, and is evaluated as any other.
         """
         so_far = self.epsilons()
         for spent in self.exhausted(server_round):
-            following = self.epsilons_after(server_round)[spent.metric]
+            following = self.epsilons(server_round)[spent.metric]
             return (
                 f"stopped before round {server_round}: it would lead to ε = {following:.4g}, and "
                 f"{spent.budget_key} is {spent.budget:g}; so far ε = {so_far[spent.metric]:.4g} "
@@ -99,19 +97,13 @@ class PrivacyAccount:
             )
         return ""
 
-    def _following(self, server_round: int) -> list[Counter[int]]:
+    def _with_round(self, server_round: int) -> list[Counter[int]]:
         """Return how often each client will have released with a round more."""
-        asked = self._asked(server_round)
+        epochs = self._epochs(server_round)
         return [
-            releases + Counter({client: one.releases(asked[client]) for client in asked})
+            releases + Counter({client: one.releases(epochs[client]) for client in epochs})
             for one, releases in zip(self.mechanisms, self._releases, strict=True)
         ]
-
-    def _reckoned(self, releases: Sequence[Counter[int]]) -> dict[str, float]:
-        return {
-            one.metric: one.epsilon(max(counted.values(), default=0))
-            for one, counted in zip(self.mechanisms, releases, strict=True)
-        }
 
 
 @dataclass(frozen=True)
@@ -238,7 +230,7 @@ def privacy_account(
         return None
     keys = configuration.keys
 
-    def asked(number: int) -> dict[int, int]:
+    def epochs(number: int) -> dict[int, int]:
         return {
             client: configuration.workload.epochs(
                 keys.seed, number, client, clients, keys.local_epochs
@@ -247,4 +239,4 @@ def privacy_account(
         }
 
     ledger = Ledger(folder / LEDGER if anew else None, range(1, finished + 1))
-    return PrivacyAccount(noised, keys.rounds, asked, ledger)
+    return PrivacyAccount(noised, keys.rounds, epochs, ledger)

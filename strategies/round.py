@@ -300,9 +300,13 @@ def next_round(
             moves_point=manifest.trainable_points if manifest else None,
         )
     floored = with_scale_floor(posterior, method.scale_floor)
+    last_pooled, damping = state.last_pooled.copy(), state.damping.copy()
+    last_pooled[ids], damping[ids] = number, pooled.diagnostics.get(pooling.DAMPING, 1.0)
     following = replace(
-        state.with_pooled(ids, number, pooled.diagnostics.get(pooling.DAMPING, 1.0)),
+        state,
         server_round=number,
+        last_pooled=last_pooled,
+        damping=damping,
         posterior=floored.posterior,
         before_rounding=pooled.unrounded,
         server_optimizer=optimizer,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -110,15 +110,6 @@ class ServerState:
     ) -> ServerState:
         """Return the state before the first round, when no client has been pooled."""
         return cls(0, posterior, np.zeros(clients, np.int64), np.ones(clients), parts=parts or {})
-
-    def with_pooled(
-        self, partition_ids: Iterable[int], server_round: int, damping: float
-    ) -> ServerState:
-        """Return the state with some clients' updates pooled in a round."""
-        pooled = list(partition_ids)
-        rounds, shares = self.last_pooled.copy(), self.damping.copy()
-        rounds[pooled], shares[pooled] = server_round, damping
-        return replace(self, last_pooled=rounds, damping=shares)
 
     @property
     def num_clients(self) -> int:

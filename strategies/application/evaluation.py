@@ -74,7 +74,7 @@ def server_data(
     )
 
 
-def evaluation(evaluator: Any) -> Callable[[int, ArrayRecord], MetricRecord | None]:
+def round_evaluation(evaluator: Any) -> Callable[[int, ArrayRecord], MetricRecord | None]:
     """Return Flower's ``evaluate_fn``: test metrics where they are due, validation every round.
 
     Where logits are not finite, ``logits-not-finite`` stands in the metrics' place.

@@ -15,32 +15,14 @@ from bfl.evaluation.evaluated_ensemble import ENSEMBLE, EvaluatedEnsemble
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.prediction_sets import set_numbers
+from bfl.experiments.results import foreign as foreign_data
+from bfl.experiments.results import run_folder as files
 from bfl.experiments.results.collapse import CollapseWatch, error_auroc
 from bfl.experiments.results.environment import ENDED, time_now
 from bfl.experiments.results.evaluated_clients import evaluated_clients, means_over_clients, told
 from bfl.experiments.results.figures import draw_all
-from bfl.experiments.results.foreign import (
-    BEFORE_CLOSING,
-    CORRUPTED,
-    OF_FOREIGN,
-    ByStrength,
-    ShownForeign,
-    by_strength,
-    foreign_to_some,
-    means_by_corruption,
-    predicted_by_strength,
-    told_of_foreign,
-    write_foreign,
-)
+from bfl.experiments.results.foreign import ByStrength, ShownForeign
 from bfl.experiments.results.left_out import describe_left_out
-from bfl.experiments.results.run_folder import (
-    CLIENTS,
-    CLOSING,
-    CORRUPTIONS,
-    ENVIRONMENT,
-    FINAL_EVALUATION,
-    FOREIGN,
-)
 from bfl.experiments.results.summary import write_ensemble, write_evaluation, write_examples
 from bfl.experiments.results.table import metrics_table
 from bfl.experiments.run.resume import Checkpoints
@@ -74,7 +56,7 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
     closed = Closed(known) if known else None
     numbers: dict[str, float] = {}
     if known:
-        folder.write_arrays(CLOSING, known)
+        folder.write_arrays(files.CLOSING, known)
         numbers |= {name: float(known[name]) for name in OF_CLOSING if name in known}
     of_some = None
     if not (isinstance(evaluator, NoEvaluator) or context.configuration.shared.partial):
@@ -90,18 +72,18 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
             due=context.configuration.keys.clients_evaluate,
             models=personalization.models,
         )
-        folder.write_json(CLIENTS, table)
+        folder.write_json(files.CLIENTS, table)
         numbers |= means_over_clients(table)
         names = context.configuration.partition.names(evaluator.dataset.train_columns)
         progress.say(told(table, names))
     if account := account_of(context, len(folder.rounds())):
         numbers |= account.epsilons()
-    if folder.holds(FOREIGN):
-        progress.say(told_of_foreign(folder.read_json(FOREIGN)))
+    if folder.holds(files.FOREIGN):
+        progress.say(foreign_data.told_of_foreign(folder.read_json(files.FOREIGN)))
     figures = draw_all(folder)
     with suppress(DataError):  # a damaged file ends no run
-        environment = folder.read_json(ENVIRONMENT, {})
-        folder.write_json(ENVIRONMENT, {**environment, ENDED: time_now()})
+        environment = folder.read_json(files.ENVIRONMENT, {})
+        folder.write_json(files.ENVIRONMENT, {**environment, ENDED: time_now()})
     folder.write_metrics(numbers)
     context.log.end(numbers, figures)
     if numbers:
@@ -152,7 +134,7 @@ def _evaluate(
         if isinstance(predictions, Predictions):
             wrong = predictions.predicted != test.tested_on
             seen = numbers | error_auroc(predictions.epistemic, wrong)
-        CollapseWatch(folder, context.progress.say).look(seen, samples, FINAL_EVALUATION)
+        CollapseWatch(folder, context.progress.say).look(seen, samples, files.FINAL_EVALUATION)
 
     def of_some(positions: Positions) -> dict[str, float]:
         some, labels = predictions.take(positions), test.tested_on[positions]
@@ -160,8 +142,8 @@ def _evaluate(
         return {
             **evaluate(some, labels, settings),
             **set_numbers(some, labels),
-            **foreign_to_some(predictions, foreign, positions, settings),
-            **means_by_corruption(by_strength(taken, labels, settings)),
+            **foreign_data.foreign_to_some(predictions, foreign, positions, settings),
+            **foreign_data.means_by_corruption(foreign_data.by_strength(taken, labels, settings)),
         }
 
     return numbers, of_some
@@ -186,7 +168,7 @@ def _besides_closing(
 
     def before(images: Images | None) -> dict[str, Predictions]:
         moved = closed and closed.moves_predictions
-        return {BEFORE_CLOSING: predicted(images, None)} if moved else {}
+        return {foreign_data.BEFORE_CLOSING: predicted(images, None)} if moved else {}
 
     numbers: dict[str, float] = {}
     try:
@@ -198,9 +180,11 @@ def _besides_closing(
             for each in evaluator.foreign
         ]
     except NotFiniteError as error:
-        return numbers | not_finite(error, OF_FOREIGN), []
+        return numbers | not_finite(error, foreign_data.OF_FOREIGN), []
     sources = [(each.name, each.near, by) for each, by in foreign]
-    numbers |= write_foreign(context.folder, {"": predictions} | test, sources, settings)
+    numbers |= foreign_data.write_foreign(
+        context.folder, {"": predictions} | test, sources, settings
+    )
     return numbers, foreign
 
 
@@ -212,7 +196,7 @@ def _familiarities(
     said = [closed.summary] if closed.summary else []
     said.append(f"epistemic part {predictions.epistemic.mean():.1e}")
     shown = [("test", "", predictions)]
-    shown += [(each.name, f"{OF_FOREIGN}{each.name}-", by[""]) for each, by in foreign]
+    shown += [(each.name, f"{foreign_data.OF_FOREIGN}{each.name}-", by[""]) for each, by in foreign]
     unlike = []
     for name, prefix, each in shown:
         if prefix:
@@ -238,7 +222,7 @@ def _corrupted(
     evaluator = context.evaluator
     test = evaluator.dataset
     try:
-        shown = predicted_by_strength(
+        shown = foreign_data.predicted_by_strength(
             corruption_names(context.configuration.keys.corruptions),
             test.test_images,
             predictions,
@@ -247,10 +231,10 @@ def _corrupted(
             ),
         )
     except NotFiniteError as error:
-        return not_finite(error, CORRUPTED), {}
+        return not_finite(error, foreign_data.CORRUPTED), {}
     if shown:
-        found = by_strength(shown, test.tested_on, context.configuration.values)
-        context.folder.write_json(CORRUPTIONS, found)
+        found = foreign_data.by_strength(shown, test.tested_on, context.configuration.values)
+        context.folder.write_json(files.CORRUPTIONS, found)
     return {}, shown
 
 
@@ -258,7 +242,7 @@ def _tell(context: RunContext, numbers: Mapping[str, float]) -> None:
     """Say which of the numbers are of logits that are not finite."""
     for name in numbers:
         if problem := describe_number(name, numbers):
-            context.progress.say(f"{FINAL_EVALUATION}: {problem}")
+            context.progress.say(f"{files.FINAL_EVALUATION}: {problem}")
 
 
 def last_ensemble(context: RunContext, posterior: Posterior) -> EvaluatedEnsemble | None:

@@ -24,7 +24,7 @@ their noise is what would stop it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from flwr.app import Message, MessageType
@@ -46,18 +46,6 @@ from strategies.updates import RefusedUpdateError, read_update
 
 OF_THE_METHOD = ("temperature", "local_lr_decay")
 """Keys that are a method's, as its parts are: runs that differ in them begin alike."""
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """One epoch of pre-training.
-
-    Attributes:
-        number: The epoch, from 1.
-    """
-
-    number: int
-    accuracy: float
 
 
 def stop_early(accuracies: list[float], patience: int) -> bool:
@@ -114,115 +102,90 @@ def configuration_of_pretraining(configuration: Configuration) -> Configuration:
     )
 
 
-class Pretraining:
-    """Trains the initial posterior on one node, epoch by epoch, until it stops getting better.
+def pretrain(
+    grid: Grid,
+    federation: Federation,
+    configuration: Configuration,
+    dataset: Dataset,
+    initial: Posterior,
+    accuracy: Callable[[Posterior, Positions, int], float],
+    on_epoch: Callable[[int, float], None],
+    *,
+    run_folder: str = "",
+    run_key: str = "",
+    manifest: Manifest | None = None,
+    own: ServerData | None = None,
+) -> Posterior:
+    """Train a posterior on the first node, until it stops getting better; return the best epoch's.
 
     To the node it is a client like any other, with a partition id beyond those of the federation
     and an epoch for a round, so its bits depend on the seed alone and its optimizer goes on from
     epoch to epoch.
 
     Args:
-        federation: The nodes; the first one does the work.
         accuracy: Gives the accuracy of a posterior on some training images, after an epoch.
+        on_epoch: Called with each epoch, from 1, and its validation accuracy.
         run_folder: The run's folder, where a simulation's clients keep their state.
         run_key: The run's own word, by which nodes file what they keep.
         manifest: The parameters of the network, to whose minima the node's posteriors are held.
+        own: The server's own images, some of which clients do without.
 
     Raises:
         ConfigurationError: The node has data of its own, or there are not enough images.
+        RunError: The node has failed, also when asked again, or what it sends is refused.
     """
-
-    def __init__(
-        self,
-        grid: Grid,
-        federation: Federation,
-        configuration: Configuration,
-        dataset: Dataset,
-        accuracy: Callable[[Posterior, Positions, int], float],
-        run_folder: str,
-        run_key: str = "",
-        manifest: Manifest | None = None,
-        own: ServerData | None = None,
-    ) -> None:
-        keys = configuration.keys
-        if federation.own_examples[0]:
-            raise ConfigurationError(
-                "pretrain-examples is set, and the SuperNode of partition 0 has data of its own: "
-                "pre-training needs one that holds the run's data set"
-            )
-        self._grid = grid
-        self._node = federation.nodes[0]
-        self._partition_id = federation.size
-        self._keys = keys
-        options = ClientOptions(configuration=configuration_of_pretraining(configuration))
-        self._task_values = options.configuration_text(paths=federation.reads_run_paths(0))
-        self._num_classes = dataset.num_classes
-        used = clients_positions(configuration, dataset, own, federation.size)
-        self._train, self._validation = split_off(
-            dataset, keys.pretrain_examples, keys.pretrain_validation, used
+    keys = configuration.keys
+    if federation.own_examples[0]:
+        raise ConfigurationError(
+            "pretrain-examples is set, and the SuperNode of partition 0 has data of its own: "
+            "pre-training needs one that holds the run's data set"
         )
-        self._accuracy = accuracy
-        self._run_folder = run_folder if federation.simulated else ""
-        self._run_key = run_key
-        self._manifest = manifest
-
-    def run(self, initial: Posterior, on_epoch: Callable[[Epoch], None]) -> Posterior:
-        """Return the posterior of the best epoch.
-
-        Raises:
-            RunError: The node has failed, also when asked again, or what it sends is refused.
-        """
-        posterior = best = initial
-        accuracies: list[float] = []
-        for number in range(1, self._keys.pretrain_epochs + 1):
-            posterior = self._epoch(posterior, number)
-            accuracies.append(self._validated(posterior, number))
-            on_epoch(Epoch(number, accuracies[-1]))
-            if int(np.argmax(accuracies)) == number - 1:
-                best = posterior
-            if stop_early(accuracies, self._keys.pretrain_patience):
-                break
-        return best
-
-    def _validated(self, posterior: Posterior, number: int) -> float:
-        """Return the accuracy after an epoch; of logits that are not finite none is correct."""
-        try:
-            return self._accuracy(posterior, self._validation, number)
-        except NotFiniteError:
-            return 0.0
-
-    def _epoch(self, posterior: Posterior, number: int) -> Posterior:
+    partition_id = federation.size
+    options = ClientOptions(configuration=configuration_of_pretraining(configuration))
+    text = options.configuration_text(paths=federation.reads_run_paths(0))
+    used = clients_positions(configuration, dataset, own, federation.size)
+    train, validation = split_off(dataset, keys.pretrain_examples, keys.pretrain_validation, used)
+    posterior = best = initial
+    accuracies: list[float] = []
+    for number in range(1, keys.pretrain_epochs + 1):
         task = TrainTask(
             server_round=number,
-            partition_id=self._partition_id,
-            configuration=self._task_values,
-            num_classes=self._num_classes,
-            examples=self._train,
-            run_folder=self._run_folder,
+            partition_id=partition_id,
+            configuration=text,
+            num_classes=dataset.num_classes,
+            examples=train,
+            run_folder=run_folder if federation.simulated else "",
             pooled_round=number - 1,
-            run_key=self._run_key,
+            run_key=run_key,
         )
         content = train_content(posterior_to_arrays(posterior), task)
-        message = Message(content, self._node, MessageType.TRAIN, group_id="pretraining")
+        node, group = federation.nodes[0], "pretraining"
         (reply,) = exchange_with_retries(
-            self._grid,
-            [message],
-            silence=self._keys.client_timeout,
-            retries=self._keys.round_retries,
+            grid,
+            [Message(content, node, MessageType.TRAIN, group_id=group)],
+            silence=keys.client_timeout,
+            retries=keys.round_retries,
             usable=UsableReplies(1),
             report=lambda node, reason: None,  # the last reason is told
         )
-        where = f"pre-training, epoch {number}, client {self._partition_id}"
+        where = f"pre-training, epoch {number}, client {partition_id}"
         if reply.has_error():
             raise RunError(f"{where}: {reply.error.reason}")
         try:
+            size = len(train)
             update = read_update(
-                reply,
-                self._partition_id,
-                posterior,
-                manifest=self._manifest,
-                num_examples=len(self._train),
+                reply, partition_id, posterior, manifest=manifest, num_examples=size
             )
         except RefusedUpdateError as error:
             raise RunError(f"{where}: update refused: {error}") from error
-        return update.posterior
+        posterior = update.posterior
+        try:
+            accuracies.append(accuracy(posterior, validation, number))
+        except NotFiniteError:
+            accuracies.append(0.0)  # of logits that are not finite none is correct
+        on_epoch(number, accuracies[-1])
+        if int(np.argmax(accuracies)) == number - 1:
+            best = posterior
+        if stop_early(accuracies, keys.pretrain_patience):
+            break
+    return best

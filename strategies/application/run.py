@@ -15,17 +15,11 @@ from bfl.data.datasets.subset import with_test_examples
 from bfl.engine.run import run_of
 from bfl.errors import LostStateError, RunError
 from bfl.evaluation.uncertainty import check_measures
+from bfl.experiments.results import run_folder as files
 from bfl.experiments.results.environment import STARTED, describe_environment, time_now
 from bfl.experiments.results.identity import run_key
 from bfl.experiments.results.progress import ProgressReport
-from bfl.experiments.results.run_folder import (
-    CONFIG,
-    FOR_NODES,
-    NETWORK,
-    PARTITION,
-    REFUSALS,
-    RunFolder,
-)
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.network import NetworkDescription, given_posterior
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.simulation import made_up_name
@@ -34,40 +28,12 @@ from bfl.federation.outgoing import is_private
 from bfl.federation.wire import posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
 from bfl.printing import print_anywhere
+from strategies.application import evaluation, preflight, run_context
 from strategies.application.division import data_digests, describe_partition
-from strategies.application.evaluation import (
-    NoEvaluator,
-    evaluation,
-    manifest_of_clients,
-    model_evaluation,
-    own_server,
-    server_data,
-)
+from strategies.application.evaluation import NoEvaluator
 from strategies.application.final_evaluation import finish
-from strategies.application.preflight import (
-    check_no_moving_statistics,
-    check_privacy,
-    data_warnings,
-    divide,
-    how_to_begin_again,
-    how_to_go_on,
-    lost_states,
-    method_warnings,
-    refuse_attackers,
-    refuse_for_tables,
-)
-from strategies.application.pretraining import Pretraining
-from strategies.application.run_context import (
-    RoundRecorder,
-    RunContext,
-    account_of,
-    best_posterior,
-    count_sums,
-    first_state,
-    make_strategy,
-    posterior_to_close,
-    start_tensorflow,
-)
+from strategies.application.pretraining import pretrain
+from strategies.application.run_context import RunContext
 from strategies.application.tables import can_sum_columns, sum_columns
 from strategies.federation import discover
 from strategies.privacy import pool_noise
@@ -99,17 +65,17 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             progress.say(configuration.title)
         whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
         dataset = with_test_examples(whole, keys.test_examples)
-        of_data = data_warnings(configuration, dataset)
-        of_method = method_warnings(configuration)
+        of_data = preflight.data_warnings(configuration, dataset)
+        of_method = preflight.method_warnings(configuration)
         for text in filter(None, (*of_method, numbering_of(dataset), *of_data)):
             progress.say(text)
-        refuse_for_tables(configuration, dataset)
+        preflight.refuse_for_tables(configuration, dataset)
         # It is built while the clients' processes start.
         network, summing = None, can_sum_columns(configuration, dataset)
         reading = replace(keys.reading, columns=SUMMED) if summing else keys.reading
         if keys.server_evaluates and not summing:
             network = _evaluation_network(configuration, dataset, engine_run.client_threads)
-        check_privacy(configuration)
+        preflight.check_privacy(configuration)
 
         # The nodes, and what each of them has.
         federation = discover(
@@ -130,10 +96,10 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
                 keys = configuration.keys
                 whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
                 dataset = with_test_examples(whole, keys.test_examples)
-                of_data = data_warnings(configuration, dataset)
+                of_data = preflight.data_warnings(configuration, dataset)
             if keys.server_evaluates:
                 network = _evaluation_network(configuration, dataset, engine_run.client_threads)
-        own = server_data(configuration, dataset, federation.size, federation)
+        own = evaluation.server_data(configuration, dataset, federation.size, federation)
         if own and own.said:
             progress.say(own.said)
         if network:
@@ -141,10 +107,12 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
 
             evaluator: Any = Evaluator(configuration, dataset, network=network, server_data=own)
         else:
-            manifest = manifest_of_clients(configuration, dataset, grid, federation, progress.say)
+            manifest = evaluation.manifest_of_clients(
+                configuration, dataset, grid, federation, progress.say
+            )
             evaluator = NoEvaluator(configuration, dataset, manifest)
         initial = _initial(configuration, evaluator, progress)
-        partition, test_partition = divide(configuration, dataset, federation, own)
+        partition, test_partition = preflight.divide(configuration, dataset, federation, own)
         most = max(
             federation.own_examples[client] if held is None else len(held)
             for client, held in enumerate(partition)
@@ -152,7 +120,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         steps = keys.rounds * keys.local_epochs * -(-most // keys.batch_size)
         for text in (warnings := configuration.optimizer.warnings(steps)):
             progress.say(text)
-        refuse_attackers(configuration, federation)
+        preflight.refuse_attackers(configuration, federation)
         digests = data_digests(whole, federation, own)
         described = describe_partition(configuration, dataset, partition, own)
 
@@ -161,23 +129,26 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         if keys.resume:
             folder = RunFolder.named(keys.output_dir, name)
             latest = Checkpoints(folder).latest()
-            lost_states(configuration, federation, latest, how_to_begin_again(folder))
+            preflight.lost_states(
+                configuration, federation, latest, preflight.how_to_begin_again(folder)
+            )
         environment = {**describe_environment(), STARTED: time_now()}
         with open_run(configuration, name, environment, digests, described) as opened:
             folder, checkpoint = opened
             progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
-            again = how_to_begin_again(folder)
-            advice = how_to_go_on(folder, "" if engine_run.client_threads is None else "serial")
-            if lost := lost_states(configuration, federation, checkpoint, again):
+            again = preflight.how_to_begin_again(folder)
+            advice = preflight.how_to_go_on(
+                folder, "" if engine_run.client_threads is None else "serial"
+            )
+            if lost := preflight.lost_states(configuration, federation, checkpoint, again):
                 progress.say(lost)
                 advice = again
             engine_run.advise(advice)
             _write_network(folder, configuration, dataset, evaluated=network is not None)
-            folder.write_json(PARTITION, described)
+            folder.write_json(files.PARTITION, described)
             noised = configuration.example_privacy.sums_noise is not None
-            for text in (
-                () if noised or is_private(configuration.outgoing) else (*of_data, *warnings)
-            ):
+            private = noised or is_private(configuration.outgoing)
+            for text in () if private else (*of_data, *warnings):
                 folder.append_warning(text)
 
             # The rounds that are left, and the end.
@@ -202,14 +173,14 @@ def _evaluation_network(
 
     if configuration.keys.task == "classification":
         check_measures(dataset.num_classes, configuration.values)
-    start_tensorflow(configuration, client_threads)
+    run_context.start_tensorflow(configuration, client_threads)
     return EvaluationNetwork.of(configuration, dataset)
 
 
 def _initial(
     configuration: Configuration, evaluator: Evaluator | NoEvaluator, progress: ProgressReport
 ) -> Posterior:
-    check_no_moving_statistics(configuration, evaluator.manifest)
+    preflight.check_no_moving_statistics(configuration, evaluator.manifest)
     keys = configuration.keys
     # A run with a checkpoint needs the other run's posterior no more, which may be gone.
     begun = (
@@ -234,32 +205,32 @@ def _write_network(
 
         threads = configured_threads()
     content = NetworkDescription.of(configuration, dataset, threads).to_dict()
-    folder.write_json(NETWORK, content)
+    folder.write_json(files.NETWORK, content)
     if dataset.encoding:
         for_nodes = ("class-names", "columns", "target")
-        folder.write_json(FOR_NODES, {name: content[name] for name in for_nodes if name in content})
+        folder.write_json(
+            files.FOR_NODES, {name: content[name] for name in for_nodes if name in content}
+        )
 
 
 def _pretrain(context: RunContext, initial: Posterior) -> Checkpoint:
     evaluator = context.evaluator
-    pretraining = Pretraining(
+    posterior = pretrain(
         context.grid,
         context.federation,
         context.configuration,
         evaluator.dataset,
+        initial,
         evaluator.train_accuracy,
-        context.path,
-        run_key(context.folder.path),
+        lambda number, accuracy: context.progress.say(
+            f"pre-training, epoch {number}: validation accuracy {accuracy:.4f}"
+        ),
+        run_folder=context.path,
+        run_key=run_key(context.folder.path),
         manifest=evaluator.manifest,
         own=evaluator.server_data,
     )
-    posterior = pretraining.run(
-        initial,
-        lambda epoch: context.progress.say(
-            f"pre-training, epoch {epoch.number}: validation accuracy {epoch.accuracy:.4f}"
-        ),
-    )
-    state = first_state(context, posterior)
+    state = run_context.first_state(context, posterior)
     checkpoint = Checkpoint(0, posterior, state.to_arrays())
     Checkpoints(context.folder).save(checkpoint)
     return checkpoint
@@ -280,21 +251,21 @@ def _run_rounds(
             checkpoint.server_round, checkpoint.posterior, checkpoint.state
         )
     else:
-        state = first_state(context, initial)
-    best = best_posterior(context) if context.evaluator.validates else None
+        state = run_context.first_state(context, initial)
+    best = run_context.best_posterior(context) if context.evaluator.validates else None
     if best:
         best.go_on(state.posterior)
-    privacy = account_of(context, state.server_round, to_come=True)
-    recorder = RoundRecorder(context, best, privacy, run_of(context.grid).on_round)
+    privacy = run_context.account_of(context, state.server_round, to_come=True)
+    recorder = run_context.RoundRecorder(context, best, privacy, run_of(context.grid).on_round)
 
     def warn(text: str) -> None:
         context.progress.say(text)
-        context.folder.append_text(REFUSALS, text)
+        context.folder.append_text(files.REFUSALS, text)
 
     evaluates: dict[str, Any] = {}
     if keys.server_evaluates:
-        evaluates["server"] = own_server(context.evaluator)
-        evaluates["evaluate_models"] = model_evaluation(context.evaluator)
+        evaluates["server"] = evaluation.own_server(context.evaluator)
+        evaluates["evaluate_models"] = evaluation.model_evaluation(context.evaluator)
     support = RunSupport(
         manifest=context.evaluator.manifest,
         pool_noise=pool_noise(context.configuration, anew=context.federation.noise_anew),
@@ -306,13 +277,15 @@ def _run_rounds(
         key=run_key(context.folder.path),
         test_partition=context.test_partition,
         on_replies=context.progress.replied if context.progress.is_live else None,
-        to_close=lambda last: posterior_to_close(context, last),
-        before_sums=lambda release: count_sums(context, release),
+        to_close=lambda last: run_context.posterior_to_close(context, last),
+        before_sums=lambda release: run_context.count_sums(context, release),
         on_sums=context.progress.say,
         **evaluates,
     )
     num_classes = context.evaluator.dataset.num_classes
-    strategy = make_strategy(context.configuration, num_classes, context.partition, support)
+    strategy = run_context.make_strategy(
+        context.configuration, num_classes, context.partition, support
+    )
     try:
         result = strategy.start(
             context.grid,
@@ -322,11 +295,13 @@ def _run_rounds(
             if (best and best.exhausted()) or not recorder.begin(state.server_round + 1)
             else keys.rounds,
             timeout=keys.client_timeout + SILENCE_BEYOND_TIMEOUT,
-            evaluate_fn=evaluation(context.evaluator) if keys.server_evaluates else None,
+            evaluate_fn=evaluation.round_evaluation(context.evaluator)
+            if keys.server_evaluates
+            else None,
         )
     except LostStateError as error:
-        raise LostStateError(f"{error}\n{how_to_begin_again(context.folder)}") from error
+        raise LostStateError(f"{error}\n{preflight.how_to_begin_again(context.folder)}") from error
     except RunError as error:
-        moved = "" if context.folder.holds(CONFIG) else f"put {context.path} back, and then: "
+        moved = "" if context.folder.holds(files.CONFIG) else f"put {context.path} back, and then: "
         raise RunError(f"{error}\n{moved}{context.advice}") from error
     return posterior_from_arrays(result.arrays), strategy.closed

@@ -335,7 +335,7 @@ class RoundRecorder:
         """
         if self.privacy is None or self.privacy.begin(server_round):
             return True
-        if told := self.privacy.told(server_round):
-            self.progress.say(told)
-            self.folder.append_warning(f"round {server_round - 1}: {told}")
+        if reason := self.privacy.reason_to_stop(server_round):
+            self.progress.say(reason)
+            self.folder.append_warning(f"round {server_round - 1}: {reason}")
         return False

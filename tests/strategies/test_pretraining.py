@@ -19,8 +19,8 @@ from bfl.learning.priors import NormalPrior
 from bfl.posteriors import Posterior
 from clients.state import StateInFolder
 from strategies.application.pretraining import (
-    Pretraining,
     configuration_of_pretraining,
+    pretrain,
     split_off,
     stop_early,
 )
@@ -60,7 +60,11 @@ def test_no_image_left_is_refused():
 
 
 def asked_of_the_node(
-    epochs=3, accuracy=lambda *given: given[-1] / 10, told=id, trained_on=id, **values
+    epochs=3,
+    accuracy=lambda *given: given[-1] / 10,
+    told=lambda *epoch: None,
+    trained_on=id,
+    **values,
 ):
     """Return the configurations that the node of a pre-training of some epochs has been sent."""
     from small_federation import make_app, make_grid
@@ -76,11 +80,9 @@ def asked_of_the_node(
 
     grid = make_grid(make_app(reply), 2)
     configuration = resolve({"pretrain-examples": 200, "pretrain-epochs": epochs, **values})
-    pretraining = Pretraining(
-        grid, discover(grid, 2, 10.0), configuration, load_dataset("digits"), accuracy, ""
-    )
     initial = Posterior(np.zeros(2, np.float32), np.ones(2, np.float32), np.ones(1, np.float32))
-    pretraining.run(initial, told)
+    federation, digits = discover(grid, 2, 10.0), load_dataset("digits")
+    pretrain(grid, federation, configuration, digits, initial, accuracy, told)
     assert len(sent) == epochs
     return sent
 
@@ -93,8 +95,7 @@ def test_a_share_is_of_the_images_that_clients_have(validation):
     asked_of_the_node(
         1,
         lambda *given: judged.append(given[1]) or 0.5,
-        id,
-        lambda each: seen.append(each),
+        trained_on=seen.append,
         **shares,
     )
     used = set(train_positions(load_dataset("digits"), 400))
@@ -227,11 +228,11 @@ def test_a_proximal_term_of_clients_does_not_act_in_pretraining():
             configuration.architecture, configuration.inference, dataset.image_shape, 10
         )
         grid = make_grid(app, 1)
-        pretraining = Pretraining(
-            grid, discover(grid, 1, 10.0), configuration, dataset, lambda *given: 0.5, ""
+        begun, judge = network.initial_posterior(0), lambda *given: 0.5
+        federation = discover(grid, 1, 10.0)
+        trained = pretrain(
+            grid, federation, configuration, dataset, begun, judge, lambda *epoch: None
         )
-        begun = network.initial_posterior(0)
-        trained = pretraining.run(begun, lambda epoch: None)
         assert trained.digest() != begun.digest()
         digests.append(trained.digest())
     assert digests[0] == digests[1]
@@ -239,8 +240,9 @@ def test_a_proximal_term_of_clients_does_not_act_in_pretraining():
 
 def test_of_logits_that_are_not_finite_none_is_correct():
     epochs = []
-    asked_of_the_node(3, Mock(side_effect=[0.5, NotFiniteError(3, 5), 0.5]), epochs.append)
-    assert [epoch.accuracy for epoch in epochs] == [0.5, 0.0, 0.5]
+    judge = Mock(side_effect=[0.5, NotFiniteError(3, 5), 0.5])
+    asked_of_the_node(3, judge, lambda *epoch: epochs.append(epoch))
+    assert epochs == [(1, 0.5), (2, 0.0), (3, 0.5)]
 
 
 def test_an_epoch_of_pretraining_is_one_epoch_however_slow_clients_are():

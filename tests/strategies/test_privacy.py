@@ -137,7 +137,7 @@ def test_a_round_counts_for_those_whom_it_asks() -> None:
     reckoned = account(Ledger(None))
     found = []
     for number in range(1, 21):
-        before = reckoned.epsilons_after(number)
+        before = reckoned.epsilons(number)
         assert reckoned.begin(number)
         assert reckoned.epsilons() == before
         found.append(before["epsilon"])
@@ -145,16 +145,17 @@ def test_a_round_counts_for_those_whom_it_asks() -> None:
     assert found[0] == pytest.approx(gaussian_epsilon(2.0, 1, 1e-5))
     assert found[-1] == pytest.approx(gaussian_epsilon(2.0, most, 1e-5))
     assert not reckoned.begin(21)
-    assert reckoned.told(21) == ""
+    assert reckoned.reason_to_stop(21) == ""
 
 
 def test_the_budget_ends_a_run_before_the_round_that_would_exceed_it() -> None:
     budget = gaussian_epsilon(2.0, 3, 1e-5) + 1e-9
     reckoned = account(Ledger(None), budget, fraction=1.0)
     assert [reckoned.begin(number) for number in (1, 2, 3, 4)] == [True, True, True, False]
-    assert reckoned.epsilons()["epsilon"] <= budget < reckoned.epsilons_after(4)["epsilon"]
-    assert "stopped before round 4: it would lead to ε = " in reckoned.told(4)
-    assert f"so far ε = {reckoned.epsilons()['epsilon']:.4g} at δ = 1e-05" in reckoned.told(4)
+    assert reckoned.epsilons()["epsilon"] <= budget < reckoned.epsilons(4)["epsilon"]
+    assert "stopped before round 4: it would lead to ε = " in reckoned.reason_to_stop(4)
+    so_far = f"{reckoned.epsilons()['epsilon']:.4g}"
+    assert f"so far ε = {so_far} at δ = 1e-05" in reckoned.reason_to_stop(4)
 
 
 @pytest.mark.parametrize(("anew", "releases"), [(False, 3), (True, 4)])
@@ -221,7 +222,7 @@ def test_the_budget_of_examples_ends_a_run_as_well() -> None:
     part = dp_sgd(example_epsilon_budget=budget)
     reckoned = account_of(part, lambda number: [0], Ledger(None))
     assert [reckoned.begin(number) for number in (1, 2, 3, 4)] == [True, True, True, False]
-    assert f"and example-epsilon-budget is {budget:g}" in reckoned.told(4)
+    assert f"and example-epsilon-budget is {budget:g}" in reckoned.reason_to_stop(4)
     values = {**EXAMPLES, "example-epsilon-budget": 1.0, "rounds": 3, "local-epochs": 2}
     with pytest.raises(ConfigurationError, match="example-epsilon-budget is 1, and one") as refused:
         check_privacy(resolve({**values, "example-noise-multiplier": 0.7}))

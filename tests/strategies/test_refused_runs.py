@@ -20,7 +20,7 @@ from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Manifest, Parameter, Posterior
 from clients.client_app import app
-from strategies.application import preflight, run, run_context
+from strategies.application import evaluation, preflight, run, run_context
 from strategies.application.division import split
 from strategies.application.preflight import lost_states, method_warnings, refuse_attackers
 from strategies.application.run import run_federation
@@ -209,7 +209,7 @@ def test_a_run_is_not_gone_on_with_by_another_partition(
         Checkpoints(context.folder).save(Checkpoint(1, posterior, {}))
         raise InterruptedError
 
-    monkeypatch.setattr(run, "manifest_of_clients", lambda *_: manifest)
+    monkeypatch.setattr(evaluation, "manifest_of_clients", lambda *_: manifest)
     monkeypatch.setattr(run, "_run_rounds", killed)
     values = {"dataset": "digits", "rounds": 2, "output-dir": str(tmp_path), "name": "run"}
     first = resolve({**values, "server-evaluates": False, "evaluate-every": 0})
