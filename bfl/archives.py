@@ -5,7 +5,6 @@ No pickle is loaded, and whatever is wrong is a DataError that names the file an
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -52,7 +51,7 @@ class ArrayFile(Mapping[str, Array]):
             members = found.zip.infolist() if isinstance(found, NpzFile) and found.zip else []
             # A member is read up to the size that the zip's own list has of it.
             nbytes = sum(member.file_size for member in members)
-            if nbytes > (memory_bytes() or math.inf):
+            if nbytes > memory_bytes():
                 raise ValueError(f"its arrays take {nbytes:,} bytes, more than this machine has")
             if len({*self._arrays}) < len(list(self._arrays)):
                 raise ValueError("an array is there twice")
@@ -125,10 +124,7 @@ class ArrayFile(Mapping[str, Array]):
     def checked(
         self, names: Iterable[str], *, rows: str | None = None, shapes: Shapes | None = None
     ) -> dict[str, Array]:
-        """Return some arrays that go together.
-
-        Args:
-            rows: One of them, of which the others have as many rows.
+        """Return some arrays that go together: of these shapes, with as many rows as one of them.
 
         Raises:
             KeyError: One is missing.
@@ -152,11 +148,7 @@ class ArrayFile(Mapping[str, Array]):
 
 @contextmanager
 def open_arrays(path: Path) -> Iterator[ArrayFile]:
-    """Give a block the arrays of a file.
-
-    Raises:
-        DataError: There is no such file, or it is none that can be read.
-    """
+    """Give a block the arrays of a file, or raise DataError."""
     with open_regular(path) as stream:
         yield ArrayFile(path, stream)
 

@@ -1,4 +1,4 @@
-"""The CPUs that the operating system gives this process."""
+"""The CPUs and the memory that there are."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from contextlib import AbstractContextManager
 from functools import cache
 
+import psutil
 from threadpoolctl import ThreadpoolController
 
 
@@ -16,12 +17,9 @@ def available_cpus() -> int:
     return os.cpu_count() or 1
 
 
-def memory_bytes() -> int | None:
-    """Return the machine's memory in bytes, or None where the system does not tell."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return None
+def memory_bytes() -> int:
+    """Return the machine's memory in bytes."""
+    return int(psutil.virtual_memory().total)
 
 
 @cache

@@ -87,12 +87,7 @@ def write_atomically(path: Path, *data: bytes | memoryview, mode: int = 0o666) -
 
 
 def create_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Make a file that is not there yet, as a whole; of several who try at once one succeeds.
-
-    Raises:
-        FileExistsError: It is there already, and stays as it is.
-        OSError: The file cannot be written.
-    """
+    """Make a file as a whole, or raise FileExistsError: of several who try at once one succeeds."""
     with _written_aside(path, data, mode=mode) as temporary:
         try:
             os.link(temporary, path)
@@ -137,11 +132,7 @@ def sync_folder(path: Path) -> None:
 
 
 def try_lock(stream: IO[Any], *, wait: bool = False) -> bool:
-    """Lock an open file until it is closed, at the latest by the end of the process.
-
-    Returns:
-        Whether it is ours; also where the system or the file system has no locks.
-    """
+    """Lock an open file until it is closed; return False where another process has it."""
     try:
         import fcntl
     except ImportError:  # Windows: who starts two at once there has to know
@@ -161,9 +152,6 @@ def given_path(given: str | os.PathLike[str], what: str, *, room: int = 0) -> Pa
     Args:
         what: The key or the argument that gives it, for messages.
         room: How many bytes the names need that are to lie below it.
-
-    Raises:
-        ConfigurationError: There is no such user, or no file can have that path.
     """
     text = os.fspath(given)
     problem = None

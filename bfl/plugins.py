@@ -70,11 +70,7 @@ def named_plugins(values: Mapping[str, Any]) -> str:
 
 
 def refuse_unnamed(text: str, file: str) -> None:
-    """Refuse the plugins that a run's file names, unless the user has loaded one in this process.
-
-    Raises:
-        ConfigurationError: The file may be somebody else's.
-    """
+    """Refuse plugins that only a run's file names, which may be somebody else's."""
     installed = {plugin.module for plugin in installed_plugins()}
     if not _loaded and [word for word in _words(text) if word not in installed]:
         raise ConfigurationError(
@@ -93,11 +89,7 @@ def used_plugins(named: Iterable[Plugin], used: Iterable[type[Component]]) -> tu
 
 @cache
 def installed_plugins() -> tuple[Plugin, ...]:
-    """Return the plugins that installed distributions declare, imported, sorted by name.
-
-    Raises:
-        ConfigurationError: One cannot be imported; the message names the distribution.
-    """
+    """Return the plugins that installed distributions declare, imported, sorted by name."""
     plugins = []
     for entry in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda e: e.module):
         try:

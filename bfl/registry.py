@@ -92,7 +92,7 @@ class Registry(Generic[C]):
     """The components of one kind, by name and alias.
 
     Args:
-        kind: What the components are, for messages: the configuration key that picks one.
+        kind: The configuration key that picks one.
         package: The package whose modules register them.
     """
 
@@ -196,11 +196,7 @@ class Registry(Generic[C]):
         return _normalized(spelling) in self._spellings
 
     def get(self, spelling: str) -> type[C]:
-        """Return the class registered under a name or an alias (case does not matter).
-
-        Raises:
-            ConfigurationError: No component has that spelling; the message names the nearest.
-        """
+        """Return the class of a name or an alias; a ConfigurationError names the nearest."""
         self._discover()
         found = self._spellings.get(_normalized(spelling))
         if found is None:

@@ -14,11 +14,7 @@ _networks = threading.Lock()
 
 @contextmanager
 def running_alone() -> Iterator[None]:
-    """Make a run inside; predictions that have begun are waited for.
-
-    Raises:
-        ConfigurationError: Another thread of this process makes a run.
-    """
+    """Make a run inside, after predictions that have begun, unless another thread makes one."""
     if not _run.acquire(blocking=False):
         raise _refusal()
     try:
@@ -30,11 +26,7 @@ def running_alone() -> Iterator[None]:
 
 @contextmanager
 def predicting_alone() -> Iterator[None]:
-    """Predict inside; other predictions, which are short, are waited for.
-
-    Raises:
-        ConfigurationError: Another thread of this process makes a run.
-    """
+    """Predict inside, after other predictions, unless another thread makes a run."""
     if _run.locked():
         raise _refusal()
     with _networks:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bfl.data.datasets.archive import CALLED
 from bfl.data.datasets.base import digest_of
@@ -20,11 +19,8 @@ from bfl.files import write_atomically
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-FOLDER = ".data"
-"""Folder of the files below ``output-dir``, each named by the digest of what it holds."""
-
-SHOWN = "data=…"
-"""Name of data in memory in messages."""
+FOLDER, SHOWN = ".data", "data=…"
+"""The folder of the files below ``output-dir``, and the name of data in memory in messages."""
 
 Data = Any
 """Arrays (x, y) or (x_train, y_train, x_test, y_test), or a data frame with a target column."""
@@ -36,12 +32,7 @@ def stored(data: Data, output_dir: str, test_share: float) -> str:
     Args:
         data: Images (N, H, W[, C]) or rows (N, columns) with labels (N,); both splits of them with
             their labels; or a data frame.
-        output_dir: The key ``output-dir``.
         test_share: The key ``test-share``, for images without a test part.
-
-    Raises:
-        ConfigurationError: It is none of these.
-        DataError: It cannot be written, or not be split.
     """
     import pandas
 
@@ -62,7 +53,10 @@ def stored(data: Data, output_dir: str, test_share: float) -> str:
         if y.ndim != 1:
             raise DataError(f"data has labels of the shape {y.shape}; allowed: (N,), one of each")
     if all(x.ndim == 2 for x, _ in parts):
-        return _stored_table([_table(x, y) for x, y in parts], output_dir)
+        frames = [
+            pandas.DataFrame(x).rename(columns="x{}".format).assign(target=y) for x, y in parts
+        ]
+        return _stored_table(frames, output_dir)
     if len(parts) == 1:
         _, classes = np.unique(y, return_inverse=True)
         train, test = train_and_test(classes.astype(np.int64), test_share)
@@ -75,14 +69,7 @@ def stored(data: Data, output_dir: str, test_share: float) -> str:
 
 @contextmanager
 def naming_data(word: str) -> Iterator[None]:
-    """Have a block's refusals name ``data=``, which a person knows, and not what is written of it.
-
-    Args:
-        word: The key ``dataset`` as ``stored`` gives it; empty: no data are given.
-
-    Raises:
-        ConfigurationError, DataError: As the block does.
-    """
+    """Have a block's refusals name ``data=`` in place of the key that ``stored`` has returned."""
     try:
         yield
     except (ConfigurationError, DataError) as error:
@@ -93,13 +80,6 @@ def naming_data(word: str) -> Iterator[None]:
         if text == str(error):
             raise
         raise type(error)(text) from None
-
-
-def _table(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> DataFrame:
-    import pandas
-
-    frame = pandas.DataFrame(x, columns=[f"x{number}" for number in range(x.shape[1])])
-    return frame.assign(target=y)
 
 
 def _stored_table(parts: Sequence[DataFrame], output_dir: str) -> str:

@@ -32,11 +32,7 @@ def evaluated(
     corruptions: str,
     data_dir: str,
 ) -> dict[str, Any]:
-    """Return what ``Result.evaluate`` does: how good predictions are for test examples.
-
-    Raises:
-        DataError: Foreign or corrupted images are asked of a table.
-    """
+    """Return what ``Result.evaluate`` does: how good predictions are for test examples."""
     names, sources = corruption_names(corruptions), absolute_foreign(foreign, data_dir)
     if network.encoding and (names or sources):
         key, value = ("corruptions", corruptions) if names else ("foreign", foreign)

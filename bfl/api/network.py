@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 FINAL = ("evaluation", "final")
 """Labels that key the draws of a run's final evaluation."""
 
-BATCH = 256
-"""Images whose features are computed at once."""
-
 
 @dataclass(frozen=True)
 class TrainedNetwork:
@@ -42,11 +39,6 @@ class TrainedNetwork:
     Its methods raise a ConfigurationError where this version does not know the run's model or
     inference, or another thread makes a run; and a DataError where the run's clients have kept
     their heads, or the posterior belongs to another network than the one that is built here.
-
-    Attributes:
-        description: What it is.
-        manifest: The manifest of the posterior's vectors.
-        posterior: The posterior.
     """
 
     description: NetworkDescription
@@ -56,14 +48,11 @@ class TrainedNetwork:
     def predict(self, images: Images, samples: int | None, closed: Closed | None) -> Statistics:
         """Return what samples of the posterior predict, as the run's final evaluation does.
 
-        A run that was evaluated at its posterior's mean predicts there, unless samples are asked
-        for.
-
         Args:
             images: uint8 images (N, H, W, C) that have been checked.
             samples: The number M of samples; the m-th is that of the final evaluation. None: as
-                many as that has.
-            closed: What the run's closing round has found; None: it had none.
+                that has it, which may be the posterior's mean.
+            closed: The result of the run's closing round, if it had one.
         """
         with predicting_alone():
             _start(self.description)
@@ -74,8 +63,9 @@ class TrainedNetwork:
             def drawn() -> Statistics:
                 if samples is None and self.description.at_mean:
                     return predictor.predict_at_mean(self.posterior, images)
+                seed = int(self.description.keys["seed"])
                 return predictor.predict(
-                    self.posterior, images, samples=draws, seed=self._seed, labels=FINAL
+                    self.posterior, images, samples=draws, seed=seed, labels=FINAL
                 )
 
             if closed is None:
@@ -99,11 +89,7 @@ class TrainedNetwork:
         return keras.Model(pixels, probabilities, name=network.model.name)
 
     def features(self, images: Images) -> FloatArray:
-        """Return what the last layer with weights takes, (N, D), at the posterior's mean.
-
-        Args:
-            images: uint8 images (N, H, W, C) that have been checked.
-        """
+        """Return the input (N, D) of the last layer with weights, at the posterior's mean."""
         with predicting_alone():
             _start(self.description)
             from bfl.keras import keras
@@ -111,15 +97,11 @@ class TrainedNetwork:
             model = self._of_points(None).model
             head = [layer for layer in model.layers if layer.weights][-1]
             inside = keras.Model(model.input, head.input)
-            batches = range(0, len(images), BATCH)
             found = [
-                np.asarray(inside(images[i : i + BATCH] / np.float32(127.5) - 1.0)) for i in batches
+                np.asarray(inside(images[i : i + 256] / np.float32(127.5) - 1.0))
+                for i in range(0, len(images), 256)
             ]
             return np.concatenate(found).reshape(len(images), -1).astype(np.float64)
-
-    @property
-    def _seed(self) -> int:
-        return int(self.description.keys["seed"])
 
     def _of_points(self, draw: int | None) -> Network:
         """Return the network with point weights: at the posterior's mean, or at one draw."""
@@ -138,7 +120,8 @@ class TrainedNetwork:
         values = self.posterior.mean
         if draw is not None:
             parametrization = self.description.inference.parametrization
-            values = drawn_values(self.posterior, self._seed, FINAL, draw, parametrization)
+            seed = int(self.description.keys["seed"])
+            values = drawn_values(self.posterior, seed, FINAL, draw, parametrization)
         network.load_values(self.manifest, values, self.posterior.point)
         return network
 
@@ -163,9 +146,7 @@ class TrainedNetwork:
 def latest(description: NetworkDescription, folder: RunFolder) -> tuple[Posterior, Manifest]:
     """Return the posterior of the last round that an interrupted run has made, with its manifest.
 
-    Raises:
-        ConfigurationError: As for ``TrainedNetwork``.
-        DataError: As there; or the run has made no round, or its checkpoint is corrupt.
+    Errors are those of ``TrainedNetwork``; DataError also where there is no valid checkpoint.
     """
     if not (checkpoint := Checkpoints(folder).latest()):
         raise DataError(f"{folder.path} has no valid checkpoint: the run has made no round")

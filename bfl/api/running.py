@@ -40,7 +40,7 @@ JOINED_BY_PLUS = {"ood-dataset", "corruptions", *(kind.key for kind in SLOTS if 
 
 
 def _nothing(*_: object, **__: object) -> None:
-    """Do nothing, in place of what shows a run."""
+    pass
 
 
 def run(
@@ -65,7 +65,7 @@ def run(
             ``(x_train, y_train, x_test, y_test)`` of images or of rows, or a data frame with a
             target column. They are written below ``output_dir`` once, for the processes of the run.
         backend: ``"ray"``, Flower's engine on this machine or on a cluster; or ``"serial"``, in
-            this process, one client after the other. The posterior is the same.
+            this process. The posterior is the same.
         backend_config: Flower's, for instance ``{"client_resources": {"num_gpus": 0.1}}``.
         on_round: Called on the server after each round with its number, from 1; its metrics, as in
             ``Result.rounds``; and its posterior, vectors of means (P,), variances (P,) and point
@@ -98,7 +98,13 @@ def run(
     changes = _plain(keys)
     given = {**_read(configuration, changes), **changes}
     if data is not None:
-        given["dataset"] = _dataset(data, given)
+        if "dataset" in given:
+            raise ConfigurationError(
+                f"data and dataset ({given['dataset']!r}) are both given; allowed: one of them"
+            )
+        # Other keys are checked before anything is written.
+        settings = resolve(given, check_data=False).keys
+        given["dataset"] = stored(data, settings.output_dir, settings.test_share)
     with naming_data("" if data is None else given["dataset"]):
         count, overrides = agree_on_clients(
             None, given, app.defaults, lambda: clients_in_the_data(app, given)
@@ -121,16 +127,6 @@ def run(
                 ) as engine:
                     engine.run(overrides, count, engine_run)
     return load(output_dir / name)
-
-
-def _dataset(data: Data, given: Mapping[str, Any]) -> str:
-    """Return the key ``dataset`` of data in memory; other keys are checked before it is written."""
-    if "dataset" in given:
-        raise ConfigurationError(
-            f"data and dataset ({given['dataset']!r}) are both given; allowed: one of them"
-        )
-    keys = resolve(given, check_data=False).keys
-    return stored(data, keys.output_dir, keys.test_share)
 
 
 def _read(

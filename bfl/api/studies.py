@@ -35,7 +35,7 @@ def study(
         output: The folder that has the study's folder, for a file.
         results: Folders of further results; by default that of the study's checkout.
         run: Whether the runs that are left are made, for a file.
-        backend: Of each run: "ray", Flower's engine, or "serial".
+        backend: See ``bfl.run``.
         data_dir: The folder of the data sets' archives on this machine.
         plugins: The plugins that the study is from, which may run their code here, as in the key
             ``plugins``; with ``run`` a file names its own.

@@ -47,12 +47,7 @@ Say = Callable[[str], None]
 
 
 def check_client(folder: Path, now: datetime) -> tuple[Identity, NodeSettings]:
-    """Return what a client's folder says, checked before anything starts.
-
-    Raises:
-        ConfigurationError: A setting is wrong, or the data are not on this machine.
-        DataError: A file is missing or open to others, or the authority's certificate is over.
-    """
+    """Return who a client is and its settings, checked before anything starts."""
     identity = Identity.read(folder / names.IDENTITY)
     node = f"client {identity.name}"
     check_private(folder / names.CLIENT_KEY, node)

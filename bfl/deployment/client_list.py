@@ -71,9 +71,9 @@ class ClientList(Table):
     """The clients of a federation.
 
     Attributes:
-        num_partitions: How many clients a run has, the same for all.
+        num_partitions: The number of clients of a run.
         clients: Those that are let in, by partition id.
-        revoked: Public keys that were let in once, and never again.
+        revoked: Public keys that are not let in any more.
     """
 
     num_partitions: int = Field(ge=1)
@@ -148,11 +148,7 @@ _SCHEME = ec.ECDSA(SHA384())
 
 
 class ListedIdentity:
-    """A client that signs with its key, and knows the keys of the clients in a list.
-
-    Args:
-        keys: The public keys, in OpenSSH's format, by partition id.
-    """
+    """A client that signs with its key, and knows the listed public keys by partition id."""
 
     def __init__(self, key: ec.EllipticCurvePrivateKey, keys: Mapping[int, str]) -> None:
         self._key = key
@@ -160,7 +156,7 @@ class ListedIdentity:
 
     @classmethod
     def read(cls, key: Path, clients: Path, partition_id: int) -> ListedIdentity:
-        """Return who a client is by its key and its own copy of the list of clients."""
+        """Return the identity by a client's key and its own copy of the list of clients."""
         try:
             private = serialization.load_ssh_private_key(key.read_bytes(), None)
         except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -183,11 +179,7 @@ class ListedIdentity:
         return self._key.sign(text, _SCHEME)
 
     def check(self, client: int, text: bytes, signature: bytes) -> None:
-        """Raise unless a text is signed by the client of a partition.
-
-        Raises:
-            ProtocolError: It is not, or the list has nobody for that partition.
-        """
+        """Raise ProtocolError unless a text is signed by the listed client of a partition."""
         line = self._keys.get(client)
         if line is None:
             raise ProtocolError(f"client {client} is not in this client's own list of clients")
@@ -252,11 +244,7 @@ def called(node: int) -> str:
 
 
 def client_name(node: int) -> str:
-    """Return the name of the client whose key a node has; empty if nodes are not bound.
-
-    Raises:
-        DataError: The file that binds nodes is damaged.
-    """
+    """Return the name of the client whose key a node has; empty if nodes are not bound."""
     place = bound_nodes_file()
     bound = read_bound_nodes(place).get(node) if place else None
     return bound.name if bound else ""

@@ -126,7 +126,7 @@ class Door(socket.socket):
         return door
 
     def count_with(self, other: Door) -> None:
-        """Count what it takes together with what another one takes."""
+        """Count connections together with another door."""
         self.strangers, self.clients, self.taken = other.strangers, other.clients, other.taken
 
     def listen(self, backlog: int = 0, /) -> None:
@@ -141,24 +141,17 @@ class Door(socket.socket):
         return connection, peer
 
     def signed(self, peer: tuple[str, int], key: str) -> None:
-        """Take note that a client has signed a call on a connection.
-
-        Args:
-            peer: The address and port of the connection's other end.
-        """
+        """Take note that a client has signed a call on the connection from an address and port."""
         connection = self.taken.get(peer)
         if connection and connection.fileno() >= 0:
             connection.belong(self.clients, key, CALL_SECONDS)
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP of which no more is kept than one request's headers and a piece of its body.
-
-    h11 bounds what is not complete, so it is given little at a time.
-    """
+    """HTTP of which no more is kept than one request's headers and a piece of its body."""
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come, which TLS may have gathered."""
+        """Give h11, which bounds what is not complete, little at a time."""
         for begin in range(0, len(data), HEADER_BYTES):
             if not self.transport.is_closing():
                 super().data_received(data[begin : begin + HEADER_BYTES])

@@ -1,11 +1,8 @@
 """The only door of a server: TLS, and nothing but the calls that nodes make.
 
-Flower's SuperLink serves nodes, operators and its own processes on one port, and its node
-authentication guards the calls of nodes alone: whoever reaches that port can register a key of
-their own and start runs. So it listens on loopback, and this proxy is what others reach.
-
-It is not nginx, HAProxy or Caddy, as none of them tells a client by Flower's signature: each would
-need a program beside it for that, and a package that pip does not install.
+Whoever reaches the port of Flower's SuperLink can register a key of their own and start runs. So it
+listens on loopback, and this proxy is what others reach. nginx, HAProxy and Caddy would need a
+program beside them that knows Flower's signatures.
 """
 
 from __future__ import annotations
@@ -73,7 +70,7 @@ class TooLargeError(Exception):
 
 
 Signer = Callable[[Mapping[str, str], datetime], str | None]
-"""Gives the public key of the client that has signed a call by its headers, at a time."""
+"""Returns the public key of the client that has signed a call, by its headers and the time."""
 
 
 def proxy_app(

@@ -34,22 +34,17 @@ from bfl.experiments.results.identity import locked
 from bfl.texts import from_json
 
 NODES = "nodes.json"
-START_WAIT = 120.0
-"""Seconds that the SuperLink may take to answer."""
+CONNECTION = "federation"
+"""The name of the connection in the server's own Flower configuration."""
 
-LOOK_INTERVAL = 1.0
-"""Seconds between looks at the processes and at the list of clients."""
+START_WAIT, LOOK_INTERVAL = 120.0, 1.0
+"""Seconds that the SuperLink may take to answer, and between looks at the list of clients."""
 
 Say = Callable[[str], None]
 
 
 def check_server(folder: Path, now: datetime) -> tuple[ServerSettings, ClientList]:
-    """Return what a server's folder says, checked before anything starts.
-
-    Raises:
-        ConfigurationError: A setting or the list of clients is wrong.
-        DataError: A file is missing or open to others, or the certificate does not hold.
-    """
+    """Return the settings and the clients of a server's folder, checked before anything starts."""
     settings = ServerSettings.read(folder / names.SETTINGS)
     listed = ClientList.read(folder / names.CLIENTS)
     for name in (names.SERVER_KEY, names.SECRET):
@@ -73,34 +68,29 @@ def serve_federation(folder: Path, state: Path, say: Say) -> None:
     state = private_folder(state.resolve())
     # Locked before the first write, as a running server reads these files.
     with locked(state, "another server uses"):
-        _serve(folder, state, settings, listed, say)
-
-
-def _serve(
-    folder: Path, state: Path, settings: ServerSettings, listed: ClientList, say: Say
-) -> None:
-    home, work = private_folder(state / "flower"), private_folder(state / "work")
-    connection = {
-        "address": f"127.0.0.1:{settings.superlink_port}",
-        "root-certificates": str(folder / names.CA),
-    }
-    text = tomli_w.dumps({"superlink": {"default": CONNECTION, CONNECTION: connection}})
-    (home / "config.toml").write_text(text, encoding="utf-8")
-    mark(home, state / NODES)
-    with Processes(flower_environment(home), work) as processes:
-        _start_flower(processes, folder, state, settings)
+        home, work = private_folder(state / "flower"), private_folder(state / "work")
+        connection = {
+            "address": f"127.0.0.1:{settings.superlink_port}",
+            "root-certificates": str(folder / names.CA),
+        }
+        text = tomli_w.dumps({"superlink": {"default": CONNECTION, CONNECTION: connection}})
+        (home / "config.toml").write_text(text, encoding="utf-8")
+        mark(home, state / NODES)
+        processes = Processes(flower_environment(home), work)
         registration = Registration(
             lambda *words: processes.run(command("flwr"), *words), state / NODES, say
         )
-        registration.follow(listed)
-        processes.start("the proxy", command("bfl"), "federation", "proxy", folder)
-        _wait_until(lambda: _listens(settings), "the proxy", processes)
-        processes.keep_alive("the proxy")  # what reaches it from outside must not end a run
-        say(
-            f"clients call {settings.hosts[0]}:{settings.port}; runs are started on this machine: "
-            f"FLWR_HOME={home} scripts/flwr-run.sh {CONNECTION}"
-        )
-        _watch(processes, folder / names.CLIENTS, registration, say)
+        with processes:
+            _start_flower(processes, folder, state, settings)
+            registration.follow(listed)
+            processes.start("the proxy", command("bfl"), "federation", "proxy", folder)
+            _wait_until(lambda: _listens(settings), "the proxy", processes)
+            processes.keep_alive("the proxy")  # what reaches it from outside must not end a run
+            say(
+                f"clients call {settings.hosts[0]}:{settings.port}; runs are started on this "
+                f"machine: FLWR_HOME={home} scripts/flwr-run.sh {CONNECTION}"
+            )
+            _watch(processes, folder / names.CLIENTS, registration, say)
 
 
 def _start_flower(
@@ -168,10 +158,6 @@ def _watch(processes: Processes, path: Path, registration: Registration, say: Sa
             if str(error) != printed:
                 say(f"warning: the changed list of clients is not in use: {error}")
             printed = str(error)
-
-
-CONNECTION = "federation"
-"""The name of the connection in the server's own Flower configuration."""
 
 
 class Registration:

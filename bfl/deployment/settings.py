@@ -187,20 +187,7 @@ class Identity(Table):
 
 
 class NodeTable(Table):
-    """Settings of a node by which its client's app decides.
-
-    Attributes:
-        dataset: Data of the client's own; empty: its part of the run's.
-        data_dir: Where archives lie on its machine; None: it does not say.
-        plugins_dir: Where the files of plugins are.
-        allow_run_paths: Whether it reads archives that a run names by their paths.
-        exchange: The one exchange that it takes part in; empty: any.
-        clients_list: Its own copy of the list of clients; empty: none.
-        greatest_weight: The greatest weight with which it sends anything to be added up; 1: any.
-        private: Whether it sends nothing without noise of its own, and no number of examples.
-        personal_model: The architecture of its personal model; empty: as the run says.
-        allow_attack: Whether it may play a hostile client.
-    """
+    """Settings of a node by which its client's app decides; see ``NODE_FILE``."""
 
     dataset: str = ""
     data_dir: PathText | None = None
@@ -215,13 +202,7 @@ class NodeTable(Table):
 
 
 class NodeSettings(NodeTable):
-    """Settings that a client's machine alone decides; paths are absolute or below its folder.
-
-    Attributes:
-        cpus: How many CPUs it computes with; 0: all.
-        task_timeout: Seconds that a task may take.
-        bundles: The SHA-256 of each bundle that it runs; none: it runs all.
-    """
+    """Settings that a client's machine alone decides; see ``NODE_FILE``."""
 
     cpus: int = Field(0, ge=0)
     task_timeout: float = Field(86400.0, gt=0.0)

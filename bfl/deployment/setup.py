@@ -29,11 +29,7 @@ from bfl.files import write_atomically
 
 
 def init(path: Path, settings: ServerSettings, clients: int, now: datetime) -> FederationFolder:
-    """Make a federation: authority, server's certificate, and a key pair for each client.
-
-    Raises:
-        ConfigurationError: The folder holds something, or the number is not positive.
-    """
+    """Make a federation: authority, server's certificate, and a key pair for each client."""
     if clients < 1:
         raise ConfigurationError(f"--clients is {clients}; allowed: at least 1")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -220,12 +216,7 @@ WantedBy=multi-user.target
 
 
 def write_service(folder: Path, role: str, place: str) -> None:
-    """Write the start script and the unit of a service into the folder that goes to its machine.
-
-    Args:
-        role: The command: ``server`` or ``client``.
-        place: The name of its folder, and of its unit.
-    """
+    """Write start script and unit of the command ``server`` or ``client``, named after a place."""
     what = "the server" if role == "server" else f"client {place}"
     script = folder / "start.sh"
     write_atomically(script, SCRIPT.format(what=what, role=role).encode())

@@ -1,11 +1,6 @@
-"""Running a Flower app: on Ray actors, in this process, and what a process may use.
+"""Running a Flower app, on Ray actors or in this process, and what a process may use.
 
-- ``flower``: the one door to Flower's private parts: its simulation runtime, its app format.
-- ``ray_cluster``: the one door to Ray.
-- ``serial``: a grid that calls the ClientApp in the calling process.
-- ``run``: one run of an engine: whether it can go on, and where it is shown.
-- ``processes``: the processes that this one has started, and their end.
-- ``resources``: the CPUs that a process may use, and the memory that it holds.
+``flower`` and ``ray_cluster`` are the only doors to what is private of Flower and of Ray.
 """
 
 from __future__ import annotations

@@ -25,10 +25,7 @@ OWN = "local"
 """Ray's address for a Ray of your own, also where another one is running already."""
 
 LETTING_GO = 0.3
-"""Seconds that those who wait for actors have to stop, once the raylet has died."""
-
-INHERITED = ("TF_USE_LEGACY_KERAS",)
-"""Variables of this process's environment that actors on other machines get, too."""
+"""Seconds for threads that wait for actors to stop, once the raylet has died."""
 
 TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 """Variables by which a user gives a token: whoever has it runs code on the nodes of a Ray."""
@@ -82,7 +79,7 @@ def connect(init_args: Mapping[str, Any], died: Callable[[str], None]) -> None:
     try:
         if joins:
             _check_reachable(address)
-            kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
+            kept = {k: v for k, v in os.environ.items() if k == "TF_USE_LEGACY_KERAS"}
             with _ray_variables(_user_token()), _own_signal_handlers():
                 ray.init(**arguments, runtime_env={"env_vars": {**kept, "PYTHONPATH": path}})
         else:

@@ -49,11 +49,7 @@ class Snapshots:
         self.kept = kept
 
     def save(self, server_round: int, arrays: Arrays) -> None:
-        """Write the snapshot of a round, and drop the one written first beyond those kept.
-
-        Raises:
-            RunError: It cannot be written; those written earlier are still there.
-        """
+        """Write the snapshot of a round, or raise RunError, and drop those beyond the last few."""
         buffer = io.BytesIO()
         np.savez(buffer, **dict[str, Any](arrays))
         content = buffer.getbuffer()

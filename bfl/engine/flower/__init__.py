@@ -1,17 +1,9 @@
 """The one door to Flower's private parts, and what runs a Flower app through it.
 
-Flower 1.26 was the last with a ``flower-simulation`` command. What it did is still there as
-``flwr.simulation.run_simulation._run_simulation``, which also gives an app its run configuration;
-the public ``run_simulation`` does not. All that this project takes from Flower outside its public
-modules (``flwr.app``, ``flwr.serverapp``, ``flwr.clientapp``) is taken in this folder, and each
-part is named in ``tests/engine/test_private_parts.py``, where the next release fails first.
-
-- ``app``: an app as its pyproject.toml describes it, and its run in this process, without Ray.
-- ``simulation``: Flower's Ray engine, started once for any number of runs.
-- ``replies``: a deployment's replies, each of which comes by itself, or is refused with a reason.
-- ``superlink``: Flower's SuperLink, which waits for its database.
-- ``grid``: Flower's grid in memory, for a run that can be ended; identities of runs and messages,
-  codes of errors, Flower's log.
+The public ``run_simulation`` gives an app no run configuration; what Flower's own command used
+until 1.26 does. All that this project takes from Flower outside ``flwr.app``, ``flwr.serverapp``
+and ``flwr.clientapp`` is taken in this folder; ``tests/engine/test_private_parts.py`` names each
+part, and the next release fails there first.
 """
 
 from importlib import import_module

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from flwr.app import Message
 
 LOOK = 2.0
-"""Seconds that a look takes for one reply at most, where others are on their way: one may have any
-number of small pieces, and each takes its time."""
+"""Seconds that a look takes for one reply at most, where others are on their way."""
 
 LONGEST_REASON = 300
 """Characters of the reason why a reply is no message: Flower repeats what is in it."""

@@ -18,12 +18,9 @@ import httpx
 PULL_BACKOFF = 0.1
 """Seconds until an object that is still on its way is asked for again; Flower: 1."""
 
-LEAST, SHARE = 0.25, 0.1
-"""A SuperNode's pause between looks for a message, Flower: 3 s: a tenth of the time for which there
-has been none, so that a server with many nodes that wait is not asked all the time."""
-
-REPLY_LOOK = 0.05
-"""Seconds between a SuperNode's looks for the reply of its own process; Flower: 0.5."""
+LEAST, SHARE, REPLY_LOOK = 0.25, 0.1, 0.05
+"""A SuperNode's pause between looks for a message is a tenth of the time since the last one, in
+seconds from 0.25 to Flower's 3; that for the reply of its own process 0.05, Flower's 0.5."""
 
 
 def quick_pulls() -> None:
@@ -46,11 +43,7 @@ class Pauses:
         self._worked = clock()
 
     def sleep(self, seconds: float) -> None:
-        """Wait, but not as long as Flower means to.
-
-        Args:
-            seconds: What Flower waits: 0.5 or less for a reply, more for a message.
-        """
+        """Wait shorter than Flower, which waits 0.5 s at most for a reply, more for a message."""
         if seconds <= 0.5:
             self._sleep(min(seconds, REPLY_LOOK))
             self._worked = self._clock()
@@ -69,10 +62,7 @@ Flower takes a node that was killed for connected until a minute after its last 
 
 
 def wait_to_be_let_in(activate: Callable[..., Any]) -> Callable[..., Any]:
-    """Return Flower's call by which a node begins, made again while the server refuses it.
-
-    Not where the proxy has refused it: then its key is not in the list of clients.
-    """
+    """Return Flower's call by which a node begins, made again while the SuperLink refuses it."""
 
     @functools.wraps(activate)
     def call(*arguments: Any) -> Any:

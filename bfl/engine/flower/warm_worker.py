@@ -1,9 +1,8 @@
 """A process that plays a node's client task after task, with all that it has imported and traced.
 
-It is started as a file of its own and imports nothing of bfl: a task's bundle brings the code, and
-what is imported here first would be played in its place. Tasks come as lines on its standard input,
-each the one-time token of a task; for each it prints a line when it is over. It opens no port, and
-ends when its input does, that is, with whoever has started it.
+It is started as a file of its own and imports nothing of bfl, which a task's bundle brings. Each
+line of its standard input is the one-time token of a task; for each it prints a line when it is
+over. It opens no port, and ends when its input does.
 """
 
 from __future__ import annotations
@@ -87,13 +86,7 @@ def only_approved(approved: Collection[str], install: Callable[..., Any]) -> Cal
 
 
 def main(address: str, authority: str, *approved: str) -> None:
-    """Play the tasks of a SuperNode.
-
-    Args:
-        address: The port for its processes, on this machine.
-        authority: The file with the certificate by which it is known.
-        approved: The SHA-256 of each bundle that it runs; none: it runs all.
-    """
+    """Play the tasks of the SuperNode at a port, known by a certificate's file."""
     # What the app prints goes to the log; the lines that say that a task is over to the parent.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)

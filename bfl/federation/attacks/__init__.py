@@ -120,10 +120,8 @@ class SmallVariance(Attack):
     """Random means that are sent as certain: with a tiny variance.
 
     A rule that weights by the inverse variance takes the attacker's means for the truth. The claim
-    is made anew in each round, relative to the posterior received: a fixed one would capture the
-    first round only, after which all clients are as certain. The means are random, since honest
-    ones would do little harm. Networks of points have no variance to lie about and send what they
-    have learned.
+    is relative to the posterior received: a fixed one would capture the first round only. Networks
+    of points have no variance to lie about and send what they have learned.
 
     Source: none known; it is what equations (15) to (17) of Fischer et al. (2024) invite.
     """

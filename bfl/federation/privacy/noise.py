@@ -25,8 +25,7 @@ class SystemNormals:
     """Random numbers from the operating system's randomness, which no seed repeats.
 
     Each normal one is Φ⁻¹ of a uniform number that is as exact near 0 as anywhere, with a random
-    sign: none is cut off, as a value that one client's data can give and another's cannot would be
-    beyond every ε. What is left of floating point in the noise is not hidden (Mironov 2012, "On
+    sign, so that no tail is cut off. The noise's floating point is not hidden (Mironov 2012, "On
     significance of the least significant bits for differential privacy").
     """
 

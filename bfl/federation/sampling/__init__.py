@@ -11,20 +11,11 @@ from bfl.registry import Component, Registry
 
 
 class Sampling(Component, ABC):
-    """Picks the clients that take part in a round.
-
-    It has no memory: resuming needs none, and Flower's random node ids play no part.
-    """
+    """Picks the clients that take part in a round."""
 
     @abstractmethod
     def sample(self, seed: int, server_round: int, clients: int) -> list[int]:
-        """Return the partition ids of a round's clients, sorted, at least one and none twice.
-
-        Args:
-            seed: The run's seed.
-            server_round: The round, from 1.
-            clients: The number of clients K; their partition ids are 0 to K − 1.
-        """
+        """Return the round's clients: one or more partition ids below ``clients``, sorted."""
 
 
 samplings: Registry[Sampling] = Registry("sampling", "bfl.federation.sampling")

@@ -21,14 +21,7 @@ class Workload(Component, ABC):
     def epochs(
         self, seed: int, server_round: int, partition_id: int, clients: int, local_epochs: int
     ) -> int:
-        """Return how many epochs a client makes in a round, at least 1.
-
-        Args:
-            server_round: The round, from 1.
-            partition_id: The client, from 0.
-            clients: The number of clients K.
-            local_epochs: The run's number of local epochs E.
-        """
+        """Return how many epochs one of so many clients makes in a round, at least 1."""
 
     @abstractmethod
     def expected_epochs(self, local_epochs: int) -> float:
