@@ -6,14 +6,13 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.evaluation.metrics.base import checked_labels
-from bfl.evaluation.prediction.predictions import Predictions, TaskPredictions
+from bfl.evaluation.prediction.predictions import Predictions
+from bfl.evaluation.regression import Mixtures
 
 NUMBERS = ("coverage", "least-class-coverage", "size")
 
 
-def set_numbers(
-    predictions: Predictions | TaskPredictions, labels: npt.ArrayLike
-) -> dict[str, float]:
+def set_numbers(predictions: Predictions | Mixtures, labels: npt.ArrayLike) -> dict[str, float]:
     """Return coverage and mean size of each kind of prediction set; nothing without any.
 
     Args:
@@ -30,7 +29,7 @@ def set_numbers(
     Source:
         Angelopoulos and Bates (2023), "Conformal prediction: a gentle introduction", section 4.
     """
-    if isinstance(predictions, TaskPredictions):
+    if isinstance(predictions, Mixtures):
         return {}
     true = checked_labels(predictions, labels)
     numbers: dict[str, float] = {}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.encoding import LEAST_NOISE, Column
-from bfl.evaluation.prediction.predictions import Answers, FloatArray, TaskPredictions
+from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.evaluation.prediction.statistics import finite_logits
 
 RANKED_BY = "predictive-variance"
@@ -29,7 +29,7 @@ MOST_HALVINGS = 100
 """Most steps of a bisection."""
 
 
-def squared_errors(predictions: Mixtures, targets: Answers) -> FloatArray:
+def squared_errors(predictions: Mixtures, targets: FloatArray) -> FloatArray:
     """Return the (N,) squared differences of predicted means and targets.
 
     Source: Hernández-Lobato and Adams (2015), "Probabilistic backpropagation for scalable learning
@@ -38,7 +38,7 @@ def squared_errors(predictions: Mixtures, targets: Answers) -> FloatArray:
     return np.asarray((predictions.mean - targets) ** 2)
 
 
-def negative_log_likelihoods(predictions: Mixtures, targets: Answers) -> FloatArray:
+def negative_log_likelihoods(predictions: Mixtures, targets: FloatArray) -> FloatArray:
     """Return −log mean_m N(y; μ_m, σ_m²), (N,), in nats; of a density, it may be negative.
 
     Source: as ``squared_errors``.
@@ -51,7 +51,7 @@ def negative_log_likelihoods(predictions: Mixtures, targets: Answers) -> FloatAr
     return np.asarray(np.log(predictions.samples) - logsumexp(each, axis=0))
 
 
-def ranked_probability_scores(predictions: Mixtures, targets: Answers) -> FloatArray:
+def ranked_probability_scores(predictions: Mixtures, targets: FloatArray) -> FloatArray:
     """Return ∫ (F(z) − 1[z ≥ y])² dz, (N,), in the target's unit: proper, and 0 is perfect.
 
     Source: Grimit et al. (2006), "The continuous ranked probability score for circular variables
@@ -67,7 +67,7 @@ def ranked_probability_scores(predictions: Mixtures, targets: Answers) -> FloatA
     return np.asarray(near - 0.5 * spread / predictions.samples)
 
 
-def covered(predictions: Mixtures, targets: Answers) -> FloatArray:
+def covered(predictions: Mixtures, targets: FloatArray) -> FloatArray:
     """Return (N,) ones for targets within the interval of 90 %, and zeros.
 
     Source: Gneiting et al. (2007), "Probabilistic forecasts, calibration and sharpness", section 3.
@@ -89,7 +89,7 @@ def _absolute(mean: FloatArray, variance: FloatArray) -> FloatArray:
     return np.asarray(2 * deviation * density + mean * (2 * ndtr(standard) - 1))
 
 
-Values = Callable[["Mixtures", Answers], FloatArray]
+Values = Callable[["Mixtures", FloatArray], FloatArray]
 
 SQUARED = "squared-error"
 CURVES: Mapping[str, Values] = {
@@ -112,7 +112,7 @@ REGRESSION = {
 
 
 @dataclass(frozen=True)
-class Mixtures(TaskPredictions):
+class Mixtures:
     """Predictive distributions of N examples, each an equal mixture of M Gaussians.
 
     The law of total variance splits a mixture's variance: the mean of the Gaussians' variances is
@@ -131,8 +131,6 @@ class Mixtures(TaskPredictions):
         warnings: N tuples of what is unusual about each row; empty: nobody has looked.
     """
 
-    ranked_by: ClassVar[tuple[str, ...]] = (RANKED_BY,)
-
     means: FloatArray
     variances: FloatArray
     interval_deviations: float | None = None
@@ -140,7 +138,7 @@ class Mixtures(TaskPredictions):
     warnings: tuple[tuple[str, ...], ...] = ()
 
     @property
-    def samples(self) -> int:  # type: ignore[override]
+    def samples(self) -> int:
         """The number M of Monte Carlo samples."""
         return int(self.means.shape[0])
 
@@ -175,11 +173,11 @@ class Mixtures(TaskPredictions):
         aleatoric, epistemic = self.aleatoric, self.epistemic
         return {"aleatoric": aleatoric, "epistemic": epistemic, RANKED_BY: aleatoric + epistemic}
 
-    def values(self, answers: Answers) -> Mapping[str, tuple[FloatArray, bool]]:
+    def values(self, answers: FloatArray) -> Mapping[str, tuple[FloatArray, bool]]:
         """Return the values of ``CURVES``, of which lower is better."""
         return {name: (of(self, answers), False) for name, of in CURVES.items()}
 
-    def metrics(self, answers: Answers) -> dict[str, float]:
+    def metrics(self, answers: FloatArray) -> dict[str, float]:
         """Return the means of all values over the examples by name; of squares, the root of it."""
         means = {name: float(of(self, answers).mean()) for name, of in VALUES.items()}
         return {ERROR: float(np.sqrt(means.pop(SQUARED))), **means}

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.errors import ConfigurationError, unknown_name
-from bfl.evaluation.prediction.predictions import FloatArray, IntArray, Predictions, TaskPredictions
-from bfl.evaluation.regression import CURVES, REGRESSION
+from bfl.evaluation.prediction.predictions import FloatArray, IntArray, Predictions
+from bfl.evaluation.regression import CURVES, REGRESSION, Mixtures
 from bfl.registry import Component, Registry
 
 
@@ -171,7 +171,7 @@ def higher_is_better(name: str) -> bool | None:
 
 
 def evaluate(
-    predictions: Predictions | TaskPredictions,
+    predictions: Predictions | Mixtures,
     labels: npt.ArrayLike,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, float]:
@@ -192,7 +192,7 @@ def evaluate(
         >>> evaluate(predictions, [0, 0])["accuracy"]
         1.0
     """
-    if isinstance(predictions, TaskPredictions):
+    if isinstance(predictions, Mixtures):
         return predictions.metrics(np.asarray(labels))
     checked = checked_labels(predictions, labels)
     return {

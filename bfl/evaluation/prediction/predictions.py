@@ -1,12 +1,10 @@
-"""Predictions for N examples: a classifier's over M samples, and those of other tasks."""
+"""A classifier's predictions for N examples over M samples."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -104,41 +102,3 @@ class Predictions:
     def confidence(self) -> FloatArray:
         """The (N,) mean probabilities of the predicted classes, in [1/C, 1]."""
         return np.asarray(self.mean_probability.max(axis=1))
-
-
-Answers = npt.NDArray[np.floating]
-"""True answers: numbers (N,)."""
-
-
-class TaskPredictions(ABC):
-    """Predictions for N examples by M Monte Carlo samples, and everything that is said of them.
-
-    Attributes:
-        ranked_by: Uncertainties that examples are left out by in retention curves, the whole first.
-        samples: The number M of Monte Carlo samples.
-    """
-
-    ranked_by: ClassVar[tuple[str, ...]]
-    samples: int
-
-    @property
-    @abstractmethod
-    def examples(self) -> int:
-        """The number N of examples."""
-
-    @property
-    @abstractmethod
-    def uncertainty(self) -> Mapping[str, FloatArray]:
-        """The (N,) uncertainties by name, ``aleatoric`` and ``epistemic`` among them."""
-
-    @abstractmethod
-    def values(self, answers: Answers) -> Mapping[str, tuple[FloatArray, bool]]:
-        """Return the (N,) values of each metric with retention curves, and if higher is better."""
-
-    @abstractmethod
-    def metrics(self, answers: Answers) -> dict[str, float]:
-        """Return all metrics by name."""
-
-    @abstractmethod
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return all as arrays by name."""

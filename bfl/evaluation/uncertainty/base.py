@@ -13,10 +13,10 @@ from bfl.evaluation.metrics.base import Metric, exact_mean, metrics
 from bfl.evaluation.prediction.predictions import (
     FloatArray,
     Predictions,
-    TaskPredictions,
     normalized_entropy,
 )
 from bfl.evaluation.prediction.statistics import PredictionStatistics
+from bfl.evaluation.regression import Mixtures
 from bfl.registry import Component, Registry
 
 
@@ -49,7 +49,7 @@ uncertainties: Registry[Uncertainty] = Registry("uncertainty", "bfl.evaluation.u
 
 
 def measure_all(
-    predictions: Predictions | TaskPredictions, settings: Mapping[str, Any] | None = None
+    predictions: Predictions | Mixtures, settings: Mapping[str, Any] | None = None
 ) -> dict[str, FloatArray]:
     """Return every registered uncertainty and every score of each example, (N,) each, by name.
 
@@ -57,7 +57,7 @@ def measure_all(
         predictions: The predictions for N examples.
         settings: The configuration, of which each component takes its own keys.
     """
-    if isinstance(predictions, TaskPredictions):
+    if isinstance(predictions, Mixtures):
         return dict(predictions.uncertainty)
     registered = {
         name: uncertainties.create(name, settings).measure(predictions)
@@ -95,7 +95,7 @@ def check_measures(classes: int, settings: Mapping[str, Any] | None = None) -> N
 
 
 def mean_uncertainties(
-    predictions: Predictions | TaskPredictions, settings: Mapping[str, Any] | None = None
+    predictions: Predictions | Mixtures, settings: Mapping[str, Any] | None = None
 ) -> dict[str, float]:
     """Return the mean of every registered uncertainty under its name, as ``mean-epistemic``.
 

@@ -13,8 +13,8 @@ from bfl.data.images import Images
 from bfl.evaluation.evaluated_ensemble import EvaluatedEnsemble, prefixed
 from bfl.evaluation.metrics import ExampleMetric, evaluate, metrics
 from bfl.evaluation.prediction import Predictions
-from bfl.evaluation.prediction.predictions import TaskPredictions
 from bfl.evaluation.prediction_sets import set_numbers
+from bfl.evaluation.regression import RANKED_BY, Mixtures
 from bfl.evaluation.uncertainty import (
     RetentionCurve,
     mean_uncertainties,
@@ -45,7 +45,7 @@ GRID = np.arange(1, 101) / 100
 
 
 def retention_curves(
-    predictions: Predictions | TaskPredictions,
+    predictions: Predictions | Mixtures,
     labels: npt.ArrayLike,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, dict[str, RetentionCurve]]:
@@ -74,14 +74,13 @@ def retention_curves(
 
 
 def _ranked(
-    predictions: Predictions | TaskPredictions,
+    predictions: Predictions | Mixtures,
     labels: npt.ArrayLike,
     settings: Mapping[str, Any] | None,
 ) -> tuple[dict[str, tuple[Numbers, bool]], dict[str, Numbers]]:
     """Return by metric its values (N,) and whether higher is better; by uncertainty its (N,)."""
-    if isinstance(predictions, TaskPredictions):
-        measured = predictions.uncertainty
-        ranks = {by: measured[by] for by in predictions.ranked_by}
+    if isinstance(predictions, Mixtures):
+        ranks = {RANKED_BY: predictions.uncertainty[RANKED_BY]}
         return dict(predictions.values(np.asarray(labels))), ranks
     created = [metrics.create(name, settings) for name in metrics.names()]
     retained = [m for m in created if isinstance(m, ExampleMetric) and m.retention]
@@ -93,7 +92,7 @@ def _ranked(
 
 
 def summarize(
-    predictions: Predictions | TaskPredictions,
+    predictions: Predictions | Mixtures,
     labels: npt.ArrayLike,
     settings: Mapping[str, Any] | None = None,
     curves: Curves | None = None,
@@ -138,7 +137,7 @@ def deviations_by_layer(posterior: Posterior, manifest: Manifest) -> dict[str, l
 
 def write_evaluation(
     folder: RunFolder,
-    predictions: Predictions | TaskPredictions,
+    predictions: Predictions | Mixtures,
     labels: npt.ArrayLike,
     settings: Mapping[str, Any] | None = None,
     posterior: Posterior | None = None,
@@ -159,7 +158,7 @@ def write_evaluation(
         numbers.update(describe_posterior(posterior))
     if ensemble is not None:
         numbers.update(write_ensemble(folder, ensemble, settings))
-    if isinstance(predictions, TaskPredictions):
+    if isinstance(predictions, Mixtures):
         folder.write_arrays(PREDICTIONS, {"targets": np.asarray(labels), **predictions.arrays()})
         folder.write_json(RETENTION, _on_grid(curves))
         return numbers
