@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -81,7 +81,7 @@ class FlowerClients:
         self.num_examples = _num_examples(federation, options, held_back_share)
         self.more = ConfigRecord()
         self.usable = UsableReplies(1)
-        self.suspicion = ""
+        self.suspicion: Mapping[int, str] = {}
         self._run = run
         self._warn = warn
         self._texts = {paths: options.configuration_text(paths=paths) for paths in (False, True)}
@@ -155,7 +155,10 @@ class FlowerClients:
         if not usable.enough:
             # Whether those that are left could do without the ones that cannot come back.
             stays = len(selected) - len(usable.lost) < usable.needed
-            before = f"; in the round before {self.suspicion}" if self.suspicion else ""
+            before = "".join(
+                f"; in the round before client {client} sent {what}"
+                for client, what in self.suspicion.items()
+            )
             raise (LostStateError if stays else RunError)(
                 f"{request.name}: {usable.found} of {len(selected)} clients have sent a usable "
                 f"posterior, and min-clients asks for {usable.needed}{before}"

@@ -1,12 +1,13 @@
 """Updates that no honest training can have sent, refused by the name of their sender.
 
-An update's greatest absolute mean or standard deviation, its greatest point parameter and the
-greatest value of each further array over the parameters are each held to ``REACH`` times the
-greatest of three numbers: 1; that of what clients were sent; and that of the client in the middle
-(the lower median, so that of two clients the smaller one counts). Honest updates begin at one
-posterior and train on data of one kind. Whatever the rule, the inference, the weighting and the
-round, their greatest values are within a small factor of what they began at, or have all grown
-alike, as in the first round.
+An update's greatest absolute mean or standard deviation, its greatest point parameter, the greatest
+value of each further array over the parameters, and the norm of its change of means and of points
+are each held to ``REACH`` times the greatest of three numbers: 1; that of what clients were sent
+(of the change: the norm itself); and that of the client in the middle (the lower median, so that of
+two clients the smaller one counts). Honest updates begin at one posterior and train on data of one
+kind. Whatever the rule, the inference, the weighting and the round, their greatest values are
+within a small factor of what they began at, or have all grown alike, as in the first round; and
+none moves a hundred times as far as the whole network is from zero, and as its neighbours.
 """
 
 from __future__ import annotations
@@ -32,20 +33,24 @@ GREATEST_VALUE = 1e15
 """The greatest value of anything: in float32 a network's squares and products overflow beyond."""
 
 SUSPICIOUS = 10.0
-"""Ratio to the middle client's greatest value from which a sender of a useless pool is named."""
+"""Ratio to the middle client's greatest value from which a sender of a useless pool is named.
+
+Of a change it is ten times as much: clients make unequal numbers of steps."""
 
 JUDGED_TOGETHER = 3
 """Updates that are held until as many have come: with one hostile client, the middle is honest."""
 
 GAUSSIANS = "means or standard deviations"
 POINTS = "point parameters"
+MEANS_CHANGE, POINTS_CHANGE = "a change of means with a norm", f"a change of {POINTS} with a norm"
+BLOCK = 1 << 20
 
 Greatest = Mapping[str, float]
 """The greatest absolute values of what a client sends, by the names of its kinds."""
 
 
 class ImplausibleUpdatesError(RunError):
-    """Updates that were pooled turned out to be implausible once all others had come.
+    """Updates that were pooled turned out to be implausible: the round is made again without.
 
     Attributes:
         reasons: What is wrong with each, by its client's partition id.
@@ -58,18 +63,21 @@ class ImplausibleUpdatesError(RunError):
         self.reasons = reasons
 
 
-def greatest_values(posterior: Posterior, extras: Arrays) -> dict[str, float]:
-    """Return the greatest absolute values of a posterior and of arrays over the same parameters.
+def measure(posterior: Posterior, extras: Arrays, since: Posterior) -> dict[str, float]:
+    """Return the greatest values of a posterior and of arrays over the same parameters, by kind.
 
-    Of arrays of other shapes, such as counts, the part that declares them says the bounds.
+    And the norm of the change of its means and points since another posterior. Of arrays of other
+    shapes, such as counts, the part that declares them says the bounds.
     """
     shapes = (posterior.mean.shape, posterior.point.shape)
     found = {name: _greatest(array) for name, array in extras.items() if array.shape in shapes}
     if posterior.size:
         deviation = float(np.sqrt(np.float64(posterior.variance.max())))
         found[GAUSSIANS] = max(_greatest(posterior.mean), deviation)
+        found[MEANS_CHANGE] = _distance(posterior.mean, since.mean)
     if posterior.point.size:
         found[POINTS] = _greatest(posterior.point)
+        found[POINTS_CHANGE] = _distance(posterior.point, since.point)
     return found
 
 
@@ -78,19 +86,33 @@ def _greatest(values: Vector) -> float:
     return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
 
 
+def _distance(values: Vector, others: Vector) -> float:
+    """Return the norm of a difference, in blocks: no other vector is in memory."""
+    blocks = range(0, values.size, BLOCK)
+    parts = (values[n : n + BLOCK].astype(float) - others[n : n + BLOCK] for n in blocks)
+    with np.errstate(over="ignore"):  # infinite is too far as well
+        return float(np.sqrt(sum(float(part @ part) for part in parts)))
+
+
 def implausible_pool(pooled: Posterior, sent: Posterior) -> str | None:
     """Return what no honest updates can have been pooled to; None if nothing is.
 
     For a pool of updates that nobody sees.
     """
-    before = greatest_values(sent, {})
-    for kind, value in greatest_values(pooled, {}).items():
+    before = _before(sent)
+    for kind, value in measure(pooled, {}, sent).items():
         if value > min(GREATEST_VALUE, REACH * max(1.0, before[kind])):
             return (
                 f"the pool has {kind} of up to {value:.3g}, and clients were sent up to "
                 f"{before[kind]:.3g} (allowed: {REACH:g} times as much)"
             )
     return None
+
+
+def _before(sent: Posterior) -> dict[str, float]:
+    """Return what is measured of what clients were sent: of a change, how far it is from zero."""
+    nothing = np.zeros_like(sent.mean), sent.variance, np.zeros_like(sent.point)
+    return measure(sent, {}, Posterior(*nothing))
 
 
 class Plausibility:
@@ -105,7 +127,7 @@ class Plausibility:
     def __init__(
         self, sent: Posterior, broadcast: Arrays, refuse: Callable[[int, str], None]
     ) -> None:
-        self._sent = greatest_values(sent, {})
+        self._start, self._sent = sent, _before(sent)
         self._beside = max((_greatest(array) for array in broadcast.values()), default=0.0)
         self._refuse = refuse
         self._seen: dict[int, Greatest] = {}
@@ -123,7 +145,7 @@ class Plausibility:
         waiting: deque[ClientUpdate] = deque()
         for update in chain(updates, [None]):
             if update is not None:
-                greatest = greatest_values(update.posterior, update.extras)
+                greatest = measure(update.posterior, update.extras, self._start)
                 self._seen[update.partition_id] = greatest
                 waiting.append(update)
             all_have_come = update is None
@@ -157,18 +179,20 @@ class Plausibility:
     def _middle(self, kind: str) -> float:
         return median_low(greatest[kind] for greatest in self._seen.values())
 
-    def suspicion(self) -> str:
+    def suspicion(self) -> dict[int, str]:
         """Return whose values were far from those of the others, and how far; empty if nobody's."""
         ratios = [
-            (value / max(self._middle(kind), 1e-30), client, kind)
+            (
+                value / max(self._middle(kind), 1e-30) / (10 if "change" in kind else 1),
+                client,
+                kind,
+            )
             for client in self._passed
             for kind, value in self._seen[client].items()
         ]
         # Of a run that is over, nobody has sent an update.
         ratio, client, kind = max(ratios, key=itemgetter(0), default=(0.0, 0, ""))
         if ratio < SUSPICIOUS:
-            return ""
-        return (
-            f"client {client} sent {kind} of up to {self._seen[client][kind]:.3g}, {ratio:.3g} "
-            "times those of the middle client"
-        )
+            return {}
+        value, middle = self._seen[client][kind], self._middle(kind)
+        return {client: f"{kind} of up to {value:.3g}, and the middle client up to {middle:.3g}"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from logging import WARNING
 from typing import TYPE_CHECKING, Any
 
@@ -148,7 +148,7 @@ class Round:
         metrics: What clients and pooling have measured, and what was evaluated.
         seconds: How long training and pooling took.
         clients: One entry for each client pooled, see ``strategies.updates.client_entries``.
-        suspicion: Whose values were far from all others', if anybody's were.
+        suspicion: By partition id, whose values were far from all others', and how far.
         left_out: One entry for each client that was asked and is not in the pool: ``client``, the
             partition id, its ``name`` and the ``reason``.
     """
@@ -157,7 +157,7 @@ class Round:
     metrics: dict[str, float]
     seconds: float
     clients: Sequence[Mapping[str, Any]] = ()
-    suspicion: str = ""
+    suspicion: Mapping[int, str] = field(default_factory=dict)
     left_out: Sequence[Mapping[str, Any]] = ()
 
     @property

@@ -153,6 +153,7 @@ def run_rounds(
         result.evaluate_metrics_serverapp[0] = first
     started = time.perf_counter()
     while (number := running.state.server_round + 1) <= num_rounds:
+        state, sent = running.state, arrays
         replies: Iterable[Message] = ()
         if masked:  # clients are asked while their sum is made
             strategy.begin_round(number, arrays, train_config, grid)
@@ -168,7 +169,6 @@ def run_rounds(
         except ImplausibleUpdatesError as error:  # again, without those who sent them
             strategy.implausible |= error.reasons
             continue
-        strategy.implausible = {}
         seconds = time.perf_counter() - started
         if pooled_arrays is not None and metrics is not None:
             result.arrays = arrays = pooled_arrays
@@ -187,8 +187,16 @@ def run_rounds(
             finished = Round(
                 running.state, measured, seconds, pooled.entries, clients.suspicion, pooled.left_out
             )
-            if run.on_round and run.on_round(finished):
-                break
+            try:
+                if run.on_round and run.on_round(finished):
+                    break
+            except ImplausibleUpdatesError as error:  # the pool is of no use: again, likewise
+                strategy.implausible |= error.reasons
+                running.state, result.arrays, arrays = state, sent, sent
+                if running.unfinished:
+                    running.unfinished.clear()
+                continue
+        strategy.implausible = {}
         if should_stop and should_stop(number, result):
             break
         started = time.perf_counter()

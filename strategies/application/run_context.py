@@ -34,6 +34,7 @@ from bfl.posteriors import Posterior
 from strategies import strategy_class
 from strategies.federation import Federation
 from strategies.method import GivenParts, Method
+from strategies.plausibility import ImplausibleUpdatesError
 from strategies.posterior_pooling import PosteriorPooling
 from strategies.privacy import PrivacyAccount, begin_sums, privacy_account, sums_begun, sums_room
 from strategies.run_support import NOT_FINITE, ClientOptions, Round, RunSupport
@@ -214,9 +215,19 @@ def hidden_numbers(configuration: Configuration) -> dict[str, str]:
     return dict.fromkeys(names, "hidden")
 
 
-LEARNT, GUESSED = 0.5, 0.05
+LEARNT, GUESSED = 0.2, 0.05
 """Shares of the way from guessing to no error: a pool beyond the first has learnt, and one below
-the second after that guesses. Honest training does not lose so much in one round."""
+the second guesses. Honest clients of one class each may lead there: that alone ends no run."""
+
+
+def _sent(suspicion: Mapping[int, str]) -> str:
+    return "".join(f"; client {client} sent {what}" for client, what in suspicion.items())
+
+
+def _without(suspicion: Mapping[int, str], problem: str) -> ImplausibleUpdatesError:
+    return ImplausibleUpdatesError(
+        {client: f"it sent {what}, and {problem}" for client, what in suspicion.items()}
+    )
 
 
 class RoundRecorder:
@@ -307,25 +318,38 @@ class RoundRecorder:
         return stop or not self.begin(finished.number + 1)
 
     def _refuse_useless(self, finished: Round) -> None:
-        """Raise if the pool's predictions are not finite, or guesses after they were good."""
-        metrics, problem = finished.metrics, ""
+        """Refuse a pool whose predictions are not finite, or guess after they were good.
+
+        Raises:
+            ImplausibleUpdatesError: A client's values were far from all others': the round is made
+                again without its update. With noise for privacy, which is counted once a round, and
+                where nobody's values were, a pool that is not finite is a RunError instead; one
+                that guesses is a warning then.
+        """
+        metrics, suspicion = finished.metrics, finished.suspicion
+        where = f"round {finished.number}"
         if bad := max(metrics.get(f"{of}{NOT_FINITE}", 0.0) for of in ("", VALIDATION)):
             problem = f"{bad:g} of the logits that the pool predicts are not finite"
-        accuracy = metrics.get("accuracy")
-        if accuracy is not None and self.chance is not None:
-            room = 1.0 - self.chance
-            good = self._accuracies and self._accuracies[-1] > self.chance + LEARNT * room
-            if good and accuracy < self.chance + GUESSED * room:
-                problem = (
-                    f"the pool guesses: accuracy {accuracy:.3g}, {self._accuracies[-1]:.3g} before"
+            if not suspicion or self.privacy:
+                raise RunError(
+                    f"{where}: {problem}; nothing of this round is kept{_sent(suspicion)}"
                 )
-        if problem:
-            who = f"; {finished.suspicion}" if finished.suspicion else ""
-            raise RunError(
-                f"round {finished.number}: {problem}; nothing of this round is kept{who}"
-            )
-        if accuracy is not None:
-            self._accuracies.append(accuracy)
+            raise _without(suspicion, problem)
+        accuracy = metrics.get("accuracy")
+        if accuracy is None or self.chance is None:
+            return
+        room, best = 1.0 - self.chance, max(self._accuracies, default=0.0)
+        if accuracy < self.chance + GUESSED * room:
+            learnt = best > self.chance + LEARNT * room
+            problem = f"the pool guesses: accuracy {accuracy:.3g}"
+            problem += f", {best:.3g} at best before" if learnt else ""
+            if learnt and suspicion and not self.privacy:
+                raise _without(suspicion, problem)
+            if learnt or suspicion:
+                problem = f"{where}: {problem}{_sent(suspicion)}"
+                self.progress.say(f"warning: {problem}")
+                self.folder.append_warning(problem)
+        self._accuracies.append(accuracy)
 
     def begin(self, server_round: int) -> bool:
         """Account a round before it begins; return whether the privacy budget lets it.

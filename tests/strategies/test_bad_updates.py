@@ -10,7 +10,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy_server import NumpyServer
-from small_federation import federated_round, make_app, make_clients, make_grid, play, shifted
+from small_federation import (
+    START as FIRST,
+)
+from small_federation import (
+    arguments,
+    federated_round,
+    make_app,
+    make_clients,
+    make_grid,
+    play,
+    shifted,
+)
 
 import strategies
 from bfl.aggregation.pooling import pooling_rules
@@ -18,10 +29,18 @@ from bfl.aggregation.weightings import weightings
 from bfl.engine.flower import new_run
 from bfl.engine.flower.grid import set_message_id
 from bfl.errors import RunError
-from bfl.federation.wire import ARRAYS, METRICS, TrainTask, reply_content
+from bfl.federation.wire import (
+    ARRAYS,
+    METRICS,
+    TrainTask,
+    posterior_from_arrays,
+    posterior_to_arrays,
+    reply_content,
+)
 from bfl.learning.priors import priors
 from bfl.posteriors import Posterior
-from strategies.plausibility import REACH
+from strategies.plausibility import REACH, ImplausibleUpdatesError
+from strategies.run_support import Round
 from strategies.server_state import ServerState
 from strategies.updates import RefusedUpdateError, read_update
 
@@ -254,6 +273,8 @@ D = 6
 START = Posterior(np.linspace(-0.5, 0.5, D, dtype=np.float32), np.full(D, 0.01, np.float32))
 
 HOSTILE = {
+    # Each value is one that could be honest; the change as a whole is not.
+    "all means 99": ("mean", slice(None), 99.0),
     **{f"all means {value:g}": ("mean", slice(None), value) for value in (1e3, 1e10, 1e18, 3e38)},
     "one mean 3e38": ("mean", 3, 3e38),
     "one mean -3e38": ("mean", 3, -3e38),
@@ -329,7 +350,8 @@ def test_honest_values_that_grow_alike_or_stay_below_the_reach_are_pooled() -> N
         return reply_content(far, {"num-examples": 10})
 
     def differs(task: TrainTask, received: Posterior) -> RecordDict:
-        mean = np.full(D, (1e-6, 1e-6, 0.99 * REACH)[task.partition_id], np.float32)
+        mean = np.full(D, 1e-6, np.float32)
+        mean[0] = (1e-6, 1e-6, 0.99 * REACH)[task.partition_id]
         return reply_content(
             Posterior(mean, received.variance, received.point), {"num-examples": 9}
         )
@@ -342,13 +364,51 @@ def test_honest_values_that_grow_alike_or_stay_below_the_reach_are_pooled() -> N
 
 def test_when_nobody_is_usable_after_a_suspicious_round_its_sender_is_named() -> None:
     def reply(task: TrainTask, received: Posterior) -> RecordDict:
-        value = np.nan if task.server_round > 1 else 90.0 if task.partition_id == 2 else 0.5
+        value = np.nan if task.server_round > 1 else 30.0 if task.partition_id == 2 else 0.5
         mean = np.full(D, value, np.float32)
         return reply_content(
             Posterior(mean, received.variance, received.point), {"num-examples": 9}
         )
 
     with pytest.raises(
-        RunError, match=r"round 2: 0 of 3 .* in the round before client 2 sent .* 90"
+        RunError, match=r"round 2: 0 of 3 .* in the round before client 2 sent .* 30"
     ):
         play(reply, **settings_of("ws", "equal"), clients=3, rounds=2, round_retries=0)
+
+
+@pytest.mark.parametrize("partition", [None, [np.arange(10 * k) for k in (1, 2, 3)]])
+def test_a_round_whose_pool_is_of_no_use_is_made_again_from_where_it_began(partition: Any) -> None:
+    """Whoever looks on has found it, and says without whom."""
+    found: list[Round] = []
+
+    def look(finished: Round) -> bool:
+        if finished.number == 2 and {entry["client"] for entry in finished.clients} == {0, 1, 2}:
+            raise ImplausibleUpdatesError({2: "the pool guesses"})
+        found.append(finished)
+        return False
+
+    def reply(task: TrainTask, received: Posterior) -> RecordDict:
+        if without and task.server_round == 2 and task.partition_id == 2:
+            return RecordDict()
+        return shifted(task, received)
+
+    warned: list[str] = []
+    results = []
+    for without in (False, True):  # noqa: B007 — as if the third had not replied in round 2
+        strategy = strategies.PosteriorPooling(
+            **arguments(
+                rule="ws",
+                weighting="equal",
+                server_optimizer="momentum",
+                partition=partition,
+                on_round=look,
+                on_warning=warned.append,
+            )
+        )
+        grid = make_grid(make_app(reply), 3)
+        arrays = strategy.start(grid, posterior_to_arrays(FIRST), num_rounds=3).arrays
+        results.append(posterior_from_arrays(arrays).digest())
+    assert results[0] == results[1]
+    assert [finished.number for finished in found] == [1, 2, 3] * 2
+    assert found[1].metrics["refused"] == 1
+    assert any(text.startswith("round 2, client 2: update refused: the pool") for text in warned)

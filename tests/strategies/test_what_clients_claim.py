@@ -1,7 +1,6 @@
 """What clients may say of themselves, and what of it reaches a round's record and its weights."""
 
 import json
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,6 +29,8 @@ from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.wire import TrainTask, posterior_to_arrays, reply_content
 from bfl.posteriors import Manifest, Parameter, Posterior
+from strategies.plausibility import ImplausibleUpdatesError
+from strategies.run_support import NOT_FINITE
 from strategies.server_state import ServerState
 
 MANIFEST = Manifest(
@@ -126,20 +127,31 @@ def quiet_run(folder: RunFolder, **values: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize("chance", [True, False])
-def test_no_pool_that_guesses_after_it_was_good_is_a_round(chance: bool, tmp_path: Path) -> None:
-    """The round is not written; a run that measures an attack has no such bound."""
+@pytest.mark.parametrize("suspects", [{}, {2: "means of up to 30"}])
+@pytest.mark.parametrize("attack", [{}, {"attack": "noise", "attackers": 1}])
+@pytest.mark.parametrize("bad", [{"accuracy": 0.12}, {NOT_FINITE: 7.0}])
+def test_a_pool_of_no_use_is_refused_with_its_sender(
+    bad: dict[str, float], attack: dict[str, Any], suspects: dict[int, str], tmp_path: Path
+) -> None:
+    """One that guesses after it was good may be of honest clients with one class each."""
     from strategies.application.run_context import RoundRecorder
 
     _, (finished,), _ = play()
     folder = RunFolder.create(tmp_path, "run", {}, {})
-    attack = {} if chance else {"attack": "noise", "attackers": 1}
     recorder = RoundRecorder(quiet_run(folder, **attack))
-    with pytest.raises(RunError) if chance else nullcontext():
-        # The third has lost much, and learns on.
-        for accuracy in (0.12, 0.6, 0.2, 0.6, 0.12):
-            recorder.record(replace(finished, metrics={"accuracy": accuracy}))
-    assert len(folder.rounds()) == (4 if chance else 5)
+    for accuracy in (0.12, 0.6, 0.2, 0.6):  # the third has lost much, and learns on
+        recorder.record(replace(finished, metrics={"accuracy": accuracy}))
+    last = replace(finished, metrics=bad, suspicion=suspects)
+    guesses = "accuracy" in bad
+    if guesses and (attack or not suspects):
+        recorder.record(last)
+        # A run that measures an attack has no such bound.
+        assert len(folder.warnings()) == (not attack)
+    else:
+        with pytest.raises(ImplausibleUpdatesError if suspects else RunError) as refused:
+            recorder.record(last)
+        assert suspects.keys() == getattr(refused.value, "reasons", {}).keys()
+        assert len(folder.rounds()) == 4
 
 
 def test_a_client_overwrites_nothing(tmp_path: Path) -> None:
