@@ -77,12 +77,7 @@ class ArrayFile(Mapping[str, Array]):
         return name in [*self._arrays]
 
     def __getitem__(self, name: str) -> Array:
-        """Return an array, in C order and with this machine's order of bytes.
-
-        Raises:
-            KeyError: There is no such array.
-            DataError: It cannot be read.
-        """
+        """Return an array in C order and this machine's order of bytes, or raise DataError."""
         with self._named(name):
             if self._header(name)[1].itemsize > MOST_OF_A_VALUE:
                 raise ValueError(f"a value of it takes more than {MOST_OF_A_VALUE:,} bytes")

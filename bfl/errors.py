@@ -11,18 +11,15 @@ class BflError(Exception):
     """Base of every error that this package raises on purpose.
 
     Attributes:
-        public: Whether its message holds nothing of the machine that raises it, no data, paths or
-            settings, but what others have asked of it. A client sends no other one to the server.
+        public: Whether its message holds no data, paths or settings of the machine that raises it.
+            A client sends no other one to the server.
     """
 
     public = False
 
 
 class ConfigurationError(BflError):
-    """A setting is unknown, out of range, or does not go with another one.
-
-    The commands print its message alone and end with exit status 2, before anything has started.
-    """
+    """A setting is unknown, out of range, or does not go with another one: exit status 2."""
 
 
 class DataError(BflError):

@@ -1,8 +1,6 @@
-"""The one door to TensorFlow, its Keras 2 (``tf_keras``) and TensorFlow Probability.
+"""The one door to TensorFlow, TensorFlow Probability and the Keras 2 that its layers need.
 
-TensorFlow Probability's layers do not work with Keras 3, so everything that needs Keras takes it
-from here. Importing this module takes seconds and does not yet start TensorFlow's runtime; call
-``configure`` before the first tensor is made.
+Importing this module takes seconds; call ``configure`` before the first tensor is made.
 """
 
 from __future__ import annotations

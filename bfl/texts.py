@@ -23,7 +23,7 @@ _MARKS = (
 """The first bytes of files of another encoding than plain UTF-8."""
 
 MOST_LEVELS = 64
-"""Values within values that are read: what goes through them calls itself once for each level."""
+"""Values within values that are read."""
 
 _TOO_DEEP = f"it has more than {MOST_LEVELS} levels of values within values"
 
@@ -114,17 +114,12 @@ def decoded(data: bytes) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file; see ``decoded``.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It is no text; the message begins with the line.
-    """
+    """Return the text of a file; errors are OSError and those of ``decoded``."""
     return decoded(path.read_bytes())
 
 
 def from_toml(text: str | bytes) -> dict[str, Any]:
-    """Return the tables that a text in TOML describes.
+    """Return the tables of a text in TOML.
 
     Raises:
         ValueError: It is not TOML, has too many levels, or a control character.
@@ -134,11 +129,7 @@ def from_toml(text: str | bytes) -> dict[str, Any]:
 
 
 def from_json(text: str | bytes | bytearray) -> Any:
-    """Return the value that a text in JSON describes.
-
-    Raises:
-        ValueError: It is not JSON, has too many levels, or a control character.
-    """
+    """Return the value of a text in JSON; errors are those of ``from_toml``."""
     return _parsed(json.loads, text, "JSON")
 
 

@@ -23,18 +23,12 @@ from bfl.files import given_path, write_atomically
 def checked_images(
     given: npt.ArrayLike, shape: tuple[int, int, int], settings: Mapping[str, Any] | None = None
 ) -> Images:
-    """Return images (N, H, W, C) as a network takes them.
-
-    They are uint8, or floats of 0 to 1, as in an archive that a run learns from.
+    """Return images (N, H, W, C) as a network takes them, or raise DataError.
 
     Args:
-        given: Images (N, H, W, C), or (N, H, W) where C is 1.
+        given: Images (N, H, W, C), or (N, H, W) where C is 1, of uint8, or floats of 0 to 1.
         shape: Height, width and channels of the images that the network takes.
         settings: The run's configuration; where it has ``pixel-range``, all are on that scale.
-
-    Raises:
-        DataError: The images are empty, or of another shape, type or range; the message says what
-            was given and what is expected.
     """
     try:
         images = np.asarray(given)
@@ -114,20 +108,12 @@ class Predictions:
         }
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write ``arrays`` as a NumPy archive (.npz), and return its path.
-
-        Raises:
-            RunError: The file cannot be written.
-        """
+        """Write ``arrays`` as a NumPy archive (.npz), or raise RunError; return its path."""
         return save_arrays(self.arrays(), path)
 
 
 def save_arrays(arrays: Mapping[str, npt.NDArray[Any]], path: str | os.PathLike[str]) -> Path:
-    """Write arrays as a NumPy archive (.npz), and return its path.
-
-    Raises:
-        RunError: The file cannot be written.
-    """
+    """Write arrays as a NumPy archive (.npz), or raise RunError; return its path."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     target = given_path(path, "path")

@@ -81,11 +81,7 @@ class Result:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics of the final evaluation, by name.
-
-        Raises:
-            DataError: The run has not come to its end.
-        """
+        """The metrics of the final evaluation, by name; a DataError while the run is not over."""
         return self._files.metrics()
 
     @property
@@ -100,11 +96,7 @@ class Result:
 
     @property
     def best(self) -> dict[str, Any]:
-        """The best round so far on the server's own images: ``metric``, ``round`` and ``value``.
-
-        Raises:
-            DataError: The run has none, or the file is corrupt.
-        """
+        """The best round so far on the server's own images: ``metric``, ``round`` and ``value``."""
         self._check_has_best()
         return self._files.best()
 
@@ -113,8 +105,7 @@ class Result:
         """The posterior: vectors of means, variances and point parameters.
 
         Raises:
-            DataError: The run has not come to its end, has no best posterior, or the file is
-                corrupt.
+            DataError: The run is not over, has no best posterior, or the file is corrupt.
         """
         return self._posterior[0]
 
@@ -183,13 +174,10 @@ class Result:
     ) -> Mixtures:
         """Return the predictive distributions of a run with ``task="regression"``.
 
+        Samples and errors are those of ``predict``.
+
         Args:
             rows: A data frame with the run's columns.
-            samples: As for ``predict``.
-
-        Raises:
-            DataError: As for ``predict``; or the run has another task.
-            ConfigurationError: As for ``predict``.
         """
         found: Mixtures = self._predicted("regression", rows, samples)
         return replace(found, warnings=self._warnings(rows, found))
@@ -223,9 +211,6 @@ class Result:
         samples: int | None = None,
     ) -> dict[str, Any]:
         """Return how good predictions are for labelled examples.
-
-        They are those of the final evaluation: of the closed network where a closing round has
-        found one, with as many samples.
 
         Args:
             data: A data set as in the key ``dataset``, with classes of the run's; its images are
@@ -263,23 +248,18 @@ class Result:
         return evaluated(network, predict, settings, dataset, **asked)
 
     def features(self, images: npt.ArrayLike | DataFrame) -> FloatArray:
-        """Return what the network's last layer takes, (N, D), with weights at the posterior's mean.
+        """Return the last layer's input (N, D), with weights at the posterior's mean.
 
-        Args:
-            images: As for ``predict``.
-
-        Raises:
-            DataError: As for ``predict``.
-            ConfigurationError: This version of bfl does not know the run's model or inference.
+        Images and errors are those of ``predict``.
         """
         return self._trained.features(self._inputs(images))
 
     def keras_model(self, draw: int | None = None) -> Any:
         """Return the network as a plain ``tf_keras`` model, with one set of weights.
 
-        It takes pixels (N, H, W, C) of 0 to 255, as integers or floats, and gives probabilities
-        (N, C). It is made of Keras' own layers, is the caller's to keep, save or train on, and has
-        no uncertainty about its weights: average several draws, or use ``predict``.
+        It takes pixels (N, H, W, C) of 0 to 255 and gives probabilities (N, C). It is the caller's
+        to keep, and has no uncertainty about its weights: average several draws, or use
+        ``predict``.
 
         Args:
             draw: None for weights at the posterior's mean; m for the m-th sample of the posterior

@@ -35,11 +35,7 @@ _LABEL = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Authority:
-    """Certificate authority of a federation: clients trust what it signs, and nothing else.
-
-    Attributes:
-        key: Its private key, elliptic-curve P-384.
-    """
+    """Certificate authority of a federation: clients trust what it signs, and nothing else."""
 
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate

@@ -1,9 +1,4 @@
-"""Files that only their owner may read, and the layout of a federation's folder.
-
-- ``authority/``: its key and certificate; it stays on a machine of the operator's;
-- ``server/``: what goes to the server's machine;
-- ``clients/NAME/``: what goes to the machine of a client.
-"""
+"""Files that only their owner may read, and the layout of a federation's folder."""
 
 from __future__ import annotations
 

@@ -47,8 +47,7 @@ def flower_environment(home: Path) -> dict[str, str]:
 class Processes(StoppedWhenLeft):
     """Processes that end, with all that they have started, when they are left.
 
-    On Linux they end with this process also when it is killed; what they have started, Flower has
-    watch them.
+    On Linux they end with this process also when it is killed.
     """
 
     def __init__(self, environment: Mapping[str, str], work: Path) -> None:

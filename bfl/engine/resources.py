@@ -16,8 +16,7 @@ from bfl.cpus import available_cpus
 def cpus_of_this_process() -> int:
     """Return how many CPUs this process may use, at least 1.
 
-    Within a Ray actor that is the actor's share; elsewhere the environment variable BFL_CPUS if it
-    is set, and otherwise all CPUs that the operating system gives the process.
+    A Ray actor has its share; other processes BFL_CPUS, or all that the system gives them.
     """
     if in_ray_actor():
         context = sys.modules["ray"].get_runtime_context()
@@ -28,7 +27,7 @@ def cpus_of_this_process() -> int:
 
 @contextmanager
 def environment_with(values: Mapping[str, str]) -> Iterator[None]:
-    """Have variables of this process's environment meanwhile, and then those before."""
+    """Set variables of this process's environment meanwhile."""
     before = dict(os.environ)
     os.environ.update(values)
     try:
@@ -60,9 +59,5 @@ def in_ray_actor() -> bool:
 
 
 def in_simulation(node_config: Mapping[str, Any]) -> bool:
-    """Return whether the node that this process plays is a simulated one.
-
-    Nodes are simulated by Ray's actors and by the serial engine, which says so in the node's
-    configuration. A SuperNode's processes are neither, and what the server says does not count.
-    """
+    """Return whether the node that this process plays is simulated, by Ray or the serial engine."""
     return node_config.get("simulation") is True or in_ray_actor()

@@ -18,8 +18,6 @@ from bfl.engine.run import EngineRun
 class SerialGrid(Grid):
     """A grid whose nodes live in the calling process; one message is answered in each pull.
 
-    So no more than one reply exists at a time, however many nodes are asked.
-
     Args:
         num_supernodes: The number of nodes; node i plays partition i and keeps a context.
         engine_run: The run; by default a new one.

@@ -1,8 +1,7 @@
-"""Runs a command in this process's place that ends when its parent does, however that is ended.
+"""Runs a command in this process's place that ends when its parent does, also when that is killed.
 
 It is started as a file of its own: ``python -I -S with_parent.py PARENT COMMAND...``. On Linux the
-kernel kills the process when its parent has ended (prctl(2), PR_SET_PDEATHSIG), also where that was
-killed and could not clean up; elsewhere nothing does.
+kernel kills the process (prctl(2), PR_SET_PDEATHSIG); elsewhere nothing does.
 """
 
 import ctypes
@@ -14,12 +13,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(parent: str, *command: str) -> None:
-    """Bind this process to its parent, and become the command.
-
-    Args:
-        parent: The parent's process id; if that has ended already, nothing is run.
-        command: An executable's path and its arguments.
-    """
+    """Bind this process to its parent, by its id, and become the command."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     # It may have ended before the kernel was asked.

@@ -58,11 +58,7 @@ class NetworkQuery:
 
     @classmethod
     def from_content(cls, content: RecordDict) -> NetworkQuery:
-        """Return the question in a message's content.
-
-        Raises:
-            WireFormatError: The server speaks another version of the wire format.
-        """
+        """Return the question in a message's content."""
         record: Any = content[CONFIG]
         check_version(record, "the server")
         height, width, channels = record["image-shape"]
@@ -96,11 +92,7 @@ _GIVEN = pydantic.TypeAdapter(
 
 
 def manifest_from_content(content: RecordDict) -> Manifest:
-    """Return the manifest in a client's answer: that of a network which this machine could hold.
-
-    Raises:
-        WireFormatError: There is none in it; the message says what is wrong.
-    """
+    """Return the manifest in a client's answer, of a network which this machine could hold."""
     record: Any = content.get(CONFIG, {})
     check_version(record, "a node")
     text = record.get("manifest")
@@ -221,11 +213,7 @@ class NodeDescription:
 
     @classmethod
     def from_content(cls, content: RecordDict) -> NodeDescription:
-        """Return the description in a message's content.
-
-        Raises:
-            WireFormatError: It is not as docs/wire-format.md says.
-        """
+        """Return the description in a message's content, or raise WireFormatError."""
         if not isinstance(content.get(CONFIG), ConfigRecord):
             raise WireFormatError(f"a node describes itself without a record '{CONFIG}'")
         record: Any = content[CONFIG]

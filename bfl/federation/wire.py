@@ -87,11 +87,7 @@ def posterior_from_arrays(arrays: ArrayRecord, variance: float | None = None) ->
 
 
 def initial_posterior(arrays: ArrayRecord, manifest: Manifest | None) -> Posterior:
-    """Return the posterior that the first round begins with.
-
-    Raises:
-        ConfigurationError: The arrays are no posterior.
-    """
+    """Return the posterior that the first round begins with, or raise ConfigurationError."""
     if set(arrays) != set(VECTORS):
         raise ConfigurationError(
             f"initial_arrays has {', '.join(sorted(arrays)) or 'no arrays'}; expected "
@@ -144,11 +140,7 @@ class WireFormatError(ConfigurationError, ValueError):
 
 
 def check_version(record: Mapping[str, Any], who: str) -> None:
-    """Refuse a record of another version of the wire format.
-
-    Raises:
-        WireFormatError: It is one.
-    """
+    """Raise WireFormatError for a record of another version of the wire format."""
     given = record.get(VERSION)
     if given != WIRE_FORMAT:
         says = f"speaks {VERSION} {given}" if given is not None else f"does not say its {VERSION}"
@@ -281,11 +273,11 @@ def reply_content(
     metrics: Mapping[str, float | int],
     extras: Arrays | None = None,
 ) -> RecordDict:
-    """Return the content of a client's reply: its posterior and its metrics.
+    """Return the content of a client's reply.
 
     Args:
         posterior: The posterior, or what the run's exchange has made of it.
-        metrics: They hold ``num-examples``, the client's number of training examples.
+        metrics: With ``num-examples``, the client's number of training examples.
         extras: The arrays that the parts of the method send besides the posterior.
     """
     vectors = posterior.vectors() if isinstance(posterior, Posterior) else posterior

@@ -26,7 +26,7 @@ from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
 from strategies.application.division import clients_positions
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 SERVER, NAME = "server", "fed.example.org"
 CLIENTS = ("client-0", "client-1", "client-2")

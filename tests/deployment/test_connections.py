@@ -28,25 +28,31 @@ from bfl.errors import RunError
 CALL = b"/v1/fleet/pull-messages"
 
 
-async def taken(monkeypatch: pytest.MonkeyPatch, sources: Sequence[str], signed: bool) -> list[int]:
-    """Return which of the connections from some addresses, made in this order, stay open."""
-    monkeypatch.setattr(connections, "OF_AN_ADDRESS", 3)
-    monkeypatch.setattr(connections, "OF_A_CLIENT", 3)
-    monkeypatch.setattr(connections, "STRANGERS", 5)
-    door = Door.listening("127.0.0.1", 0)
-    server = await asyncio.start_server(lambda *_: asyncio.sleep(60), sock=door)
+async def taken(sources: Sequence[str], signed: bool) -> list[int]:
+    """Return which of the connections from some addresses, made in this order, stay open.
+
+    The two doors count together, and the first is told of all that are signed, as by the proxy.
+    """
+    doors = {address: Door.listening(address, 0) for address in ("127.0.0.1", "::1")}
+    first, second = doors.values()
+    second.count_with(first)
+    servers = [
+        await asyncio.start_server(lambda *_: asyncio.sleep(60), sock=door)
+        for door in doors.values()
+    ]
     callers = []
     for source in sources:
-        caller = await asyncio.open_connection(*door.getsockname(), local_addr=(source, 0))
+        called = doors.get(source, first).getsockname()[:2]
+        callers.append(await asyncio.open_connection(*called, local_addr=(source, 0)))
         await asyncio.sleep(0.01)
         if signed:
-            door.signed(caller[1].get_extra_info("sockname"), "key")
-        callers.append(caller)
+            first.signed(callers[-1][1].get_extra_info("sockname")[:2], "key")
     await asyncio.sleep(0.05)
     stay = [number for number, (reader, _) in enumerate(callers) if not reader.at_eof()]
     for _, writer in callers:
         writer.close()
-    server.close()
+    for server in servers:
+        server.close()
     return stay
 
 
@@ -58,13 +64,19 @@ async def taken(monkeypatch: pytest.MonkeyPatch, sources: Sequence[str], signed:
         ([1, 2, 2, 2, 3, 4, 4], [0, 3, 4, 5, 6], False),
         ([1] * 5, [2, 3, 4], True),
         ([1, 2, 3, 4, 5, 6], [3, 4, 5], True),
+        # Both addresses of a server are counted together; 0 calls the second one.
+        ([1, 2, 3, 0, 0, 0], [0, 1, 2, 4, 5], False),
+        ([1, 1, 0, 0], [1, 2, 3], True),
     ],
 )
 def test_the_oldest_connection_makes_room(
     sources: list[int], stay: list[int], signed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    addresses = [f"127.0.0.{number}" for number in sources]
-    assert asyncio.run(taken(monkeypatch, addresses, signed)) == stay
+    monkeypatch.setattr(connections, "OF_AN_ADDRESS", 3)
+    monkeypatch.setattr(connections, "OF_A_CLIENT", 3)
+    monkeypatch.setattr(connections, "STRANGERS", 5)
+    addresses = [f"127.0.0.{number}" if number else "::1" for number in sources]
+    assert asyncio.run(taken(addresses, signed)) == stay
 
 
 @pytest.mark.parametrize(("signed", "stay"), [(False, []), (True, [0])])
@@ -72,7 +84,7 @@ def test_a_strangers_connection_ends(
     signed: bool, stay: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "STRANGERS_SECONDS", 0.03)
-    assert asyncio.run(taken(monkeypatch, ["127.0.0.1"], signed)) == stay
+    assert asyncio.run(taken(["127.0.0.1"], signed)) == stay
 
 
 @pytest.fixture(scope="module")
@@ -158,38 +170,6 @@ def test_what_does_not_end_is_cut_off(
                 caller.sendall(more)
         assert answered(port, proof) == 503
     assert resident(process) - before < 40
-
-
-async def taken_by_two(families: Sequence[int], signed: bool) -> list[bool]:
-    """Return which of the connections to two doors that count together have been ended.
-
-    The first door is told of all that are signed, as the proxy does.
-    """
-    doors = [Door.listening(address, 0) for address in ("127.0.0.1", "::1")]
-    doors[1].count_with(doors[0])
-    servers = [await asyncio.start_server(lambda *_: asyncio.sleep(60), sock=d) for d in doors]
-    callers = []
-    for family in families:
-        callers.append(await asyncio.open_connection(*doors[family].getsockname()[:2]))
-        await asyncio.sleep(0.01)
-        if signed:
-            doors[0].signed(callers[-1][1].get_extra_info("sockname")[:2], "key")
-    await asyncio.sleep(0.05)
-    ended = [reader.at_eof() for reader, _ in callers]
-    for _, writer in callers:
-        writer.close()
-    for server in servers:
-        server.close()
-    return ended
-
-
-@pytest.mark.parametrize("signed", [False, True])
-def test_two_addresses_of_one_server_are_counted_together(
-    signed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connections, "STRANGERS", 3)
-    monkeypatch.setattr(connections, "OF_A_CLIENT", 3)
-    assert asyncio.run(taken_by_two([0, 0, 1, 1], signed)) == [True, False, False, False]
 
 
 def test_the_proxy_counts_its_addresses_together(

@@ -31,7 +31,7 @@ from bfl.deployment import setup
 from bfl.deployment.settings import ServerSettings
 from bfl.experiments.results.run_folder import RunFolder
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 SCRIPT = str(ROOT / "scripts" / "federation.sh")
 

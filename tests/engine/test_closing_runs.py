@@ -58,16 +58,13 @@ def found(folder: RunFolder) -> dict[str, np.ndarray]:
     return dict(np.load(folder.path / "closing.npz"))
 
 
-def found_names(folder: RunFolder) -> set[str]:
-    return set(np.load(folder.path / "predictions.npz").files)
-
-
 def test_a_closed_run_predicts_as_it_was_judged(whole: RunFolder) -> None:
     result = bfl.load(whole.path)
     images = with_test_examples(cached_dataset("digits", ""), 100).test_images
     predicted, (judged, _) = result.predict(images), whole.predictions()
     np.testing.assert_array_equal(predicted.mean_probability, judged.mean_probability)
-    written = {name for name in found_names(whole) if not name.startswith("example-")}
+    names = np.load(whole.path / "predictions.npz").files
+    written = {name for name in names if not name.startswith("example-")}
     assert predicted.arrays().keys() - {"class_names"} == written - {"labels"}
     for name, held in judged.sets.items():
         np.testing.assert_array_equal(predicted.sets[name], held)
@@ -85,7 +82,7 @@ def test_a_client_that_holds_nothing_back_adds_nothing_to_thresholds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Scores of examples that it has trained on would promise more than is true of others."""
-    real, totals, held = clients.closing.held_back, [], []
+    real, totals, held = clients.closing.held_back, asked_for(monkeypatch), []
 
     def some(task: Any, *rest: Any) -> np.ndarray:
         kept = real(task, *rest)[: 0 if task.partition_id == 1 else None]
@@ -93,8 +90,6 @@ def test_a_client_that_holds_nothing_back_adds_nothing_to_thresholds(
         return kept
 
     monkeypatch.setattr(clients.closing, "held_back", some)
-    fold = closing.fold
-    monkeypatch.setattr(closing, "fold", lambda *a: totals.append(a[2]) or fold(*a))
     make_run(VALUES, 3, tmp_path / "run", closing="conformal", rounds=1, corruptions="none")
     assert totals[0].sum() == sum(held) > 0
     assert sorted(held)[0] == 0
@@ -175,10 +170,8 @@ def test_the_rounds_are_those_of_a_run_without_closing(whole: RunFolder, plain: 
 def test_masked_sums_are_the_sums_of_what_clients_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent, added = [], []
-    measure, fold = clients.closing.measure, closing.fold
+    sent, added, measure = [], asked_for(monkeypatch), clients.closing.measure
     monkeypatch.setattr(clients.closing, "measure", lambda *a: sent.append(measure(*a)) or sent[-1])
-    monkeypatch.setattr(closing, "fold", lambda *a: added.append(a[2]) or fold(*a))
     make_run(VALUES, 3, tmp_path / "masked", exchange="masked")
     assert len(added) == 3
     for number, total in enumerate(added):

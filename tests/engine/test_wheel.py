@@ -12,7 +12,7 @@ from small_runs import small_run, small_study
 
 from bfl.experiments.results.run_folder import RunFolder
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -27,7 +27,7 @@ OWN_SERVER = "strategies.application.server_app:app"
 """The ServerApp by which this project's own app is known."""
 
 SETTINGS = "plugin-settings"
-"""The key whose text has settings that Flower does not know, those of user-defined parts."""
+"""The key whose text has the settings of user-defined parts, which Flower does not know."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class FlowerApp:
         client: The ClientApp as ``module:attribute``.
         defaults: All keys with their defaults, flat: those that it declares and, for this project's
             own app, those of parts that its pyproject.toml does not know.
-        declared: Those that it declares, the only ones that ``flwr run`` takes.
+        declared: The keys that it declares, which alone ``flwr run`` takes.
     """
 
     folder: Path
@@ -50,11 +50,7 @@ class FlowerApp:
 
     @classmethod
     def read(cls, folder: Path) -> FlowerApp:
-        """Return the app in a folder.
-
-        Raises:
-            ConfigurationError: The folder holds no Flower app.
-        """
+        """Return the app in a folder."""
         path = folder / "pyproject.toml"
         if not path.is_file():
             raise ConfigurationError(

@@ -1,7 +1,4 @@
-"""Flower's Ray engine: a pool of actors that is started once for any number of runs, one at a time.
-
-Flower itself starts one per run, and waits for what will not come. Nothing of a run stays.
-"""
+"""Flower's Ray engine: a pool of actors that is started once for any number of runs."""
 
 from __future__ import annotations
 
@@ -20,11 +17,8 @@ from bfl.engine.flower.grid import exchanged, grid_of, handed_out_at_once, new_c
 from bfl.engine.run import EngineRun
 from bfl.errors import RunError
 
-INTERRUPTED_THREADS = 3.0
-"""Seconds that an interrupted run's threads have to come to their end."""
-
-FAILED_THREADS = 60.0
-"""Seconds that a failed run's threads have: the server may be evaluating."""
+INTERRUPTED_THREADS, FAILED_THREADS = 3.0, 60.0
+"""Seconds that the threads of an interrupted and of a failed run have to end: it may evaluate."""
 
 
 @contextmanager
@@ -260,10 +254,7 @@ class _PoolOfRun:
 
 @contextmanager
 def without_tensorflow() -> Iterator[None]:
-    """Keep Flower's simulation modules from importing TensorFlow, which takes seconds.
-
-    They do it wherever it is installed, for a setting of GPUs that Flower's Ray backend then drops.
-    """
+    """Keep Flower's simulation modules from importing TensorFlow, which takes seconds."""
     if "tensorflow" in sys.modules:
         yield
         return

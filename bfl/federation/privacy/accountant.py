@@ -80,11 +80,8 @@ class Ledger:
         return True
 
 
-EPSILON = "epsilon"
-"""Name of the clients' ε in a round's record and among a run's metrics."""
-
-EXAMPLE_EPSILON = "example-epsilon"
-"""Name of single examples' ε in the same places."""
+EPSILON, EXAMPLE_EPSILON = "epsilon", "example-epsilon"
+"""Names of clients' and of examples' ε in a round's record and among a run's metrics."""
 
 ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512, 1024)
 """The orders of Rényi divergences."""
@@ -144,12 +141,11 @@ def sampled_gaussian_epsilon(
 ) -> float:
     """Return an ε for which so many Gaussian releases of random batches are (ε, δ)-private.
 
-    Each takes every example with probability q by itself, and nobody but the client knows which.
-    It is an upper bound, of two the lower one: by privacy loss distributions (Koskela, Jälkö and
-    Honkela 2020, "Computing tight differential privacy guarantees using FFT"), whose values are
-    rounded upwards on a grid, and by Rényi divergences (Mironov, Talwar and Zhang 2019, "Rényi
-    differential privacy of the sampled Gaussian mechanism"), which says how fine a grid it takes.
-    With q = 1 all examples are in every batch, and ε is exact, see ``gaussian_epsilon``.
+    Each takes every example with probability q. It is the lower one of two upper bounds: by privacy
+    loss distributions (Koskela, Jälkö and Honkela 2020, "Computing tight differential privacy
+    guarantees using FFT"), and by Rényi divergences (Mironov, Talwar and Zhang 2019, "Rényi
+    differential privacy of the sampled Gaussian mechanism"), which also say how fine a grid the
+    first one takes. With q = 1, ε is exact, see ``gaussian_epsilon``.
 
     Args:
         multiplier: z: the noise's standard deviation in units of the norm to which an example's
