@@ -160,10 +160,10 @@ def added_up(
             total.add_masked(client, masked)
         del masked
     with clock("keys-and-shares"):
-        for client, survivors in total.asked_to_confirm().items():
+        for client, survivors in total.confirmation_requests().items():
             states[client], told = half.confirm(states[client], survivors, near)
             total.take_confirmations(client, told)
-        for client, heard in total.asked_to_unmask().items():
+        for client, heard in total.unmasking_requests().items():
             total.take_unmasking(client, half.unmask(states[client], heard, near))
     return total
 

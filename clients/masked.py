@@ -124,7 +124,7 @@ def _mask(
     num_examples: int,
 ) -> RecordDict:
     """Return the content of a reply with a vector, to which its masks are added in place."""
-    told = wire.told_digest(message.content, task.exponents, task.known_total, without_paths)
+    told = wire.task_digest(message.content, task.exponents, task.known_total, without_paths)
     state = protocol.masked(_secrets(context), task, vector, secure_sums.neighbourhood, told)
     context.state[wire.SECURE] = wire.record_of(state)
     return wire.masked_content(vector, num_examples)

@@ -55,7 +55,7 @@ class NodeDescriptions:
         self.known: dict[int, NodeDescription] = {}
         self.failures: dict[int, str] = {}
         self.malformed: dict[int, str] = {}
-        self._told: set[str] = set()
+        self._notes: set[str] = set()
         self._grid = grid
         self._question: dict[str, Any] = {
             **({"plugins": plugins} if plugins else {}),
@@ -65,7 +65,7 @@ class NodeDescriptions:
             **({PERSONAL_MODELS: True} if personal_models else {}),
         }
         self._where = dict(zip((DATASET, DATA_DIR), dataset[:2], strict=True)) if dataset else {}
-        self._told_where: set[str] = set()
+        self._asked_with_paths: set[str] = set()
         self._outstanding = Outstanding(grid)
         self._ask_again: dict[int, float] = {}
 
@@ -98,14 +98,14 @@ class NodeDescriptions:
 
     def take_note(self, text: str) -> bool:
         """Note what somebody warns of; return whether it is the first time."""
-        new = text not in self._told
-        self._told.add(text)
+        new = text not in self._notes
+        self._notes.add(text)
         return new
 
     def silent(self) -> list[int]:
         """Return the nodes that have been asked and have not answered yet."""
-        asked = {message.metadata.dst_node_id for message in self._outstanding.messages.values()}
-        return sorted(asked - self.known.keys())
+        queried = {message.metadata.dst_node_id for message in self._outstanding.messages.values()}
+        return sorted(queried - self.known.keys())
 
     def _send(self, question: Mapping[str, Any], nodes: Iterable[int]) -> list[Message]:
         content = RecordDict({"config": ConfigRecord(dict(question))})
@@ -122,11 +122,11 @@ class NodeDescriptions:
                 description = NodeDescription.from_content(reply.content)
                 if problem := binding_problem(node, description.partition_id):
                     raise RunError(problem)
-                told_where = reply.metadata.reply_to_message_id in self._told_where
-                if description.reads_run_paths and self._where and not told_where:
+                knows_paths = reply.metadata.reply_to_message_id in self._asked_with_paths
+                if description.reads_run_paths and self._where and not knows_paths:
                     # Whether it has the data is known when it has been told where they are.
                     sent = self._send({**self._question, **self._where}, [node])
-                    self._told_where.update(message.metadata.message_id for message in sent)
+                    self._asked_with_paths.update(message.metadata.message_id for message in sent)
                     continue
                 self.known[node] = description
                 self.failures.pop(node, None)

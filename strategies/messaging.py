@@ -57,8 +57,8 @@ class Outstanding:
         self._grid = grid
         self._replies = Replies(grid)
         self._interval = poll_interval(grid)
-        self._heard = time.monotonic()
-        self._took = 0.0
+        self._last_reply = time.monotonic()
+        self._look_seconds = 0.0
         self._most_bytes = ALLOWANCE
         self._patience = math.inf
 
@@ -76,7 +76,7 @@ class Outstanding:
             # Each but the last reply may begin the silence anew. What a client that hangs has not
             # looked at does not wait for it for good.
             message.metadata.ttl = DEFAULT_TTL + silence * len(messages)
-        self._heard = time.monotonic()
+        self._last_reply = time.monotonic()
         self._patience = silence or math.inf
         self._most_bytes = max(self._most_bytes, ALLOWANCE + TIMES * _most_array_bytes(messages))
         taken = {message_id for message_id in self._grid.push_messages(messages) if message_id}
@@ -99,12 +99,12 @@ class Outstanding:
         Raises:
             RunError: A simulation's client cannot go on.
         """
-        asked, coming = time.monotonic(), self._replies.coming.keys()
-        before = set(coming)
+        began, incoming = time.monotonic(), self._replies.coming.keys()
+        before = set(incoming)
         looked = self._replies.look(self.messages.keys(), self._most_bytes, self._patience)
-        self._took = time.monotonic() - asked
-        if looked or coming - before:
-            self._heard = time.monotonic()
+        self._look_seconds = time.monotonic() - began
+        if looked or incoming - before:
+            self._last_reply = time.monotonic()
         # A client that is asked twice may answer twice; only the first answer finds its message.
         return [
             self._checked(reply, message)
@@ -129,12 +129,12 @@ class Outstanding:
     @property
     def silence(self) -> float:
         """Seconds since a message has been sent, or a reply has come or begun to come."""
-        return time.monotonic() - self._heard
+        return time.monotonic() - self._last_reply
 
     def pause(self) -> None:
         """Wait until it is worth looking for replies again."""
         if self._interval:
-            pause = max(self._took / POLLING_SHARE, self.silence * WAITING_SHARE)
+            pause = max(self._look_seconds / POLLING_SHARE, self.silence * WAITING_SHARE)
             time.sleep(max(self._interval, min(pause, LONGEST_PAUSE)))
 
 
@@ -154,10 +154,10 @@ def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterato
     yield from outstanding.send(messages, silence)
     while outstanding.messages:
         replies = outstanding.replies()
-        heard = bool(replies)
+        any_came = bool(replies)
         while replies:
             yield replies.pop(0)  # and keep none of them while waiting for the next
-        if not heard and outstanding.silence > silence:
+        if not any_came and outstanding.silence > silence:
             return
         if outstanding.messages:
             outstanding.pause()
@@ -237,33 +237,33 @@ def exchange_with_retries(
     Raises:
         RunError: The engine has died.
     """
-    asked = {message.metadata.dst_node_id: message for message in messages}
+    unanswered = {message.metadata.dst_node_id: message for message in messages}
     for attempt in range(retries + 1):
-        again = [_copy(message) if attempt else message for message in asked.values()]
+        again = [_copy(message) if attempt else message for message in unanswered.values()]
         failed: dict[int, Message] = {}
         for reply in exchange(grid, again, silence):
             node = reply.metadata.src_node_id
             if reply.has_error():
                 failed[node] = reply
             else:
-                del asked[node]
+                del unanswered[node]
                 yield reply
             if attempt == retries or usable.enough:
-                yield from _settled(failed, asked)
-        for node, message in asked.items():
+                yield from _give_up(failed, unanswered)
+        for node, message in unanswered.items():
             reason = f"{NO_REPLY_FOR} {silence:g} s (client-timeout)"
             failed.setdefault(node, _failure(message, reason))
         if attempt == retries or usable.enough:
-            yield from _settled(failed, asked)
+            yield from _give_up(failed, unanswered)
             return
         for node, reply in failed.items():
             report(node, str(reply.error.reason))
 
 
-def _settled(failed: dict[int, Message], asked: dict[int, Message]) -> Iterator[Message]:
+def _give_up(failed: dict[int, Message], unanswered: dict[int, Message]) -> Iterator[Message]:
     """Yield the errors of nodes that will not be asked again, and forget both."""
     for node in list(failed):
-        del asked[node]
+        del unanswered[node]
         yield failed.pop(node)
 
 

@@ -166,7 +166,7 @@ class PosteriorPooling(GivenParts, Strategy):
         if request is None or running is None or request.server_round != server_round:
             raise RunError(f"round {server_round} has not begun: configure_train comes first")
         clients, method = running.clients, self.method
-        kept = running.unfinished if method.refinement.keeps_pooled_round else None
+        unfinished = running.unfinished if method.refinement.keeps_pooled_round else None
         pooled = self.pooled
         if pooled is None:
             try:
@@ -186,8 +186,8 @@ class PosteriorPooling(GivenParts, Strategy):
             except PosteriorError as error:
                 raise RunError(f"{request.name}, pooling: {error}") from error
             pooled = clients.add_counts(request, pooled)
-            if kept:
-                kept.save(request.state, pooled)
+            if unfinished:
+                unfinished.save(request.state, pooled)
         if not (method.refinement.idle and method.predictive.idle):
             try:
                 pooled = refine_round(
@@ -199,8 +199,8 @@ class PosteriorPooling(GivenParts, Strategy):
                     parametrization=running.parametrization,
                 )
             except RunError:
-                if kept:  # a resume would meet the same: its clients train again
-                    kept.clear()
+                if unfinished:  # a resume would meet the same: its clients train again
+                    unfinished.clear()
                 raise
         running.state, self.pooled = pooled.state, replace(pooled, models=None)
         self.request, self._messages = None, ()
@@ -281,8 +281,8 @@ class PosteriorPooling(GivenParts, Strategy):
         posterior = initial_posterior(arrays, self.run.manifest)
         state = replace(running.state, server_round=server_round - 1, posterior=posterior)
         self.request = round_request(self.method, state, self.seed, self.implausible)
-        kept = running.unfinished if self.method.refinement.keeps_pooled_round else None
-        self.pooled = kept.after(state, self.run.manifest) if kept else None
+        unfinished = running.unfinished if self.method.refinement.keeps_pooled_round else None
+        self.pooled = unfinished.after(state, self.run.manifest) if unfinished else None
         running.last = server_round
         running.clients.more = config
         return self.request

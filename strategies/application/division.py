@@ -65,8 +65,8 @@ def split(
     elif dataset.train_columns:
         columns = {name: values[used] for name, values in dataset.train_columns.items()}
         generator = randomness.generator(keys.seed, "partition")
-        whose = dataset.train_labels[used], federation.size, generator, columns
-        parts = [used[part] for part in configuration.partition.split(*whose)]
+        given = dataset.train_labels[used], federation.size, generator, columns
+        parts = [used[part] for part in configuration.partition.split(*given)]
     else:
         labels = dataset.train_labels[used].tobytes()
         drawn = _drawn(configuration.partition, labels, federation.size, keys.seed)

@@ -68,12 +68,12 @@ def split_off(
         ConfigurationError: There are not so many images.
     """
     chosen = used[stratified_positions(dataset.train_labels[used], share, "pretrain-examples")]
-    held = stratified_positions(dataset.train_labels[chosen], validation, "pretrain-validation")
-    if held.size == chosen.size:
+    held_out = stratified_positions(dataset.train_labels[chosen], validation, "pretrain-validation")
+    if held_out.size == chosen.size:
         raise ConfigurationError(
             f"pretrain-examples is {share:g}: of {chosen.size} image none is left to train on"
         )
-    return np.delete(chosen, held), chosen[held]
+    return np.delete(chosen, held_out), chosen[held_out]
 
 
 def configuration_of_pretraining(configuration: Configuration) -> Configuration:

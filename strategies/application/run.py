@@ -114,8 +114,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         initial = _initial(configuration, evaluator, progress)
         partition, test_partition = preflight.divide(configuration, dataset, federation, own)
         most = max(
-            federation.own_examples[client] if held is None else len(held)
-            for client, held in enumerate(partition)
+            federation.own_examples[client] if positions is None else len(positions)
+            for client, positions in enumerate(partition)
         )
         steps = keys.rounds * keys.local_epochs * -(-most // keys.batch_size)
         for text in (warnings := configuration.optimizer.warnings(steps)):
@@ -133,8 +133,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
                 configuration, federation, latest, preflight.how_to_begin_again(folder)
             )
         environment = {**describe_environment(), STARTED: time_now()}
-        with open_run(configuration, name, environment, digests, described) as opened:
-            folder, checkpoint = opened
+        with open_run(configuration, name, environment, digests, described) as (folder, checkpoint):
             progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
             again = preflight.how_to_begin_again(folder)
             advice = preflight.how_to_go_on(
@@ -183,12 +182,12 @@ def _initial(
     preflight.check_no_moving_statistics(configuration, evaluator.manifest)
     keys = configuration.keys
     # A run with a checkpoint needs the other run's posterior no more, which may be gone.
-    begun = (
+    has_begun = (
         keys.resume
         and keys.name
         and Checkpoints(RunFolder.named(keys.output_dir, keys.name)).latest()
     )
-    if keys.initial_posterior and not begun:
+    if keys.initial_posterior and not has_begun:
         posterior = given_posterior(keys.initial_posterior, evaluator.manifest)
         progress.say(f"begins with posterior {posterior.digest()} of {keys.initial_posterior}")
         return posterior

@@ -126,16 +126,16 @@ def check_masked(
     sizes = {client: known[client] for client in ever}
     _check_clients_know_weights(method.weighting, configuration, sizes, why)
     found_fine: set[tuple[float, ...]] = set()
-    for number, asked in sorted(selected.items()):
-        weights = foreseen_weights(method.weighting, {each: known[each] for each in asked})
+    for number, participants in sorted(selected.items()):
+        weights = foreseen_weights(method.weighting, {each: known[each] for each in participants})
         shares = tuple(sorted(weights.values()))
         if shares in found_fine:
             continue
-        needed = clients.options.needed(len(asked))
+        needed = clients.options.needed(len(participants))
         try:
             check_accuracy(method.pooling, secure_sums.value_range, posterior, shares, needed)
         except ConfigurationError as error:
-            where = f"round {number} would ask clients {', '.join(map(str, asked))}: "
+            where = f"round {number} would ask clients {', '.join(map(str, participants))}: "
             raise ConfigurationError(f"{where if number > 1 else ''}{error}") from error
         found_fine.add(shares)
         if method.pooling.uses_previous:  # the grid of those that follow is not known yet
@@ -203,7 +203,7 @@ class MaskedAttempt:
         label = f"round {request.server_round}, {secrets.token_hex(8)}"
         # It is the same of all contents; where nobody is left, the first stage says so.
         alike = (wanted.exponents, wanted.total, without_paths)
-        told = next((wire.told_digest(content, *alike) for content in self._tasks.values()), b"")
+        told = next((wire.task_digest(content, *alike) for content in self._tasks.values()), b"")
         self._sum = SecureSum(label, self._tasks, wanted.size, wanted.neighbourhood, told)
 
     def run(self, needed: int) -> tuple[Sequence[int], Ring]:
@@ -235,9 +235,11 @@ class MaskedAttempt:
                 f"{len(total.survivors)} of {len(self._tasks)} clients have sent a usable vector, "
                 f"and min-clients asks for {needed}"
             )
-        to_confirm = total.asked_to_confirm()
+        to_confirm = total.confirmation_requests()
         self._stage(wire.CONFIRM, to_confirm, messages.Confirmations, total.take_confirmations)
-        self._stage(wire.UNMASK, total.asked_to_unmask(), messages.Unmasking, total.take_unmasking)
+        self._stage(
+            wire.UNMASK, total.unmasking_requests(), messages.Unmasking, total.take_unmasking
+        )
         return total.survivors, total.total()
 
     def _warn_of_unsigned_keys(self) -> None:
@@ -273,14 +275,14 @@ class MaskedAttempt:
     ) -> None:
         """Send each client its message and take the answers; who gives none has dropped out."""
         clients, silence = self._clients, self._clients.silence
-        heard = set()
+        replied = set()
         to_send = [
             clients.message(client, content, message_type, self._request.server_round)
             for client, content in contents.items()
         ]
         for reply in exchange(clients.grid, to_send, silence):
             client = clients.federation.partition_of(reply.metadata.src_node_id)
-            heard.add(client)
+            replied.add(client)
             if reply.has_error():
                 self._left_out[client] = FAILED
                 self._warn(client, f"failed: {reply.error.reason}")
@@ -290,7 +292,7 @@ class MaskedAttempt:
             except (errors.ProtocolError, ValueError) as error:
                 self._left_out[client] = REFUSED
                 self._warn(client, f"refused: {error}")
-        for client in sorted(contents.keys() - heard):
+        for client in sorted(contents.keys() - replied):
             self._left_out[client] = STOPPED_ANSWERING
             self._warn(client, f"failed: no reply for {silence:g} s (client-timeout)")
 

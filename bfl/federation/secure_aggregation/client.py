@@ -25,8 +25,8 @@ from bfl.federation.secure_aggregation.keys import (
     digest_of_share,
     mask_between,
     new_secret,
-    opened,
-    sealed,
+    open_box,
+    seal_box,
     signed_text,
 )
 from bfl.federation.secure_aggregation.masking import (
@@ -163,7 +163,7 @@ def share(
         own_share=of_mask[state.client],
     )
     boxes = [
-        sealed(
+        seal_box(
             state.key(other, "shares"),
             of_key[other] + of_mask[other],
             f"shares of {state.client} for {other}",
@@ -236,7 +236,7 @@ def confirm(
     _check_enough(state, len(near) + 1, neighbourhood, "are left")
     digest = state.view(alive)
     boxes = [
-        sealed(
+        seal_box(
             state.key(other, "confirmation"), digest, f"confirmation of {state.client} for {other}"
         )
         for other in near
@@ -275,7 +275,7 @@ def unmask(state: ClientSecrets, heard: Confirmations, neighbourhood: Neighbourh
 def _confirms(state: ClientSecrets, other: int, box: bytes) -> bool:
     context = f"confirmation of {other} for {state.client}"
     try:
-        told = opened(state.key(other, "confirmation"), box, context)
+        told = open_box(state.key(other, "confirmation"), box, context)
     except ProtocolError:
         return False
     return told == state.view(state.survivors)
@@ -286,7 +286,7 @@ def _shares_of(state: ClientSecrets, other: int) -> tuple[bytes, bytes] | None:
     place = state.senders.index(other)
     context = f"shares of {other} for {state.client}"
     try:
-        text = opened(state.key(other, "shares"), state.boxes[place], context)
+        text = open_box(state.key(other, "shares"), state.boxes[place], context)
     except ProtocolError:
         return None
     if len(text) != 2 * SECRET:

@@ -123,7 +123,7 @@ class KeyPair:
         return derived(shared, purpose)
 
 
-def sealed(key: bytes, text: bytes, context: str) -> bytes:
+def seal_box(key: bytes, text: bytes, context: str) -> bytes:
     """Return a text that only who has the key can read or change, by AES-GCM.
 
     Args:
@@ -134,8 +134,8 @@ def sealed(key: bytes, text: bytes, context: str) -> bytes:
     return nonce + AESGCM(key).encrypt(nonce, text, context.encode())
 
 
-def opened(key: bytes, box: bytes, context: str) -> bytes:
-    """Return the text of which ``sealed`` has made a box.
+def open_box(key: bytes, box: bytes, context: str) -> bytes:
+    """Return the text of which ``seal_box`` has made a box.
 
     Raises:
         ProtocolError: It was changed on its way, or is another one.

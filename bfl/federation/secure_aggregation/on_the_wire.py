@@ -30,7 +30,7 @@ OF_ONE_CLIENT = {
 """Entries of a task for one client alone, or for those that look where the server has the data."""
 
 
-def told_digest(
+def task_digest(
     content: RecordDict,
     exponents: Sequence[int],
     total: float,

@@ -180,7 +180,7 @@ class SecureSum:
         """Clients whose vectors are in the sum, sorted."""
         return sorted(self._survivors)
 
-    def asked_to_confirm(self) -> dict[int, Survivors]:
+    def confirmation_requests(self) -> dict[int, Survivors]:
         """Return what tells each client that is left who is."""
         self._require_shares(self._survivors, "masked vectors")
         for client in self._missing():
@@ -200,7 +200,7 @@ class SecureSum:
         for other, box in zip(confirmations.clients, confirmations.boxes, strict=True):
             self._confirmed.setdefault(other, {})[client] = box
 
-    def asked_to_unmask(self) -> dict[int, Confirmations]:
+    def unmasking_requests(self) -> dict[int, Confirmations]:
         """Return what hands each client its neighbours' confirmations."""
         return {
             client: Confirmations(self._label, list(boxes), list(boxes.values()))

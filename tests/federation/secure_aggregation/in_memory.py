@@ -95,8 +95,8 @@ def stages(
         "keys": (total.invitations, clients.keys, total.take_keys),
         "shares": (total.rosters, clients.shares, total.take_shares),
         "masked": (total.deliveries, clients.masked, total.add_masked),
-        "confirm": (total.asked_to_confirm, clients.confirm, total.take_confirmations),
-        "unmask": (total.asked_to_unmask, clients.unmask, total.take_unmasking),
+        "confirm": (total.confirmation_requests, clients.confirm, total.take_confirmations),
+        "unmask": (total.unmasking_requests, clients.unmask, total.take_unmasking),
     }
     return {stage: found[stage] for stage in STAGES[STAGES.index(begin) :]}
 

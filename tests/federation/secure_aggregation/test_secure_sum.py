@@ -172,8 +172,8 @@ def test_a_message_of_another_attempt_is_refused_and_changes_nothing(stage):
     message = {
         "shares": earlier.rosters,
         "masked": earlier.deliveries,
-        "confirm": earlier.asked_to_confirm,
-        "unmask": earlier.asked_to_unmask,
+        "confirm": earlier.confirmation_requests,
+        "unmask": earlier.unmasking_requests,
     }[stage]()[1]
     clients = Clients(vectors)
     total = run(clients, label=LABEL, until=stage)
@@ -265,14 +265,14 @@ def test_confirmations_for_others_are_refused_and_the_round_ends_without_them(ch
     clients = Clients(vectors)
     total = run(clients, until="confirm")
     liar, *others = vectors
-    for client, message in total.asked_to_confirm().items():
+    for client, message in total.confirmation_requests().items():
         sent = clients.confirm(client, message)
         if client == liar:
             with pytest.raises(ProtocolError, match="confirmations"):
                 total.take_confirmations(client, change(sent))
         else:
             total.take_confirmations(client, sent)
-    asked = total.asked_to_unmask()
+    asked = total.unmasking_requests()
     assert set(asked) <= set(vectors)
     for client in others:
         assert liar not in asked[client].clients

@@ -21,7 +21,7 @@ from bfl.federation.secure_aggregation.masking import (
     encoded_statistics,
 )
 from bfl.federation.secure_aggregation.messages import Confirmations, Survivors
-from bfl.federation.secure_aggregation.on_the_wire import told_digest
+from bfl.federation.secure_aggregation.on_the_wire import task_digest
 from bfl.federation.wire import TrainTask, extras_record, posterior_to_arrays, train_content
 from bfl.posteriors import Posterior
 
@@ -53,7 +53,7 @@ def message(
 
 
 def digest(content: RecordDict, exponents: list[int], total: float = 60.0) -> bytes:
-    return told_digest(content, exponents, total, without_paths)
+    return task_digest(content, exponents, total, without_paths)
 
 
 def test_what_is_one_clients_own_changes_no_digest():

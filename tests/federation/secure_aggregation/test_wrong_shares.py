@@ -166,7 +166,7 @@ def test_shares_of_other_secrets_than_were_asked_for_are_refused_whole(change):
     clients = Clients(vectors)
     total = run(clients, until="unmask")
     assert isinstance(total, SecureSum)
-    for client, message in total.asked_to_unmask().items():
+    for client, message in total.unmasking_requests().items():
         sent = clients.unmask(client, message)
         if client == min(vectors):
             with pytest.raises(ProtocolError):
