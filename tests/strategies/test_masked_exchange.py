@@ -232,9 +232,6 @@ def test_what_needs_single_updates_is_refused_before_anything_starts(given, said
     ("parts", "said"),
     [
         ({"rule": "population-pooling"}, "exchange 'masked' needs a pool of sums"),
-        ({"rule": "conflation", "weighting": "distance"}, "needs weights that do not depend on"),
-        ({"rule": "nwa", "defence": "winsorization"}, "no change of what clients have sent"),
-        ({"rule": "nwa", "predictive": "ensemble"}, "no look at single clients' models"),
         (
             {"rule": "nwa", "weighting": "equal", "parts": (Scaffold(),)},
             "no array that clients send",

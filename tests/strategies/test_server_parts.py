@@ -112,15 +112,11 @@ def start(**given: Any) -> None:
     strategy.start(make_grid(make_app()), posterior_to_arrays(posterior(0)), num_rounds=1)
 
 
-def test_a_strategy_without_a_server_refuses_to_distil() -> None:
-    with pytest.raises(ConfigurationError, match="images and a network of the server's own"):
-        start(refinement="distillation")
-
-
-def test_a_strategy_without_a_server_refuses_to_weigh_by_accuracy() -> None:
-    with pytest.raises(ConfigurationError, match="weighting 'accuracy' needs images and a network"):
-        start(weighting="abavg")
-    start(weighting="abavg", server=NumpyServer(D + P))
+@pytest.mark.parametrize("part", [{"refinement": "distillation"}, {"weighting": "abavg"}], ids=str)
+def test_a_strategy_without_a_server_refuses_parts_that_need_one(part: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match="needs images and a network of the server's own"):
+        start(**part)
+    start(**part, server=NumpyServer(D + P))
 
 
 class Asking(GaussianSampler, UsesServer):

@@ -12,7 +12,6 @@ from flwr.app import ArrayRecord, RecordDict
 from small_federation import (
     START,
     arguments,
-    bare_reply,
     federated_round,
     make_app,
     make_clients,
@@ -283,16 +282,19 @@ def test_what_is_not_known_has_a_cap() -> None:
     assert rounds[0].metrics["refused"] == 0
 
 
-def test_what_a_node_declares_has_the_same_cap() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"partition 0 declares 101 .*at most max-examples, 100"
-    ):
-        play(described={"own_examples": 101}, max_examples=100)
-
-
-def test_a_part_for_every_client() -> None:
-    with pytest.raises(ConfigurationError, match="3 parts and the federation 4 clients"):
-        play(partition=[np.arange(5)] * 3)
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            {"described": {"own_examples": 101}, "max_examples": 100},
+            r"partition 0 declares 101 .*at most max-examples, 100",
+        ),
+        ({"partition": [np.arange(5)] * 3}, "3 parts and the federation 4 clients"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused(given: Any, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        play(**given)
 
 
 def test_a_client_without_an_example_is_not_one_of_unknown_size() -> None:
@@ -390,14 +392,3 @@ def test_what_does_not_go_together_is_refused_before_anybody_trains(
     strategy = strategies.PosteriorPooling(**arguments(**{"rule": "conflation", **settings}))
     with pytest.raises(ConfigurationError, match=words):
         strategy.start(make_grid(make_app(trains)), record)
-
-
-def test_a_reply_that_is_wrong_in_two_ways_names_the_first() -> None:
-    def wrong(task: TrainTask, received: Posterior) -> RecordDict:
-        if task.partition_id:
-            return shifted(task, received)
-        return bare_reply({"mean": received.mean}, {"a b": 1})
-
-    _, rounds, told = play(wrong)
-    assert rounds[0].metrics["refused"] == 1
-    assert "the arrays are mean" in told[0]
