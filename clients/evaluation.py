@@ -16,7 +16,7 @@ from bfl.data.datasets.subset import with_test_examples
 from bfl.data.images import Images
 from bfl.errors import NotFiniteError
 from bfl.evaluation.metrics import evaluate
-from bfl.evaluation.metrics.accuracy import Accuracy
+from bfl.evaluation.metrics.scores import Accuracy
 from bfl.evaluation.uncertainty import retention_curve
 from bfl.evaluation.uncertainty.base import PredictiveEntropy
 from bfl.experiments.run.trainer import personal_architecture

@@ -187,6 +187,21 @@ class Measurement(ABC):
         """
 
 
+class Histogram(Measurement):
+    """A histogram over held-back examples, each of which adds 1 to one count of its only sum."""
+
+    on_held_back: ClassVar[bool] = True
+
+    def lengths(self, longest: float, sizes: Sizes) -> Mapping[str, float]:
+        """Return that an example adds 1 to one count."""
+        return dict.fromkeys(self.shapes(sizes), 1.0)
+
+    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
+        """Return what of the histogram so many examples cannot have."""
+        [counts] = sums.values()
+        return None if noised else count_problem(counts, examples)
+
+
 class Closing(Component, ABC):
     """One thing that sums over all clients' data tell of the final network.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -15,13 +15,13 @@ from bfl.closing.base import (
     Array,
     Closing,
     Examples,
+    Histogram,
     Known,
     Measurement,
     Shapes,
     Sizes,
     Sums,
     closings,
-    count_problem,
 )
 from bfl.closing.bayesian_head import TEMPERATURE, VALUES, VECTORS, Head
 from bfl.evaluation.prediction.statistics import PredictionStatistics
@@ -39,11 +39,10 @@ JOINED = 50
 """Bins that count as one, in the last of them, where sums have noise."""
 
 
-class ScoresOfLabels(Measurement):
+class ScoresOfLabels(Histogram):
     """Histograms of the scores of held-back examples' true classes, by class."""
 
     told: ClassVar[tuple[str, ...]] = (HEAD, VECTORS, VALUES, TEMPERATURE)
-    on_held_back: ClassVar[bool] = True
 
     def __init__(self, alpha: float) -> None:
         self._alpha = alpha
@@ -61,14 +60,6 @@ class ScoresOfLabels(Measurement):
         counts = np.zeros((examples.classes, BINS))
         np.add.at(counts, (examples.labels, bins), 1.0)
         return {"scores": counts}
-
-    def lengths(self, longest: float, sizes: Sizes) -> Mapping[str, float]:
-        """Return that an example adds 1 to one count."""
-        return {"scores": 1.0}
-
-    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
-        """Return what of the histograms so many examples cannot have."""
-        return None if noised else count_problem(sums["scores"], examples)
 
     def fold(self, known: Known, sums: Sums) -> Known:
         """Return the thresholds."""

@@ -17,6 +17,7 @@ from bfl.closing.base import (
     Array,
     Closing,
     Examples,
+    Histogram,
     Known,
     Measurement,
     Shapes,
@@ -147,11 +148,10 @@ class MomentsByClass(Measurement):
         }
 
 
-class ScoresOfHeldBack(Measurement):
+class ScoresOfHeldBack(Histogram):
     """The histogram of the scores of held-back examples."""
 
     told: ClassVar[tuple[str, ...]] = (SHARES, MEANS, FACTORS)
-    on_held_back: ClassVar[bool] = True
 
     def __init__(self, threshold: float, *, mixes: bool) -> None:
         self._threshold = threshold
@@ -172,14 +172,6 @@ class ScoresOfHeldBack(Measurement):
                 bins = bins // JOINED * JOINED
             np.add.at(counts, bins, 1.0)
         return {"scores": counts}
-
-    def lengths(self, longest: float, sizes: Sizes) -> Mapping[str, float]:
-        """Return that an example adds 1 to one count."""
-        return {"scores": 1.0}
-
-    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
-        """Return what of the histogram so many examples cannot have."""
-        return None if noised else count_problem(sums["scores"], examples)
 
     def fold(self, known: Known, sums: Sums) -> Known:
         """Return the histogram, and what is done by it; without examples nothing."""

@@ -18,13 +18,13 @@ from bfl.closing.base import (
     Array,
     Closing,
     Examples,
+    Histogram,
     Known,
     Measurement,
     Shapes,
     Sizes,
     Sums,
     closings,
-    count_problem,
 )
 from bfl.closing.bayesian_head import (
     DRAWS,
@@ -121,11 +121,10 @@ class HeldBackDensities(HeldBackGains):
         return np.array(found)
 
 
-class DistancesOfTargets(Measurement):
+class DistancesOfTargets(Histogram):
     """The histogram of how many predicted deviations held-back targets are from their means."""
 
     told: ClassVar[tuple[str, ...]] = (HEAD, FROM_HEAD, VECTORS, VALUES, TEMPERATURE)
-    on_held_back: ClassVar[bool] = True
     compares_draws: ClassVar[bool] = True
 
     def shapes(self, sizes: Sizes) -> Shapes:
@@ -140,10 +139,6 @@ class DistancesOfTargets(Measurement):
         distances = np.abs(examples.targets - found.mean) / found.deviation
         bins = (BINS * distances / (1.0 + distances)).astype(np.int64)
         return {"distances": np.bincount(bins, minlength=BINS).astype(np.float64)}
-
-    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
-        """Return what of the histogram so many examples cannot have."""
-        return count_problem(sums["distances"], examples)
 
     def fold(self, known: Known, sums: Sums) -> Known:
         """Return the upper edge of the bin of the ⌈(n + 1) 0.9⌉-th; nothing without so many."""

@@ -149,7 +149,20 @@ def retention_curve(
         Filos et al. (2019), "A systematic comparison of Bayesian deep learning robustness in
         diabetic retinopathy tasks"; Fischer et al. (2024), section 3.3 and Fig. 2.
     """
-    values, ranks = _checked(values_per_example, uncertainty)
+    values, ranks = (
+        np.asarray(given, dtype=np.float64) for given in (values_per_example, uncertainty)
+    )
+    if values.ndim != 1 or values.shape != ranks.shape or not values.size:
+        raise ValueError(
+            f"values have shape {values.shape} and uncertainties {ranks.shape}; expected (N,) "
+            "both, N at least 1"
+        )
+    if np.isnan(ranks).any():
+        raise ValueError(f"{int(np.isnan(ranks).sum())} of {ranks.size} uncertainties are NaN")
+    if not np.isfinite(values).all():
+        raise ValueError(
+            f"{int((~np.isfinite(values)).sum())} of {values.size} values are not finite"
+        )
     order = np.lexsort((values, ranks))
     values, ranks = values[order], ranks[order]
     retained = np.arange(1, values.size + 1, dtype=np.float64)
@@ -161,19 +174,3 @@ def retention_curve(
     within = retained - np.repeat(starts, sizes)  # 1, 2, ... inside each group
     curve = (np.repeat(before, sizes) + within * np.repeat(sums / sizes, sizes)) / retained
     return RetentionCurve(retained / values.size, curve, math.fsum(curve) / values.size)
-
-
-def _checked(values: npt.ArrayLike, uncertainty: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    value, rank = (np.asarray(given, dtype=np.float64) for given in (values, uncertainty))
-    if value.ndim != 1 or value.shape != rank.shape or not value.size:
-        raise ValueError(
-            f"values have shape {value.shape} and uncertainties {rank.shape}; expected (N,) both, "
-            "N at least 1"
-        )
-    if np.isnan(rank).any():
-        raise ValueError(f"{int(np.isnan(rank).sum())} of {rank.size} uncertainties are NaN")
-    if not np.isfinite(value).all():
-        raise ValueError(
-            f"{int((~np.isfinite(value)).sum())} of {value.size} values are not finite"
-        )
-    return value, rank

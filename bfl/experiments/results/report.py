@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bfl.closing.bayesian_head import AFTER, BEFORE
 from bfl.evaluation.metrics import higher_is_better
 from bfl.evaluation.metrics import metrics as registered_metrics
-from bfl.evaluation.metrics.accuracy import wilson_interval
-from bfl.evaluation.metrics.negative_log_likelihood import NegativeLogLikelihood
+from bfl.evaluation.metrics.scores import NegativeLogLikelihood, wilson_interval
 from bfl.evaluation.prediction.predictions import IntArray, Predictions
 from bfl.evaluation.regression import ERROR, SQUARED
 from bfl.evaluation.uncertainty import uncertainties

@@ -14,8 +14,7 @@ from sklearn.metrics import roc_auc_score
 
 from bfl.commands.main import main
 from bfl.errors import DataError
-from bfl.evaluation.metrics.accuracy import Accuracy
-from bfl.evaluation.metrics.negative_log_likelihood import NegativeLogLikelihood
+from bfl.evaluation.metrics.scores import Accuracy, NegativeLogLikelihood
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.regression import Mixtures
 from bfl.experiments.results import RunFolder

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bfl.evaluation.metrics.accuracy import wilson_interval
 from bfl.evaluation.metrics.expected_calibration_error import ExpectedCalibrationError
+from bfl.evaluation.metrics.scores import wilson_interval
 from bfl.evaluation.regression import LEVEL, SQUARED
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.figures import Figure, figures

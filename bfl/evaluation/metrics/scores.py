@@ -1,0 +1,119 @@
+"""Accuracy, and two proper scores: the Brier score and the negative log-likelihood."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.evaluation.metrics.base import ExampleMetric, checked_labels, metrics
+from bfl.evaluation.prediction.predictions import FloatArray, Predictions
+
+Z = 1.959964
+"""Quantile of the normal distribution of intervals of 95 %."""
+
+
+def wilson_interval(share: npt.ArrayLike, count: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Return the bounds of the 95 % intervals of shares that are each of a count of examples.
+
+    A share is within z of its own standard deviations of the mean of a binomial distribution.
+
+    Source: Wilson (1927), "Probable inference, the law of succession, and statistical inference".
+
+    Example:
+        >>> [round(float(bound), 4) for bound in wilson_interval(0.9, 100)]
+        [0.8256, 0.9448]
+    """
+    p, n = np.asarray(share, np.float64), np.asarray(count, np.float64)
+    centre = (p + Z**2 / (2 * n)) / (1 + Z**2 / n)
+    half = np.sqrt(p * (1 - p) / n + (Z / (2 * n)) ** 2) * (Z / (1 + Z**2 / n))
+    return centre - half, centre + half
+
+
+@metrics.register("accuracy", aliases=("acc",))
+class Accuracy(ExampleMetric):
+    """Share of the examples whose most probable class is the label.
+
+    mean_n [argmax_c p̄_nc = y_n], in [0, 1] without unit. Of classes with equally high probability
+    the lowest is predicted.
+
+    Example:
+        >>> from bfl.evaluation.prediction import PredictionStatistics
+        >>> predictions = PredictionStatistics.of([[[0.9, 0.1], [0.4, 0.6]]]).result()
+        >>> Accuracy().compute(predictions, [0, 0])
+        0.5
+
+    Reference:
+        Fischer et al. (2024), "Federated Bayesian Deep Learning", sections 2.3 and 3.3.
+    """
+
+    higher_is_better: ClassVar[bool] = True
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    share_of_examples: ClassVar[bool] = True
+    retention: ClassVar[bool] = True
+
+    def values(self, predictions: Predictions, labels: npt.ArrayLike) -> FloatArray:
+        """Return (N,) 1 where the prediction is right and 0 elsewhere."""
+        right = predictions.predicted == checked_labels(predictions, labels)
+        return np.asarray(right, dtype=np.float64)
+
+
+@metrics.register("brier-score", aliases=("brier",))
+class BrierScore(ExampleMetric):
+    """Mean squared distance between the probabilities and the one-hot label.
+
+    mean_n Σ_c (p̄_nc − [c = y_n])², summed over the classes and not averaged, in [0, 2] without
+    unit: a proper score, 0 only for certain and right predictions, 2 for certain and wrong ones.
+
+    Example:
+        >>> from bfl.evaluation.prediction import PredictionStatistics
+        >>> predictions = PredictionStatistics.of([[[0.5, 0.5], [0.0, 1.0]]]).result()
+        >>> BrierScore().compute(predictions, [0, 0])
+        1.25
+
+    Reference:
+        Brier (1950), "Verification of forecasts expressed in terms of probability", Eq. 2.
+    """
+
+    higher_is_better: ClassVar[bool] = False
+    bounds: ClassVar[tuple[float, float]] = (0.0, 2.0)
+
+    def values(self, predictions: Predictions, labels: npt.ArrayLike) -> FloatArray:
+        """Return (N,) squared distances in [0, 2]."""
+        true = checked_labels(predictions, labels)
+        difference = predictions.mean_probability.copy()
+        difference[np.arange(true.size), true] -= 1.0
+        return np.asarray((difference**2).sum(axis=1))
+
+
+@metrics.register("negative-log-likelihood", aliases=("nll",))
+class NegativeLogLikelihood(ExampleMetric):
+    """Mean negative logarithm of the probability given to the label.
+
+    mean_n −log p̄_{n, y_n}, at least 0, in nats: a proper score, 0 only for certain and right
+    predictions, log C for uniform ones. The logarithm is that of the mean over the samples'
+    log-softmax, so that nothing underflows and there is no largest value: a label whose logit is
+    1,000 below the others costs 1,000 nats. Only of given probabilities, whose logits are not
+    known, a 0 counts as the smallest number above 0 in float64, 744.44 nats.
+
+    Example:
+        >>> from bfl.evaluation.prediction import PredictionStatistics
+        >>> predictions = PredictionStatistics.of([[[0.5, 0.5], [0.0, 1.0]]]).result()
+        >>> round(NegativeLogLikelihood().compute(predictions, [0, 1]), 4)
+        0.3466
+
+    Reference:
+        Fischer et al. (2024), "Federated Bayesian Deep Learning", section 3.3; Gneiting and
+        Raftery (2007), "Strictly proper scoring rules, prediction, and estimation", section 4.1.
+    """
+
+    higher_is_better: ClassVar[bool] = False
+    bounds: ClassVar[tuple[float, float]] = (0.0, math.inf)
+    retention: ClassVar[bool] = True
+
+    def values(self, predictions: Predictions, labels: npt.ArrayLike) -> FloatArray:
+        """Return (N,) negative log-likelihoods in nats."""
+        true = checked_labels(predictions, labels)
+        return np.asarray(-predictions.log_mean_probability[np.arange(true.size), true] + 0.0)
