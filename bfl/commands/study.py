@@ -16,7 +16,7 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.simulation import BACKENDS, read_backend_config
 from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.pages import rewrite, study_report, with_claims
-from bfl.experiments.studies.results import OUTPUT, OpenedStudy, StudyFolder, open_study
+from bfl.experiments.studies.results import OUTPUT, STUDY_TOML, OpenedStudy, StudyFolder, open_study
 from bfl.experiments.studies.runner import MACHINE_KEYS, make_study
 from bfl.experiments.studies.study import REDUCIBLE
 from bfl.experiments.studies.table import FORMATS, study_table
@@ -195,7 +195,7 @@ def write_report(given: argparse.Namespace) -> None:
 
 
 def _is_study(path: Path) -> bool:
-    return path.suffix == ".toml" or StudyFolder(path).holds_study()
+    return path.suffix == ".toml" or StudyFolder(path).holds(STUDY_TOML)
 
 
 def _run_folder(given: argparse.Namespace) -> RunFolder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,16 +16,7 @@ from typing import Any
 from bfl.errors import BflError, DataError
 from bfl.evaluation.regression import ERROR
 from bfl.experiments.results.environment import STARTED
-from bfl.experiments.results.figures.style import (
-    drawable,
-    label_panels,
-    look_of,
-    new_figure,
-    percent_axis,
-    png,
-    styled,
-    whole_numbers,
-)
+from bfl.experiments.results.figures import style
 from bfl.experiments.results.identity import is_written_to
 from bfl.experiments.results.run_folder import CONFIG, METRICS, RunFolder
 from bfl.experiments.results.table import ABSENT
@@ -34,6 +26,7 @@ from bfl.experiments.studies.results import (
     FAILED,
     NO_RESULTS,
     PERCENTS,
+    STUDY_TOML,
     StudyFolder,
     StudyResults,
     open_study,
@@ -51,23 +44,13 @@ def differing_keys(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def value_as_text(value: Any) -> str:
-    """Return a configuration's value as text for a table or a legend.
-
-    Example:
-        >>> [value_as_text(value) for value in (0.001, True, "iid", None)]
-        ['0.001', 'true', 'iid', '–']
-    """
+    """Return a configuration's value as text: ``true``, or ``–`` for None."""
     text = ABSENT if value is None else str(value)
     return text.lower() if isinstance(value, bool) else text
 
 
 def labels(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the runs' labels for a legend: their differing values or, if equal, their names.
-
-    Example:
-        >>> labels(["a", "b"], [{"rounds": 3, "seed": 0}, {"rounds": 3, "seed": 1}])
-        ['seed 0', 'seed 1']
-    """
+    """Return the runs' labels for a legend: their differing values or, if equal, their names."""
     keys = differing_keys(configs)
     texts = [
         " · ".join(f"{key} {value_as_text(config.get(key))}" for key in keys) for config in configs
@@ -83,18 +66,20 @@ class ListedRun:
         name: Its name, or its path relative to a folder of several runs.
         folder: Its folder, which a study's run may lack.
         labels: A study's labels of the run; None: it is of no study.
-        kept: A study's state of the run, its row and its curves; None: the folder has them.
+        failed: Whether a study says that it has failed.
+        kept: A study's row and curves of a run without a folder.
     """
 
     name: str
     folder: RunFolder
     labels: Mapping[str, str] | None = None
-    kept: tuple[str, Mapping[str, Any], Points] | None = None
+    failed: bool = False
+    kept: tuple[Mapping[str, Any], Points] = ({}, {})
 
     @property
     def has_begun(self) -> bool:
         """True if the run has a folder or a result."""
-        return self.folder.holds(CONFIG) or bool(self.kept and self.kept[1])
+        return self.folder.holds(CONFIG) or bool(self.kept[0])
 
     @cached_property
     def keys(self) -> Mapping[str, Any]:
@@ -106,7 +91,7 @@ class ListedRun:
     @cached_property
     def result(self) -> tuple[Mapping[str, Any], Points]:
         """The row of numbers so far, and the curves."""
-        return self.kept[1:] if self.kept else read_run(self.folder)
+        return read_run(self.folder) if self.folder.holds(CONFIG) else self.kept
 
     def began(self) -> tuple[bool, str]:
         """Return what sorts runs by when they began: those that have not, after all others."""
@@ -122,19 +107,16 @@ class ListedRun:
 
     def state(self) -> str:
         """Return the run's state in words: finished, running, stopped, failed or missing."""
-        if self.kept and self.kept[1]:
+        if self.kept[0] or self.folder.holds(METRICS):
             return "finished"
         if not self.has_begun:
-            return self.kept[0] if self.kept else "missing"
-        if self.folder.holds(METRICS):
-            return "finished"
+            return FAILED if self.failed else "missing"
         rounds = self.folder.rounds()
         planned = self.folder.config().get("rounds")
         where = f"round {rounds[-1]['round'] if rounds else 0} of {planned}"
         if is_written_to(self.folder.path):
             return f"running, {where}"
-        failed = self.kept and self.kept[0] == FAILED
-        return f"{'failed' if failed else 'stopped'} at {where}"
+        return f"{FAILED if self.failed else 'stopped'} at {where}"
 
     def row(self, keys: Sequence[str], metrics: Sequence[str]) -> dict[str, Any]:
         """Return the run as a row of a table: name, state, some keys, some metrics.
@@ -164,35 +146,30 @@ def runs_in(path: Path, left_out: dict[str, BflError] | None = None) -> list[Lis
     """
     if not path.is_dir():
         raise DataError(f"there is no folder {path}")
+    if RunFolder(path).holds(CONFIG):
+        return [ListedRun(path.resolve().name, RunFolder(path))]
     unread: dict[str, BflError] = {}
-    found = list(_runs(path, unread))
-    for error in unread.values():
-        if left_out is None or not found:
-            raise error
-    if left_out is not None:
-        left_out.update(unread)
-    if not found:
-        raise DataError(f"there is no run in {path}")
-    return found
-
-
-def _runs(top: Path, unread: dict[str, BflError]) -> Iterator[ListedRun]:
-    if RunFolder(top).holds(CONFIG):
-        yield ListedRun(top.resolve().name, RunFolder(top))
-        return
-    for parent, names, _ in os.walk(top):
+    found: list[ListedRun] = []
+    for parent, names, _ in os.walk(path):
         folder = Path(parent)
-        relative = folder.relative_to(top).as_posix()
+        relative = folder.relative_to(path).as_posix()
         names[:] = sorted(name for name in names if not name.startswith("."))
-        if StudyFolder(folder).holds_study():
+        if StudyFolder(folder).holds(STUDY_TOML):
             names.clear()
             try:
-                yield from _study_runs(folder, "" if relative == "." else f"{relative}/")
+                found += _study_runs(folder, "" if relative == "." else f"{relative}/")
             except BflError as error:
                 unread[relative] = error
         elif RunFolder(folder).holds(CONFIG):
             names.clear()
-            yield ListedRun(relative, RunFolder(folder))
+            found.append(ListedRun(relative, RunFolder(folder)))
+    if unread and (left_out is None or not found):
+        raise next(iter(unread.values()))
+    if not found:
+        raise DataError(f"there is no run in {path}")
+    if left_out is not None:
+        left_out.update(unread)
+    return found
 
 
 def _study_runs(path: Path, prefix: str) -> Iterator[ListedRun]:
@@ -200,15 +177,11 @@ def _study_runs(path: Path, prefix: str) -> Iterator[ListedRun]:
     frame = opened.folder.read_frame(tuple(opened.study.runs[0].labels)).set_index("run")
     points = StudyResults(frame, opened.folder.read_curves()).points
     for run in opened.study.runs:
-        folder = opened.folder.run(run.name)
-        kept: tuple[str, Mapping[str, Any], Points] | None = None
-        if not folder.holds(CONFIG):
-            row = frame.loc[run.name].to_dict() if run.name in frame.index else {}
-            state = "finished" if row else opened.folder.state(run.name)
-            kept = (state, row, points.get(run.name, {}))
-        elif not folder.holds(METRICS) and opened.folder.failure_file(run.name).is_file():
-            kept = (FAILED, {}, {})
-        yield ListedRun(prefix + run.name, folder, run.labels, kept)
+        folder, name = opened.folder.run(run.name), run.name
+        failed = opened.folder.failure_file(name).is_file()
+        by_study = name in frame.index and not folder.holds(CONFIG)
+        kept = (frame.loc[name].to_dict(), points.get(name, {})) if by_study else ({}, {})
+        yield ListedRun(prefix + name, folder, run.labels, failed, kept)
 
 
 def chosen_runs(paths: Sequence[Path]) -> list[ListedRun]:
@@ -223,9 +196,8 @@ def chosen_runs(paths: Sequence[Path]) -> list[ListedRun]:
         if not begun:
             raise DataError(f"no run in {path} has begun")
         chosen += begun
-    places = [run.folder.path.resolve() for run in chosen]
-    for place in places:
-        if places.count(place) > 1:
+    for place, count in Counter(run.folder.path.resolve() for run in chosen).items():
+        if count > 1:
             raise DataError(f"the run {place} is given twice")
     return chosen
 
@@ -253,21 +225,21 @@ def overlay(runs: Mapping[str, Points]) -> bytes | None:
     curves = list(map(curves_of, runs.values()))
     if not any(map(any, curves)):
         return None
-    names = ["\n".join(wrap(drawable(name), CHARACTERS)) for name in runs]
-    with styled():
+    names = ["\n".join(wrap(style.drawable(name), CHARACTERS)) for name in runs]
+    with style.styled():
         lines = sum(len(wrap(name, CHARACTERS)) for name in runs)
-        figure = new_figure(9.6, 3.3 + 0.19 * lines)
+        figure = style.new_figure(9.6, 3.3 + 0.19 * lines)
         panels = accuracy, likelihood, retention = figure.subplots(1, 3)
         for axes, of_runs in zip(panels, zip(*curves, strict=True), strict=True):
             marker = "o" if max(map(len, of_runs)) <= FEW_ROUNDS else ""
             for index, (name, points) in enumerate(zip(runs, of_runs, strict=True)):
                 x, y = zip(*sorted(points.items()), strict=True) if points else ((), ())
-                axes.plot(x, y, **look_of(index), marker=marker, markersize=3.0, label=name)
+                axes.plot(x, y, **style.look_of(index), marker=marker, markersize=3.0, label=name)
         for axes in (accuracy, likelihood):
             axes.set_xlabel("round")
-            whole_numbers(axes.xaxis, nbins=6)
+            style.whole_numbers(axes.xaxis, nbins=6)
         for axis in (accuracy.yaxis, retention.xaxis, retention.yaxis):
-            percent_axis(axis)
+            style.percent_axis(axis)
         accuracy.set_ylabel("accuracy (%)")
         if all(ERROR in points for points in runs.values()):
             accuracy.yaxis.set_major_formatter("{x:g}")
@@ -276,7 +248,7 @@ def overlay(runs: Mapping[str, Points]) -> bytes | None:
         retention.set_xlim(0.0, 1.0)
         retention.set_xlabel(f"data retained by {BY.replace('-', ' ')} (%)")
         retention.set_ylabel("final accuracy (%)")
-        label_panels(*panels)
+        style.label_panels(*panels)
         figure.legend(accuracy.get_lines(), names, loc="outside lower left", ncols=1)
         figure.suptitle(f"{len(runs)} runs on their test data")
-        return png(figure)
+        return style.png(figure)

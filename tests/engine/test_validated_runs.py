@@ -124,19 +124,19 @@ def test_the_best_posterior_is_of_a_round_that_the_run_has(
 
     The best round before lies behind the last checkpoint: were it replaced, it would be lost.
     """
-    original, measured = RunFolder.write_best_posterior, Evaluator.validation_metrics
+    original, measured = RunFolder.write_posterior, Evaluator.validation_metrics
     monkeypatch.setitem(ACCURACIES, 2, 0.1)
 
-    def stop(folder: RunFolder, *given: Any) -> None:
-        original(folder, *given)
-        if given[3] == 3:
+    def stop(folder: RunFolder, *given: Any, **facts: Any) -> None:
+        original(folder, *given, **facts)
+        if facts.get("round") == 3:
             raise KilledError
 
     def worse(evaluator: Evaluator, posterior: Any, server_round: int) -> dict[str, float]:
         return {**measured(evaluator, posterior, server_round), "validation-accuracy": 0.01}
 
     with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "write_best_posterior", stop)
+        patch.setattr(RunFolder, "write_posterior", stop)
         with pytest.raises(KilledError):
             run(tmp_path / "run")
     monkeypatch.setattr(Evaluator, "validation_metrics", worse)

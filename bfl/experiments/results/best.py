@@ -31,10 +31,7 @@ class Best:
 
 
 def best_of(rounds: Sequence[Mapping[str, Any]], metric: str) -> Best | None:
-    """Return the best of some lines of ``rounds.jsonl`` by a metric on the server's images.
-
-    Of a tie it is the first one; None if no value is finite.
-    """
+    """Return the best round by a metric on the server's images, the first of a tie, if any."""
     name = f"{VALIDATION}{metric}"
     sign = 1.0 if higher_is_better(metric) else -1.0
     found = [
@@ -91,9 +88,7 @@ class BestPosterior:
         rounds = self.folder.rounds()  # read once: it takes seconds in a long run of many clients
         best = best_of(rounds, self.metric)
         if best and best.round == rounds[-1]["round"]:
-            self.folder.write_best_posterior(
-                posterior, self.manifest, best.metric, best.round, best.value
-            )
+            self.folder.write_posterior(posterior, self.manifest, BEST_POSTERIOR, **vars(best))
         return out_of_patience(rounds, self.metric, self.patience)
 
     def exhausted(self) -> bool:

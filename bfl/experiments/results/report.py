@@ -19,17 +19,7 @@ from bfl.evaluation.prediction.predictions import IntArray, Predictions
 from bfl.evaluation.regression import ERROR, SQUARED
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.environment import told_of_times
-from bfl.experiments.results.figures import figures
-from bfl.experiments.results.figures.style import (
-    FAINT,
-    GRID,
-    INK,
-    PAPER,
-    class_names,
-    client_names,
-    image_of,
-    run_title,
-)
+from bfl.experiments.results.figures import figures, style
 from bfl.experiments.results.foreign import BEFORE_CLOSING
 from bfl.experiments.results.left_out import CLIENTS_LEFT_OUT, describe_left_out, name_rounds
 from bfl.experiments.results.run_folder import (
@@ -110,11 +100,6 @@ class Drawn:
     svg: str
     caption: str
 
-    @property
-    def title(self) -> str:
-        """The name as a heading."""
-        return self.name.replace("-", " ").capitalize()
-
 
 @dataclass(frozen=True)
 class Table:
@@ -151,9 +136,14 @@ def svg(figure: MatplotlibFigure, name: str) -> str:
     figure.set_layout_engine("none")  # as it has been laid out
     for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
         patch.set_alpha(0.0)
-    text = image_of(figure, "svg", name, bbox_inches="tight").decode()
+    text = style.image_of(figure, "svg", name, bbox_inches="tight").decode()
     text = text[text.index("<svg") :]
-    for color, variable in {INK: "ink", FAINT: "faint", GRID: "grid", PAPER: "back"}.items():
+    for color, variable in {
+        style.INK: "ink",
+        style.FAINT: "faint",
+        style.GRID: "grid",
+        style.PAPER: "back",
+    }.items():
         text = text.replace(color.lower(), f"var(--{variable})")
     # By default SVG fills outlines without a colour, such as letters, with black.
     label = f'role="img" aria-label="{name}" fill="var(--ink)" '
@@ -166,7 +156,7 @@ def run_report(folder: RunFolder) -> str:
     Raises:
         DataError: The folder holds no finished run, or a file of it is corrupt.
     """
-    found = _Run.read(folder)
+    found = _Run(folder)
     return page(
         title=folder.path.name,
         about=list(_about(found)),
@@ -177,42 +167,32 @@ def run_report(folder: RunFolder) -> str:
     )
 
 
-@dataclass(frozen=True)
 class _Run:
     """The content of a run's folder that several parts of its report take."""
 
-    folder: RunFolder
-    numbers: Mapping[str, float]
-    config: Mapping[str, Any]
-    partition: Mapping[str, Any]
-    classes: tuple[Predictions, IntArray] | None
-    errors: Mapping[str, float]
-    tested: int
-
-    @classmethod
-    def read(cls, folder: RunFolder) -> _Run:
-        numbers = folder.metrics()
-        classes, tested, values = None, 0, dict[str, Any]()
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder, self.numbers, self.config = folder, folder.metrics(), folder.config()
+        self.partition = folder.read_json(PARTITION, {})
+        self.classes: tuple[Predictions, IntArray] | None = None
+        self.tested, values = 0, dict[str, Any]()
         if folder.holds(PREDICTED_CLASSES):
-            classes = folder.predictions()
-            tested = classes[1].size
-            values = {NLL: NegativeLogLikelihood().values(*classes)}
+            self.classes = folder.predictions()
+            self.tested = self.classes[1].size
+            values = {NLL: NegativeLogLikelihood().values(*self.classes)}
         elif folder.holds(PREDICTED_NUMBERS):
             predicted, targets = folder.predicted_numbers()
-            tested = targets.size
+            self.tested = targets.size
             values = {name: of_each for name, (of_each, _) in predicted.values(targets).items()}
-        several = values if tested > 1 else {}
-        errors = {n: float(v.std(ddof=1)) / math.sqrt(tested) for n, v in several.items()}
-        if SQUARED in errors and (root := numbers.get(ERROR)):
-            errors[ERROR] = errors[SQUARED] / (2.0 * root)  # by the delta method
-        partition = folder.read_json(PARTITION, {})
-        return cls(folder, numbers, folder.config(), partition, classes, errors, tested)
+        several, root = values if self.tested > 1 else {}, math.sqrt(self.tested)
+        self.errors = {name: float(each.std(ddof=1)) / root for name, each in several.items()}
+        if SQUARED in self.errors and (error := self.numbers.get(ERROR)):
+            self.errors[ERROR] = self.errors[SQUARED] / (2.0 * error)  # by the delta method
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """The classes' names, or their numbers."""
         count = self.classes[0].mean_probability.shape[1] if self.classes else 0
-        names = class_names(self.folder)
+        names = style.class_names(self.folder)
         return names if len(names) == count else tuple(map(str, range(count)))
 
     def shares_of_classes(self) -> Iterator[tuple[str, int, int]]:
@@ -234,7 +214,7 @@ def page(**content: Any) -> str:
 
 
 def _about(run: _Run) -> Iterator[str]:
-    yield from run_title(run.config).splitlines()
+    yield from style.run_title(run.config).splitlines()
     trained = sum(run.partition.get("num_examples", ()))
     found = {"training": trained, "test": run.tested}
     if any(found.values()):
@@ -401,7 +381,7 @@ def _sections(run: _Run) -> Iterator[Section]:
 
 
 def _clients(run: _Run) -> Iterator[Table]:
-    names, rounds = client_names(run.folder), run.folder.rounds()
+    names, rounds = style.client_names(run.folder), run.folder.rounds()
     measured = run.folder.read_json(CLIENTS, {})
     called = str(run.config.get("site-column") or "name")
     number = "number" if called == "client" else "client"

@@ -510,15 +510,8 @@ class RunFolder(Files):
         named = {**posterior.vectors(), "manifest": np.array(manifest.to_json()), **known}
         self.write_arrays(file, named)
 
-    def write_best_posterior(
-        self, posterior: Posterior, manifest: Manifest, metric: str, server_round: int, value: float
-    ) -> None:
-        """Write the posterior of the best round so far, by the value of a metric."""
-        best = {"metric": metric, "round": server_round, "value": value}
-        self.write_posterior(posterior, manifest, BEST_POSTERIOR, **best)
-
     def best(self) -> dict[str, Any]:
-        """Return ``metric``, ``round`` and ``value`` of the best posterior."""
+        """Return ``metric``, ``round`` and ``value`` of the best posterior so far."""
         with self.reading_arrays(BEST_POSTERIOR) as arrays:
             shapes: Shapes = dict.fromkeys(("metric", "round", "value"), ())
             return {name: a.item() for name, a in arrays.checked(shapes, shapes=shapes).items()}

@@ -64,14 +64,10 @@ class EvaluationNetwork:
 
 
 class Evaluator:
-    """Evaluator of posteriors of a run's network on the test set.
+    """Evaluator of posteriors on the test set, and on the server's own images if they have labels.
 
     If clients keep personal heads (``shared``), it has the shared parameters only, and does not
     evaluate.
-
-    Args:
-        network: The network; by default it is built here.
-        server_data: The server's own images, which validate rounds if they have labels.
     """
 
     def __init__(

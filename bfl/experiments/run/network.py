@@ -122,11 +122,9 @@ class NetworkDescription:
                 f"of bfl reads format {FORMAT} and scaling {SCALING}"
             )
         height, width, channels = (int(size) for size in content["image-shape"])
-        threads = content["threads"]
-        keys = dict(content["keys"])
-        for key in KEYS:
-            if key not in keys:
-                raise KeyError(key)
+        threads, keys = content["threads"], dict(content["keys"])
+        if missing := [key for key in KEYS if key not in keys]:
+            raise KeyError(missing[0])
         return cls(
             image_shape=(height, width, channels),
             class_names=tuple(str(name) for name in content["class-names"]),
@@ -162,11 +160,7 @@ class NetworkDescription:
 
 
 def network_description(folder: RunFolder) -> NetworkDescription:
-    """Return the description of a run's network.
-
-    Raises:
-        DataError: The file is missing or corrupt.
-    """
+    """Return the description of a run's network; DataError where it is missing or corrupt."""
     content = folder.read_json(NETWORK)
     try:
         return NetworkDescription.from_dict(content)

@@ -37,17 +37,10 @@ CHECKPOINTS = "checkpoints"
 _POSTERIOR, _STATE = "posterior.", "state."
 
 FREE_TO_CHANGE = frozenset(
-    {
-        "resume",
-        "output-dir",
-        "name",
-        "log",
-        "data-dir",
-        "node-timeout",
-        "client-timeout",
-        "round-retries",
-        "plugins",
-    }
+    (
+        *("resume", "output-dir", "name", "log", "data-dir", "plugins"),
+        *("node-timeout", "client-timeout", "round-retries"),
+    )
 )
 """Keys that do not affect a run's result: its place, timeouts and retries."""
 
@@ -76,21 +69,13 @@ class Checkpoints:
         self._snapshots = Snapshots(folder.path / CHECKPOINTS)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint.
-
-        Raises:
-            RunError: It cannot be written.
-        """
+        """Write a checkpoint; RunError where it cannot be written."""
         vectors = add_prefix(_POSTERIOR, checkpoint.posterior.vectors())
         state = add_prefix(_STATE, checkpoint.state)
         self._snapshots.save(checkpoint.server_round, {**vectors, **state})
 
     def latest(self) -> Checkpoint | None:
-        """Return the latest valid checkpoint; None if there is none.
-
-        Raises:
-            DataError: Its content is not a posterior.
-        """
+        """Return the latest valid checkpoint, if any; DataError if it has no posterior."""
         found = self._snapshots.latest()
         if found is None:
             return None
@@ -147,7 +132,7 @@ def open_run(
             # All checks come before the first write.
             _refuse_changes(folder, configuration)
             checkpoint = Checkpoints(folder).latest()
-            _refuse_other_data(folder, configuration, data or {}, partition or {}, checkpoint)
+            _refuse_other_data(folder, data or {}, partition or {}, checkpoint)
             _refuse_loss(folder, checkpoint)
             _reset(folder, configuration, checkpoint)
         if data and not folder.holds(DATA):
@@ -157,7 +142,7 @@ def open_run(
 
 def _starts_anew(folder: RunFolder, configuration: Configuration) -> bool:
     """Return whether a folder has a run of another configuration without a round or a release."""
-    if not folder.holds(CONFIG) or not changed_keys(_saved(folder), configuration.values):
+    if not folder.holds(CONFIG) or not _changed_keys(folder, configuration):
         return False
     left = [*folder.path.glob(f"{CHECKPOINTS}/*"), *folder.path.glob("*-begun")]
     return not (left or folder.final_results() or folder.rounds())
@@ -171,34 +156,14 @@ def _reset(folder: RunFolder, configuration: Configuration, checkpoint: Checkpoi
             f"{folder.path / CHECKPOINTS} has no valid checkpoint; all {lost} rounds are repeated",
             stacklevel=3,
         )
-    saved, now = folder.config(), configuration.values
-    if changed_keys(saved, now):  # rounds or keys of the end: all others have been refused
-        end = keys_of_the_end()
+    if _changed_keys(folder, configuration):  # rounds or keys of the end: others are refused
+        now, end = configuration.values, keys_of_the_end()
+        kept = {key: value for key, value in folder.config().items() if key not in end}
         changed = {key: now[key] for key in end & now.keys()} | {"rounds": now["rounds"]}
-        kept = {k: v for k, v in saved.items() if k not in end}
         folder.reconfigure(in_sections(kept | changed))
     folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
     if configuration.keys.evaluated_by == "clients":
         drop_evaluations(folder, configuration.keys.clients_evaluate)
-
-
-def _refuse_loss(folder: RunFolder, checkpoint: Checkpoint | None) -> None:
-    """Raise if a resume would lose results, or lacks rounds that it would not repeat."""
-    where = folder.path / CHECKPOINTS
-    found, recorded = folder.final_results(), {entry["round"] for entry in folder.rounds()}
-    if checkpoint is None and found:
-        raise ConfigurationError(
-            f"cannot resume {folder.path}: it holds the results of a finished run "
-            f"({', '.join(found)}), and no valid checkpoint in {where}, so that all rounds would "
-            "be repeated; restore the checkpoints, or make the run again under another name"
-        )
-    last = checkpoint.server_round if checkpoint else 0
-    if lost := [number for number in range(1, last + 1) if number not in recorded]:
-        raise ConfigurationError(
-            f"cannot resume {folder.path}: its checkpoint is of round {last}, and "
-            f"{folder.path / ROUNDS} lacks {len(lost)} rounds up to it, from round {lost[0]}; "
-            "restore the file, or make the run again under another name"
-        )
 
 
 def check_output(configuration: Configuration) -> None:
@@ -234,73 +199,70 @@ def check_output(configuration: Configuration) -> None:
         _refuse_changes(folder, configuration)
 
 
-def _saved(folder: RunFolder) -> dict[str, Any]:
-    saved = folder.config()
+def _changed_keys(folder: RunFolder, configuration: Configuration) -> dict[str, tuple[Any, Any]]:
+    """Return the keys that affect the result and differ from the folder's, with both values."""
+    saved, now = folder.config(), configuration.values
     if type(saved.get("rounds")) is not int:
         raise DataError(
             f"{folder.path / CONFIG} is not the configuration of a run: rounds is "
             f"{saved.get('rounds')!r}; expected a whole number"
         )
-    return saved
+    # A run begun with clients = 0 has recorded the number of clients.
+    free = FREE_TO_CHANGE if now.get("clients") else FREE_TO_CHANGE | {"clients"}
+    keys = [key for key in {**saved, **now} if key not in free]
+    return {key: (saved.get(key), now.get(key)) for key in keys if saved.get(key) != now.get(key)}
 
 
 def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
     """Raise if keys differ that the rounds made so far depend on."""
     end = keys_of_the_end()
-    changed = {
-        key: both
-        for key, both in changed_keys(_saved(folder), configuration.values).items()
-        if key not in end
-    }
+    changed = {k: both for k, both in _changed_keys(folder, configuration).items() if k not in end}
     was, now = changed.get("rounds", (0, 0))
-    # Read only if needed: damaged rounds fail their run, and must not refuse a whole study.
-    rounds = folder.rounds() if now != was else []
-    made = max((entry["round"] for entry in rounds), default=1)
-    allowed = f"rounds of at least {made}"
-    if now != was and now >= made:
-        if not configuration.schedule.depends_on_rounds():
+    hint = ""
+    if now != was:
+        # Read only if needed: damaged rounds fail their run, and must not refuse a whole study.
+        made = max((entry["round"] for entry in folder.rounds()), default=1)
+        hint = f"; allowed: rounds of at least {made}"
+        if now >= made and not configuration.schedule.depends_on_rounds():
             del changed["rounds"]  # nothing else in a round depends on it
-        allowed = f"rounds {was}, on which schedule '{configuration.schedule.name}' depends"
+        elif now >= made:
+            schedule = configuration.schedule.name
+            hint = f"; allowed: rounds {was}, on which schedule '{schedule}' depends"
     if changed:
         differences = (f"{key} was {was!r} and is {now!r}" for key, (was, now) in changed.items())
-        hint = f"; allowed: {allowed}" if "rounds" in changed else ""
         raise ConfigurationError(
             f"cannot resume {folder.path} under another configuration: {'; '.join(differences)}"
-            f"{hint}; resume with the same values, or give the run, or its study, another name"
+            f"{hint * ('rounds' in changed)}; resume with the same values, or give the run, or its "
+            "study, another name"
         )
 
 
 def _refuse_other_data(
     folder: RunFolder,
-    configuration: Configuration,
     data: Mapping[str, str],
     partition: Mapping[str, Any],
     checkpoint: Checkpoint | None,
 ) -> None:
     """Raise if data, or the positions that clients or the server have, are not the run's."""
-    keys = configuration.keys
-    named = {"server": f"server-data {keys.server_data!r}"}
-    before = folder.read_json(DATA, missing=data)
-    digests = {
-        f"the {what} images or labels of {named.get(what, f'dataset {keys.dataset!r}')}": (
-            before.get(what),
-            data.get(what),
-        )
-        for what in sorted({*before, *data})
-    }
+    before = {f"{what} data": digest for what, digest in folder.read_json(DATA, data).items()}
+    now: dict[str, Any] = {f"{what} data": digest for what, digest in data.items()}
     was = folder.read_json(PARTITION, missing=partition)
     same_clients = len(was.get("client_sha256", ())) == len(partition.get("client_sha256", ()))
     if same_clients and checkpoint is not None:
         for who, one, two in (
-            ("clients'", was, partition),
-            ("server's", was.get("server", {}), partition.get("server", {})),
+            ("the positions of clients' images", was, partition),
+            (
+                "the positions of the server's images",
+                was.get("server", {}),
+                partition.get("server", {}),
+            ),
         ):
-            both = one.get("sha256"), two.get("sha256")
-            digests[f"the positions of the {who} images"] = both if all(both) else ("", "")
+            if one.get("sha256") and two.get("sha256"):
+                before[who], now[who] = one["sha256"], two["sha256"]
     other = [
-        f"{what} had the SHA-256 {str(one)[:12]} and have {str(two)[:12]}"
-        for what, (one, two) in digests.items()
-        if one != two
+        f"{what} had the SHA-256 {str(before.get(what))[:12]} and have {str(now.get(what))[:12]}"
+        for what in sorted({*before, *now})
+        if before.get(what) != now.get(what)
     ]
     if other:
         raise ConfigurationError(
@@ -310,10 +272,22 @@ def _refuse_other_data(
         )
 
 
-def changed_keys(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the keys that affect the result and differ, with both values."""
-    keys = [key for key in {**saved, **now} if key not in FREE_TO_CHANGE]
-    # A run begun with clients = 0 has recorded the number of clients.
-    if not now.get("clients"):
-        keys.remove("clients")
-    return {key: (saved.get(key), now.get(key)) for key in keys if saved.get(key) != now.get(key)}
+def _refuse_loss(folder: RunFolder, checkpoint: Checkpoint | None) -> None:
+    """Raise if a resume would lose results, or lacks rounds that it would not repeat."""
+    last = checkpoint.server_round if checkpoint else 0
+    made = {entry["round"] for entry in folder.rounds()}
+    problem = ""
+    if checkpoint is None and (results := folder.final_results()):
+        problem = (
+            f"it holds the results of a finished run ({', '.join(results)}), and no valid "
+            f"checkpoint in {folder.path / CHECKPOINTS}; restore the checkpoints"
+        )
+    elif lost := [number for number in range(1, last + 1) if number not in made]:
+        problem = (
+            f"its checkpoint is of round {last}, and {folder.path / ROUNDS} lacks {len(lost)} "
+            f"rounds up to it, from round {lost[0]}; restore the file"
+        )
+    if problem:
+        raise ConfigurationError(
+            f"cannot resume {folder.path}: {problem}, or make the run again under another name"
+        )

@@ -48,11 +48,7 @@ BACKENDS = ("ray", "serial")
 
 
 def read_backend_config(text: str) -> dict[str, Any]:
-    """Return the backend's configuration from its JSON.
-
-    Raises:
-        ConfigurationError: It is not a JSON object, or has a key that Flower does not know.
-    """
+    """Return the backend's configuration from a JSON object with Flower's keys."""
     try:
         config = from_json(text)
     except ValueError as error:
@@ -104,11 +100,7 @@ def agree_on_clients(
 
 
 def clients_in_the_data(app: FlowerApp, overrides: Mapping[str, Any]) -> int:
-    """Return the number of clients that a partition finds in the data; 0: it does not name any.
-
-    Raises:
-        ConfigurationError, DataError: The configuration or the data are refused.
-    """
+    """Return the number of clients that a partition finds in the data; 0: it does not name any."""
     configuration = resolve(app.run_config(overrides))
     if not names_clients(configuration):
         return 0

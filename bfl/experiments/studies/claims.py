@@ -61,14 +61,10 @@ def seeds_that_carry(claims: int) -> int:
 
 
 def check_seeds(study: Study) -> None:
-    """Refuse a study whose seeds cannot carry its claims.
-
-    Raises:
-        ConfigurationError: They cannot; the message says how many can.
-    """
-    if told := _too_few(study, len(study.axes.get(SEED, ("",)))):
+    """Raise ConfigurationError if a study's seeds cannot carry its claims, with how many can."""
+    if problem := _too_few(study, len(study.axes.get(SEED, ("",)))):
         raise ConfigurationError(
-            f"claims of {study.source}: {told}; give the axis 'seed' as many, declare fewer "
+            f"claims of {study.source}: {problem}; give the axis 'seed' as many, declare fewer "
             "claims, or mark those that need no test with beforehand = false"
         )
 
@@ -115,10 +111,7 @@ def claims(studies: Mapping[str, StudyTable]) -> pd.DataFrame:
 
 
 def holm(p_values: Iterable[float], claims: int) -> Sides:
-    """Return p-values, corrected by Holm's procedure for a family of so many claims.
-
-    Args:
-        claims: At least the number of p-values; claims without one count as 1.
+    """Return p-values, corrected by Holm's procedure for a family of so many claims, or more.
 
     Example:
         >>> holm([0.01, 0.04, 0.03], 3).round(2).tolist()
@@ -158,14 +151,13 @@ def _rows(table: StudyTable) -> Iterable[dict[str, Any]]:
     """Yield the claims as rows with ``differences``, positive where a claim holds."""
     study, frame, numbers = table.study, table.results.frame, table.results.numbers
     by_metric = {column.metric: column for column in study.columns}
-    places = list(by_metric)
 
     def comparable(pair: tuple[str, str]) -> bool:
         """Return whether two runs have the same partition and test images, if both are known."""
         known = [frame.loc[list(pair), name] for name in ("partition-sha256", "test-sha256")]
         return all(mine == theirs for mine, theirs in known if mine and theirs)
 
-    for claim in sorted(study.claims, key=lambda each: places.index(each.metric)):
+    for claim in sorted(study.claims, key=lambda each: list(by_metric).index(each.metric)):
         column = by_metric[claim.metric]
         last = by_metric.get(claim.than, column)
         for better, worse in claim.pairs(study.cells()):
@@ -218,10 +210,9 @@ def _interval(both: Sides) -> tuple[float, float, float]:
     """Return the lower end, mean and upper end of the t interval of paired differences."""
     from scipy import stats
 
-    with np.errstate(invalid="ignore"):
-        differences = both[0] - both[1]
-    if not differences.size or not np.isfinite(differences).all():
+    if not both.size or not np.isfinite(both).all():
         return math.nan, math.nan, math.nan
+    differences = both[0] - both[1]
     mean = float(differences.mean())
     if differences.size < 2 or not (error := stats.sem(differences)):
         return mean, mean, mean
@@ -230,7 +221,7 @@ def _interval(both: Sides) -> tuple[float, float, float]:
 
 
 def _in_words(study: Study, claim: Claim, better: Choice, worse: Choice, than: str) -> str:
-    """Return a claim as ``where: A > B``, without labels that all lines of the table share."""
+    """Return a claim as ``where: A > B``, without the labels of all lines."""
     differing = [name for name in claim.worse if better.labels[name] != worse.labels[name]]
     one, other = (" ".join(map(c.label_with_column, differing)) for c in (better, worse))
     shared = [
@@ -252,12 +243,7 @@ def _published(study: Study, claim: Claim, better: Choice, worse: Choice, column
 
 
 def claims_as_text(table: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataFrame:
-    """Return the claims as text, a row each.
-
-    Args:
-        table: See ``claims``.
-        decimals: The number of decimals by a metric's heading.
-    """
+    """Return a result of ``claims`` as text, with the decimals of each metric's heading."""
     shown, digits = table.copy(), table.metric.map(decimals)
     for name in ("published", "ours", "low", "high"):
         texts = [
@@ -272,10 +258,7 @@ def claims_as_text(table: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataF
 
 
 def claims_markdown(table: pd.DataFrame, decimals: Mapping[str, int]) -> str:
-    """Return claims as Markdown: counts of verdicts, a row for each claim, and why some are open.
-
-    For the arguments see ``claims_as_text``.
-    """
+    """Return claims as Markdown: counts of verdicts, a row for each claim, why some are open."""
     import pandas as pd
 
     text = claims_as_text(table, decimals)
@@ -300,10 +283,7 @@ def reasons_of_open(table: pd.DataFrame) -> list[str]:
 
 
 def forest_plot(table: pd.DataFrame) -> MatplotlibFigure:
-    """Draw claims: a panel for each metric, with our and published differences.
-
-    A difference that agrees with its claim lies right of 0, or left of 0 if lower is better.
-    """
+    """Draw our and the published differences of claims, a panel for each metric."""
     from matplotlib.lines import Line2D
 
     drawn = table[table.ours.notna()]

@@ -5,6 +5,7 @@ Each combination of the axes has a panel. Matplotlib is imported when a figure i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,19 +19,7 @@ import numpy.typing as npt
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE
 from bfl.evaluation.regression import ERROR
 from bfl.experiments.results.evaluated_clients import CLIENTS
-from bfl.experiments.results.figures.style import (
-    CHARACTERS_AN_INCH,
-    COLORS,
-    drawable,
-    look_of,
-    new_figure,
-    percent_axis,
-    png,
-    run_title,
-    styled,
-    whole_numbers,
-    wrapped,
-)
+from bfl.experiments.results.figures import style
 from bfl.experiments.studies.columns import (
     ClientNumbers,
     Column,
@@ -52,15 +41,6 @@ if TYPE_CHECKING:
 MARKERS = ("o", "s", "D", "^", "v", "P")
 """Markers of different numbers in one panel."""
 
-LEAST_WIDTH, LEAST_HEIGHT = 6.0, 4.5
-"""The least width and height of a figure in inches, with room for the titles and the legend."""
-
-LINE_OF_A_LEGEND = 0.6
-"""Width in inches of a legend's line and the space around it."""
-
-FEW_POINTS = 10
-"""The most points of a curve that are marked."""
-
 CLIENT_WIDTH = 0.6
 """The width that the rows of one client share; clients are 1 apart."""
 
@@ -80,7 +60,7 @@ class Overlay:
     opened: OpenedStudy
     figure: Figure
 
-    @property
+    @cached_property
     def rows(self) -> list[Choice]:
         """The rows to draw."""
         return [row for row in self.opened.study.rows if self.figure.shows(row.labels)]
@@ -93,15 +73,6 @@ class Overlay:
         return tuple(p for p in panels if any(p.labels.items() <= labels for labels in selected))
 
     @cached_property
-    def _by_line(self) -> Mapping[Any, list[Run]]:
-        """The finished runs by line."""
-        found: dict[Any, list[Run]] = {}
-        for run in self.opened.runs:
-            if run.name in self.opened.results.frame.index:
-                found.setdefault(run.cell.key, []).append(run)
-        return found
-
-    @cached_property
     def drawn(self) -> list[Run]:
         """The finished runs of the rows."""
         lines = {Choice.of((row, panel)).key for row in self.rows for panel in self.panels}
@@ -110,7 +81,8 @@ class Overlay:
 
     def runs(self, row: Choice, panel: Choice) -> list[str]:
         """Return the names of a row's finished runs in a panel."""
-        return [run.name for run in self._by_line.get(Choice.of((row, panel)).key, [])]
+        line = Choice.of((row, panel)).key
+        return [run.name for run in self.drawn if run.cell.key == line]
 
     @property
     def _seeds(self) -> list[str]:
@@ -122,7 +94,7 @@ class Overlay:
         If the row has fewer seeds than the figure, its name says so.
         """
         differing = [c for c in row.labels if len({other.labels[c] for other in self.rows}) > 1]
-        name = drawable(" · ".join(row.labels[column] for column in differing))
+        name = style.drawable(" · ".join(row.labels[column] for column in differing))
         counts = sorted({len(found) for panel in self.panels if (found := self.runs(row, panel))})
         if all(count == len(self._seeds) for count in counts):
             return name
@@ -132,11 +104,7 @@ class Overlay:
     def lines(self) -> Iterator[tuple[Choice, dict[str, Any]]]:
         """Yield the rows, each with the style of its line."""
         for index, row in enumerate(self.rows):
-            yield row, {**look_of(index), "label": self.row_name(row)}
-
-    def mean_and_spread(self, values: Sequence[float]) -> tuple[float | None, float | None]:
-        """Return the mean of some numbers and their spread over the seeds."""
-        return mean_and_spread(values, self.opened.study.spread)
+            yield row, {**style.look_of(index), "label": self.row_name(row)}
 
     def draw_curves(
         self,
@@ -150,15 +118,15 @@ class Overlay:
         Only abscissas of all curves are drawn, as the mean would have a step where one ends.
         """
         x = sorted(set.intersection(*map(set, curves)))
-        values = [self.mean_and_spread([curve[at] for curve in curves]) for at in x]
+        values = [mean_and_spread([c[at] for c in curves], self.opened.study.spread) for at in x]
         mean, spread = np.array(values, dtype=np.float64).reshape(-1, 2).T
-        axes.plot(x, mean, marker="o" if len(x) <= FEW_POINTS else "", markersize=3.0, **look)
+        axes.plot(x, mean, marker="o" if len(x) <= 10 else "", markersize=3.0, **look)
         low, high = np.maximum(mean - spread, 0.0), np.minimum(mean + spread, highest)
         axes.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0.0)
 
     def spread_in_words(self) -> str:
         """Return what bands and bars are; empty where each line is of one run."""
-        several = any(len(runs) > 1 for runs in self._by_line.values())
+        several = any(n > 1 for n in Counter(run.cell.key for run in self.drawn).values())
         return f"± {self.opened.study.spread.replace('-', ' ')} over the seeds" if several else ""
 
     def title(self) -> str:
@@ -172,7 +140,7 @@ class Overlay:
             if values[0].get(key) and all(each.get(key) == values[0][key] for each in values)
         }
         of_seeds = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
-        common = " · ".join(filter(None, (run_title(shared), of_seeds)))
+        common = " · ".join(filter(None, (style.run_title(shared), of_seeds)))
         first = self.figure.title or study.title
         return "\n".join(
             filter(None, (first, common, study.scale_in_words, self.spread_in_words()))
@@ -180,8 +148,8 @@ class Overlay:
 
     def grid(self, lines: int, columns: int) -> tuple[MatplotlibFigure, npt.NDArray[Any]]:
         """Return a figure and its axes, an array (lines, columns), that share their abscissa."""
-        width, height = max(LEAST_WIDTH, 1.0 + 2.6 * columns), max(LEAST_HEIGHT, 1.1 + 2.3 * lines)
-        figure = new_figure(width, height)
+        # With room for the titles and the legend.
+        figure = style.new_figure(max(6.0, 1.0 + 2.6 * columns), max(4.5, 1.1 + 2.3 * lines))
         return figure, figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
 
     def panel_grid(self, a_line: int = 4) -> tuple[MatplotlibFigure, npt.NDArray[Any]]:
@@ -191,7 +159,7 @@ class Overlay:
         for axes in grid.flat[len(self.panels) :]:
             axes.set_axis_off()
         for axes, panel in zip(grid.flat, self.panels, strict=False):
-            axes.set_title(drawable(" · ".join(panel.labels.values())))
+            axes.set_title(style.drawable(" · ".join(panel.labels.values())))
         return figure, grid
 
     def finish(self, figure: MatplotlibFigure) -> MatplotlibFigure:
@@ -202,24 +170,24 @@ class Overlay:
                 handles.setdefault(label, handle)
         width = figure.get_figwidth()
         if handles and list(handles) != [""]:
-            # At most four labels in a line, if they fit.
-            longest = LINE_OF_A_LEGEND + max(map(len, handles)) / CHARACTERS_AN_INCH
+            # At most four labels in a line, if they fit, each after 0.6 inches of its line.
+            longest = 0.6 + max(map(len, handles)) / style.CHARACTERS_AN_INCH
             columns = max(1, min(4, len(handles), int(width / longest)))
             figure.legend(
                 handles.values(), handles.keys(), loc="outside lower center", ncols=columns
             )
-        figure.suptitle(wrapped(self.title(), width))
+        figure.suptitle(style.wrapped(self.title(), width))
         return figure
 
     def caption(self, names: Sequence[str]) -> str:
         """Return the caption: a sentence with the units and better sides of what is drawn."""
         words = {True: ", higher is better", False: ", lower is better", None: ""}
         summary = (type(self.figure).__doc__ or "").partition("\n")[0].rstrip(".")
-        told = [": ".join(filter(None, (self.figure.title, summary)))]
+        parts = [": ".join(filter(None, (self.figure.title, summary)))]
         for name in names:
             unit = next((f" in {unit}" for end, unit in UNITS.items() if name.endswith(end)), "")
-            told.append(f"{name}{unit}{words[Column(metric=name).higher_is_better]}")
-        return f"{'; '.join(filter(None, (*told, self.spread_in_words())))}."
+            parts.append(f"{name}{unit}{words[Column(metric=name).higher_is_better]}")
+        return f"{'; '.join(filter(None, (*parts, self.spread_in_words())))}."
 
 
 def draw_study(opened: OpenedStudy) -> list[Path]:
@@ -229,7 +197,7 @@ def draw_study(opened: OpenedStudy) -> list[Path]:
         RunError: A figure cannot be written; and the errors of ``study_table``.
     """
     return [
-        opened.folder.write(f"figures/{name}.png", png(figure))
+        opened.folder.write(f"figures/{name}.png", style.png(figure))
         for name, figure, _ in drawings(opened)
     ]
 
@@ -243,7 +211,7 @@ def drawings(opened: OpenedStudy) -> Iterator[tuple[str, MatplotlibFigure, str]]
         overlay = Overlay(opened, spec)
         if not overlay.drawn:
             continue
-        with styled():
+        with style.styled():
             match spec:
                 case LearningCurves():
                     figure, names = _learning_curves(overlay, spec)
@@ -275,13 +243,13 @@ def _learning_curves(overlay: Overlay, spec: LearningCurves) -> Drawn:
             for name in names:
                 runs = overlay.runs(row, panel)
                 if curves := [points[run][name] for run in runs if name in points[run]]:
-                    style = look if name == spec.metric else of_ensemble
-                    overlay.draw_curves(axes, curves, style, 1.0 if shares else np.inf)
+                    line = look if name == spec.metric else of_ensemble
+                    overlay.draw_curves(axes, curves, line, 1.0 if shares else np.inf)
         axes.set_xlabel("round")
         # Typical values of evaluate-every.
-        whole_numbers(axes.xaxis, nbins=6, steps=[1, 2, 5, 10])
+        style.whole_numbers(axes.xaxis, nbins=6, steps=[1, 2, 5, 10])
         if shares:
-            percent_axis(axes.yaxis)
+            style.percent_axis(axes.yaxis)
         if number % grid.shape[1] == 0:
             axes.set_ylabel("accuracy (%)" if shares else spec.metric)
     return overlay.finish(figure), names
@@ -304,11 +272,11 @@ def _retention_curves(overlay: Overlay, spec: RetentionCurves) -> Drawn:
                 if curves := [curve for curve in curves if curve]:
                     overlay.draw_curves(axes, curves, look, 1.0)
             axes.set_xlim(0.0, 1.0)
-            percent_axis(axes.xaxis)
-            percent_axis(axes.yaxis)
+            style.percent_axis(axes.xaxis)
+            style.percent_axis(axes.yaxis)
         line[0].set_ylabel(f"accuracy (%)\nby {by.replace('-', ' ')}")
     for panel, top, bottom in zip(overlay.panels, grid[0], grid[-1], strict=True):
-        top.set_title(drawable(" · ".join(panel.labels.values())))
+        top.set_title(style.drawable(" · ".join(panel.labels.values())))
         bottom.set_xlabel("data retained (%)")
     return overlay.finish(figure), ["accuracy"]
 
@@ -326,14 +294,14 @@ def _numbers(overlay: Overlay, spec: Numbers) -> Drawn:
             for number, (metric, offset) in enumerate(zip(spec.metrics, offsets, strict=True)):
                 numbers = results.numbers(metric)
                 values = [numbers[run] for run in overlay.runs(row, panel) if run in numbers]
-                mean, spread = overlay.mean_and_spread(values)
+                mean, spread = mean_and_spread(values, overlay.opened.study.spread)
                 if mean is None:
                     continue
-                at, color = place + offset, COLORS[number % len(COLORS)]
+                at, color = place + offset, style.COLORS[number % len(style.COLORS)]
                 axes.plot(values, [at] * len(values), ".", color=color, alpha=0.5, markersize=3)
                 axes.errorbar(mean, at, xerr=spread, fmt=MARKERS[number], color=color, label=metric)
         if shares:
-            percent_axis(axes.xaxis)
+            style.percent_axis(axes.xaxis)
         what = "accuracy" if shares else spec.metrics[0] if len(spec.metrics) == 1 else ""
         axes.set_xlabel(f"{what} (%)" if shares else what)
         axes.set_yticks(range(len(overlay.rows)), [overlay.row_name(r) for r in overlay.rows])
@@ -371,7 +339,9 @@ def _client_numbers(overlay: Overlay, spec: ClientNumbers) -> Drawn:
             if metric:
                 other = "" if metric == spec.metric else f" ({metric.replace('-', ' ')})"
                 offset = CLIENT_WIDTH * ((place + 0.5) / len(overlay.rows) - 0.5)
-                spreads = [overlay.mean_and_spread(own) for own in values.values()]
+                spreads = [
+                    mean_and_spread(own, overlay.opened.study.spread) for own in values.values()
+                ]
                 means, errors = np.array(spreads, np.float64).T
                 axes.errorbar(
                     np.array(list(values)) + offset,
@@ -386,9 +356,9 @@ def _client_numbers(overlay: Overlay, spec: ClientNumbers) -> Drawn:
             elif not any(known(row, each)[0] for each in overlay.panels):
                 axes.plot([], [], linestyle="none", label=f"{label}: no such number")
         axes.set_xlabel("client")
-        whole_numbers(axes.xaxis)
+        style.whole_numbers(axes.xaxis)
         if shares:
-            percent_axis(axes.yaxis)
+            style.percent_axis(axes.yaxis)
         if number % grid.shape[1] == 0:
             axes.set_ylabel(spec.metric.replace("-", " ") + (" (%)" if shares else ""))
     return overlay.finish(figure), names

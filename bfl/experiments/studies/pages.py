@@ -64,7 +64,7 @@ def rewritten(path: Path) -> tuple[str, pd.DataFrame | None]:
 
     @cache
     def table_of(name: str) -> StudyTable:
-        return study_table(_opened(path, name))
+        return study_table(open_study(path.parent / name, results=[Path(NO_RESULTS)]))
 
     def written(section: re.Match[str]) -> str:
         nonlocal found
@@ -86,10 +86,6 @@ def _decimals(*tables: StudyTable) -> dict[str, int]:
     return {column.heading: column.decimals for table in tables for column in table.study.columns}
 
 
-def _opened(path: Path, name: str) -> OpenedStudy:
-    return open_study(path.parent / name, results=[Path(NO_RESULTS)])
-
-
 def rewrite(path: Path, *, folders: bool) -> None:
     """Write a page's sections anew, and its forest plot next to it; see ``rewritten``.
 
@@ -107,7 +103,8 @@ def rewrite(path: Path, *, folders: bool) -> None:
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror or error}") from error
     names = {name for section in _SECTION.finditer(text) for name in section[3].split()}
-    for study in (_opened(path, name) for name in (names if folders else ())):
+    for name in names if folders else ():
+        study = open_study(path.parent / name, results=[Path(NO_RESULTS)])
         study.folder.write("table.md", markdown(study_table(study)).encode())
         draw_study(study)
 
@@ -137,12 +134,21 @@ def study_report(opened: OpenedStudy) -> str:
         plot = Drawn("claims", svg(forest_plot(tested), "claims"), FOREST)
         text = "Each claim is an order of two lines, tested together with all claims here."
         texts = [text, *reasons_of_open(tested)]
-        sections += [Section("Claims", texts, figures=[plot], tables=[_table("Verdicts", rows)])]
+        sections += [
+            Section(
+                "Claims",
+                texts,
+                figures=[plot],
+                tables=[Table.of("Verdicts", rows.to_dict("records"))],
+            )
+        ]
     figures = [
         Drawn(name, svg(figure, name), caption) for name, figure, caption in drawings(opened)
     ]
     sections += [
-        Section("Table", list(table.notes), tables=[_table("", as_text(table))]),
+        Section(
+            "Table", list(table.notes), tables=[Table.of("", as_text(table).to_dict("records"))]
+        ),
         Section("Figures", figures=figures),
     ]
     base = [{"key": key, "value": str(value)} for key, value in study.base.items()]
@@ -178,7 +184,3 @@ FOREST = (
     "below 0 where lower is."
 )
 """Caption of the forest plot."""
-
-
-def _table(caption: str, frame: pd.DataFrame) -> Table:
-    return Table.of(caption, frame.astype(object).to_dict("records"))

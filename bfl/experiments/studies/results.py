@@ -182,10 +182,6 @@ class StudyFolder(Files):
         """The folder of the runs."""
         return self.path / "runs"
 
-    def holds_study(self) -> bool:
-        """Return whether the folder describes a study."""
-        return self.holds(STUDY_TOML)
-
     def write(self, file: str, data: bytes) -> Path:
         """Replace a file atomically; make its folder if needed."""
         with self.writing(file) as path:
@@ -202,7 +198,7 @@ class StudyFolder(Files):
 
     def study(self) -> Study:
         """Return the study that the folder describes; for the errors see ``read_study``."""
-        if not self.holds_study():
+        if not self.holds(STUDY_TOML):
             raise ConfigurationError(f"{self.path} is not the folder of a study: no {STUDY_TOML}")
         return read_study(self.path / STUDY_TOML)
 
@@ -384,7 +380,7 @@ def gather(study: OpenedStudy) -> StudyResults:
             continue
         with own.reading(GIVEN) as data:
             made_of = configuration_hash(from_toml(data))
-        if made_of != run.digest:
+        if made_of != configuration_hash(run.values):
             unfit.setdefault(study.folder.runs, []).append(name)
         row, points = read_run(own)
         rows[name] = {"configuration": made_of, **row}
@@ -396,7 +392,7 @@ def gather(study: OpenedStudy) -> StudyResults:
         kept = kept[kept.run.isin(wanted.keys() - rows.keys())]
         for row in kept.to_dict("records"):
             name = str(row.pop("run"))
-            if row["configuration"] != wanted[name].digest:
+            if row["configuration"] != configuration_hash(wanted[name].values):
                 unfit.setdefault(place.path / RUNS, []).append(name)
             rows[name] = row
         of_runs = place.read_curves()

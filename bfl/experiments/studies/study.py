@@ -113,11 +113,6 @@ class Run:
     labels: Mapping[str, str]
     values: Mapping[str, Value]
 
-    @property
-    def digest(self) -> str:
-        """The hash of the keys that the study sets, without what differs between machines."""
-        return configuration_hash(self.values)
-
     @cached_property
     def configuration(self) -> Configuration:
         """The run's configuration, without a check of its data.
@@ -146,8 +141,8 @@ def slug(label: str) -> str:
     """Return a label as a part of a folder name.
 
     Example:
-        >>> slug("MC Dropout"), slug("n/a"), slug("Dirichlet (α = 0.5)")
-        ('mc-dropout', 'n-a', 'dirichlet-0.5')
+        >>> slug("MC Dropout"), slug("Dirichlet (α = 0.5)")
+        ('mc-dropout', 'dirichlet-0.5')
     """
     return re.sub(r"[^a-z0-9.+]+", "-", label.lower()).strip("-.")
 
@@ -211,10 +206,8 @@ class _Claim(BaseModel):
         )
         numbers = cycle(self.published or [None])
         return [
-            Claim(metric, one, other, self.than, self.beforehand, number)
-            for (metric, one, other), number in zip(
-                product(self.metric, better, worse), numbers, strict=False
-            )
+            Claim(metric, one, other, self.than, self.beforehand, next(numbers))
+            for metric, one, other in product(self.metric, better, worse)
         ]
 
 
@@ -297,23 +290,15 @@ class _Published(BaseModel):
             except ValueError as error:
                 raise ConfigurationError(f"{where}: line {number}: {error}") from error
         ours = {cell.key for cell in study.cells() if cell.published}
-        for keys, problem in (
-            (
-                ours - lines.keys(),
-                "it has no line for {}; correct the labels, or mark the row or the axis's value "
-                "with published = false",
-            ),
-            (
-                lines.keys() - ours,
-                "the study has nothing for its line {}; add the rows, or name these lines in "
-                "leave-out",
-            ),
+        for keys, problem, allowed in (
+            (ours - lines.keys(), "it has no line for", "published = false at the row or value"),
+            (lines.keys() - ours, "the study has nothing for its line", "leave-out of these lines"),
         ):
             if keys:
                 texts = [f"({', '.join(map(' '.join, key))})" for key in sorted(keys)]
                 more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED else ""
                 shown = "; ".join(texts[:LISTED]) + more
-                raise ConfigurationError(f"{where}: {problem.format(shown)}")
+                raise ConfigurationError(f"{where}: {problem} {shown}; allowed: {allowed}")
         return PublishedTable(text, lines, tuple(self.notes))
 
 
@@ -346,13 +331,9 @@ def read_scale(text: str) -> dict[str, float]:
 def reduced(number: float, amount: float, key: str) -> float:
     """Return a reduced number: a share of it, or at most the amount from 1.
 
-    A number of examples is 0 for all, a share below 1, and a number from 1.
-
     Example:
-        >>> reduced(400, 0.05, "rounds"), reduced(1, 0.05, "rounds"), reduced(5, 20, "rounds")
-        (20, 1, 5)
-        >>> reduced(0, 0.2, "train-examples"), reduced(0.5, 0.2, "train-examples")
-        (0.2, 0.1)
+        >>> reduced(400, 0.05, "rounds"), reduced(5, 20, "rounds"), reduced(0, 0.2, EXAMPLES[0])
+        (20, 5, 0.2)
     """
     if key in EXAMPLES and number < 1:
         if number and amount >= 1:
@@ -474,8 +455,8 @@ class Study:
         alone = all(choice.values.keys() == {SEED} for choice in seeds)
         if number > len(seeds) and not (alone and all(type(seed) is int for seed in there)):
             raise ConfigurationError(
-                f"--scale: seeds can be at most {len(seeds)}, as the axis 'seed' of {self.source} "
-                "has values that are not numbers, or set other keys; write more seeds into the file"
+                f"--scale: seeds can be at most {len(seeds)}, as those of {self.source} are not "
+                "numbers, or set other keys"
             )
         free = islice((s for s in count() if s not in there), max(0, number - len(seeds)))
         more = (Choice({SEED: str(seed)}, {SEED: seed}, f"{SEED}-{seed}") for seed in free)
@@ -557,17 +538,14 @@ def _refused(error: pydantic.ValidationError) -> Iterable[str]:
     for row, refused_value in zip(error.errors(), refused_values(error), strict=True):
         *where, key = row["loc"]
         within = f" (in {'.'.join(map(str, where))})" if where else ""
-        if row["type"] == "missing":
-            yield f"the key '{key}' is missing{within}"
-        elif row["type"] != "extra_forbidden":
+        if row["type"] != "extra_forbidden":
             yield refused_value
         elif not where and (key in SECTIONS or key in default_values()):
             yield f"'{key}' belongs to a run; give it in [base]"
         else:
-            models: dict[str, type[BaseModel]] = {"": _File, "columns": Column}
-            models |= {"published": _Published, "claims": _Claim}
-            model = models.get(str(where[0]) if where else "")
-            fields = model.model_fields.items() if model else ()
+            models: dict[Any, type[BaseModel]] = {"columns": Column, "published": _Published}
+            model = models.get(where[0], _Claim) if where else _File
+            fields = model.model_fields.items()
             yield unknown_key(str(key), [info.alias or name for name, info in fields]) + within
 
 
@@ -630,8 +608,7 @@ def _collisions(study: Study) -> Iterable[str]:
                 yield f"{setting[key]} and {place} both set '{key}'; one of them may"
             setting[key] = place
     for key in set(GIVEN_BY_THE_RUNNER) & set(study.base):
-        yield f"base sets {key}, which depends on the machine; give --output, or data-dir by "
-        "--run-config"
+        yield f"base sets {key}, which depends on the machine; allowed: --output or --run-config"
 
 
 def _problems(study: Study) -> Iterable[str]:

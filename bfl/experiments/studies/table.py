@@ -35,7 +35,6 @@ SPREADS = {
     "standard-deviation": "sample standard deviation (n − 1) over the seeds",
     "standard-error": "standard error over the seeds, the sample standard deviation (n − 1) / √n",
 }
-"""Descriptions of the spreads that a study may have."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +63,11 @@ class StudyTable:
 
 
 def mean_and_spread(values: Sequence[float], spread: str) -> tuple[float | None, float | None]:
-    """Return the mean and the spread of some numbers; ``spread`` is a key of ``SPREADS``.
+    """Return the mean and the spread of some numbers, if any; ``spread``: see ``SPREADS``.
 
     Example:
-        >>> mean_and_spread([1.0, 3.0], "standard-error")
-        (2.0, 1.0)
-        >>> mean_and_spread([1.0], "standard-error"), mean_and_spread([], "standard-error")
-        ((1.0, None), (None, None))
+        >>> mean_and_spread([1.0, 3.0], "standard-error"), mean_and_spread([1.0], "")
+        ((2.0, 1.0), (1.0, None))
     """
     if not values:
         return None, None
@@ -114,15 +111,15 @@ def study_table(opened: OpenedStudy) -> StudyTable:
             published, of_published = None, None
             if study.published is not None and cell.published:
                 published, of_published = study.published.entry(cell.key, column.metric)
-            difference = None if ours is None or published is None else ours - published
-            line |= {
-                column.metric: ours,
-                f"{column.metric}_spread": spread,
-                f"{column.metric}_by_images": by_images,
-                f"{column.metric}_published": published,
-                f"{column.metric}_published_spread": of_published,
-                f"{column.metric}_difference": difference,
+            numbers_of_column = {
+                "": ours,
+                "_spread": spread,
+                "_by_images": by_images,
+                "_published": published,
+                "_published_spread": of_published,
+                "_difference": None if ours is None or published is None else ours - published,
             }
+            line |= {f"{column.metric}{end}": number for end, number in numbers_of_column.items()}
         lines.append(line)
     table = StudyTable(study, results, (), pd.DataFrame(lines, dtype=object))
     return replace(table, notes=tuple(_notes(table)))
@@ -148,14 +145,14 @@ def _notes(table: StudyTable) -> Iterator[str]:
     if lines[[f"{c.metric}_by_images" for c in study.columns]].any(axis=None):
         yield "In parentheses: the standard error by the test images (binomial), of one run."
     shares = results.numbers(FRACTION_AT_FLOOR)
-    told = []
+    at_floor = []
     for cell in study.cells():
         of_line = [shares[name] for name in table.seeds(cell).values() if name in shares]
         if of_line and (mean := math.fsum(of_line) / len(of_line)) > MOST_AT_FLOOR:
             labels = " ".join(cell.labels[name] for name in study.label_columns)
-            told.append(f"{labels} {mean:.0%} of the standard deviations at scale-floor")
-    if told:
-        yield f"In the last evaluated round, of seeds on average: {'; '.join(told)}."
+            at_floor.append(f"{labels} {mean:.0%} of the standard deviations at scale-floor")
+    if at_floor:
+        yield f"In the last evaluated round, of seeds on average: {'; '.join(at_floor)}."
     frame = results.frame.fillna("")
     if not len(frame):
         return
@@ -164,8 +161,8 @@ def _notes(table: StudyTable) -> Iterator[str]:
         yield f"Runs that are one computation are made once: {_listed(same)}."
     lost = []
     for name, counts in frame[[kind for kind in LOST if kind in frame]].iterrows():
-        if told := [f"{count:.0f} {kind}" for kind, count in counts.items() if count]:
-            lost.append(f"{name} ({', '.join(told)})")
+        if found := [f"{count:.0f} {kind}" for kind, count in counts.items() if count]:
+            lost.append(f"{name} ({', '.join(found)})")
     if lost:
         yield (
             "Rounds have gone on without clients that failed or were refused, counted over all "
@@ -173,10 +170,10 @@ def _notes(table: StudyTable) -> Iterator[str]:
         )
     yield from notes_of_origin([results])
     for name in VERSIONS:
-        found = Counter(frame[name] if name in frame else [""] * len(frame))
-        if len(found) > 1:
-            told = [f"{value or 'None'} ({count} runs)" for value, count in found.items()]
-            yield f"Runs differ in {name}: {', '.join(told)}."
+        counts = Counter(frame[name] if name in frame else [""] * len(frame))
+        if len(counts) > 1:
+            each = [f"{value or 'None'} ({count} runs)" for value, count in counts.items()]
+            yield f"Runs differ in {name}: {', '.join(each)}."
 
 
 def notes_of_origin(every: Iterable[StudyResults]) -> Iterator[str]:
@@ -204,8 +201,7 @@ def as_text(table: StudyTable) -> pd.DataFrame:
     columns: dict[str, Any] = {n: table.lines[n] for n in table.study.label_columns}
     columns["runs"] = [f"{line['runs_done']} of {line['runs']}" for line in lines]
     for column in table.study.columns:
-        metric, digits = column.metric, column.decimals
-        ours = []
+        metric, digits, ours = column.metric, column.decimals, []
         for line in lines:
             text = _number(line[metric], line[f"{metric}_spread"], digits)
             if line[metric] is None and not line["runs_done"]:
@@ -245,8 +241,7 @@ def markdown(table: StudyTable) -> str:
 
 def comma_separated(table: StudyTable) -> str:
     """Return the table as CSV: full precision, one column for each number, and the scale."""
-    # A copy, as pandas warns of adding to a frame of many blocks.
-    lines = table.lines.drop(columns="state").copy()
+    lines = table.lines.drop(columns="state").copy()  # pandas warns of frames of many blocks
     lines["scale"] = table.study.scale_in_words
     return str(lines.to_csv(index=False))
 

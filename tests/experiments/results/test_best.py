@@ -93,8 +93,8 @@ def gone_on_with(path: Path, written: tuple[int, float] | None, *left: float) ->
     folder = RunFolder(path)
     if written:
         number, value = written
-        name = "validation-accuracy"
-        folder.write_best_posterior(posterior_of(number), Manifest(()), name, number, value)
+        best = {"metric": "validation-accuracy", "round": number, "value": value}
+        folder.write_posterior(posterior_of(number), Manifest(()), BEST_POSTERIOR, **best)
     for entry in rounds(*left):
         folder.append_round(entry)
     kept = BestPosterior(folder, Manifest(()), ACCURACY, patience=0, rounds=5)

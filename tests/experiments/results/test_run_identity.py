@@ -178,15 +178,14 @@ def test_a_run_goes_on_with_the_data_that_it_was_begun_with(tmp_path: Path) -> N
 
     opened(DIGESTS)
     opened(DIGESTS)
-    for what, words in (("train", "dataset 'digits'"), ("server", "server-data ''")):
-        match = f"on other data: the {what} images or labels of {words} had the SHA-256 .{{12}} and"
-        with pytest.raises(ConfigurationError, match=match):
+    for what in ("train", "server"):
+        with pytest.raises(ConfigurationError, match=f"other data: {what} data .* dddddddddddd;"):
             opened({**DIGESTS, what: 64 * "d"})
     opened(DIGESTS)
     # One that was killed early says nothing of its data, and does from now on.
     RunFolder(tmp_path / "run").write_json("run.json", {"environment": {}})
     opened({**DIGESTS, "test": 64 * "e"})
-    with pytest.raises(ConfigurationError, match="on other data: the test images"):
+    with pytest.raises(ConfigurationError, match="on other data: test data"):
         opened(DIGESTS)
 
 
@@ -204,7 +203,7 @@ def test_the_servers_own_images_stay_its_own(tmp_path: Path) -> None:
     folder = opened(64 * "b")
     folder.append_round({"round": 1})
     Checkpoints(folder).save(Checkpoint(1, Posterior(np.zeros(1), np.ones(1)), {}))
-    with pytest.raises(ConfigurationError, match="the server's images had the SHA-256 bbbb"):
+    with pytest.raises(ConfigurationError, match=r"the server's images .* bbbb"):
         opened(64 * "a")
     assert opened(64 * "b").read_json("run.json:partition")["server"] == {"sha256": 64 * "b"}
 

@@ -10,25 +10,7 @@ import numpy as np
 
 from bfl.errors import DataError
 from bfl.evaluation.metrics import metrics
-from bfl.experiments.results.figures import Figure, figures
-from bfl.experiments.results.figures.style import (
-    COLORS,
-    FAINT,
-    INK,
-    class_names,
-    client_names,
-    drawable,
-    finite_points,
-    label_panels,
-    look_of,
-    name_ticks,
-    names_of_classes,
-    new_figure,
-    percent_axis,
-    set_title,
-    whole_numbers,
-    write_counts,
-)
+from bfl.experiments.results.figures import Figure, figures, style
 from bfl.experiments.results.identity import WHOLE
 from bfl.experiments.results.run_folder import (
     CONFIG,
@@ -81,47 +63,50 @@ class LearningCurve(Figure):
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure, or None when no round was evaluated."""
         rounds = folder.rounds()
-        curves = {metric: finite_points(rounds, metric) for metric in (ACCURACY, LIKELIHOOD)}
+        curves = {metric: style.finite_points(rounds, metric) for metric in (ACCURACY, LIKELIHOOD)}
         if not any(curves.values()):
             return None
-        trained = finite_points(rounds, recorded(TRAIN_LIKELIHOOD))
-        diverged = finite_points(rounds, recorded(TRAIN_DIVERGENCE_PER_EXAMPLE))
-        errors = finite_points(rounds, ERROR)
-        beside = {STANDARDISED: (trained if errors else [], INK), DIVERGED: (diverged, COLORS[2])}
+        trained = style.finite_points(rounds, recorded(TRAIN_LIKELIHOOD))
+        diverged = style.finite_points(rounds, recorded(TRAIN_DIVERGENCE_PER_EXAMPLE))
+        errors = style.finite_points(rounds, ERROR)
+        beside = {
+            STANDARDISED: (trained if errors else [], style.INK),
+            DIVERGED: (diverged, style.COLORS[2]),
+        }
         beside = {label: drawn for label, drawn in beside.items() if any(v for _, v in drawn[0])}
         lines = 2 if len(beside) == 2 else 1
         columns = (2 + len(beside)) // lines
-        figure = new_figure(3.6 * columns, 3.2 * lines)
+        figure = style.new_figure(3.6 * columns, 3.2 * lines)
         grid = figure.subplots(lines, columns, sharex=True, squeeze=False).ravel()
         left, right, *others = grid
         if errors:
             _round_axis(left)
-            _line(left, errors, COLORS[0])
+            _line(left, errors, style.COLORS[0])
             left.set_ylabel("root-mean-squared error")
         else:
-            _curve(left, curves[ACCURACY], ACCURACY, COLORS[0], "{:.2%}")
-            percent_axis(left.yaxis)
+            _curve(left, curves[ACCURACY], ACCURACY, style.COLORS[0], "{:.2%}")
+            style.percent_axis(left.yaxis)
             left.set_ylabel("accuracy (%)")
-        _curve(right, curves[LIKELIHOOD], LIKELIHOOD, COLORS[1], "{:.4f}")
+        _curve(right, curves[LIKELIHOOD], LIKELIHOOD, style.COLORS[1], "{:.4f}")
         if trained and curves[LIKELIHOOD] and not errors:
             right.lines[0].set_label("test data")
-            _line(right, trained, INK, linestyle="--", label="training data")
+            _line(right, trained, style.INK, linestyle="--", label="training data")
             right.legend()
         for axes, (label, (points, color)) in zip(others, beside.items(), strict=True):
             _round_axis(axes)
             _line(axes, points, color)
             axes.set_ylabel(label)
         right.set_ylabel("negative log-likelihood (nats)")
-        label_panels(*grid)
+        style.label_panels(*grid)
         samples = folder.config().get("evaluate-mc-samples") if folder.holds(CONFIG) else None
         of_samples = f", {samples} Monte Carlo samples a round" if samples else ""
-        set_title(figure, f"Learning curve{of_samples}", folder)
+        style.set_title(figure, f"Learning curve{of_samples}", folder)
         return figure
 
 
 def _round_axis(axes: Axes) -> None:
     axes.set_xlabel("round")
-    whole_numbers(axes.xaxis, nbins=8)
+    style.whole_numbers(axes.xaxis, nbins=8)
     axes.xaxis.set_tick_params(labelbottom=True)  # also where the panel below shares it
 
 
@@ -132,10 +117,10 @@ def _plain_decades(axis: Axis) -> None:
     axis.set_minor_formatter(LogFormatter(minor_thresholds=(1.0, 0.3)))
 
 
-def _line(axes: Axes, points: list[tuple[int, float]], color: str, **style: Any) -> None:
+def _line(axes: Axes, points: list[tuple[int, float]], color: str, **look: Any) -> None:
     rounds, values = zip(*points, strict=True)
     marker = "o" if len(points) <= FEW_ROUNDS else ""
-    axes.plot(rounds, values, color=color, marker=marker, markersize=3.0, **style)
+    axes.plot(rounds, values, color=color, marker=marker, markersize=3.0, **look)
 
 
 def _curve(axes: Axes, points: list[tuple[int, float]], metric: str, color: str, form: str) -> None:
@@ -190,19 +175,19 @@ class PosteriorSpread(Figure):
         layers = np.split(deviations, ends[:-1])
         low, middle, high = np.transpose([np.quantile(d, (0.05, 0.5, 0.95)) for d in layers])
         rounds = [entry for entry in folder.rounds() if len(entry.get(DEVIATIONS, ())) == len(low)]
-        figure = new_figure(9.6 if rounds else 7.2, max(3.2, 0.9 + 0.13 * len(layers)))
+        figure = style.new_figure(9.6 if rounds else 7.2, max(3.2, 0.9 + 0.13 * len(layers)))
         left, right, *more = figure.subplots(1, 3 if rounds else 2)
         _round_axis(left)
-        epistemic = [(n, v) for n, v in finite_points(folder.rounds(), EPISTEMIC) if v > 0.0]
+        epistemic = [(n, v) for n, v in style.finite_points(folder.rounds(), EPISTEMIC) if v > 0.0]
         if epistemic:
-            _line(left, epistemic, COLORS[2])
+            _line(left, epistemic, style.COLORS[2])
             left.set_yscale("log")
             _plain_decades(left.yaxis)
         left.set_ylabel("mean epistemic uncertainty")
         places = np.arange(len(layers))
-        right.hlines(places, low, high, color=COLORS[0])
-        right.plot(middle, places, "o", color=COLORS[0], markersize=3.0)
-        right.set_yticks(places, [drawable(p.name) for p in manifest.gaussian], fontsize=5.5)
+        right.hlines(places, low, high, color=style.COLORS[0])
+        right.plot(middle, places, "o", color=style.COLORS[0], markersize=3.0)
+        right.set_yticks(places, [style.drawable(p.name) for p in manifest.gaussian], fontsize=5.5)
         right.invert_yaxis()
         right.set_ylabel("layer")
         if high.max() > 10.0 * low.min():  # within a decade a logarithmic axis has no labels
@@ -224,8 +209,8 @@ class PosteriorSpread(Figure):
             axes.set_ylabel("layer, as in (b)")
             _round_axis(axes)
             figure.colorbar(drawn, ax=axes, label="log₁₀ √(mean σ²) by layer")
-        label_panels(left, right, *more)
-        set_title(figure, "Spread of the posterior", folder)
+        style.label_panels(left, right, *more)
+        style.set_title(figure, "Spread of the posterior", folder)
         return figure
 
 
@@ -251,12 +236,12 @@ class ClientCurves(Figure):
             return None
         columns = min(2, len(drawn))
         lines = -(-len(drawn) // columns)
-        figure = new_figure(3.6 * max(columns, 1.3), 1.0 + 2.2 * lines)
+        figure = style.new_figure(3.6 * max(columns, 1.3), 1.0 + 2.2 * lines)
         grid = figure.subplots(lines, columns, sharex=True, squeeze=False).ravel()
         for axes in grid[len(drawn) :]:
             axes.remove()
         panels = grid[: len(drawn)]
-        named = names_of_classes(client_names(folder))
+        named = style.names_of_classes(style.client_names(folder))
         for axes, name in zip(panels, drawn, strict=True):
             known = table[table[name].notna()]
             curves = known.pivot(index="round", columns="client", values=name)
@@ -264,21 +249,17 @@ class ClientCurves(Figure):
             standardised = name == TRAIN_LIKELIHOOD and folder.holds(PREDICTED_NUMBERS)
             axes.set_ylabel(STANDARDISED if standardised else PANELS[name])
             if name in PERCENTS:
-                percent_axis(axes.yaxis)
+                style.percent_axis(axes.yaxis)
         handles, names = panels[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=min(5, len(names)))
-        label_panels(*panels)
+        style.label_panels(*panels)
         clients = table[table[drawn].notna().any(axis=1)]["client"].nunique()
-        set_title(figure, f"What {clients} clients have measured in each round", folder)
+        style.set_title(figure, f"What {clients} clients have measured in each round", folder)
         return figure
 
 
 def measured_by_clients(folder: RunFolder) -> pd.DataFrame:
-    """Return the finite numbers that clients have measured, a row for each round and client.
-
-    Raises:
-        DataError: A round's record of its clients is corrupt.
-    """
+    """Return the finite numbers that clients have measured, a row a round and client."""
     import pandas as pd
 
     rows = []
@@ -300,18 +281,18 @@ def _draw_clients(axes: Axes, curves: pd.DataFrame, names: Sequence[str]) -> Non
         for index, client in enumerate(curves):
             points = curves[client].dropna()
             label = names[client] if client < len(names) else f"client {client}"
-            axes.plot(points.index, points, **look_of(index), **look, label=label)
+            axes.plot(points.index, points, **style.look_of(index), **look, label=label)
     else:
         lowest, low, median, high, highest = (
             curves.quantile(share, axis=1) for share in (0.0, 0.05, 0.5, 0.95, 1.0)
         )
         rounds = curves.index
-        band: dict[str, Any] = {"color": COLORS[0], "linewidth": 0.0}
+        band: dict[str, Any] = {"color": style.COLORS[0], "linewidth": 0.0}
         axes.fill_between(rounds, lowest, highest, alpha=0.12, label="all clients", **band)
         axes.fill_between(rounds, low, high, alpha=0.25, label="5 to 95 % of the clients", **band)
         if len(rounds) == 1:  # a band of width 0 is invisible
-            axes.vlines(rounds, lowest, highest, color=FAINT)
-        axes.plot(rounds, median, color=INK, **look, label="median")
+            axes.vlines(rounds, lowest, highest, color=style.FAINT)
+        axes.plot(rounds, median, color=style.INK, **look, label="median")
     _round_axis(axes)
 
 
@@ -344,19 +325,21 @@ class PartitionFigure(Figure):
             return None
         clients, classes = counts.shape
         width, height = 2.2 + min(10.0, 0.45 * classes), 1.6 + min(10.0, 0.26 * clients)
-        figure = new_figure(max(width, 4.5), max(height, 2.8))
+        figure = style.new_figure(max(width, 4.5), max(height, 2.8))
         axes = figure.subplots()
         image = axes.imshow(counts, cmap="Blues", vmin=0, aspect="auto", interpolation="nearest")
         axes.grid(visible=False)
         what = "target" if folder.holds(PREDICTED_NUMBERS) else "class"
         axes.set(xlabel=what, ylabel="client")
         for axis, names, count in (
-            (axes.xaxis, class_names(folder), classes),
-            (axes.yaxis, client_names(folder), clients),
+            (axes.xaxis, style.class_names(folder), classes),
+            (axes.yaxis, style.client_names(folder), clients),
         ):
-            name_ticks(axis, names_of_classes(names or list(map(str, range(count)))), count)
+            style.name_ticks(
+                axis, style.names_of_classes(names or list(map(str, range(count)))), count
+            )
         if counts.size <= WRITTEN:
-            write_counts(axes, counts, counts > counts.max() / 2)
+            style.write_counts(axes, counts, counts > counts.max() / 2)
         figure.colorbar(image, label="training examples")
-        set_title(figure, f"Partition of {examples:,} training examples", folder)
+        style.set_title(figure, f"Partition of {examples:,} training examples", folder)
         return figure

@@ -8,19 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bfl.data.images import as_type
-from bfl.experiments.results.figures import Figure, figures
-from bfl.experiments.results.figures.style import (
-    COLORS,
-    FAINT,
-    INK,
-    class_names,
-    label_panels,
-    look_of,
-    names_of_classes,
-    new_figure,
-    percent_axis,
-    set_title,
-)
+from bfl.experiments.results.figures import Figure, figures, style
 from bfl.experiments.results.foreign import METRICS, QUANTILES
 from bfl.experiments.results.run_folder import CORRUPTIONS, EXAMPLES, FOREIGN, RunFolder
 from bfl.experiments.results.summary import BY, Examples, read_examples
@@ -55,13 +43,13 @@ class CertainImages(Figure):
         certain, uncertain = read_examples(folder)
         if not len(certain.positions):
             return None
-        names = names_of_classes(class_names(folder), LONGEST_NAME)
-        figure = new_figure(max(4.5, 1.05 * len(certain.positions) + 0.6), 3.8)
+        names = style.names_of_classes(style.class_names(folder), LONGEST_NAME)
+        figure = style.new_figure(max(4.5, 1.05 * len(certain.positions) + 0.6), 3.8)
         upper, lower = figure.subplots(2, 1)
         _row(upper, certain, names, "most certain")
         _row(lower, uncertain, names, "least certain")
         lower.set_xlabel(f"predicted class (true class), {BY.replace('-', ' ')}")
-        set_title(figure, "Most and least certain predictions of test images", folder)
+        style.set_title(figure, "Most and least certain predictions of test images", folder)
         return figure
 
 
@@ -86,7 +74,7 @@ def _row(axes: Axes, examples: Examples, names: Sequence[str], label: str) -> No
     for tick, right in zip(
         axes.get_xticklabels(), examples.predicted == examples.labels, strict=True
     ):
-        tick.set_color(INK if right else COLORS[1])
+        tick.set_color(style.INK if right else style.COLORS[1])
     axes.set(xlim=(-GAP, count * step), ylim=(0.0, height / width), yticks=[], ylabel=label)
     axes.grid(visible=False)
     axes.tick_params(length=0)
@@ -110,23 +98,23 @@ class ForeignImagesFigure(Figure):
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
         content = folder.read_json(FOREIGN)
-        figure = new_figure(4.8, 4.0)
+        figure = style.new_figure(4.8, 4.0)
         axes = figure.subplots()
         with folder.decoding(FOREIGN):
             score, test = content["score"], np.asarray(content["test"], np.float64)
-            axes.plot(test, QUANTILES, color=FAINT, linewidth=2.0, label="test images")
+            axes.plot(test, QUANTILES, color=style.FAINT, linewidth=2.0, label="test images")
             for index, (name, source) in enumerate(content["sources"].items()):
                 area = source["uncertainties"][score]["auroc"]
                 label = f"{name}, {'near' if source['near'] else 'far'} (AUROC {area:.3f})"
-                axes.plot(source["quantiles"], QUANTILES, **look_of(index), label=label)
+                axes.plot(source["quantiles"], QUANTILES, **style.look_of(index), label=label)
         # Scores of foreign images may be thousands of times greater than those of test images.
         axes.set_xscale("symlog", linthresh=max(1e-3, float(np.ptp(test)) / 2))
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set_xlabel(score.replace("-", " ") + (" (nats)" if score == "feature-density" else ""))
         axes.set_ylabel("images below that score (%)")
-        percent_axis(axes.yaxis)
+        style.percent_axis(axes.yaxis)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
-        set_title(figure, "Foreign images against test images", folder)
+        style.set_title(figure, "Foreign images against test images", folder)
         return figure
 
 
@@ -147,16 +135,16 @@ class CorruptionsFigure(Figure):
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
         content = folder.read_json(CORRUPTIONS)
-        figure = new_figure(9.0, 3.4)
+        figure = style.new_figure(9.0, 3.4)
         panels = figure.subplots(1, len(METRICS), sharex=True)
         for panel, metric, unit in zip(panels, METRICS, ("%", "nats", "%"), strict=True):
             with folder.decoding(CORRUPTIONS):
                 for index, (name, values) in enumerate(content.items()):
-                    panel.plot(values[metric], **look_of(index), label=name)
+                    panel.plot(values[metric], **style.look_of(index), label=name)
             panel.set(xlabel="strength", ylabel=f"{metric.replace('-', ' ')} ({unit})")
             if unit == "%":
-                percent_axis(panel.yaxis)
+                style.percent_axis(panel.yaxis)
         panels[1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(content))
-        label_panels(*panels)
-        set_title(figure, "Corrupted test images", folder)
+        style.label_panels(*panels)
+        style.set_title(figure, "Corrupted test images", folder)
         return figure

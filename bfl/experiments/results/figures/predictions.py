@@ -11,21 +11,7 @@ from bfl.evaluation.metrics.expected_calibration_error import ExpectedCalibratio
 from bfl.evaluation.metrics.scores import wilson_interval
 from bfl.evaluation.regression import LEVEL, SQUARED
 from bfl.evaluation.uncertainty import uncertainties
-from bfl.experiments.results.figures import Figure, figures
-from bfl.experiments.results.figures.style import (
-    COLORS,
-    FAINT,
-    INK,
-    class_names,
-    label_panels,
-    look_of,
-    name_ticks,
-    names_of_classes,
-    new_figure,
-    percent_axis,
-    set_title,
-    write_counts,
-)
+from bfl.experiments.results.figures import Figure, figures, style
 from bfl.experiments.results.run_folder import (
     CONFIG,
     ENSEMBLE,
@@ -62,24 +48,24 @@ class ConfusionMatrix(Figure):
         np.add.at(counts, (labels, predictions.predicted), 1)
         of_class = counts.sum(axis=1, keepdims=True)
         share = counts / np.maximum(of_class, 1)
-        names = names_of_classes(class_names(folder))
+        names = style.names_of_classes(style.class_names(folder))
         # Long names take their room beside the cells and below them.
         side = 2.2 + min(8.0, 0.42 * len(counts)) + 0.06 * max(map(len, names), default=0)
-        figure = new_figure(max(side + 0.9, 4.6), max(side, 3.6))
+        figure = style.new_figure(max(side + 0.9, 4.6), max(side, 3.6))
         axes = figure.subplots()
         image = axes.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0, interpolation="nearest")
         axes.grid(visible=False)
         axes.set_xlabel("predicted class")
         axes.set_ylabel("true class")
         for axis in (axes.xaxis, axes.yaxis):
-            name_ticks(axis, names, len(counts))
+            style.name_ticks(axis, names, len(counts))
         if len(counts) <= WRITTEN:
-            write_counts(axes, counts, share > 0.5)
+            style.write_counts(axes, counts, share > 0.5)
         bar = figure.colorbar(image, label="share of the true class (%)")
-        percent_axis(bar.ax.yaxis)
+        style.percent_axis(bar.ax.yaxis)
         right = int(np.trace(counts))
         title = f"Confusion matrix · {right:,} of {counts.sum():,} test examples right"
-        set_title(figure, title, folder)
+        style.set_title(figure, title, folder)
         return figure
 
 
@@ -105,10 +91,10 @@ class ReliabilityDiagram(Figure):
         left, width = bins.edges[:-1][filled], widths[filled]
         accuracy, confidence = bins.accuracy[filled], bins.confidence[filled]
         share = bins.count / bins.count.sum()
-        figure = new_figure(4.2, 5.4)
+        figure = style.new_figure(4.2, 5.4)
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
         bars: dict[str, Any] = {"align": "edge", "edgecolor": "white"}
-        upper.bar(left, accuracy, width, color=COLORS[0], label="accuracy", **bars)
+        upper.bar(left, accuracy, width, color=style.COLORS[0], label="accuracy", **bars)
         upper.bar(
             left,
             confidence - accuracy,
@@ -116,30 +102,32 @@ class ReliabilityDiagram(Figure):
             bottom=accuracy,
             align="edge",
             facecolor="none",
-            edgecolor=COLORS[1],
+            edgecolor=style.COLORS[1],
             hatch="////",
             linewidth=0.8,
             label="gap to mean confidence",
         )
         ends = wilson_interval(accuracy, bins.count[filled])
-        upper.vlines(left + width / 2, *ends, color=INK, linewidth=1.0, label="95 % interval")
-        upper.plot([0, 1], [0, 1], color=INK, linewidth=1.0, linestyle="--", label="calibrated")
+        upper.vlines(left + width / 2, *ends, color=style.INK, linewidth=1.0, label="95 % interval")
+        upper.plot(
+            [0, 1], [0, 1], color=style.INK, linewidth=1.0, linestyle="--", label="calibrated"
+        )
         upper.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0), ylabel="accuracy (%)")
         upper.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
-        drawn = lower.bar(bins.edges[:-1], share, widths, color=FAINT, **bars)
+        drawn = lower.bar(bins.edges[:-1], share, widths, color=style.FAINT, **bars)
         lower.bar_label(drawn, map(str, bins.count), padding=2, rotation=90, fontsize=6)
         lower.set_ylim(0.0, 1.3 * float(share.max()))  # room for the numbers
         looks = (("accuracy", accuracy, "-"), ("confidence", confidence, "--"))
-        for (what, values, dash), color in zip(looks, COLORS, strict=False):
+        for (what, values, dash), color in zip(looks, style.COLORS, strict=False):
             mean = float(np.sum(values * share[filled]))
             lower.axvline(mean, color=color, linestyle=dash, label=f"mean {what} {100 * mean:.1f}%")
         # Below the axes, where it covers no bar and no number.
         lower.legend(loc="upper center", bbox_to_anchor=(0.5, -0.3), ncols=2)
         lower.set(xlabel="confidence (%)", ylabel="examples (%)")
         for axis in (upper.yaxis, lower.xaxis, lower.yaxis):
-            percent_axis(axis)
+            style.percent_axis(axis)
         error = f"ECE {100 * bins.error:.2f}% ({bins.count.size} bins)"
-        set_title(figure, f"Reliability diagram · {error}", folder)
+        style.set_title(figure, f"Reliability diagram · {error}", folder)
         return figure
 
 
@@ -165,7 +153,7 @@ class RetentionCurves(Figure):
         """Return the figure."""
         content = folder.read_json(RETENTION)
         numbers = folder.holds(PREDICTED_NUMBERS)
-        figure = new_figure(7.2, 4.6)
+        figure = style.new_figure(7.2, 4.6)
         left, right = figure.subplots(1, 2, sharex=True)
         with folder.decoding(RETENTION):
             fraction = np.asarray(content["fraction"], dtype=np.float64)
@@ -179,15 +167,15 @@ class RetentionCurves(Figure):
             left.set_ylabel("mean squared error")
         else:
             oracle = np.minimum(1.0, whole / fraction)
-            percent_axis(left.yaxis)
+            style.percent_axis(left.yaxis)
             left.set_ylabel("accuracy (%)")
-        left.plot(fraction, oracle, color=FAINT, linewidth=1.0, linestyle=":", label="oracle")
+        left.plot(fraction, oracle, color=style.FAINT, linewidth=1.0, linestyle=":", label="oracle")
         right.set_ylabel("negative log-likelihood (nats)")
         # Below the axes, as no corner of the panels is free in every run.
         for axes in (left, right):
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22))
-        label_panels(left, right)
-        set_title(figure, "Retention curves on the test data", folder)
+        style.label_panels(left, right)
+        style.set_title(figure, "Retention curves on the test data", folder)
         return figure
 
 
@@ -195,12 +183,14 @@ def _draw(axes: Axes, fraction: Any, curves: Mapping[str, Any]) -> float:
     base = 0.0
     for index, (by, curve) in enumerate(curves.items()):
         label = f"{by.replace('-', ' ')} (area {curve['area']:.4f})"
-        axes.plot(fraction, curve["value"], **look_of(index), label=label)
+        axes.plot(fraction, curve["value"], **style.look_of(index), label=label)
         base = float(curve["value"][-1])
-    axes.axhline(base, color=FAINT, linewidth=1.0, label=f"at random (area {base:.4f})", zorder=1)
+    axes.axhline(
+        base, color=style.FAINT, linewidth=1.0, label=f"at random (area {base:.4f})", zorder=1
+    )
     axes.set_xlim(0.0, 1.0)
     axes.set_xlabel("data retained (%)")
-    percent_axis(axes.xaxis)
+    style.percent_axis(axes.xaxis)
     return base
 
 
@@ -230,9 +220,9 @@ class UncertaintyOfErrors(Figure):
         predictions, labels = folder.predictions()
         wrong = predictions.predicted != labels
         shown = [u for u in uncertainties.classes() if u.retention]
-        figure = new_figure(0.6 + 2.7 * len(shown), 3.4)
+        figure = style.new_figure(0.6 + 2.7 * len(shown), 3.4)
         panels = figure.subplots(1, len(shown), squeeze=False)[0]
-        groups = ((~wrong, "right", COLORS[0]), (wrong, "wrong", COLORS[1]))
+        groups = ((~wrong, "right", style.COLORS[0]), (wrong, "wrong", style.COLORS[1]))
         for axes, uncertainty in zip(panels, shown, strict=True):
             values = uncertainty().measure(predictions)
             top = float(values.max())
@@ -250,12 +240,14 @@ class UncertaintyOfErrors(Figure):
             axes.set_title(title, loc="right")
             axes.set_xlabel(uncertainty.name.replace("-", " "))
             axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
-            percent_axis(axes.yaxis)
+            style.percent_axis(axes.yaxis)
             axes.set_ylabel("right, or wrong, predictions (%)")
         handles, names = panels[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=2)
-        label_panels(*panels)
-        set_title(figure, "Uncertainty of right and of wrong predictions of test examples", folder)
+        style.label_panels(*panels)
+        style.set_title(
+            figure, "Uncertainty of right and of wrong predictions of test examples", folder
+        )
         return figure
 
 
@@ -278,21 +270,27 @@ class Familiarity(Figure):
         predictions, labels = folder.predictions()
         if predictions.familiarity is None:
             return None
-        figure = new_figure(5.6, 3.6)
+        figure = style.new_figure(5.6, 3.6)
         axes = figure.subplots()
-        axes.plot([0, 1], [0, 1], color=INK, linewidth=1.0, linestyle="--", label="as held back")
+        axes.plot(
+            [0, 1], [0, 1], color=style.INK, linewidth=1.0, linestyle="--", label="as held back"
+        )
         right = predictions.predicted == labels
         for index, (chosen, what) in enumerate(((right, "right"), (~right, "wrong"))):
             values = np.sort(predictions.familiarity[chosen])
             shares = np.arange(1, values.size + 1) / max(values.size, 1)
             axes.step(
-                values, shares, where="post", **look_of(index), label=f"{what} ({values.size})"
+                values,
+                shares,
+                where="post",
+                **style.look_of(index),
+                label=f"{what} ({values.size})",
             )
         axes.set(xlabel="familiarity (%)", ylabel="test examples at most as familiar (%)")
-        percent_axis(axes.xaxis)
-        percent_axis(axes.yaxis)
+        style.percent_axis(axes.xaxis)
+        style.percent_axis(axes.yaxis)
         axes.legend()
-        set_title(figure, "Familiarity of test examples", folder)
+        style.set_title(figure, "Familiarity of test examples", folder)
         return figure
 
 
@@ -315,25 +313,30 @@ class MemberConfidences(Figure):
         found = folder.read_json(ENSEMBLE, {}).get(CONFIDENCES, {})
         if not found:
             return None
-        figure = new_figure(1.0 + 2.8 * len(found), 3.2)
+        figure = style.new_figure(1.0 + 2.8 * len(found), 3.2)
         panels = figure.subplots(1, len(found), sharex=True, sharey=True, squeeze=False)[0]
         for axes, (kind, counts) in zip(panels, sorted(found.items()), strict=True):
             with folder.decoding(ENSEMBLE):
                 right, wrong = (np.array(counts[of], float) for of in ("right", "wrong"))
                 edges = np.linspace(0.0, 1.0, right.size + 1)
                 low, width = edges[:-1], np.diff(edges)
-                axes.bar(low, right, width / 2, align="edge", color=COLORS[0], label="right")
+                axes.bar(low, right, width / 2, align="edge", color=style.COLORS[0], label="right")
                 axes.bar(
-                    low + width / 2, wrong, width / 2, align="edge", color=COLORS[1], label="wrong"
+                    low + width / 2,
+                    wrong,
+                    width / 2,
+                    align="edge",
+                    color=style.COLORS[1],
+                    label="wrong",
                 )
             axes.set_title(kind)
             axes.set_xlim(0.0, 1.0)
-            percent_axis(axes.xaxis)
+            style.percent_axis(axes.xaxis)
             axes.set_xlabel("confidence (%)")
             axes.set_ylabel("test examples of a model")
         handles, names = panels[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=2)
-        set_title(figure, "Confidences of an ensemble's members", folder)
+        style.set_title(figure, "Confidences of an ensemble's members", folder)
         return figure
 
 
@@ -360,31 +363,38 @@ class PredictedNumbers(Figure):
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
         predicted, targets = folder.predicted_numbers()
-        figure = new_figure(7.6, 4.2)
+        figure = style.new_figure(7.6, 4.2)
         left, right = figure.subplots(1, 2)
         some = np.arange(0, targets.size, -(-targets.size // SHOWN_NUMBERS))
         shown = predicted.take(some)
         low, high = shown.interval
         left.vlines(
-            targets[some], low, high, color=FAINT, linewidth=0.6, label=f"{LEVEL:.0%} interval"
+            targets[some],
+            low,
+            high,
+            color=style.FAINT,
+            linewidth=0.6,
+            label=f"{LEVEL:.0%} interval",
         )
         label = f"mean, {some.size} of them"
-        left.scatter(targets[some], shown.mean, 8, color=COLORS[0], label=label, zorder=3)
+        left.scatter(targets[some], shown.mean, 8, color=style.COLORS[0], label=label, zorder=3)
         ends = [targets.min(), targets.max()]
-        left.plot(ends, ends, color=INK, linewidth=1.0, linestyle="--")
+        left.plot(ends, ends, color=style.INK, linewidth=1.0, linestyle="--")
         left.set(xlabel="true number", ylabel="predicted number")
         left.legend()
         # A target is within the central interval of probability p if 2 |F(y) − ½| ≤ p.
         place = 2.0 * np.abs(predicted.distribution(targets) - 0.5)
-        right.plot([0, 1], [0, 1], color=INK, linewidth=1.0, linestyle="--", label="calibrated")
+        right.plot(
+            [0, 1], [0, 1], color=style.INK, linewidth=1.0, linestyle="--", label="calibrated"
+        )
         inside = [(place <= level).mean() for level in LEVELS]
-        right.plot(LEVELS, inside, color=COLORS[0], label="test examples")
+        right.plot(LEVELS, inside, color=style.COLORS[0], label="test examples")
         right.set(xlabel="probability of the interval (%)", ylabel="targets within it (%)")
-        percent_axis(right.xaxis)
-        percent_axis(right.yaxis)
+        style.percent_axis(right.xaxis)
+        style.percent_axis(right.yaxis)
         right.legend()
-        label_panels(left, right)
+        style.label_panels(left, right)
         error = np.sqrt(np.mean((predicted.mean - targets) ** 2))
         what = f"Predicted numbers · RMSE {error:.4g}, {counted(targets.size, 'test example')}"
-        set_title(figure, what, folder)
+        style.set_title(figure, what, folder)
         return figure
