@@ -35,10 +35,7 @@ from bfl.experiments.studies.results import (
 
 
 def differing_keys(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the keys that affect the result and differ, in the order of the configurations.
-
-    A key that one configuration lacks, such as one of an older version, differs.
-    """
+    """Return the keys that affect the result and differ, or that one configuration lacks."""
     keys = dict.fromkeys(key for config in configs for key in config if key not in FREE_TO_CHANGE)
     return [key for key in keys if len({repr(config.get(key)) for config in configs}) > 1]
 
@@ -62,12 +59,7 @@ def labels(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> list[s
 class ListedRun:
     """A run of a folder or a study; reading a corrupt file of it raises DataError.
 
-    Attributes:
-        name: Its name, or its path relative to a folder of several runs.
-        folder: Its folder, which a study's run may lack.
-        labels: A study's labels of the run; None: it is of no study.
-        failed: Whether a study says that it has failed.
-        kept: A study's row and curves of a run without a folder.
+    A study's run may have no folder: then ``kept`` has its row and curves, if there are any.
     """
 
     name: str
@@ -119,10 +111,7 @@ class ListedRun:
         return f"{FAILED if self.failed else 'stopped'} at {where}"
 
     def row(self, keys: Sequence[str], metrics: Sequence[str]) -> dict[str, Any]:
-        """Return the run as a row of a table: name, state, some keys, some metrics.
-
-        The state of a run with corrupt files is the error.
-        """
+        """Return the run as a row of a table; an error in reading it is its state."""
         try:
             found = self.result[0] if self.has_begun else {}
             own = self.keys
@@ -135,14 +124,9 @@ class ListedRun:
 
 
 def runs_in(path: Path, left_out: dict[str, BflError] | None = None) -> list[ListedRun]:
-    """Return the runs of a folder: a study, a folder of runs, or a single run.
+    """Return the runs of a folder: a study, a folder of runs, or a single run; DataError for none.
 
-    Args:
-        left_out: Gets the errors of unreadable studies, by name, if other runs can be read; None:
-            an unreadable study raises.
-
-    Raises:
-        DataError: The folder does not exist or has no run.
+    An unreadable study raises, unless other runs can be read and ``left_out`` takes its error.
     """
     if not path.is_dir():
         raise DataError(f"there is no folder {path}")
@@ -185,11 +169,7 @@ def _study_runs(path: Path, prefix: str) -> Iterator[ListedRun]:
 
 
 def chosen_runs(paths: Sequence[Path]) -> list[ListedRun]:
-    """Return the runs that have begun, of folders of a run, runs, a study or results.
-
-    Raises:
-        DataError: A folder has none, or one run is given twice.
-    """
+    """Return the runs that have begun; DataError for a folder without one, and one given twice."""
     chosen: list[ListedRun] = []
     for path in paths:
         begun = [run for run in runs_in(path) if run.has_begun]
@@ -210,10 +190,7 @@ CHARACTERS = 90
 
 
 def curves_of(points: Points) -> list[Mapping[Any, float]]:
-    """Return the curves of a run: accuracy or error, likelihood, final accuracy by retention.
-
-    All are empty if the server has not evaluated.
-    """
+    """Return the curves of a run: accuracy or error, likelihood, final accuracy by retention."""
     kept = {percent / 100: points.get(retained_at("accuracy", BY, percent)) for percent in PERCENTS}
     retention = {share: max(curve.items())[1] for share, curve in kept.items() if curve}
     first = points.get("accuracy") or points.get(ERROR) or {}

@@ -1,8 +1,4 @@
-"""The best posterior of a run, and early stopping.
-
-Both depend only on the lines of ``rounds.jsonl``, so a resumed run continues as if it had not been
-interrupted.
-"""
+"""The best posterior of a run, and early stopping, by the lines of ``rounds.jsonl`` alone."""
 
 from __future__ import annotations
 
@@ -54,9 +50,7 @@ def out_of_patience(rounds: Sequence[Mapping[str, Any]], metric: str, patience: 
 class BestPosterior:
     """Keeper of a run's best posterior in its folder; its methods raise RunError if it fails.
 
-    Attributes:
-        patience: The number of rounds without improvement that ends the run; 0: never.
-        rounds: The configured number of rounds.
+    ``patience`` rounds without improvement end the run of ``rounds``; 0: they never do.
     """
 
     folder: RunFolder

@@ -23,16 +23,14 @@ FEWEST = 5
 ERROR_AUROC, CHANCE_DEVIATION = "epistemic-error-auroc", "chance-deviation"
 
 CLOSING = f"bayesian-head+{DENSITY}"
-REMEDY = (
-    f'; the score {DENSITY} does, which closing="{CLOSING}" adds, and "bfl close FOLDER --closing '
-    f'{CLOSING}" to a run that is over'
-)
-REMEDY_OF_NODES = (
-    f"; the score {DENSITY} does, which the run gets while its clients are there, by "
-    f'closing="{CLOSING}" resume=true and its name'
-)
-OTHER_RULES = '; rules such as strategy="nwa" keep it longer'
-CLOSES = f"; the score {DENSITY} of its closing round does"
+REMEDIES = {
+    "closed": f"; the score {DENSITY} of its closing round does",
+    "simulated": f'; the score {DENSITY} does, which closing="{CLOSING}" adds, and "bfl close '
+    f'FOLDER --closing {CLOSING}" to a run that is over',
+    "nodes": f"; the score {DENSITY} does, which the run gets while its clients are there, by "
+    f'closing="{CLOSING}" resume=true and its name',
+    "numbers": '; rules such as strategy="nwa" keep it longer',
+}
 
 
 def collapse(numbers: Mapping[str, Any], samples: int) -> str | None:
@@ -73,15 +71,10 @@ def collapse(numbers: Mapping[str, Any], samples: int) -> str | None:
 
 
 def error_auroc(epistemic: FloatArray, wrong: npt.NDArray[np.bool_]) -> dict[str, float]:
-    """Return how well the epistemic part tells wrong predictions from right ones.
+    """Return how well the epistemic part (N,) tells ``wrong`` predictions (N,) from right ones.
 
-    Args:
-        epistemic: (N,) epistemic uncertainties.
-        wrong: (N,) whether a prediction is wrong.
-
-    Returns:
-        The AUROC, and its standard deviation by chance (Mann and Whitney, 1947); empty where fewer
-        than five are wrong, or right.
+    That is the AUROC, and its standard deviation by chance (Mann and Whitney, 1947); nothing where
+    fewer than five are wrong, or right.
     """
     from sklearn.metrics import roc_auc_score
 
@@ -102,12 +95,14 @@ class CollapseWatch:
     def look(self, numbers: Mapping[str, Any], samples: int, when: str) -> None:
         """Assess a variational posterior by its numbers; see ``collapse``."""
         found = collapse(numbers, samples)
-        if found and not any("has collapsed" in told for told in self.folder.warnings()):
+        if found and not any("has collapsed" in text for text in self.folder.warnings()):
             config = self.folder.config()
             simulated = self.folder.read_json(DATA, {"train": ""}).get("train") is not None
-            remedy = REMEDY if simulated else REMEDY_OF_NODES
-            remedy = CLOSES if DENSITY in config.get("closing", "") else remedy
-            classifies = config.get("task", "classification") == "classification"
-            found += remedy if classifies else OTHER_RULES  # a number has no such score
+            which = "simulated" if simulated else "nodes"
+            if config.get("task", "classification") != "classification":
+                which = "numbers"  # a number has no such score
+            elif DENSITY in config.get("closing", ""):
+                which = "closed"
+            found += REMEDIES[which]
             self.say(f"warning, {when}: {found}")
             self.folder.append_warning(f"{when}: {found}")

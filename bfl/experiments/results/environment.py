@@ -88,10 +88,9 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def describe_commit(source: Path) -> dict[str, Any]:
-    """Return the git commit of a source tree, and whether tracked files differ from it.
+    """Return the commit of a source tree, and whether tracked files differ; None for no checkout.
 
-    Both are None unless ``source`` itself is a checkout, as an installed copy may lie in the
-    checkout of another project.
+    An installed copy may lie in the checkout of another project.
     """
     top = _git(source, "rev-parse", "--show-toplevel")
     own = top is not None and Path(top).resolve() == source.resolve()
@@ -101,15 +100,9 @@ def describe_commit(source: Path) -> dict[str, Any]:
 
 
 def describe_environment() -> dict[str, Any]:
-    """Return the environment for the reproduction of a run: versions, machine and commit.
+    """Return versions, machine and commit for the reproduction of a run, for JSON.
 
     No package is imported: the versions are those of the installed distributions.
-
-    Returns:
-        A dictionary for JSON: ``bfl``, ``python`` and the version (or None) of each package that
-        the numbers depend on, ``platform``, ``processor``, ``processor-family``,
-        ``vector-instructions``, ``processors`` (available to this process), ``memory-bytes``,
-        ``git-commit`` and ``git-changed``.
     """
     return {
         "bfl": bfl.__version__,

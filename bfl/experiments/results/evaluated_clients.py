@@ -57,9 +57,7 @@ def _bounded(registered: tuple[type[Metric], ...]) -> tuple[dict[str, type[Metri
 def impossible_numbers(measured: Mapping[str, float]) -> Iterator[tuple[str, float]]:
     """Yield the names and values of numbers that a client cannot have measured.
 
-    A metric has its bounds. Times, sizes and numbers of examples are at least 0, and steps are
-    whole and at least 1. The better of two accuracies is the greater of the reported ones. Numbers
-    of other names are not checked.
+    Numbers of unknown names are not checked.
     """
     _, known = _bounded(metrics.classes())
     accuracies = [measured[n] for m in (MEME, PERSONAL) if (n := f"{m}accuracy") in measured]
@@ -85,22 +83,16 @@ def evaluated_clients(
 
     Args:
         evaluate: Returns the metrics of the final (closed) global network on a subset of the test
-            examples, with those of foreign and corrupted images; None if the server has no head to
-            predict with.
+            examples; None if the server has no head to predict with.
         test_partition: The test examples of each client; None for a client with its own data.
-        due: Returns whether clients evaluate their models after a round; other reports are ignored,
-            as they would give a client more chances for its best round.
-        models: The models that clients have, of ``MEME`` and ``PERSONAL``; reports of other models
-            are ignored.
+        due: Returns whether clients evaluate their models after a round; other reports would give
+            a client more chances for its best round.
+        models: The models that clients have, of ``MEME`` and ``PERSONAL``.
 
     Returns:
-        By client ``test-examples``; ``global-NAME``, metrics of the final global network on the
-        client's test examples, if the server has these; and for each metric that the client has
-        measured after its training, ``meme-NAME``, ``personal-NAME`` and ``better-accuracy``, the
-        last value as ``last-...`` and, for accuracies, the greatest one as ``best-...``.
-        ``better-accuracy`` is the greater accuracy of both models in one round. Yang et al. (2023)
-        report its best value in Tables 2 to 4: "the trained μ of the meme model and the trained θ
-        of the local model are used to infer test sets and we record the best accuracy between them"
+        By client ``test-examples``; ``global-NAME`` of the final global network; ``last-NAME`` of
+        the client's own models (``meme-``, ``personal-``, ``better-accuracy``) and, for accuracies,
+        ``best-NAME``. Yang et al. (2023) report the best ``better-accuracy`` in Tables 2 to 4
         (section 5). A client with an impossible report has ``impossible-NAME`` in place of these.
     """
     table: dict[int, dict[str, float]] = {}
@@ -143,9 +135,6 @@ def drop_evaluations(folder: RunFolder, due: Callable[[int], bool]) -> None:
     """Drop clients' evaluations from the records of rounds in which none is due.
 
     A run with additional rounds has one such round: its former last one.
-
-    Raises:
-        RunError: The records cannot be written.
     """
 
     def without(entry: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -198,10 +187,7 @@ def names_of_means() -> tuple[str, ...]:
 
 
 def number_of_a_client(name: str) -> tuple[str, str] | None:
-    """Return the client and the metric of a name such as ``client-3-best-better-accuracy``.
-
-    None for any other name. Clients are numbered by their partition ids, from 0.
-    """
+    """Return client and metric of a name such as ``client-3-best-better-accuracy``, or None."""
     match = re.fullmatch(r"client-(0|[1-9][0-9]*)-(.+)", name)
     if not match:
         return None
@@ -211,12 +197,7 @@ def number_of_a_client(name: str) -> tuple[str, str] | None:
 
 
 def told(table: Mapping[str, Mapping[str, float]], called: Sequence[str] = ()) -> str:
-    """Return a line with the mean accuracies, or errors, over the clients.
-
-    Args:
-        table: A result of ``evaluated_clients``.
-        called: The clients' names, whose values are listed; empty: they have none.
-    """
+    """Return a line with the mean accuracies, or errors, over clients, and those of named ones."""
     metric = ERROR if any(f"global-{ERROR}" in row for row in table.values()) else "accuracy"
     names = {
         "global": f"global-{metric}",

@@ -60,15 +60,7 @@ def predicted_by_strength(
 def by_strength(
     shown: ByStrength, labels: npt.ArrayLike, settings: Mapping[str, Any]
 ) -> dict[str, dict[str, list[float]]]:
-    """Return accuracy, NLL and calibration error of each corruption at strengths 0 to 5.
-
-    Args:
-        labels: (N,) the images' classes.
-        settings: The configuration, from which each metric takes its keys.
-
-    Returns:
-        The section ``corruptions``: ``found[corruption][metric]`` is a list by strength.
-    """
+    """Return ``found[corruption][metric]``: a list at strengths 0 to 5, by labels (N,)."""
     found: dict[str, dict[str, list[float]]] = {}
     for corruption, by_level in shown.items():
         rows = [evaluate(predictions, labels, settings) for predictions in by_level]
@@ -91,13 +83,10 @@ def write_foreign(
     foreign: Iterable[tuple[str, bool, Shown]],
     settings: Mapping[str, Any],
 ) -> dict[str, float]:
-    """Write the detection of foreign images to ``run.json``; return its metrics.
+    """Write the detection of foreign images to ``run.json``; return ``ood-NAME-auroc`` and others.
 
-    The metrics are of one score, which does not depend on the result: the feature density of a
-    closing or, without one, the predictive entropy. See ``evaluated_foreign`` for the arguments.
-
-    Returns:
-        ``ood-NAME-auroc``, ``ood-NAME-aupr`` and ``ood-NAME-fpr95`` of each source.
+    These are of one score, which does not depend on the result: the feature density of a closing
+    or, without one, the predictive entropy. See ``evaluated_foreign`` for the arguments.
     """
     content = evaluated_foreign(test, foreign, settings)
     if content:
@@ -119,13 +108,9 @@ def foreign_to_some(
     positions: IntArray,
     settings: Mapping[str, Any],
 ) -> dict[str, float]:
-    """Return the detection of foreign images against some of the test images, by the run's score.
+    """Return the detection against the test images at some positions, by the run's score.
 
     Foreign sources that are changed test images are restricted to the same ones.
-
-    Args:
-        positions: Positions of test images, at least one.
-        settings: As for ``evaluated_foreign``.
     """
     shown = [
         (each.name, each.near, {"": by[""].take(positions) if each.changed else by[""]})
@@ -192,15 +177,9 @@ def told_of_foreign(content: Mapping[str, Any]) -> str:
 
 
 def detection(inside: npt.ArrayLike, foreign: npt.ArrayLike) -> dict[str, float]:
-    """Return AUROC, AUPR and FPR95 of a score; foreign images are the positive class.
+    """Return AUROC, AUPR and FPR95 of scores, of test images (N,) and foreign ones (M,).
 
-    ``auroc`` is the probability that a foreign image has the higher score, ties counted half;
-    ``aupr`` is the average precision; ``fpr95`` is the false positive rate at a true positive rate
-    of 95 %.
-
-    Args:
-        inside: (N,) scores of test images; higher means more foreign.
-        foreign: (M,) scores of foreign images.
+    ``aupr`` is the average precision; ``fpr95`` the false positive rate at a true one of 95 %.
 
     Source: Hendrycks and Gimpel (2017); Yang et al. (2022), "OpenOOD", for the three together.
     """

@@ -27,9 +27,6 @@ def run_key(folder: Path) -> str:
 
     Nodes store their state of a run under it: a resumed run keeps its key, and a new run of the
     same name gets another one.
-
-    Raises:
-        DataError: The file is corrupt. RunError: it cannot be written.
     """
     path = folder / RUN_KEY
     try:
@@ -60,9 +57,9 @@ def is_run_key(text: str) -> bool:
 
 @contextmanager
 def locked(folder: Path, who: str = "another server writes to") -> Iterator[None]:
-    """Lock a run's folder against other servers, of this machine or another one.
+    """Lock a run's folder, which is made, against other servers, of this machine or another one.
 
-    A killed server releases the lock. The folder is made if it does not exist.
+    A killed server releases the lock.
 
     Raises:
         ConfigurationError: Another server, which is named, has the lock; or it cannot be written.
@@ -91,10 +88,7 @@ def locked(folder: Path, who: str = "another server writes to") -> Iterator[None
 
 
 def without_numbers(partition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a partition's description without the numbers of single clients, for a private run.
-
-    A resume compares its one digest, and a study the digest of the complete description.
-    """
+    """Return a private run's partition without clients' numbers, but with one digest of them."""
     kept = {key: partition[key] for key in ("sha256", "server") if key in partition}
     return {**kept, WHOLE: partition_digest(partition)}
 

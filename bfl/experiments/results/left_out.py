@@ -14,12 +14,6 @@ def describe_left_out(rounds: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line for each client and reason: which rounds were made without it.
 
     Then one line if fewer than half of the clients that were asked made the last posterior.
-
-    Example:
-        >>> lost = [{"client": 1, "name": "client-1", "reason": "stopped answering"}]
-        >>> rounds = [{"round": 1, "clients": 1, CLIENTS_LEFT_OUT: lost}]
-        >>> describe_left_out(rounds)
-        ['round 1 without client-1 (stopped answering)']
     """
     found: dict[tuple[str, str], list[int]] = {}
     for record in rounds:

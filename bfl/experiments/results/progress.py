@@ -1,10 +1,9 @@
-"""Progress of a run: a line for each round, and a bar with a curve in a terminal."""
+"""Progress of a run: a line for each round, and a bar in a terminal."""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -28,32 +27,9 @@ _SHOWN = {
     "failures": "failures",
 }
 
-_DRAWN = ("accuracy", "root-mean-squared-error", recorded(TRAIN_LIKELIHOOD))
-"""Numbers for the bar's curve; the first one that rounds have is drawn."""
-
-_HEIGHTS, _POINTS = "▁▂▃▄▅▆▇█", 10
-"""Characters for the heights of a curve's points, and the number of points."""
-
-
-def sparkline(values: Sequence[float]) -> str:
-    """Return a curve of the last values in one line of text.
-
-    Example:
-        >>> sparkline([0.0, 0.5, 1.0])
-        '▁▅█'
-    """
-    shown = [value for value in values if math.isfinite(value)][-_POINTS:]
-    low, high = min(shown, default=0.0), max(shown, default=0.0)
-    top = len(_HEIGHTS) - 1
-    return "".join(_HEIGHTS[round(top * (v - low) / ((high - low) or 1.0))] for v in shown)
-
 
 class ProgressReport:
-    """Prints a line for each round; in a terminal also a bar with the remaining time.
-
-    Args:
-        console: Where to print; by default standard output.
-    """
+    """Prints a line for each round; in a terminal also a bar with the remaining time."""
 
     def __init__(self, rounds: int, console: Console | None = None) -> None:
         self.rounds = rounds
@@ -69,7 +45,6 @@ class ProgressReport:
             disable=not self.console.is_terminal or self.console.quiet,
         )
         self._bar = self._progress.add_task("rounds", total=rounds, seen="")
-        self._curves: dict[str, list[float]] = {key: [] for key in _DRAWN}
         self._started = time.monotonic()
 
     def say(self, text: str) -> None:
@@ -84,9 +59,6 @@ class ProgressReport:
             if metrics.get(key) is not None and (metrics[key] or key != "failures")
         )
         self.say(f"round {number}/{self.rounds}  {shown}  ({seconds:.1f} s)")
-        for key, curve in self._curves.items():
-            if isinstance(value := metrics.get(key), int | float):
-                curve.append(value)
         self._progress.update(self._bar, completed=number, seen=self._seen(metrics))
 
     @property
@@ -95,18 +67,13 @@ class ProgressReport:
         return not self._progress.disable
 
     def replied(self, asked: int, counts: Mapping[str, int]) -> None:
-        """Show how many of the sampled clients have replied in the current round.
-
-        Args:
-            counts: The numbers of usable replies (``clients``), ``failures`` and ``refused``.
-        """
+        """Show how many of the sampled clients have replied, failed or been refused so far."""
         of_asked = {**counts, "clients": f"{counts['clients']}/{asked}"}
         self._progress.update(self._bar, seen=self._seen(of_asked))
 
     def _seen(self, counts: Mapping[str, Any]) -> str:
-        drawn = next(filter(None, self._curves.values()), [])
         named = ("clients", "failures", "refused")
-        return "  ".join([sparkline(drawn), *(f"{counts[k]} {k}" for k in named if counts.get(k))])
+        return "  ".join(f"{counts[name]} {name}" for name in named if counts.get(name))
 
     def __enter__(self) -> ProgressReport:
         self._progress.start()

@@ -1,7 +1,4 @@
-"""Reports: all results of a run as one HTML file, which needs no network.
-
-Figures are vector graphics in the page's colours, light or dark.
-"""
+"""Reports: all results of a run as one HTML file, which needs no network."""
 
 from __future__ import annotations
 
@@ -128,11 +125,7 @@ class Section:
 
 
 def svg(figure: MatplotlibFigure, name: str) -> str:
-    """Return a figure as an SVG element in the colours of the page around it.
-
-    Args:
-        name: Its name on the page, which makes its ids unique and is read to the blind.
-    """
+    """Return a figure as an SVG element in the page's colours; its name makes its ids unique."""
     figure.set_layout_engine("none")  # as it has been laid out
     for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
         patch.set_alpha(0.0)
@@ -151,11 +144,7 @@ def svg(figure: MatplotlibFigure, name: str) -> str:
 
 
 def run_report(folder: RunFolder) -> str:
-    """Return the report of a run as one HTML page.
-
-    Raises:
-        DataError: The folder holds no finished run, or a file of it is corrupt.
-    """
+    """Return the report of a run as one HTML page; DataError for a run that is not finished."""
     found = _Run(folder)
     return page(
         title=folder.path.name,

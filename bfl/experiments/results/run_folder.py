@@ -1,40 +1,9 @@
-"""The folder of one run: reading and writing of its files.
+"""The folder of one run: reading and writing of its files, which ``docs/running.md`` lists.
 
-| file | content |
-| --- | --- |
-| ``config.toml`` | the complete configuration |
-| ``run.json`` | all else that is known of the run; see below |
-| ``rounds.jsonl`` | one line per round, appended as the round ends |
-| ``metrics.json`` | metrics, mean uncertainties and retention areas; written last |
-| ``predictions.npz`` | labels, probabilities and uncertainties of the test examples |
-| ``posterior.npz`` | the global posterior: mean, variance, point, manifest |
-| ``report.html``, ``figures/`` | the results for people |
-| ``closing.npz`` | the result of the closing round, if there was one |
-| ``best-posterior.npz`` | the best round's posterior, where rounds are validated |
-| ``network.json`` | of a table: what nodes' own tables are encoded by, ``FILE.columns.json`` |
-| ``refusals.txt`` | which client failed or was refused in which round, and why; if any |
-| ``run-key``, ``run.lock`` | the run's identity, and who writes here: see ``identity`` |
-| ``checkpoints/`` | the last two states, from which the run is resumed |
-| ``rounds-begun``, ``sums-begun`` | the private releases that have begun |
-
-The sections of ``run.json``:
-
-| section | content |
-| --- | --- |
-| ``environment`` | versions, machine, commit, start and end |
-| ``given`` | what of the configuration was given; the rest is the strategy's, or default |
-| ``network`` | what predicting with the posterior takes besides: images, classes, network |
-| ``data`` | digests of the data that lie where the server does |
-| ``partition`` | who holds which data |
-| ``warnings`` | what the results do not show by themselves |
-| ``clients`` | metrics on each client's own test data, or its site's |
-| ``foreign`` | detection of foreign images by each uncertainty (``ood-dataset``) |
-| ``corruptions`` | metrics of corrupted test images by strength (``corruptions``) |
-| ``retention`` | retention curves on a grid of percents, with their areas |
-| ``ensemble`` | retention curves of an ensemble (``predictive``), its members |
-
-Each file except ``rounds.jsonl`` is written to a temporary file beside it and then renamed, so no
-reader sees half a file. Only their owner may read them.
+Besides these there are ``run-key`` and ``run.lock`` (see ``identity``), ``checkpoints/`` with the
+last two states, and ``rounds-begun`` and ``sums-begun``, the private releases that have begun. Each
+file except ``rounds.jsonl`` is written to a temporary file beside it and then renamed, so no reader
+sees half a file. Only their owner may read them.
 """
 
 from __future__ import annotations
@@ -255,8 +224,7 @@ def config_of(data: bytes) -> dict[str, Any]:
 class RunFolder(Files):
     """The folder of one run; see ``Files`` for the errors of reading and writing.
 
-    A name such as ``run.json:network`` stands for a section of a file: a JSON object of that name
-    in it; an array of that name in an archive.
+    ``run.json:network`` stands for a section of a file: an object in it, or an array of an archive.
     """
 
     @classmethod
@@ -274,8 +242,6 @@ class RunFolder(Files):
         before, the same run can begin in the folder.
 
         Args:
-            output_dir: The folder of all runs, made if it does not exist.
-            name: The run's name, which is its folder below ``output_dir``.
             config: The complete configuration; settings that are None are left out.
             environment: See ``describe_environment``.
             given: What of the configuration was given.
@@ -307,8 +273,7 @@ class RunFolder(Files):
         """Return the folder of a run that is there.
 
         Raises:
-            DataError: It is none, and the message names the nearest one, beside it or in ``runs``;
-                or it was made by a version of bfl that kept its results in other files.
+            DataError: It is none, and the message names the nearest one; or of an earlier version.
         """
         folder = cls(path)
         if folder.holds(CONFIG) and (folder.holds(RUN) or not folder.holds("environment.json")):
@@ -440,8 +405,7 @@ class RunFolder(Files):
     def append_round(self, entry: Mapping[str, Any]) -> None:
         """Append one round's line, and flush it to the disk.
 
-        An incomplete last line, of a process that was killed while writing, is removed first. NaN
-        and infinity are written as Python's json writes them.
+        An incomplete last line, of a process that was killed while writing, is removed first.
         """
         line = (json.dumps(plain(entry)) + "\n").encode()
         kept, _ = self._whole_rounds()
@@ -458,10 +422,7 @@ class RunFolder(Files):
                 sync_folder(self.path)
 
     def rounds(self) -> list[dict[str, Any]]:
-        """Return the rounds in the order of the file; none without a file.
-
-        An incomplete last line is left out; any other corrupt line raises DataError.
-        """
+        """Return the rounds in the file's order, without an incomplete last line."""
         return self._whole_rounds()[1]
 
     def keep_rounds(self, last: int) -> None:

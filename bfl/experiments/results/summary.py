@@ -57,14 +57,7 @@ def retention_curves(
         settings: The configuration, from which each component takes its keys.
 
     Returns:
-        ``curves[metric][uncertainty]``, among them accuracy and negative log-likelihood by
-        predictive entropy, aleatoric and epistemic uncertainty.
-
-    Raises:
-        ValueError: The labels do not fit the predictions.
-
-    Source:
-        Fischer et al. (2024), section 3.3 and Fig. 2.
+        ``curves[metric][uncertainty]``; see Fischer et al. (2024), section 3.3 and Fig. 2.
     """
     retained, ranks = _ranked(predictions, labels, settings)
     return {
@@ -97,15 +90,10 @@ def summarize(
     settings: Mapping[str, Any] | None = None,
     curves: Curves | None = None,
 ) -> dict[str, float]:
-    """Return the content of ``metrics.json``; see ``retention_curves`` for arguments and errors.
+    """Return the content of ``metrics.json``; see ``retention_curves`` for the arguments.
 
-    Args:
-        curves: The retention curves; None: they are computed.
-
-    Returns:
-        All metrics by name (``accuracy``), the means of all uncertainties (``mean-epistemic``),
-        coverage and size of prediction sets, and the areas of all retention curves
-        (``retention-area-accuracy-epistemic``).
+    These are all metrics by name, mean uncertainties (``mean-epistemic``), numbers of prediction
+    sets, and areas of retention curves (``retention-area-accuracy-epistemic``).
     """
     curves = retention_curves(predictions, labels, settings) if curves is None else curves
     return {
@@ -146,11 +134,7 @@ def write_evaluation(
     """Write the final predictions and retention curves of a run; return its metrics.
 
     The metrics are not written: ``metrics.json`` marks a finished run, so it must be the last file.
-    See ``retention_curves`` for the other arguments and the errors.
-
-    Args:
-        posterior: The posterior that has predicted, whose metrics are added.
-        ensemble: An ensemble that predicts besides it; see ``write_ensemble``.
+    Those of the posterior, and of an ensemble that predicts besides it, are among them.
     """
     curves = retention_curves(predictions, labels, settings)
     numbers = summarize(predictions, labels, settings, curves)
@@ -177,11 +161,7 @@ def write_evaluation(
 def write_ensemble(
     folder: RunFolder, ensemble: EvaluatedEnsemble, settings: Mapping[str, Any] | None = None
 ) -> dict[str, float]:
-    """Write a run's ``run.json:ensemble``; return the ensemble's metrics, ``ensemble-NAME``.
-
-    The section has its retention curves, its members' accuracies and confidences, and the models
-    that are left out.
-    """
+    """Write a run's ``run.json:ensemble``; return the ensemble's metrics, ``ensemble-NAME``."""
     curves = retention_curves(ensemble.predictions, ensemble.labels, settings)
     numbers = prefixed(summarize(ensemble.predictions, ensemble.labels, settings, curves))
     members = {
@@ -219,14 +199,9 @@ MOST = 8
 
 @dataclass(frozen=True)
 class Examples:
-    """Test images, from the most certain prediction to the least certain one.
+    """Test images (n, H, W, C), from the most certain prediction to the least certain one.
 
-    Attributes:
-        positions: (n,) positions in the run's test set.
-        images: (n, H, W, C) images.
-        labels: (n,) true classes.
-        predicted: (n,) predicted classes.
-        uncertainty: (n,) uncertainties of the predictions, by ``BY``.
+    Each has its position in the test set, its true and its predicted class, and its uncertainty.
     """
 
     positions: npt.NDArray[np.int64]
@@ -241,12 +216,7 @@ def write_examples(
 ) -> None:
     """Add the most and the least certain test images, equally many, to a run's predictions.
 
-    Ties keep the order of the test set.
-
-    Args:
-        predictions: The predictions for N test images.
-        images: (N, H, W, C) the images.
-        labels: (N,) true classes.
+    Ties keep the order of the N test images.
     """
     ranks = uncertainties.create(BY).measure(predictions)
     order = np.argsort(ranks, kind="stable")
@@ -266,11 +236,7 @@ def write_examples(
 
 
 def read_examples(folder: RunFolder) -> tuple[Examples, Examples]:
-    """Return the most certain images of a run and the least certain ones, both in ascending order.
-
-    Raises:
-        DataError: The file is missing or corrupt.
-    """
+    """Return a run's most certain images and its least certain ones, both in ascending order."""
     names = tuple(Examples.__dataclass_fields__)
     with folder.reading_arrays(PREDICTIONS) as held:
         of_examples = [f"{EXAMPLE}{name}" for name in names]

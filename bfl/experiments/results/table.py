@@ -59,11 +59,7 @@ def three_digits(value: Any) -> str:
 
 
 def auroc(scores: npt.ArrayLike, positive: npt.ArrayLike) -> float:
-    """Return the probability that a positive has a higher score than a negative, ties halved.
-
-    Args:
-        scores: (N,) scores.
-        positive: (N,) which are positive; at least one, and not all.
+    """Return the probability that a positive has a higher score (N,) than a negative, ties halved.
 
     Source: Hanley and McNeil (1982); as scikit-learn's, whose import takes seconds.
     """
@@ -139,12 +135,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], title: str) -> None:
 
 
 def metrics_table(metrics: Mapping[str, float], samples: int | None = None) -> Table:
-    """Return a table of a run's final metrics, with an arrow that points to the better side.
-
-    Args:
-        metrics: See ``bfl.experiments.results.summary.summarize``.
-        samples: The number of Monte Carlo samples of the server's final evaluation, if any.
-    """
+    """Return a table of final metrics, and of how many Monte Carlo samples, with better sides."""
     title = f"Final metrics, {samples} Monte Carlo samples" if samples else "Final metrics"
     # Without a metric of the server's, all are clients' means, with other numbers of samples.
     if not any(name in metrics for name in registered_metrics.names()):
@@ -160,11 +151,7 @@ def _header(key: str) -> str:
 
 
 def markdown_table(table: pd.DataFrame, numbers: int | None = None) -> str:
-    """Return a table as Markdown.
-
-    Args:
-        numbers: The number of last columns to align right; None: align numeric columns right.
-    """
+    """Return a table as Markdown; the last ``numbers`` columns, or numeric ones, stand right."""
     right = [kind.kind in "if" for kind in table.dtypes]
     if numbers is not None:
         right = [at >= len(right) - numbers for at in range(len(right))]
@@ -176,11 +163,7 @@ def markdown_table(table: pd.DataFrame, numbers: int | None = None) -> str:
 
 
 def section_written(text: str, name: str, lines: Iterable[str]) -> str:
-    """Return a page's text with new lines between ``<!-- NAME -->`` and ``<!-- end of NAME -->``.
-
-    Raises:
-        DataError: The page does not have these marks.
-    """
+    """Return a page with new lines between ``<!-- NAME -->`` and ``<!-- end of NAME -->``."""
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     head, _, rest = text.partition(begin)
     _, found, tail = rest.partition(end)

@@ -1,4 +1,1 @@
-"""Runs by their configuration: start, resume, training and evaluation.
-
-Importing this package does not import TensorFlow; ``evaluator`` does.
-"""
+"""Runs by their configuration; TensorFlow is imported by ``evaluator`` alone."""

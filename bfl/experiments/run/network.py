@@ -1,8 +1,4 @@
-"""Description of a run's network for predictions: ``run.json:network``, written at the start.
-
-With ``posterior.npz`` it is sufficient for predictions on another machine. It does not depend on
-the training data, nor on keys that do not affect predictions.
-"""
+"""A run's network, ``run.json:network``: with ``posterior.npz`` all that predictions need."""
 
 from __future__ import annotations
 
@@ -54,9 +50,7 @@ class NetworkDescription:
     Attributes:
         image_shape: Height, width and channels of an image.
         threads: TensorFlow's threads in the process that evaluated the run; None if unknown.
-        versions: The versions of the packages that the bits depend on.
         encoding: The encoding of a table's columns; None: the network takes images.
-        task: The key ``task``.
         target: Mean and deviation of a regression's target; None: another task.
     """
 
@@ -111,11 +105,7 @@ class NetworkDescription:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> NetworkDescription:
-        """Return the description in the content of ``run.json:network``.
-
-        Raises:
-            ValueError, KeyError, TypeError: The content is not valid, or of another format.
-        """
+        """Return the description; ValueError, KeyError or TypeError for one that is not valid."""
         if content["format"] != FORMAT or content["scaling"] != SCALING:
             raise ValueError(
                 f"it has format {content['format']} and scaling {content['scaling']}; this version "
@@ -170,14 +160,10 @@ def network_description(folder: RunFolder) -> NetworkDescription:
 
 
 def given_posterior(given: str, manifest: Manifest | None = None) -> Posterior:
-    """Return the posterior that the key ``initial-posterior`` names.
-
-    Args:
-        given: A run's folder, or the file of a posterior in one.
-        manifest: The parameters of the run's network; None: not known yet.
+    """Return the posterior that ``initial-posterior`` names: a run's folder, or a file in one.
 
     Raises:
-        ConfigurationError: It cannot be read, or is of another network.
+        ConfigurationError: It cannot be read, or is of another network than ``manifest``'s.
     """
     path = Path(given)
     folder, file = (path, POSTERIOR) if path.is_dir() else (path.parent, path.name)

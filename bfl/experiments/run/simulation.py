@@ -77,9 +77,6 @@ def agree_on_clients(
         overrides: The run configuration as it was given.
         defaults: The app's default configuration.
         in_the_data: Returns the number if neither is given; 0: ``DEFAULT_SUPERNODES``.
-
-    Raises:
-        ConfigurationError: Both are given and differ, or the number is not positive.
     """
     merged = dict(overrides)
     configured = overrides.get("clients", defaults.get("clients", 0))
@@ -170,10 +167,9 @@ def check(
     overwrite: bool = False,
     say: Callable[..., None] = say,
 ) -> None:
-    """Check a run before the engine starts.
+    """Check a run before the engine starts, and remove one of the same name with ``overwrite``.
 
-    A line announces the run at once, as the first imports take seconds. With ``overwrite``, a run
-    of the same name is removed after the checks.
+    A line announces the run at once, as the first imports take seconds.
     """
     configuration = resolve(app.run_config(overrides))
     if not overwrite:
@@ -191,11 +187,7 @@ def check(
 
 
 def remove_run(configuration: Configuration) -> None:
-    """Remove the run with the configuration's name, if it exists; no other folder.
-
-    Raises:
-        ConfigurationError: The run has no name, is to be resumed, or is running.
-    """
+    """Remove the run with the configuration's name, if it exists; no other folder."""
     keys = configuration.keys
     if keys.resume or not keys.name:
         raise ConfigurationError(

@@ -20,15 +20,9 @@ def trainer_for(
     classes: int,
     personal_model: str = "",
 ) -> LocalTrainer:
-    """Return the trainer for a configuration, built and traced once per process.
+    """Return the trainer for a configuration and images, built and traced once per process.
 
-    Args:
-        image_shape: Height, width and channels of the images.
-        personal_model: The name of the client's personal model, if clients have one; empty: the
-            global one.
-
-    Raises:
-        ConfigurationError: The images are smaller than the architecture takes.
+    An empty ``personal_model`` is the global one.
     """
     from bfl.keras import has_gpu
     from bfl.learning.networks.network import build_network, build_predictor
@@ -83,12 +77,7 @@ def personal_architecture(configuration: Configuration, model: str) -> Architect
 def check_images(
     word: str, architecture: Architecture, image_shape: tuple[int, int, int], dataset: str = ""
 ) -> None:
-    """Raise ConfigurationError if images are too small for an architecture.
-
-    Args:
-        image_shape: Height, width and channels of the images.
-        dataset: The images' data set, for the message; empty: not named.
-    """
+    """Raise ConfigurationError if images (of a data set, if named) are too small for a network."""
     if min(image_shape[:2]) < architecture.minimum_side:
         whose = f", as those of dataset '{dataset}' are" if dataset else ""
         raise ConfigurationError(

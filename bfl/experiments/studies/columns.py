@@ -56,10 +56,8 @@ class Column(BaseModel):
 
     Attributes:
         metric: Its name in the runs' ``metrics.json``, or another name of ``docs/studies.md``.
-        title: The column's heading; by default the metric's name.
         scale: Factor of a run's number: 100 for percent.
         published: The published table's column; empty: none.
-        published_spread: The published table's column of spreads; empty: none.
         published_spread_scale: Factor from the published spread's unit to the value's.
     """
 
@@ -169,45 +167,25 @@ def _directed() -> list[str]:
 
 
 def rounds_to(name: str) -> tuple[str, float] | None:
-    """Return the metric and the value of ``rounds-to-METRIC-VALUE``; None for another name.
-
-    Example:
-        >>> rounds_to("rounds-to-accuracy-0.5"), rounds_to("rounds-to-nowhere-0.5")
-        (('accuracy', 0.5), None)
-    """
+    """Return the metric and the value of ``rounds-to-METRIC-VALUE``; None for another name."""
     match = _ROUNDS_TO.fullmatch(name)
     return (match[1], float(match[2])) if match and match[1] in _directed() else None
 
 
 def at_round(name: str) -> tuple[str, int] | None:
-    """Return the metric and the round of ``METRIC-at-round-N``; None for another name.
-
-    Example:
-        >>> at_round("ensemble-accuracy-at-round-10"), at_round("nowhere-at-round-10")
-        (('ensemble-accuracy', 10), None)
-    """
+    """Return the metric and the round of ``METRIC-at-round-N``; None for another name."""
     match = _AT_ROUND.fullmatch(name)
     return (match[1], int(match[2])) if match and match[1] in numbers_of_rounds() else None
 
 
 def curve_of(name: str) -> str:
-    """Return the metric on whose learning curve a number lies.
-
-    Example:
-        >>> curve_of("accuracy-at-round-10"), curve_of("best-accuracy"), curve_of("accuracy")
-        ('accuracy', 'accuracy', 'accuracy')
-    """
+    """Return the metric of ``best-METRIC`` or ``METRIC-at-round-N``, or the name itself."""
     found = at_round(name)
     return found[0] if found else name.removeprefix(BEST)
 
 
 def retained_at(metric: str, by: str, percent: int) -> str:
-    """Return the name of a metric of the examples that are least uncertain, in percent of all.
-
-    Example:
-        >>> retained_at("accuracy", "epistemic", 95)
-        'accuracy-retaining-95-by-epistemic'
-    """
+    """Return the name of a metric of the least uncertain examples, in percent of all."""
     return f"{metric}-retaining-{percent}-by-{by}"
 
 
@@ -279,9 +257,7 @@ ClientNumber = Annotated[
 class FigureSpec(BaseModel):
     """A study's figure, a table ``[[figures]]``; further keys are the kind's.
 
-    Attributes:
-        rows: The rows to show, as allowed labels by column; a row matches one of these if it has
-            an allowed label in each of its columns. Empty: all rows.
+    ``rows`` are allowed labels by column: a row that matches one of them is shown; empty: all rows.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)

@@ -1,7 +1,4 @@
-"""Figures of a study: rows overlaid, with bands of their spread over seeds.
-
-Each combination of the axes has a panel. Matplotlib is imported when a figure is drawn.
-"""
+"""Figures of a study: rows overlaid, with bands of their spread over seeds, a panel a partition."""
 
 from __future__ import annotations
 
@@ -89,10 +86,7 @@ class Overlay:
         return list(dict.fromkeys(str(run.values.get("seed", 0)) for run in self.drawn))
 
     def row_name(self, row: Choice) -> str:
-        """Return a row's name in the legend: the labels that differ between rows.
-
-        If the row has fewer seeds than the figure, its name says so.
-        """
+        """Return a row's name in the legend: the labels that differ, and seeds if it lacks some."""
         differing = [c for c in row.labels if len({other.labels[c] for other in self.rows}) > 1]
         name = style.drawable(" · ".join(row.labels[column] for column in differing))
         counts = sorted({len(found) for panel in self.panels if (found := self.runs(row, panel))})
@@ -191,11 +185,7 @@ class Overlay:
 
 
 def draw_study(opened: OpenedStudy) -> list[Path]:
-    """Draw a study's figures, by default one of each kind; return the PNG files.
-
-    Raises:
-        RunError: A figure cannot be written; and the errors of ``study_table``.
-    """
+    """Draw a study's figures, by default one of each kind; return the PNG files."""
     return [
         opened.folder.write(f"figures/{name}.png", style.png(figure))
         for name, figure, _ in drawings(opened)
@@ -203,10 +193,7 @@ def draw_study(opened: OpenedStudy) -> list[Path]:
 
 
 def drawings(opened: OpenedStudy) -> Iterator[tuple[str, MatplotlibFigure, str]]:
-    """Yield the figures that a study asks for, or one of each kind, with names and captions.
-
-    One of which no run has a number is left out. Raises the errors of ``study_table``.
-    """
+    """Yield the figures that a study asks for, or one of each kind, with names and captions."""
     for spec in opened.study.figures or default_figures(opened.study.base):
         overlay = Overlay(opened, spec)
         if not overlay.drawn:

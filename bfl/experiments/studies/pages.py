@@ -1,13 +1,7 @@
 """Pages of a study: its report, and sections of pages of results.
 
-The text between a section's marks is generated from the results:
-
-| section | content |
-| --- | --- |
-| ``<!-- claims STUDY … -->`` | claims of the page's studies, with a forest plot |
-| ``<!-- table STUDY -->`` | a study's table |
-
-STUDY is a folder of a study's results next to the page. A section ends with ``<!-- end -->``.
+Between ``<!-- claims STUDY … -->`` or ``<!-- table STUDY -->`` and ``<!-- end -->`` stand claims of
+studies with a forest plot, or a study's table; STUDY is a folder of results next to the page.
 """
 
 from __future__ import annotations
@@ -51,7 +45,6 @@ def rewritten(path: Path) -> tuple[str, pd.DataFrame | None]:
     """Return a page's text with its sections generated again, and its claims if it has any.
 
     Raises:
-        ConfigurationError: A folder holds no study, or results of another one.
         DataError: The page or a result cannot be read, or the page has no section.
     """
     found: pd.DataFrame | None = None
@@ -89,11 +82,7 @@ def _decimals(*tables: StudyTable) -> dict[str, int]:
 def rewrite(path: Path, *, folders: bool) -> None:
     """Write a page's sections anew, and its forest plot next to it; see ``rewritten``.
 
-    Args:
-        folders: Whether the tables and figures in its studies' folders are written as well.
-
-    Raises:
-        RunError: A file cannot be written; and the errors of ``rewritten``.
+    With ``folders`` the tables and figures in its studies' folders are written as well.
     """
     text, found = rewritten(path)
     try:
@@ -118,11 +107,7 @@ def with_claims(table: StudyTable) -> str:
 
 
 def study_report(opened: OpenedStudy) -> str:
-    """Return the report of a study's finished runs as one HTML page.
-
-    Raises:
-        DataError: No run is done; and the errors of ``study_table``.
-    """
+    """Return the report of a study's finished runs as one HTML page; DataError for no run."""
     table = study_table(opened)
     study, frame = table.study, table.results.frame
     if not len(frame):

@@ -1,28 +1,9 @@
-"""Results of a study: two data frames, read from its folder.
+"""Results of a study: two data frames, read from its folder; see ``docs/studies.md``.
 
-| file | content |
-| --- | --- |
-| ``study.toml``, ``published.csv`` | the study's complete file, and its published table |
-| ``runs.csv`` | ``frame``: a row a run, with labels, metrics and origin |
-| ``curves.csv`` | ``curves``: run, round, metric, value; to seven digits |
-| ``runs/NAME/`` | the runs, see ``results.run_folder``; ``given.toml``: what the study has set |
-| ``failures/NAME.txt`` | the output of a failed run; removed when the run succeeds |
-| ``table.*``, ``figures/`` | the output of ``bfl table --write`` and ``bfl plot`` |
-
-The columns of ``runs.csv`` that are neither labels nor metrics:
-
-| column | content |
-| --- | --- |
-| ``run`` | the run's name |
-| ``configuration`` | the hash of what the study has set |
-| ``diverged`` | the metrics that were not a number; their own cells are empty |
-| ``test-images`` | their number |
-| ``partition-sha256``, ``train-sha256``, ``test-sha256`` | digests of the data |
-| ``posterior-sha256`` | that of the final posterior |
-| ``seconds`` | the duration of all rounds |
-| ``failures``, ``refused`` | clients that were asked and not pooled, over all rounds |
-| ``made-as`` | the run whose result this is, as both are one computation (of older versions) |
-| the others | versions, machine, commit, start and end |
+Besides ``study.toml``, ``published.csv``, ``runs.csv``, ``curves.csv``, ``runs/NAME/`` and what the
+commands write, it has ``failures/NAME.txt``: the output of a failed run until the run succeeds. In
+``runs.csv``, ``configuration`` is the hash of what the study has set, ``diverged`` names metrics
+that were not a number, and ``made-as`` (of older versions) the run whose result this is.
 """
 
 from __future__ import annotations
@@ -115,11 +96,7 @@ def rounded(value: float) -> float:
 
 
 def read_run(folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[int, float]]]:
-    """Return a finished or begun run's row, without labels, and its curves.
-
-    Raises:
-        DataError: A file of the run is missing or corrupt.
-    """
+    """Return a finished or begun run's row, without labels, and its curves."""
     rounds = folder.rounds()
     last = rounds[-1] if rounds else {"round": 0}
     environment, data = folder.read_json(ENVIRONMENT, {}), folder.read_json(DATA, {})
@@ -246,10 +223,8 @@ class StudyFolder(Files):
 class StudyResults:
     """Results of a study's selected runs.
 
-    Attributes:
-        frame: A row a finished run, by name: labels, metrics and origin.
-        curves: Run, round, metric, value.
-        states: The states of the other runs in words, by name.
+    ``frame`` has a row a finished run, by name; ``curves`` run, round, metric and value; ``states``
+    the states of the other runs in words.
     """
 
     frame: pd.DataFrame
@@ -282,12 +257,7 @@ class StudyResults:
 
 @dataclass(frozen=True)
 class OpenedStudy:
-    """A study in its folder.
-
-    Attributes:
-        patterns: What ``--only`` selects; empty: all runs.
-        places: Folders of further results.
-    """
+    """A study in its folder, what ``--only`` selects of it, and folders of further results."""
 
     folder: StudyFolder
     study: Study
@@ -426,11 +396,7 @@ def gather(study: OpenedStudy) -> StudyResults:
 
 
 def write_results(folder: StudyFolder, results: StudyResults) -> None:
-    """Write ``runs.csv`` and ``curves.csv``, if there is a result.
-
-    Raises:
-        RunError: A file cannot be written.
-    """
+    """Write ``runs.csv`` and ``curves.csv``, if there is a result."""
     if not len(results.frame):
         return
     frame = results.frame.rename_axis("run").dropna(axis="columns", how="all")

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bfl.configuration import resolve
 from bfl.configuration.configuration import Value
 from bfl.data.datasets import dataset_on_this_machine
-from bfl.errors import BflError, ConfigurationError, DataError, RunError
+from bfl.errors import BflError, ConfigurationError, RunError
 from bfl.evaluation.evaluated_ensemble import of_a_posterior
 from bfl.evaluation.metrics import metric_names, metrics_by_task
 from bfl.evaluation.regression import ERROR
@@ -54,6 +54,9 @@ MACHINE_KEYS = sorted((FREE_TO_CHANGE - set(GIVEN_BY_THE_RUNNER)) | {"data-dir"}
 COMMAND = (sys.executable, "-c", "from bfl.commands.entry import bfl; raise SystemExit(bfl())")
 """The command ``bfl``, in this Python."""
 
+SHOWN = {"accuracy": "accuracy", ERROR: "RMSE", "negative-log-likelihood": "NLL"}
+"""The metrics of a finished run that are printed, with their labels."""
+
 PATIENCE = 20.0
 """Seconds that an interrupted run has to save what it has."""
 
@@ -78,7 +81,6 @@ def make_study(
     Args:
         machine: Keys of this machine, such as ``data-dir``.
         backend: Options of ``bfl run``: ``--backend`` and ``--backend-config``.
-        dry_run: Whether the runs are listed and none is made.
         verbose: Whether the runs' own lines are shown instead of being logged.
         table: The command that prints the study's table, which is printed at the end.
         command: The command ``bfl``.
@@ -143,7 +145,11 @@ def make_study(
                     made += 1
                     folder.failure_file(run.name).unlink(missing_ok=True)
                     took = timedelta(seconds=round(time.monotonic() - started))
-                    ended = f"{_main_numbers(folder, run)}  ({took})"
+                    metrics = folder.run(run.name).read_json(METRICS)
+                    shown = [
+                        f"{n} {cell(metrics[key])}" for key, n in SHOWN.items() if key in metrics
+                    ]
+                    ended = "  ".join([*shown, f"({took})"])
                 console.print(f"{number} {run.name}: {ended}", markup=False)
     except KeyboardInterrupt as interrupt:
         interrupt.add_note(GO_ON)
@@ -164,11 +170,7 @@ def make_study(
 
 
 def begin(folder: StudyFolder, study: Study) -> None:
-    """Write a study's description into its folder, which can then be read without its file.
-
-    Raises:
-        RunError: It cannot be written.
-    """
+    """Write a study's description into its folder, which can then be read without its file."""
     tables = {**study.tables, "name": study.name}
     if study.scale:
         tables["scale"] = ",".join(f"{name}={amount:g}" for name, amount in study.scale.items())
@@ -212,9 +214,12 @@ def _made(
     except RunError as error:
         return str(error)
     # `bfl run` closes where nobody names a closing; a study's run where its file says so.
-    closing = run.configuration.values["closing"]
-    place = {**machine, "output-dir": str(folder.runs.absolute()), "name": run.name}
-    place["closing"] = closing
+    place = {
+        **machine,
+        "output-dir": str(folder.runs.absolute()),
+        "name": run.name,
+        "closing": run.configuration.values["closing"],
+    }
     pairs = tomli_w.dumps(place).replace("\n", " ")
     arguments = [*command, "--run-config", str(given), "--run-config", pairs, "--resume"]
     log = own.path / LOG
@@ -239,22 +244,10 @@ def _made(
     return f"{written}\nthe run's process has ended ({cause})"
 
 
-def _main_numbers(folder: StudyFolder, run: Run) -> str:
-    try:
-        metrics = folder.run(run.name).metrics()
-    except DataError as error:  # the table's command reports it as an error
-        return str(error)
-    names = {"accuracy": "accuracy", ERROR: "RMSE", "negative-log-likelihood": "NLL"}
-    return "  ".join(f"{names[key]} {cell(metrics[key])}" for key in names if key in metrics)
-
-
 def check_runs(
     study: Study, runs: Iterable[Run], machine: Mapping[str, Value], *, data_needed: bool
 ) -> list[str]:
-    """Check the configurations of runs, and the study's columns; return what data are missing.
-
-    Args:
-        data_needed: Whether data that can neither be found nor downloaded are refused.
+    """Check runs and the study's columns; return what data are missing, unless they are refused.
 
     Raises:
         ConfigurationError: Some runs are refused, in one line for each reason with its runs.

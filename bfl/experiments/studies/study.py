@@ -99,13 +99,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a study.
+    """One run of a study: its labels by column, the keys that the study sets, its table's line.
 
-    Attributes:
-        name: The run's name, which depends on its labels alone.
-        cell: The table's line that it belongs to.
-        labels: The labels of its row and of its choice of each axis, by column.
-        values: The keys that the study sets for it.
+    The name depends on the labels alone.
     """
 
     name: str
@@ -115,10 +111,9 @@ class Run:
 
     @cached_property
     def configuration(self) -> Configuration:
-        """The run's configuration, without a check of its data.
+        """The run's configuration, without a check of its data; of 10 clients, if none are given.
 
-        The number of clients, if the study sets none, is 10, as in ``flower-simulation``. Where the
-        partition finds the clients in the data, it is 0: it is not known here.
+        Where the partition finds the clients in the data, their number is 0: it is not known here.
         """
         clients = self.values.get("clients")
         values = {**self.values, "clients": clients or DEFAULT_SUPERNODES}
@@ -153,8 +148,7 @@ class Claim:
 
     Attributes:
         worse: Labels of the worse line, in the columns where it differs from the better one.
-        than: A metric in which the better lines themselves are worse, in place of other lines;
-            empty: two lines are compared by one metric.
+        than: A metric in which the better lines themselves are worse; empty: lines are compared.
         beforehand: Whether it was declared before there were runs; only such claims are tested.
         published: The paper's difference, in the column's unit, where there is no published table.
     """
@@ -213,14 +207,7 @@ class _Claim(BaseModel):
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """The numbers of a published table.
-
-    Attributes:
-        text: The CSV file.
-        lines: A number and its spread by line and metric, in the column's unit; None: not
-            published.
-        notes: What has to be known of the numbers.
-    """
+    """The numbers of a published table: by line and metric, with spread, in the column's unit."""
 
     text: str
     lines: Mapping[Key, Mapping[str, tuple[float | None, float | None]]]
@@ -249,11 +236,7 @@ class _Published(BaseModel):
     notes: list[str] = Field(default_factory=list)
 
     def read(self, folder: Path, study: Study) -> PublishedTable:
-        """Return the table, whose lines must be those of the study.
-
-        Raises:
-            ConfigurationError: The file cannot be read, or has other lines or columns.
-        """
+        """Return the table, whose lines must be those of the study."""
         path = folder / self.file
         where = f"published table {path}"
         try:
@@ -306,9 +289,6 @@ def read_scale(text: str) -> dict[str, float]:
     """Return the amounts of a scale such as ``rounds=0.05,train-examples=0.2,seeds=1``.
 
     Below 1 an amount is a share of the study's, from 1 an upper limit, or the number of seeds.
-
-    Raises:
-        ConfigurationError: The text does not have that form, or a name cannot be reduced.
     """
     amounts: dict[str, float] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
@@ -353,13 +333,10 @@ class Study:
     Attributes:
         axes: Choices by axis, in the file's order; the runs are the product of all axes and rows.
         rows: Sets of keys that vary together; a single one without labels where the file has none.
-        columns: The columns of its tables.
         spread: "standard-deviation" or "standard-error", over the seeds.
         figures: The figures to draw; empty: one of each kind.
         claims: The claims to test, a family.
-        source: The file.
         tables: The file's content, merged with the files that it extends.
-        published: The published table, if there is one.
         scale: The reduction, see ``read_scale``.
     """
 
@@ -418,10 +395,7 @@ class Study:
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
-        """All runs, in the order in which they are made.
-
-        The first axis varies slowest and the rows fastest.
-        """
+        """All runs in the order in which they are made: the first axis varies slowest."""
         found = []
         for *choices, row in product(*self.axes.values(), self.rows):
             chosen = dict(zip(self.axes, choices, strict=True))
@@ -439,11 +413,7 @@ class Study:
         return tuple(found)
 
     def scaled(self, text: str) -> Study:
-        """Return the study at another scale, with fewer or more seeds if the scale says so.
-
-        Raises:
-            ConfigurationError: The scale is not valid, or the study cannot have so many seeds.
-        """
+        """Return the study at another scale, with fewer or more seeds if the scale says so."""
         scale = read_scale(text)
         if SEEDS not in scale:
             return replace(self, scale=scale)

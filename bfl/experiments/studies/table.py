@@ -79,10 +79,7 @@ def mean_and_spread(values: Sequence[float], spread: str) -> tuple[float | None,
 
 
 def study_table(opened: OpenedStudy) -> StudyTable:
-    """Return the table of a study's finished runs; lines without a selected run are left out.
-
-    For the errors see ``gather``.
-    """
+    """Return the table of a study's finished runs; lines without a selected run are left out."""
     import pandas as pd
 
     study, results = opened.study, opened.results

@@ -1,7 +1,4 @@
-"""Live logging of a run's rounds, final figures and configuration, chosen by the key ``log``.
-
-No round is logged twice, and a failed log does not end the run.
-"""
+"""Live logging of a run's rounds, chosen by the key ``log``: no round twice, and no failed run."""
 
 from __future__ import annotations
 
@@ -35,20 +32,12 @@ class Tracking:
 
 
 class Tracker(Component):
-    """Live log of a run's rounds.
-
-    Attributes:
-        package: An optional package that it needs; empty: none.
-    """
+    """Live log of a run's rounds, with the optional package that it needs."""
 
     package: ClassVar[str] = ""
 
     def check(self) -> None:
-        """Check that the package is installed.
-
-        Raises:
-            ConfigurationError: It is not; the message says how to install it.
-        """
+        """Raise ConfigurationError if the package is not installed."""
         if self.package and importlib.util.find_spec(self.package) is None:
             raise ConfigurationError(
                 f"log is '{self.name}', and the package {self.package} is not installed; install "
@@ -74,12 +63,7 @@ class NoTracker(Tracker):
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """The logged run.
-
-    Attributes:
-        key: Its random identifier, which a resumed run keeps.
-        configuration: All keys, kebab-case, with their values.
-    """
+    """The logged run: its folder, its random key, which a resumed run keeps, and all its keys."""
 
     path: Path
     name: str
@@ -97,11 +81,7 @@ def numbers(entry: Mapping[str, Any]) -> dict[str, float]:
 
 
 class LiveLog:
-    """Forwarder of a run's rounds to a tracker; warns once if that fails, and ends the log.
-
-    Args:
-        rounds: The rounds made before; those that the log lacks are added.
-    """
+    """Forwarder of a run's rounds, with those before, to a tracker; warns once if it fails."""
 
     def __init__(
         self,

@@ -1,7 +1,4 @@
-"""Registry of a run's figures, which are drawn from its folder alone.
-
-Matplotlib is imported when a figure is drawn.
-"""
+"""Registry of a run's figures, which are drawn from its folder alone."""
 
 from __future__ import annotations
 
@@ -27,14 +24,7 @@ class Figure(Component):
     needs: ClassVar[str] = ""
 
     def draw(self, folder: RunFolder, *, titled: bool = True) -> MatplotlibFigure | None:
-        """Return the figure of a run, or None if the run does not have its data.
-
-        Args:
-            titled: Whether it has its title, which names the run.
-
-        Raises:
-            DataError: A file of the run is corrupt.
-        """
+        """Return the figure of a run, with or without its title; None if the run lacks its data."""
         if self.needs and not folder.holds(self.needs):
             return None
         with styled():
@@ -55,16 +45,9 @@ figures: Registry[Figure] = Registry("figure", "bfl.experiments.results.figures"
 
 
 def draw_all(folder: RunFolder, kind: str = "") -> list[Path]:
-    """Draw every registered figure for which the run has data, and return the files.
+    """Draw every figure for which the run has data, and return the files; same data, same bytes.
 
-    The same data give the same bytes.
-
-    Args:
-        kind: ``png``, ``svg``, ``pdf`` or ``none``; empty: the run's key ``figures``.
-
-    Raises:
-        DataError: A file of the run is corrupt.
-        RunError: A figure cannot be written.
+    ``kind`` is ``png``, ``svg``, ``pdf`` or ``none``; empty: the run's key ``figures``.
     """
     written = []
     settings = folder.config() if folder.holds(CONFIG) else {}

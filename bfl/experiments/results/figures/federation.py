@@ -11,6 +11,7 @@ import numpy as np
 from bfl.errors import DataError
 from bfl.evaluation.metrics import metrics
 from bfl.experiments.results.figures import Figure, figures, style
+from bfl.experiments.results.figures.style import COLORS, FAINT, INK
 from bfl.experiments.results.identity import WHOLE
 from bfl.experiments.results.run_folder import (
     CONFIG,
@@ -70,8 +71,8 @@ class LearningCurve(Figure):
         diverged = style.finite_points(rounds, recorded(TRAIN_DIVERGENCE_PER_EXAMPLE))
         errors = style.finite_points(rounds, ERROR)
         beside = {
-            STANDARDISED: (trained if errors else [], style.INK),
-            DIVERGED: (diverged, style.COLORS[2]),
+            STANDARDISED: (trained if errors else [], INK),
+            DIVERGED: (diverged, COLORS[2]),
         }
         beside = {label: drawn for label, drawn in beside.items() if any(v for _, v in drawn[0])}
         lines = 2 if len(beside) == 2 else 1
@@ -81,16 +82,16 @@ class LearningCurve(Figure):
         left, right, *others = grid
         if errors:
             _round_axis(left)
-            _line(left, errors, style.COLORS[0])
+            _line(left, errors, COLORS[0])
             left.set_ylabel("root-mean-squared error")
         else:
-            _curve(left, curves[ACCURACY], ACCURACY, style.COLORS[0], "{:.2%}")
+            _curve(left, curves[ACCURACY], ACCURACY, COLORS[0], "{:.2%}")
             style.percent_axis(left.yaxis)
             left.set_ylabel("accuracy (%)")
-        _curve(right, curves[LIKELIHOOD], LIKELIHOOD, style.COLORS[1], "{:.4f}")
+        _curve(right, curves[LIKELIHOOD], LIKELIHOOD, COLORS[1], "{:.4f}")
         if trained and curves[LIKELIHOOD] and not errors:
             right.lines[0].set_label("test data")
-            _line(right, trained, style.INK, linestyle="--", label="training data")
+            _line(right, trained, INK, linestyle="--", label="training data")
             right.legend()
         for axes, (label, (points, color)) in zip(others, beside.items(), strict=True):
             _round_axis(axes)
@@ -180,13 +181,13 @@ class PosteriorSpread(Figure):
         _round_axis(left)
         epistemic = [(n, v) for n, v in style.finite_points(folder.rounds(), EPISTEMIC) if v > 0.0]
         if epistemic:
-            _line(left, epistemic, style.COLORS[2])
+            _line(left, epistemic, COLORS[2])
             left.set_yscale("log")
             _plain_decades(left.yaxis)
         left.set_ylabel("mean epistemic uncertainty")
         places = np.arange(len(layers))
-        right.hlines(places, low, high, color=style.COLORS[0])
-        right.plot(middle, places, "o", color=style.COLORS[0], markersize=3.0)
+        right.hlines(places, low, high, color=COLORS[0])
+        right.plot(middle, places, "o", color=COLORS[0], markersize=3.0)
         right.set_yticks(places, [style.drawable(p.name) for p in manifest.gaussian], fontsize=5.5)
         right.invert_yaxis()
         right.set_ylabel("layer")
@@ -287,12 +288,12 @@ def _draw_clients(axes: Axes, curves: pd.DataFrame, names: Sequence[str]) -> Non
             curves.quantile(share, axis=1) for share in (0.0, 0.05, 0.5, 0.95, 1.0)
         )
         rounds = curves.index
-        band: dict[str, Any] = {"color": style.COLORS[0], "linewidth": 0.0}
+        band: dict[str, Any] = {"color": COLORS[0], "linewidth": 0.0}
         axes.fill_between(rounds, lowest, highest, alpha=0.12, label="all clients", **band)
         axes.fill_between(rounds, low, high, alpha=0.25, label="5 to 95 % of the clients", **band)
         if len(rounds) == 1:  # a band of width 0 is invisible
-            axes.vlines(rounds, lowest, highest, color=style.FAINT)
-        axes.plot(rounds, median, color=style.INK, **look, label="median")
+            axes.vlines(rounds, lowest, highest, color=FAINT)
+        axes.plot(rounds, median, color=INK, **look, label="median")
     _round_axis(axes)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from bfl.data.images import as_type
 from bfl.experiments.results.figures import Figure, figures, style
+from bfl.experiments.results.figures.style import COLORS, FAINT, INK
 from bfl.experiments.results.foreign import METRICS, QUANTILES
 from bfl.experiments.results.run_folder import CORRUPTIONS, EXAMPLES, FOREIGN, RunFolder
 from bfl.experiments.results.summary import BY, Examples, read_examples
@@ -74,7 +75,7 @@ def _row(axes: Axes, examples: Examples, names: Sequence[str], label: str) -> No
     for tick, right in zip(
         axes.get_xticklabels(), examples.predicted == examples.labels, strict=True
     ):
-        tick.set_color(style.INK if right else style.COLORS[1])
+        tick.set_color(INK if right else COLORS[1])
     axes.set(xlim=(-GAP, count * step), ylim=(0.0, height / width), yticks=[], ylabel=label)
     axes.grid(visible=False)
     axes.tick_params(length=0)
@@ -102,7 +103,7 @@ class ForeignImagesFigure(Figure):
         axes = figure.subplots()
         with folder.decoding(FOREIGN):
             score, test = content["score"], np.asarray(content["test"], np.float64)
-            axes.plot(test, QUANTILES, color=style.FAINT, linewidth=2.0, label="test images")
+            axes.plot(test, QUANTILES, color=FAINT, linewidth=2.0, label="test images")
             for index, (name, source) in enumerate(content["sources"].items()):
                 area = source["uncertainties"][score]["auroc"]
                 label = f"{name}, {'near' if source['near'] else 'far'} (AUROC {area:.3f})"

@@ -12,6 +12,7 @@ from bfl.evaluation.metrics.scores import wilson_interval
 from bfl.evaluation.regression import LEVEL, SQUARED
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.figures import Figure, figures, style
+from bfl.experiments.results.figures.style import COLORS, FAINT, INK
 from bfl.experiments.results.run_folder import (
     CONFIG,
     ENSEMBLE,
@@ -94,7 +95,7 @@ class ReliabilityDiagram(Figure):
         figure = style.new_figure(4.2, 5.4)
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
         bars: dict[str, Any] = {"align": "edge", "edgecolor": "white"}
-        upper.bar(left, accuracy, width, color=style.COLORS[0], label="accuracy", **bars)
+        upper.bar(left, accuracy, width, color=COLORS[0], label="accuracy", **bars)
         upper.bar(
             left,
             confidence - accuracy,
@@ -102,23 +103,21 @@ class ReliabilityDiagram(Figure):
             bottom=accuracy,
             align="edge",
             facecolor="none",
-            edgecolor=style.COLORS[1],
+            edgecolor=COLORS[1],
             hatch="////",
             linewidth=0.8,
             label="gap to mean confidence",
         )
         ends = wilson_interval(accuracy, bins.count[filled])
-        upper.vlines(left + width / 2, *ends, color=style.INK, linewidth=1.0, label="95 % interval")
-        upper.plot(
-            [0, 1], [0, 1], color=style.INK, linewidth=1.0, linestyle="--", label="calibrated"
-        )
+        upper.vlines(left + width / 2, *ends, color=INK, linewidth=1.0, label="95 % interval")
+        upper.plot([0, 1], [0, 1], color=INK, linewidth=1.0, linestyle="--", label="calibrated")
         upper.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0), ylabel="accuracy (%)")
         upper.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
-        drawn = lower.bar(bins.edges[:-1], share, widths, color=style.FAINT, **bars)
+        drawn = lower.bar(bins.edges[:-1], share, widths, color=FAINT, **bars)
         lower.bar_label(drawn, map(str, bins.count), padding=2, rotation=90, fontsize=6)
         lower.set_ylim(0.0, 1.3 * float(share.max()))  # room for the numbers
         looks = (("accuracy", accuracy, "-"), ("confidence", confidence, "--"))
-        for (what, values, dash), color in zip(looks, style.COLORS, strict=False):
+        for (what, values, dash), color in zip(looks, COLORS, strict=False):
             mean = float(np.sum(values * share[filled]))
             lower.axvline(mean, color=color, linestyle=dash, label=f"mean {what} {100 * mean:.1f}%")
         # Below the axes, where it covers no bar and no number.
@@ -169,7 +168,7 @@ class RetentionCurves(Figure):
             oracle = np.minimum(1.0, whole / fraction)
             style.percent_axis(left.yaxis)
             left.set_ylabel("accuracy (%)")
-        left.plot(fraction, oracle, color=style.FAINT, linewidth=1.0, linestyle=":", label="oracle")
+        left.plot(fraction, oracle, color=FAINT, linewidth=1.0, linestyle=":", label="oracle")
         right.set_ylabel("negative log-likelihood (nats)")
         # Below the axes, as no corner of the panels is free in every run.
         for axes in (left, right):
@@ -185,9 +184,7 @@ def _draw(axes: Axes, fraction: Any, curves: Mapping[str, Any]) -> float:
         label = f"{by.replace('-', ' ')} (area {curve['area']:.4f})"
         axes.plot(fraction, curve["value"], **style.look_of(index), label=label)
         base = float(curve["value"][-1])
-    axes.axhline(
-        base, color=style.FAINT, linewidth=1.0, label=f"at random (area {base:.4f})", zorder=1
-    )
+    axes.axhline(base, color=FAINT, linewidth=1.0, label=f"at random (area {base:.4f})", zorder=1)
     axes.set_xlim(0.0, 1.0)
     axes.set_xlabel("data retained (%)")
     style.percent_axis(axes.xaxis)
@@ -222,7 +219,7 @@ class UncertaintyOfErrors(Figure):
         shown = [u for u in uncertainties.classes() if u.retention]
         figure = style.new_figure(0.6 + 2.7 * len(shown), 3.4)
         panels = figure.subplots(1, len(shown), squeeze=False)[0]
-        groups = ((~wrong, "right", style.COLORS[0]), (wrong, "wrong", style.COLORS[1]))
+        groups = ((~wrong, "right", COLORS[0]), (wrong, "wrong", COLORS[1]))
         for axes, uncertainty in zip(panels, shown, strict=True):
             values = uncertainty().measure(predictions)
             top = float(values.max())
@@ -272,9 +269,7 @@ class Familiarity(Figure):
             return None
         figure = style.new_figure(5.6, 3.6)
         axes = figure.subplots()
-        axes.plot(
-            [0, 1], [0, 1], color=style.INK, linewidth=1.0, linestyle="--", label="as held back"
-        )
+        axes.plot([0, 1], [0, 1], color=INK, linewidth=1.0, linestyle="--", label="as held back")
         right = predictions.predicted == labels
         for index, (chosen, what) in enumerate(((right, "right"), (~right, "wrong"))):
             values = np.sort(predictions.familiarity[chosen])
@@ -320,13 +315,13 @@ class MemberConfidences(Figure):
                 right, wrong = (np.array(counts[of], float) for of in ("right", "wrong"))
                 edges = np.linspace(0.0, 1.0, right.size + 1)
                 low, width = edges[:-1], np.diff(edges)
-                axes.bar(low, right, width / 2, align="edge", color=style.COLORS[0], label="right")
+                axes.bar(low, right, width / 2, align="edge", color=COLORS[0], label="right")
                 axes.bar(
                     low + width / 2,
                     wrong,
                     width / 2,
                     align="edge",
-                    color=style.COLORS[1],
+                    color=COLORS[1],
                     label="wrong",
                 )
             axes.set_title(kind)
@@ -372,23 +367,21 @@ class PredictedNumbers(Figure):
             targets[some],
             low,
             high,
-            color=style.FAINT,
+            color=FAINT,
             linewidth=0.6,
             label=f"{LEVEL:.0%} interval",
         )
         label = f"mean, {some.size} of them"
-        left.scatter(targets[some], shown.mean, 8, color=style.COLORS[0], label=label, zorder=3)
+        left.scatter(targets[some], shown.mean, 8, color=COLORS[0], label=label, zorder=3)
         ends = [targets.min(), targets.max()]
-        left.plot(ends, ends, color=style.INK, linewidth=1.0, linestyle="--")
+        left.plot(ends, ends, color=INK, linewidth=1.0, linestyle="--")
         left.set(xlabel="true number", ylabel="predicted number")
         left.legend()
         # A target is within the central interval of probability p if 2 |F(y) − ½| ≤ p.
         place = 2.0 * np.abs(predicted.distribution(targets) - 0.5)
-        right.plot(
-            [0, 1], [0, 1], color=style.INK, linewidth=1.0, linestyle="--", label="calibrated"
-        )
+        right.plot([0, 1], [0, 1], color=INK, linewidth=1.0, linestyle="--", label="calibrated")
         inside = [(place <= level).mean() for level in LEVELS]
-        right.plot(LEVELS, inside, color=style.COLORS[0], label="test examples")
+        right.plot(LEVELS, inside, color=COLORS[0], label="test examples")
         right.set(xlabel="probability of the interval (%)", ylabel="targets within it (%)")
         style.percent_axis(right.xaxis)
         style.percent_axis(right.yaxis)
