@@ -17,9 +17,6 @@ from bfl.files import folder_name_problem, given_path
 from bfl.posteriors.posterior import SCALE_FLOOR
 from bfl.registry import STRICT, kebab
 
-ROOM = 512
-"""Bytes that a run's name and the names of its files need below ``output-dir``."""
-
 MOST = 1_000_000
 """Rounds, and clients, at most: no machine holds the records of more."""
 
@@ -307,7 +304,8 @@ class Keys(
     @classmethod
     def _path(cls, path: str, info: pydantic.ValidationInfo) -> str:
         what = kebab(str(info.field_name))
-        return str(given_path(path, what, room=ROOM * (what == "output-dir"))) if path else path
+        room = 512 * (what == "output-dir")  # for the names of a run and of its files
+        return str(given_path(path, what, room=room)) if path else path
 
     @pydantic.field_validator("pixel_range", mode="before")
     @classmethod

@@ -17,9 +17,6 @@ from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 
 LEAST_SHARE = 1e-2
 MOST_AT_FLOOR = 0.5
-FEWEST = 5
-"""Wrong predictions, and right ones, below which nothing is said of how they are told apart."""
-
 ERROR_AUROC, CHANCE_DEVIATION = "epistemic-error-auroc", "chance-deviation"
 
 CLOSING = f"bayesian-head+{DENSITY}"
@@ -79,7 +76,7 @@ def error_auroc(epistemic: FloatArray, wrong: npt.NDArray[np.bool_]) -> dict[str
     from sklearn.metrics import roc_auc_score
 
     positive, negative = int(wrong.sum()), int((~wrong).sum())
-    if min(positive, negative) < FEWEST:
+    if min(positive, negative) < 5:
         return {}
     chance = math.sqrt((positive + negative + 1) / (12.0 * positive * negative))
     return {ERROR_AUROC: float(roc_auc_score(wrong, epistemic)), CHANCE_DEVIATION: chance}

@@ -18,14 +18,8 @@ from bfl.cpus import available_cpus, memory_bytes
 PACKAGES = ("flwr", "tensorflow", "tensorflow-probability", "tf-keras", "numpy", "scipy", "ray")
 
 
-FAMILY = ("vendor_id", "cpu family", "model", "stepping", "CPU implementer", "CPU part")
-"""The kernel's names of a processor's vendor, family and model, for x86 and ARM."""
-
 VECTORS = re.compile("avx|amx|fma|f16c|sse4|asimd|neon|sve|bf16|i8mm")
 """Prefixes of the kernel's names of vector instructions."""
-
-ONEDNN = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "TF_ENABLE_ONEDNN_OPTS")
-"""Variables that restrict the instructions of TensorFlow's oneDNN."""
 
 
 STARTED, ENDED = "started", "ended"
@@ -65,10 +59,14 @@ def _processor() -> dict[str, str]:
     pairs = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
     kernel = {name.strip(): value.strip() for name, _, value in pairs}
     flags = (kernel.get("flags") or kernel.get("Features") or "").split()
-    limits = [f"{name}={os.environ[name]}" for name in ONEDNN if name in os.environ]
+    # Variables that restrict the instructions of TensorFlow's oneDNN.
+    variables = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "TF_ENABLE_ONEDNN_OPTS")
+    limits = [f"{name}={os.environ[name]}" for name in variables if name in os.environ]
+    # The kernel's names of a processor's vendor, family and model, for x86 and ARM.
+    family = ("vendor_id", "cpu family", "model", "stepping", "CPU implementer", "CPU part")
     return {
         "processor": kernel.get("model name") or platform.processor() or platform.machine(),
-        "processor-family": ", ".join(f"{key} {kernel[key]}" for key in FAMILY if key in kernel),
+        "processor-family": ", ".join(f"{key} {kernel[key]}" for key in family if key in kernel),
         "vector-instructions": " ".join([*sorted(filter(VECTORS.match, flags)), *limits]),
     }
 

@@ -29,9 +29,6 @@ BEFORE_CLOSING = "before-closing-"
 OF_FOREIGN = "ood-"
 """The prefix of metrics of foreign images."""
 
-WITHOUT_DENSITY = "predictive-entropy"
-"""The score of a run without a closing that has a feature density."""
-
 QUANTILES = np.linspace(0.0, 1.0, 201)
 
 ByStrength = Mapping[str, Sequence[Predictions]]
@@ -139,7 +136,7 @@ def evaluated_foreign(
         }
 
     inside = measured(test)
-    score = DENSITY if DENSITY in inside else WITHOUT_DENSITY
+    score = DENSITY if DENSITY in inside else "predictive-entropy"
     sources: dict[str, Any] = {}
     for name, near, shown in foreign:
         outside = measured(shown)

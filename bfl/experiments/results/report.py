@@ -66,9 +66,6 @@ SPREADS = (
     "95 %: Wilson's interval of a share, Hanley and McNeil's of an AUROC. ±: standard error over "
     "the test examples. Both are of this one run: another seed is not in them."
 )
-FEW_EXAMPLES = 50
-"""Training examples below which a client is named as one with few."""
-
 TERMS = {
     "accuracy": "the share of test examples whose most probable class is the true one",
     "worst class": "the class of which the smallest share is predicted right",
@@ -270,7 +267,7 @@ def _what_to_beware(run: _Run) -> str:
     scarce = [
         f"{names[client] if client < len(names) else f'client-{client}'} ({count})"
         for client, count in enumerate(run.partition.get("num_examples", ()))
-        if count < FEW_EXAMPLES
+        if count < 50
     ]
     if scarce:
         found.append(f"few training examples: {few(scarce, 3)}")

@@ -100,10 +100,6 @@ def results_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     return table
 
 
-WIDEST = 100_000
-"""Columns of a line that a table in a pipe or a file may have."""
-
-
 def print_rows(rows: Sequence[Mapping[str, Any]], title: str) -> None:
     """Print a table without truncation.
 
@@ -111,7 +107,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], title: str) -> None:
     """
     console = Console()
     if not (rows and console.is_terminal):
-        console.width = WIDEST
+        console.width = 100_000
         table = results_table(rows, title)
         console.width = Measurement.get(console, console.options, table).maximum
         console.print(table)

@@ -44,9 +44,6 @@ CONFIDENCE = 0.95
 VERDICTS = {"found": 0, "contradicted": 1, "open": 6}
 """The verdicts, with the index of their colour in a forest plot."""
 
-FOLDED = 20
-"""The most claims in a table that is not folded."""
-
 Sides = npt.NDArray[np.float64]
 
 
@@ -266,7 +263,7 @@ def claims_markdown(table: pd.DataFrame, decimals: Mapping[str, int]) -> str:
     if len(counts) == 1:
         text = text.drop(columns="study")
     every = markdown_table(text)
-    if len(text) > FOLDED:
+    if len(text) > 20:
         every = f"<details><summary>All {len(text)} claims</summary>\n\n{every}\n</details>\n"
     reasons = "".join(f"- {reason}\n" for reason in reasons_of_open(table))
     return "\n".join(filter(None, (markdown_table(counts.reset_index()), every, reasons)))

@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 MARKERS = ("o", "s", "D", "^", "v", "P")
 """Markers of different numbers in one panel."""
 
-CLIENT_WIDTH = 0.6
-"""The width that the rows of one client share; clients are 1 apart."""
-
 UNITS = {
     "accuracy": "%",
     "negative-log-likelihood": "nats",
@@ -325,7 +322,7 @@ def _client_numbers(overlay: Overlay, spec: ClientNumbers) -> Drawn:
             metric, values = known(row, panel)
             if metric:
                 other = "" if metric == spec.metric else f" ({metric.replace('-', ' ')})"
-                offset = CLIENT_WIDTH * ((place + 0.5) / len(overlay.rows) - 0.5)
+                offset = 0.6 * ((place + 0.5) / len(overlay.rows) - 0.5)
                 spreads = [
                     mean_and_spread(own, overlay.opened.study.spread) for own in values.values()
                 ]

@@ -116,7 +116,12 @@ def study_report(opened: OpenedStudy) -> str:
     tested = claims({study.name: table})
     if len(tested):
         rows = claims_as_text(tested, _decimals(table)).drop(columns="study")
-        plot = Drawn("claims", svg(forest_plot(tested), "claims"), FOREST)
+        caption = (
+            "Difference of each claim's two lines, better − worse, in the column's unit, ours with "
+            "its interval over the seeds, and the published one; above 0 is as claimed where "
+            "higher is better, below 0 where lower is."
+        )
+        plot = Drawn("claims", svg(forest_plot(tested), "claims"), caption)
         text = "Each claim is an order of two lines, tested together with all claims here."
         texts = [text, *reasons_of_open(tested)]
         sections += [
@@ -161,11 +166,3 @@ def study_report(opened: OpenedStudy) -> str:
     times = told_of_times(frame.to_dict("records"))
     about = [f"{len(frame)} runs; seeds {', '.join(seeds)}", *times]
     return page(title=study.title, about=about, sections=sections)
-
-
-FOREST = (
-    "Difference of each claim's two lines, better − worse, in the column's unit, ours with its "
-    "interval over the seeds, and the published one; above 0 is as claimed where higher is better, "
-    "below 0 where lower is."
-)
-"""Caption of the forest plot."""

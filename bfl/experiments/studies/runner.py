@@ -60,9 +60,6 @@ SHOWN = {"accuracy": "accuracy", ERROR: "RMSE", "negative-log-likelihood": "NLL"
 PATIENCE = 20.0
 """Seconds that an interrupted run has to save what it has."""
 
-REASONS = ("refused: ", "failed: ", "error: ")
-"""Beginnings of the lines of a failed run's output that say why."""
-
 
 def make_study(
     opened: OpenedStudy,
@@ -138,7 +135,11 @@ def make_study(
                 elif output := _made(folder, run, machine, [*command, "run", *backend], verbose):
                     folder.write(f"failures/{run.name}.txt", output[-4000:].encode())
                     lines = [line for line in output.splitlines() if line.strip()] or [FAILED]
-                    reasons = [line for line in lines if line.startswith(REASONS)]
+                    reasons = [
+                        line
+                        for line in lines
+                        if line.startswith(("refused: ", "failed: ", "error: "))
+                    ]
                     failed[run.name] = [lines[-1], *reasons][-1]
                     ended = f"failed: {failed[run.name]}"
                 else:

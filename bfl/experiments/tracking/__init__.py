@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
+import os
+import struct
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import tomli_w
+
 from bfl.errors import ConfigurationError
+from bfl.files import private_folder, write_atomically
 from bfl.registry import Component, Registry
 
 
@@ -130,3 +137,197 @@ class LiveLog:
             self._tracking = None
             lines = str(error).strip().splitlines() or [type(error).__name__]
             self._warn(f"log '{self._name}' has failed and is not written any more: {lines[0]}")
+
+
+RUN_KEY = "bfl.run-key"
+"""The tag that identifies a resumed run."""
+
+MOST_PARAMETERS, MOST_METRICS = 100, 1000
+"""The most parameters and metrics in one request to MLflow."""
+
+
+class _MlflowRun(Tracking):
+    def __init__(self, run: TrackedRun) -> None:
+        import mlflow
+        from mlflow.entities import Param
+
+        # At a lower level they log every table of a new database.
+        for name in ("mlflow", "alembic"):
+            logging.getLogger(name).setLevel(logging.WARNING)
+        parent = run.path.resolve().parent
+        local = None if mlflow.is_tracking_uri_set() else f"sqlite:///{parent / 'mlflow.db'}"
+        self._client = mlflow.MlflowClient(local)
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "bfl"
+        if known := self._client.get_experiment_by_name(name):
+            experiment = str(known.experiment_id)
+        else:
+            artifacts = (parent / "mlflow-artifacts").as_uri() if local else None
+            experiment = self._client.create_experiment(name, artifact_location=artifacts)
+        found = self._client.search_runs([experiment], f"tags.`{RUN_KEY}` = '{run.key}'")
+        if found:
+            self._id = found[0].info.run_id
+            self._client.update_run(self._id, status="RUNNING")
+        else:
+            created = self._client.create_run(
+                experiment, run_name=run.name, tags={RUN_KEY: run.key}
+            )
+            self._id = created.info.run_id
+            # MLflow sets a parameter once; later changes, such as more rounds, are in config.toml.
+            parameters = [Param(key, str(value)) for key, value in run.configuration.items()]
+            for at in range(0, len(parameters), MOST_PARAMETERS):
+                part = parameters[at : at + MOST_PARAMETERS]
+                self._client.log_batch(self._id, params=part)
+        self._client.log_artifact(self._id, str(run.path / "config.toml"))
+
+    @property
+    def last_round(self) -> int:
+        return self._last_step("seconds")
+
+    def log_round(self, number: int, metrics: Mapping[str, float]) -> None:
+        self._log(number, metrics)
+
+    def log_end(self, rounds: int, metrics: Mapping[str, float], figures: Sequence[Path]) -> None:
+        final = {f"final/{name}": value for name, value in metrics.items()}
+        if self._last_step(next(iter(final))) < rounds:
+            self._log(rounds, final)
+        for path in figures:
+            self._client.log_artifact(self._id, str(path), "figures")
+
+    def close(self, *, finished: bool) -> None:
+        self._client.set_terminated(self._id, "FINISHED" if finished else "KILLED")
+
+    def _last_step(self, metric: str) -> int:
+        history = self._client.get_metric_history(self._id, metric)
+        return max((entry.step for entry in history), default=0)
+
+    def _log(self, step: int, metrics: Mapping[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now = int(1000 * time.time())
+        entries = [Metric(name, value, now, step) for name, value in metrics.items()]
+        for at in range(0, len(entries), MOST_METRICS):
+            self._client.log_batch(self._id, metrics=entries[at : at + MOST_METRICS])
+
+
+@trackers.register("mlflow")
+class MlflowTracker(Tracker):
+    """A run of MLflow at MLFLOW_TRACKING_URI, by default ``mlflow.db`` next to the run's folder."""
+
+    package: ClassVar[str] = "mlflow"
+
+    def open(self, run: TrackedRun) -> Tracking:
+        """Return a log in the tracking server or database."""
+        return _MlflowRun(run)
+
+
+class _EventFiles(Tracking):
+    """The event files of a run, rewritten by each process that resumes it."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+        from tensorboard.plugins.text.summary_v2 import text_pb
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        folder = private_folder(run.path / "tensorboard")
+        # All earlier rounds are logged again from the run's record: an old file may have rounds
+        # whose checkpoint was lost.
+        for old in folder.glob("events.out.tfevents.*"):
+            old.unlink()
+        self._writer = EventFileWriter(str(folder))
+        self._add(0, hparams_pb(dict(run.configuration), trial_id=run.key))
+        text = "".join(f"    {line}\n" for line in tomli_w.dumps(run.configuration).splitlines())
+        self._add(0, text_pb("configuration", text))
+        self._writer.flush()
+
+    def log_round(self, number: int, metrics: Mapping[str, float]) -> None:
+        from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+
+        for name, value in metrics.items():
+            self._add(number, scalar_pb(name, value))
+        self._writer.flush()
+
+    def log_end(self, rounds: int, metrics: Mapping[str, float], figures: Sequence[Path]) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        self.log_round(rounds, {f"final/{name}": value for name, value in metrics.items()})
+        for path in figures:
+            png = path.read_bytes()
+            # RGBA; a PNG file has its size in bytes 16 to 24.
+            width, height = struct.unpack(">II", png[16:24])
+            image = Summary.Image(
+                height=height, width=width, colorspace=4, encoded_image_string=png
+            )
+            tag = f"figures/{path.stem}"
+            self._add(rounds, Summary(value=[Summary.Value(tag=tag, image=image)]))
+        self._writer.flush()
+
+    def close(self, *, finished: bool) -> None:
+        self._writer.close()
+
+    def _add(self, step: int, summary: Any) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        self._writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))
+
+
+@trackers.register("tensorboard", aliases=("tb",))
+class TensorBoardTracker(Tracker):
+    """Event files in ``tensorboard/`` of the run's folder: ``tensorboard --logdir runs``."""
+
+    package: ClassVar[str] = "tensorboard"
+
+    def open(self, run: TrackedRun) -> Tracking:
+        """Return a log in the run's folder."""
+        return _EventFiles(run)
+
+
+class _WandbRun(Tracking):
+    def __init__(self, run: TrackedRun) -> None:
+        import wandb
+
+        # wandb does not know the last logged round when it is offline.
+        self._marker = private_folder(run.path / "wandb") / "last-round"
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT") or "bfl",
+            id=run.key,
+            name=run.name,
+            dir=str(run.path),
+            resume="allow",
+            settings=wandb.Settings(console="off", quiet=True),
+        )
+        self._run.config.update(dict(run.configuration), allow_val_change=True)
+        self._logged = self.last_round
+
+    @property
+    def last_round(self) -> int:
+        written = int(self._marker.read_text()) if self._marker.exists() else 0
+        # Steps are rounds, and ``step`` is the next one.
+        return max(written, int(self._run.step) - 1)
+
+    def log_round(self, number: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=number)
+        # wandb writes a step when the next one comes.
+        write_atomically(self._marker, f"{number - 1}\n".encode())
+        self._logged = number
+
+    def log_end(self, rounds: int, metrics: Mapping[str, float], figures: Sequence[Path]) -> None:
+        import wandb
+
+        images = {f"figures/{path.stem}": wandb.Image(str(path)) for path in figures}
+        self._run.log(images, step=max(rounds, int(self._run.step)))
+        self._run.summary.update({f"final/{name}": value for name, value in metrics.items()})
+
+    def close(self, *, finished: bool) -> None:
+        self._run.finish(exit_code=0 if finished else 1)
+        write_atomically(self._marker, f"{self._logged}\n".encode())
+
+
+@trackers.register("wandb")
+class WandbTracker(Tracker):
+    """A run of Weights & Biases, in ``wandb/`` of the run's folder with WANDB_MODE=offline."""
+
+    package: ClassVar[str] = "wandb"
+
+    def open(self, run: TrackedRun) -> Tracking:
+        """Return a log by wandb."""
+        return _WandbRun(run)

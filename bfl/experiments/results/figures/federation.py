@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 ACCURACY = "accuracy"
 ERROR = "root-mean-squared-error"
 LIKELIHOOD = "negative-log-likelihood"
-EPISTEMIC = "mean-epistemic"
 FEW_ROUNDS = 30
 STANDARDISED = "training NLL (nats),\nstandardised target"
 DIVERGED = "KL from the prior / N (nats)"
@@ -149,9 +148,6 @@ PANELS = {
 
 PERCENTS = {"weight", TEST_ACCURACY, f"{PERSONAL}accuracy", f"{MEME}accuracy"}
 
-TOLD_APART = 10
-"""The most clients that are drawn one by one; of more, the median and quantiles are drawn."""
-
 
 @figures.register("posterior-spread")
 class PosteriorSpread(Figure):
@@ -179,7 +175,9 @@ class PosteriorSpread(Figure):
         figure = style.new_figure(9.6 if rounds else 7.2, max(3.2, 0.9 + 0.13 * len(layers)))
         left, right, *more = figure.subplots(1, 3 if rounds else 2)
         _round_axis(left)
-        epistemic = [(n, v) for n, v in style.finite_points(folder.rounds(), EPISTEMIC) if v > 0.0]
+        epistemic = [
+            (n, v) for n, v in style.finite_points(folder.rounds(), "mean-epistemic") if v > 0.0
+        ]
         if epistemic:
             _line(left, epistemic, COLORS[2])
             left.set_yscale("log")
@@ -278,7 +276,7 @@ def measured_by_clients(folder: RunFolder) -> pd.DataFrame:
 def _draw_clients(axes: Axes, curves: pd.DataFrame, names: Sequence[str]) -> None:
     """Draw clients' curves by round; of many clients the median, 5 to 95 %, and the range."""
     look: dict[str, Any] = {"marker": "o" if len(curves) <= FEW_ROUNDS else "", "markersize": 3.0}
-    if len(curves.columns) <= TOLD_APART:
+    if len(curves.columns) <= 10:
         for index, client in enumerate(curves):
             points = curves[client].dropna()
             label = names[client] if client < len(names) else f"client {client}"

@@ -289,9 +289,6 @@ class Familiarity(Figure):
         return figure
 
 
-CONFIDENCES = "confidences"
-
-
 @figures.register("member-confidences")
 class MemberConfidences(Figure):
     """Histograms of members' confidences in right and in wrong predictions of test examples.
@@ -305,7 +302,7 @@ class MemberConfidences(Figure):
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure, or None when the run has evaluated no samples and no clients."""
-        found = folder.read_json(ENSEMBLE, {}).get(CONFIDENCES, {})
+        found = folder.read_json(ENSEMBLE, {}).get("confidences", {})
         if not found:
             return None
         figure = style.new_figure(1.0 + 2.8 * len(found), 3.2)
@@ -335,9 +332,6 @@ class MemberConfidences(Figure):
         return figure
 
 
-SHOWN_NUMBERS = 200
-"""The most test examples shown, evenly spaced."""
-
 LEVELS = np.linspace(0.0, 1.0, 41)
 
 
@@ -360,7 +354,7 @@ class PredictedNumbers(Figure):
         predicted, targets = folder.predicted_numbers()
         figure = style.new_figure(7.6, 4.2)
         left, right = figure.subplots(1, 2)
-        some = np.arange(0, targets.size, -(-targets.size // SHOWN_NUMBERS))
+        some = np.arange(0, targets.size, -(-targets.size // 200))  # evenly spaced
         shown = predicted.take(some)
         low, high = shown.interval
         left.vlines(

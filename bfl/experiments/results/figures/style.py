@@ -50,16 +50,8 @@ def look_of(index: int) -> dict[str, Any]:
 INK = "#333333"
 FAINT = "#8A8A8A"
 GRID = "#E6E6E6"
-ON_LIGHT = "#222222"
-"""Colour of text on cells of a light colour, on any page."""
 PAPER = "#FFFFFE"
 """The page's colour, the background of legends that cover lines."""
-
-TITLE_KEYS = (
-    ("dataset", "model", "inference", "clients", "seed"),
-    ("strategy", "weighting", "partition"),
-)
-"""The keys in a figure's title, by line."""
 
 CHARACTERS_AN_INCH = 12
 """The number of a title's characters in an inch."""
@@ -135,7 +127,9 @@ def run_title(config: Mapping[str, Any]) -> str:
         texts["seed"] = f"seed {texts['seed']}"
     if "partition" in texts and config.get("site-column"):
         texts["partition"] += f":{config['site-column']}"
-    lines = (" · ".join(texts[key] for key in keys if key in texts) for keys in TITLE_KEYS)
+    first = ("dataset", "model", "inference", "clients", "seed")
+    keys_of_lines = (first, ("strategy", "weighting", "partition"))
+    lines = (" · ".join(texts[key] for key in keys if key in texts) for keys in keys_of_lines)
     return "\n".join(filter(None, lines))
 
 
@@ -225,7 +219,7 @@ def write_counts(axes: Axes, counts: npt.NDArray[np.int64], dark: npt.NDArray[np
     """Write the numbers (rows, columns) into an image's cells, in white on dark cells."""
     for (row, column), count in np.ndenumerate(counts):
         if count:
-            color = "white" if dark[row, column] else ON_LIGHT
+            color = "white" if dark[row, column] else "#222222"  # on any page
             axes.text(column, row, str(count), ha="center", va="center", color=color, fontsize=6.5)
 
 
@@ -233,16 +227,6 @@ def label_panels(*axes: Axes) -> None:
     """Label the panels (a), (b), ... at their upper left."""
     for letter, panel in zip("abcdef", axes, strict=False):
         panel.set_title(f"({letter})", loc="left")
-
-
-DOTS_PER_INCH = 150
-
-_METADATA = {
-    "png": ("Software",),
-    "svg": ("Date", "Creator"),
-    "pdf": ("Creator", "Producer", "CreationDate"),
-}
-"""Metadata of each file format that are left out."""
 
 
 def png(figure: MatplotlibFigure) -> bytes:
@@ -258,9 +242,8 @@ def image_of(
 
     buffer = io.BytesIO()
     # Without Matplotlib's version and the date, the same data give the same bytes.
-    nothing = dict.fromkeys(_METADATA[kind])
+    names = {"png": "Software", "svg": "Date Creator", "pdf": "Creator Producer CreationDate"}
+    nothing = dict.fromkeys(names[kind].split())
     with styled(), matplotlib.rc_context({"svg.hashsalt": name}):
-        figure.savefig(
-            buffer, format=kind, dpi=DOTS_PER_INCH, metadata=nothing, bbox_inches=bbox_inches
-        )
+        figure.savefig(buffer, format=kind, dpi=150, metadata=nothing, bbox_inches=bbox_inches)
     return buffer.getvalue()
