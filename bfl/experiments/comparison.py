@@ -215,8 +215,7 @@ def overlay(runs: Mapping[str, Points]) -> bytes | None:
         for axes in (accuracy, likelihood):
             axes.set_xlabel("round")
             style.whole_numbers(axes.xaxis, nbins=6)
-        for axis in (accuracy.yaxis, retention.xaxis, retention.yaxis):
-            style.percent_axis(axis)
+        style.percent_axis(accuracy.yaxis, retention.xaxis, retention.yaxis)
         accuracy.set_ylabel("accuracy (%)")
         if all(ERROR in points for points in runs.values()):
             accuracy.yaxis.set_major_formatter("{x:g}")

@@ -175,11 +175,9 @@ def given_posterior(given: str, manifest: Manifest | None = None) -> Posterior:
             f"{POSTERIOR}: {error}"
         ) from error
 
-    def describe(parameter: Parameter | None) -> str:
-        if parameter is None:
-            return "no more parameters"
-        form = "a Gaussian" if parameter.gaussian else "a point"
-        return f"'{parameter.name}' {parameter.shape} as {form}"
+    def describe(each: Parameter | None) -> str:
+        form = "a Gaussian" if each and each.gaussian else "a point"
+        return f"'{each.name}' {each.shape} as {form}" if each else "no more parameters"
 
     for ours, other in zip_longest(manifest or theirs, theirs):
         if describe(ours) != describe(other):

@@ -256,8 +256,7 @@ def _retention_curves(overlay: Overlay, spec: RetentionCurves) -> Drawn:
                 if curves := [curve for curve in curves if curve]:
                     overlay.draw_curves(axes, curves, look, 1.0)
             axes.set_xlim(0.0, 1.0)
-            style.percent_axis(axes.xaxis)
-            style.percent_axis(axes.yaxis)
+            style.percent_axis(axes.xaxis, axes.yaxis)
         line[0].set_ylabel(f"accuracy (%)\nby {by.replace('-', ' ')}")
     for panel, top, bottom in zip(overlay.panels, grid[0], grid[-1], strict=True):
         top.set_title(style.drawable(" · ".join(panel.labels.values())))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 import tomli_w
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import track
 
 from bfl.configuration import resolve
 from bfl.configuration.configuration import Value
@@ -103,9 +104,7 @@ def make_study(
     if dry_run:
         for run in opened.runs:
             console.print(f"  {run.name}: {states.get(run.name, 'done')}")
-        sound = (
-            "not checked, as their plugins would run" if unchecked else "all of them can be made"
-        )
+        sound = "not checked, for their plugins" if unchecked else "all of them can be made"
         console.print(f"{len(opened.runs)} runs in {folder.path}, {sound}")
         for text in missing:
             console.print(f"missing: {text}")
@@ -113,45 +112,30 @@ def make_study(
     begin(folder, study)
     left = [run for run in opened.runs if run.name in states]
     made, failed = 0, dict[str, str]()
-    progress = Progress(
-        TextColumn("runs"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
+    hidden = not console.is_terminal
     try:
-        with progress:
-            for run in progress.track(left):
-                number = f"{opened.runs.index(run) + 1}/{len(opened.runs)}"
-                begun = states[run.name].removeprefix("begun, ")
-                resumed = f"resumes after {begun}" if begun != states[run.name] else "begins"
-                console.print(f"{number} {run.name}: {resumed}", markup=False)
-                started = time.monotonic()
-                if is_written_to(folder.run(run.name).path):
-                    ended = "another process is working on it"
-                elif output := _made(folder, run, machine, [*command, "run", *backend], verbose):
-                    folder.write(f"failures/{run.name}.txt", output[-4000:].encode())
-                    lines = [line for line in output.splitlines() if line.strip()] or [FAILED]
-                    reasons = [
-                        line
-                        for line in lines
-                        if line.startswith(("refused: ", "failed: ", "error: "))
-                    ]
-                    failed[run.name] = [lines[-1], *reasons][-1]
-                    ended = f"failed: {failed[run.name]}"
-                else:
-                    made += 1
-                    folder.failure_file(run.name).unlink(missing_ok=True)
-                    took = timedelta(seconds=round(time.monotonic() - started))
-                    metrics = folder.run(run.name).read_json(METRICS)
-                    shown = [
-                        f"{n} {cell(metrics[key])}" for key, n in SHOWN.items() if key in metrics
-                    ]
-                    ended = "  ".join([*shown, f"({took})"])
-                console.print(f"{number} {run.name}: {ended}", markup=False)
+        for run in track(left, "runs", console=console, transient=True, disable=hidden):
+            number = f"{opened.runs.index(run) + 1}/{len(opened.runs)}"
+            begun = states[run.name].removeprefix("begun, ")
+            resumed = f"resumes after {begun}" if begun != states[run.name] else "begins"
+            console.print(f"{number} {run.name}: {resumed}", markup=False)
+            started = time.monotonic()
+            if is_written_to(folder.run(run.name).path):
+                ended = "another process is working on it"
+            elif output := _made(folder, run, machine, [*command, "run", *backend], verbose):
+                folder.write(f"failures/{run.name}.txt", output[-4000:].encode())
+                lines = [line for line in output.splitlines() if line.strip()] or [FAILED]
+                reasons = [line for line in lines if re.match("refused|failed|error", line)]
+                failed[run.name] = [lines[-1], *reasons][-1]
+                ended = f"failed: {failed[run.name]}"
+            else:
+                made += 1
+                folder.failure_file(run.name).unlink(missing_ok=True)
+                took = timedelta(seconds=round(time.monotonic() - started))
+                metrics = folder.run(run.name).read_json(METRICS)
+                shown = [f"{n} {cell(metrics[m])}" for m, n in SHOWN.items() if m in metrics]
+                ended = "  ".join([*shown, f"({took})"])
+            console.print(f"{number} {run.name}: {ended}", markup=False)
     except KeyboardInterrupt as interrupt:
         interrupt.add_note(GO_ON)
         raise
@@ -288,9 +272,8 @@ def check_runs(
         name = reached[0] if reached else curve_of(name)
         if tasks and name in metric_names() and name not in allowed:
             raise ConfigurationError(
-                f"columns: metric is '{column.metric}', and no run of task "
-                f"'{' or '.join(tasks)}' has '{name}'; allowed: {', '.join(sorted(allowed))}, and "
-                f"what is made of these ({study.source})"
+                f"columns: metric is '{column.metric}', which no run of task {' or '.join(tasks)} "
+                f"has; allowed: what is made of {', '.join(sorted(allowed))} ({study.source})"
             )
         at = None if column.metric.startswith(VALIDATION) else at_round(column.metric)
         number = at[1] if at and "rounds" not in study.scale else 0

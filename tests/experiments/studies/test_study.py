@@ -14,7 +14,7 @@ from bfl.errors import ConfigurationError
 from bfl.experiments.studies import claims, columns, read_study, study, table
 from bfl.experiments.studies.results import StudyFolder
 from bfl.experiments.studies.runner import begin
-from bfl.experiments.studies.study import read_scale
+from bfl.experiments.studies.study import configuration_hash, read_scale
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 
@@ -40,7 +40,9 @@ def test_a_study_expands_to_rows_times_axes(tmp_path: Path) -> None:
 
 def test_names_stay_when_something_is_added_or_moved(tmp_path: Path) -> None:
     """What is done under a name is found again under it, with the same digest."""
-    before = {run.name: run.digest for run in read_study(write_study(tmp_path)).runs}
+    before = {
+        run.name: configuration_hash(run.values) for run in read_study(write_study(tmp_path)).runs
+    }
     more = (
         STUDY.replace("seed = [0, 1]", "")
         .replace('partition = ["iid",', 'partition = [{ label = "new", alpha = 9.0 }, "iid",')
@@ -49,7 +51,10 @@ def test_names_stay_when_something_is_added_or_moved(tmp_path: Path) -> None:
         .replace('file = "published.csv"', "")
     )
     more += '[[rows]]\nlabel = { model = "Other", rule = "LP" }\nstrategy = "lp"\n'
-    after = {run.name: run.digest for run in read_study(write_study(tmp_path, more)).runs}
+    after = {
+        run.name: configuration_hash(run.values)
+        for run in read_study(write_study(tmp_path, more)).runs
+    }
     assert len(after) == 3 * 3 * 3
     assert {name: after[name] for name in before} == before
     assert len(set(after.values())) == len(after)

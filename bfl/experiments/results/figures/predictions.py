@@ -123,8 +123,7 @@ class ReliabilityDiagram(Figure):
         # Below the axes, where it covers no bar and no number.
         lower.legend(loc="upper center", bbox_to_anchor=(0.5, -0.3), ncols=2)
         lower.set(xlabel="confidence (%)", ylabel="examples (%)")
-        for axis in (upper.yaxis, lower.xaxis, lower.yaxis):
-            style.percent_axis(axis)
+        style.percent_axis(upper.yaxis, lower.xaxis, lower.yaxis)
         error = f"ECE {100 * bins.error:.2f}% ({bins.count.size} bins)"
         style.set_title(figure, f"Reliability diagram · {error}", folder)
         return figure
@@ -282,8 +281,7 @@ class Familiarity(Figure):
                 label=f"{what} ({values.size})",
             )
         axes.set(xlabel="familiarity (%)", ylabel="test examples at most as familiar (%)")
-        style.percent_axis(axes.xaxis)
-        style.percent_axis(axes.yaxis)
+        style.percent_axis(axes.xaxis, axes.yaxis)
         axes.legend()
         style.set_title(figure, "Familiarity of test examples", folder)
         return figure
@@ -377,8 +375,7 @@ class PredictedNumbers(Figure):
         inside = [(place <= level).mean() for level in LEVELS]
         right.plot(LEVELS, inside, color=COLORS[0], label="test examples")
         right.set(xlabel="probability of the interval (%)", ylabel="targets within it (%)")
-        style.percent_axis(right.xaxis)
-        style.percent_axis(right.yaxis)
+        style.percent_axis(right.xaxis, right.yaxis)
         right.legend()
         style.label_panels(left, right)
         error = np.sqrt(np.mean((predicted.mean - targets) ** 2))

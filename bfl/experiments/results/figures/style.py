@@ -182,9 +182,10 @@ def set_title(figure: MatplotlibFigure, what: str, folder: RunFolder) -> None:
     figure.suptitle(wrapped(title, figure.get_figwidth()))
 
 
-def percent_axis(axis: Any) -> None:
-    """Write the ticks of an axis of shares in [0, 1] as percents."""
-    axis.set_major_formatter(lambda share, _position: f"{100.0 * share:g}")
+def percent_axis(*axes: Any) -> None:
+    """Write the ticks of axes of shares in [0, 1] as percents."""
+    for axis in axes:
+        axis.set_major_formatter(lambda share, _position: f"{100.0 * share:g}")
 
 
 def whole_numbers(axis: Any, **ticks: Any) -> None:
