@@ -62,29 +62,6 @@ NLL, ECE, ACCURACY = "negative-log-likelihood", "expected-calibration-error", "a
 COVERAGE, RANKED = "interval-coverage", "continuous-ranked-probability-score"
 NAMES = {ERROR: "RMSE", NLL: "NLL (nats)", ECE: "ECE", RANKED: "CRPS"}
 
-SPREADS = (
-    "95 %: Wilson's interval of a share, Hanley and McNeil's of an AUROC. ±: standard error over "
-    "the test examples. Both are of this one run: another seed is not in them."
-)
-TERMS = {
-    "accuracy": "the share of test examples whose most probable class is the true one",
-    "worst class": "the class of which the smallest share is predicted right",
-    "sensitivity, specificity": "the shares of the second and of the first class that are "
-    "predicted right, at a probability of one half",
-    "AUROC": "the probability that one of the positives gets the higher score; 0.5 is chance",
-    "NLL": "negative log-likelihood: the mean of −log of the probability of the true class",
-    "ECE": "expected calibration error: how far confidence and accuracy are apart, on average",
-    "RMSE": "root of the mean squared error, in the target's unit",
-    "CRPS": "continuous ranked probability score: the error of a whole distribution",
-    "coverage": "the share of targets within their central intervals of 90 %",
-    "aleatoric": "uncertainty of the data: it stays with more of them",
-    "epistemic": "uncertainty of the model's weights: it falls with more data",
-    "mutual information": "the epistemic part of the predictive entropy",
-    "retention area": "the mean of a metric over all shares of the data that are kept, the least "
-    "uncertain first",
-}
-"""The glossary at the end, besides the metrics' own descriptions."""
-
 
 @dataclass(frozen=True)
 class Drawn:
@@ -126,14 +103,11 @@ def svg(figure: MatplotlibFigure, name: str) -> str:
     figure.set_layout_engine("none")  # as it has been laid out
     for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
         patch.set_alpha(0.0)
-    text = style.image_of(figure, "svg", name, bbox_inches="tight").decode()
+    box = figure.get_tightbbox().padded(0.1)  # "tight" would draw the figure once more
+    text = style.image_of(figure, "svg", name, bbox_inches=box).decode()
     text = text[text.index("<svg") :]
-    for color, variable in {
-        style.INK: "ink",
-        style.FAINT: "faint",
-        style.GRID: "grid",
-        style.PAPER: "back",
-    }.items():
+    colors = {"ink": style.INK, "faint": style.FAINT, "grid": style.GRID, "back": style.PAPER}
+    for variable, color in colors.items():
         text = text.replace(color.lower(), f"var(--{variable})")
     # By default SVG fills outlines without a colour, such as letters, with black.
     label = f'role="img" aria-label="{name}" fill="var(--ink)" '
@@ -148,7 +122,12 @@ def run_report(folder: RunFolder) -> str:
         about=list(_about(found)),
         summary=[_how_good(found), _how_sure(found), _what_to_beware(found)],
         tiles=_cards(found),
-        told=SPREADS if found.tested else "",
+        tested=found.tested,
+        glossary=[
+            (name, registry.get(name).summary())
+            for registry in (registered_metrics, uncertainties)
+            for name in registry.names()
+        ],
         sections=[s for s in _sections(found) if s.items or s.figures or s.tables],
     )
 
@@ -357,13 +336,6 @@ def _sections(run: _Run) -> Iterator[Section]:
     ]
     yield Section("Metrics", tables=[Table.of(f"All {len(rows)} final numbers", rows, folded=True)])
     yield Section("What was run", tables=list(_origin(run)))
-    known = [
-        {"word": name, "meaning": registry.get(name).summary()}
-        for registry in (registered_metrics, uncertainties)
-        for name in registry.names()
-    ]
-    terms = [{"word": word, "meaning": text} for word, text in TERMS.items()]
-    yield Section("Glossary", tables=[Table.of("Words of this page", terms + known, folded=True)])
 
 
 def _clients(run: _Run) -> Iterator[Table]:

@@ -101,7 +101,6 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[int, flo
     last = rounds[-1] if rounds else {"round": 0}
     environment, data = folder.read_json(ENVIRONMENT, {}), folder.read_json(DATA, {})
     points: dict[str, dict[int, float]] = {}
-    numbers: dict[str, float] = {}
     kept = numbers_of_rounds()
     with folder.decoding(ROUNDS):
         for entry in rounds:
@@ -111,12 +110,11 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[int, flo
                 for name in (name for name in kept if name in entry):
                     points.setdefault(name, {})[int(entry["round"])] = rounded(entry[name])
         lost = {name: sum(int(entry.get(name) or 0) for entry in rounds) for name in LOST}
-    if folder.holds(METRICS):
-        with folder.decoding(METRICS):
-            numbers = {name: float(value) for name, value in folder.metrics().items()}
-    if folder.holds(FOREIGN):
-        with folder.decoding(FOREIGN):
-            numbers |= numbers_of_foreign(folder.read_json(FOREIGN))
+    with folder.decoding(METRICS):
+        finished = folder.read_json(METRICS, {})
+        numbers = {name: float(value) for name, value in finished.items()}
+    with folder.decoding(FOREIGN):
+        numbers |= numbers_of_foreign(folder.read_json(FOREIGN, {"sources": {}}))
     with folder.decoding(RETENTION):
         retention = folder.read_json(RETENTION, {})
         for metric, by_uncertainty in retention.get("gains", {}).items():

@@ -171,10 +171,11 @@ def test_client_curves_have_a_line_for_each_client(folder: RunFolder) -> None:
     folder.append_round(
         {"round": 3, "per-client": clients(3, 3, **{"train-divergence": float("nan")})}
     )
-    table = measured_by_clients(folder)
-    seconds = {(row["round"], row["client"]): row["train-seconds"] for _, row in table.iterrows()}
-    assert seconds == {(n, k): k + n for n in (1, 2, 3) for k in range(3) if (n, k) != (2, 0)}
-    assert table["train-divergence"].isna().all()
+    rounds, ids, measured = measured_by_clients(folder)
+    assert (rounds, ids) == ([1, 2, 3], [0, 1, 2])
+    expected = [[k + n if (n, k) != (2, 0) else np.nan for k in ids] for n in rounds]
+    np.testing.assert_array_equal(measured["train-seconds"], expected)
+    assert np.isnan(measured["train-divergence"]).all()
     figure = draw("client-curves", folder)
     assert [axes.get_ylabel() for axes in figure.axes] == ["weight (%)", "seconds"]
     lines = figure.axes[1].lines

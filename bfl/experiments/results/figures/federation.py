@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bfl.errors import DataError
 from bfl.evaluation.metrics import metrics
@@ -35,10 +36,11 @@ from bfl.federation.client_metrics import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure as MatplotlibFigure
+
+Numbers = npt.NDArray[np.float64]
 
 ACCURACY = "accuracy"
 ERROR = "root-mean-squared-error"
@@ -229,8 +231,8 @@ class ClientCurves(Figure):
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure, or None if no round has a record of its clients."""
-        table = measured_by_clients(folder)
-        drawn = [name for name in PANELS if name in table and table[name].notna().any()]
+        rounds, clients, measured = measured_by_clients(folder)
+        drawn = [name for name in PANELS if not np.isnan(measured[name]).all()]
         if not drawn:
             return None
         columns = min(2, len(drawn))
@@ -242,9 +244,7 @@ class ClientCurves(Figure):
         panels = grid[: len(drawn)]
         named = style.names_of_classes(style.client_names(folder))
         for axes, name in zip(panels, drawn, strict=True):
-            known = table[table[name].notna()]
-            curves = known.pivot(index="round", columns="client", values=name)
-            _draw_clients(axes, curves, named)
+            _draw_clients(axes, rounds, clients, measured[name], named)
             standardised = name == TRAIN_LIKELIHOOD and folder.holds(PREDICTED_NUMBERS)
             axes.set_ylabel(STANDARDISED if standardised else PANELS[name])
             if name in PERCENTS:
@@ -252,46 +252,60 @@ class ClientCurves(Figure):
         handles, names = panels[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=min(5, len(names)))
         style.label_panels(*panels)
-        clients = table[table[drawn].notna().any(axis=1)]["client"].nunique()
-        style.set_title(figure, f"What {clients} clients have measured in each round", folder)
+        shown = np.any([np.isfinite(measured[name]).any(axis=0) for name in drawn], axis=0)
+        what = f"What {shown.sum()} clients have measured in each round"
+        style.set_title(figure, what, folder)
         return figure
 
 
-def measured_by_clients(folder: RunFolder) -> pd.DataFrame:
-    """Return the finite numbers that clients have measured, a row a round and client."""
-    import pandas as pd
+def measured_by_clients(folder: RunFolder) -> tuple[list[int], list[int], dict[str, Numbers]]:
+    """Return rounds, clients and, by name, what these have measured: (rounds, clients) arrays.
 
-    rows = []
+    What is missing or not finite is NaN.
+    """
+    points: dict[str, dict[tuple[int, int], float]] = {name: {} for name in PANELS}
     for entry in folder.rounds():
         try:
             for client in entry.get(PER_CLIENT, ()):
-                numbers = {n: float(client[n]) for n in PANELS if client.get(n) is not None}
-                rows.append({"round": entry["round"], "client": int(client["client"]), **numbers})
+                at = entry["round"], int(client["client"])
+                for name in (name for name in PANELS if client.get(name) is not None):
+                    points[name][at] = float(client[name])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             where = f"{folder.path / ROUNDS}, round {entry['round']}"
             raise DataError(f"{where}: {PER_CLIENT} is corrupt: {error!r}") from error
-    return pd.DataFrame(rows).replace([math.inf, -math.inf], math.nan)
+    places = {at for of_name in points.values() for at in of_name}
+    rounds, clients = (sorted({at[axis] for at in places}) for axis in (0, 1))
+    found = {}
+    for name, of_name in points.items():
+        values = [[of_name.get((number, c), math.nan) for c in clients] for number in rounds]
+        table = np.array(values, np.float64).reshape(len(rounds), len(clients))
+        found[name] = np.where(np.isfinite(table), table, math.nan)
+    return rounds, clients, found
 
 
-def _draw_clients(axes: Axes, curves: pd.DataFrame, names: Sequence[str]) -> None:
+def _draw_clients(
+    axes: Axes, rounds: list[int], clients: list[int], values: Numbers, names: Sequence[str]
+) -> None:
     """Draw clients' curves by round; of many clients the median, 5 to 95 %, and the range."""
-    look: dict[str, Any] = {"marker": "o" if len(curves) <= FEW_ROUNDS else "", "markersize": 3.0}
-    if len(curves.columns) <= 10:
-        for index, client in enumerate(curves):
-            points = curves[client].dropna()
+    known = np.isfinite(values)
+    at, columns = np.array(rounds)[known.any(axis=1)], np.flatnonzero(known.any(axis=0))
+    look: dict[str, Any] = {"marker": "o" if len(at) <= FEW_ROUNDS else "", "markersize": 3.0}
+    if len(columns) <= 10:
+        for index, column in enumerate(columns):
+            client, own = clients[column], known[:, column]
             label = names[client] if client < len(names) else f"client {client}"
-            axes.plot(points.index, points, **style.look_of(index), **look, label=label)
+            points = np.array(rounds)[own], values[own, column]
+            axes.plot(*points, **style.look_of(index), **look, label=label)
     else:
-        lowest, low, median, high, highest = (
-            curves.quantile(share, axis=1) for share in (0.0, 0.05, 0.5, 0.95, 1.0)
+        lowest, low, median, high, highest = np.nanquantile(
+            values[known.any(axis=1)], (0.0, 0.05, 0.5, 0.95, 1.0), axis=1
         )
-        rounds = curves.index
         band: dict[str, Any] = {"color": COLORS[0], "linewidth": 0.0}
-        axes.fill_between(rounds, lowest, highest, alpha=0.12, label="all clients", **band)
-        axes.fill_between(rounds, low, high, alpha=0.25, label="5 to 95 % of the clients", **band)
-        if len(rounds) == 1:  # a band of width 0 is invisible
-            axes.vlines(rounds, lowest, highest, color=FAINT)
-        axes.plot(rounds, median, color=INK, **look, label="median")
+        axes.fill_between(at, lowest, highest, alpha=0.12, label="all clients", **band)
+        axes.fill_between(at, low, high, alpha=0.25, label="5 to 95 % of the clients", **band)
+        if len(at) == 1:  # a band of width 0 is invisible
+            axes.vlines(at, lowest, highest, color=FAINT)
+        axes.plot(at, median, color=INK, **look, label="median")
     _round_axis(axes)
 
 
