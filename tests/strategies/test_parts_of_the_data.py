@@ -218,5 +218,5 @@ def test_a_run_is_not_resumed_on_changed_images(
         with pytest.raises(InterruptedError):
             run_federation(make_grid(make_app(), 3), configuration)
         patch.setattr(Dataset, "test_digest", property(lambda data: 64 * "0"))
-        with pytest.raises(ConfigurationError, match="other data: the test images or labels of"):
+        with pytest.raises(ConfigurationError, match="other data: test data"):
             run_federation(make_grid(make_app(), 3), configuration.replace(resume=True))

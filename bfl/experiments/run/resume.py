@@ -250,7 +250,7 @@ def _refuse_other_data(
     same_clients = len(was.get("client_sha256", ())) == len(partition.get("client_sha256", ()))
     if same_clients and checkpoint is not None:
         for who, one, two in (
-            ("the positions of clients' images", was, partition),
+            ("the positions of the clients' images", was, partition),
             (
                 "the positions of the server's images",
                 was.get("server", {}),
