@@ -37,9 +37,7 @@ def all_contradictions(
 ) -> list[str]:
     """Return which choices, each fine alone, do not go together.
 
-    Args:
-        on_client: Whether it is what a client was sent, who knows nothing of what the server alone
-            reads; what the client does itself is not taken on trust.
+    A client (``on_client``) knows nothing of what the server alone reads, and checks the rest.
     """
     outgoing = configuration.outgoing
     problems = [*_of_the_run(configuration), order_problem(outgoing), length_problem(outgoing)]
@@ -57,9 +55,7 @@ def contradictions(
 ) -> list[str]:
     """Return what a configuration's parts of some kinds, and its keys, need or exclude of another.
 
-    Args:
-        assumed: Kinds of which it is assumed who takes part: what they have counts, not what they
-            need.
+    Of ``assumed`` kinds what they have counts, and not what they need.
     """
     nothing = NamedStrategy("", {})
     known = _choices(configuration, nothing, {}, kinds)

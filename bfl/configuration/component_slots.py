@@ -58,9 +58,9 @@ class ComponentSlot:
         registry: What there is to pick from.
         default: The word that is taken if none is given.
         description: What the key says, for people.
+        section: The section of a configuration file in which the key stands; empty: at its top.
         key: The key; a declaration leaves it to the registry, or to the attribute's name.
         attribute: The attribute of ``PickedParts`` that has what is picked.
-        section: The section of a configuration file in which the key stands; empty: at its top.
         make: Makes the part that a word names, with those settings that it declares; None: the
             registry does.
         chain: Whether the key takes several words, in the order in which they apply, and the
@@ -73,9 +73,9 @@ class ComponentSlot:
     registry: Registry[Any]
     default: str
     description: str
+    section: str = OF_PACKAGE
     key: str = ""
     attribute: str = ""
-    section: str = OF_PACKAGE
     make: Callable[[str, Mapping[str, Any]], Any] | None = None
     chain: bool = False
     server_only: bool = False
@@ -109,6 +109,7 @@ class ComponentSlot:
 
 
 _part, _server = ComponentSlot, partial(ComponentSlot, server_only=True)
+_both = partial(ComponentSlot, pretrains=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,22 +118,15 @@ class PickedParts:
 
     partition: Annotated[
         Partition,
-        _server(partitions, "iid", "how the training data are split over the clients", section=""),
+        _server(partitions, "iid", "how the training data are split over the clients", ""),
     ]
     architecture: Annotated[
         Architecture,
-        _part(
-            architectures,
-            "resnet20",
-            "network architecture",
-            section="",
-            make=create_architecture,
-            pretrains=True,
-        ),
+        _both(architectures, "resnet20", "network architecture", "", make=create_architecture),
     ]
     inference: Annotated[
         Inference,
-        _part(inferences, "flipout", "what the network's weights are", section="", pretrains=True),
+        _both(inferences, "flipout", "what the network's weights are", ""),
     ]
     sampling: Annotated[
         Sampling, _server(samplings, "random", "which clients take part in a round")
@@ -142,16 +136,11 @@ class PickedParts:
     ]
     pooling: Annotated[
         PoolingRule,
-        _part(
-            pooling_rules,
-            "weighted-sum-of-normals",
-            "how the clients' posteriors become one",
-            pretrains=True,
-        ),
+        _both(pooling_rules, "weighted-sum-of-normals", "how the clients' posteriors become one"),
     ]
     weighting: Annotated[
         Weighting,
-        _server(weightings, "train-size", "what a client's weight in the pool is", section=""),
+        _server(weightings, "train-size", "what a client's weight in the pool is", ""),
     ]
     defence: Annotated[
         Defence, _server(defences, "none", "what is done to posteriors before they are pooled")
@@ -166,7 +155,7 @@ class PickedParts:
         Broadcast, _part(broadcasts, "posterior", "what of the global posterior clients are sent")
     ]
     exchange: Annotated[
-        Exchange, _part(exchanges, "direct", "how clients' updates reach the pool", section="")
+        Exchange, _part(exchanges, "direct", "how clients' updates reach the pool", "")
     ]
     refinement: Annotated[
         Refinement,
@@ -180,7 +169,7 @@ class PickedParts:
     ]
     prior: Annotated[Prior, _part(priors, "fixed", "prior of variational clients")]
     pretrain_prior: Annotated[
-        Prior, _server(priors, "fixed", "prior of variational pre-training", section="pretraining")
+        Prior, _server(priors, "fixed", "prior of variational pre-training", "pretraining")
     ]
     shared: Annotated[
         SharedParameters,
@@ -202,7 +191,7 @@ class PickedParts:
     ]
     optimizer: Annotated[
         Optimizer,
-        _part(optimizers, "adam", "what a training step does with the gradient", pretrains=True),
+        _both(optimizers, "adam", "what a training step does with the gradient"),
     ]
     personalization: Annotated[
         Personalization,
@@ -210,18 +199,13 @@ class PickedParts:
     ]
     personal_inference: Annotated[
         Inference,
-        _part(
-            inferences,
-            "deterministic",
-            "what the weights of personal models are",
-            section="personal",
-        ),
+        _part(inferences, "deterministic", "what the weights of personal models are", "personal"),
     ]
     personal_optimizer: Annotated[
-        Optimizer, _part(optimizers, "adam", "the optimizer of personal models", section="personal")
+        Optimizer, _part(optimizers, "adam", "the optimizer of personal models", "personal")
     ]
     personal_prior: Annotated[
-        Prior, _part(priors, "fixed", "prior of variational personal models", section="personal")
+        Prior, _part(priors, "fixed", "prior of variational personal models", "personal")
     ]
     schedule: Annotated[
         Schedule,
@@ -229,7 +213,7 @@ class PickedParts:
     ]
     augmentation: Annotated[
         Augmentation,
-        _part(augmentations, "none", "random changes of training images", pretrains=True),
+        _both(augmentations, "none", "random changes of training images"),
     ]
     example_privacy: Annotated[
         ExamplePrivacy,
@@ -241,7 +225,7 @@ class PickedParts:
             augmentations,
             "none",
             "random changes of the images that the server's student learns from",
-            section="aggregation",
+            "aggregation",
         ),
     ]
     predictive: Annotated[
@@ -269,7 +253,7 @@ class PickedParts:
             "none",
             "what clients' sums over their data tell the final network, one after the other; where "
             "none is named, `bfl run` takes bayesian-head+feature-density",
-            section="",
+            "",
             chain=True,
         ),
     ]

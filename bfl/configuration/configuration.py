@@ -70,11 +70,7 @@ class Configuration(PickedParts):
 
     @property
     def parts(self) -> tuple[TwoSidedPart, ...]:
-        """Parts with a half on the server or one on the clients, in the order of the kinds.
-
-        The prior of pre-training, whose key is a second one of its registry, takes part in no
-        round.
-        """
+        """Parts with a half on the server or one on the clients; none of pre-training."""
         return tuple(
             component
             for kind in SLOTS
@@ -177,11 +173,7 @@ class Configuration(PickedParts):
     def with_default_parts(
         self, kinds: Iterable[ComponentSlot], **settings: Value
     ) -> Configuration:
-        """Return the configuration with the default part of some kinds, whatever was picked.
-
-        Args:
-            settings: Settings of these parts (underscores for hyphens), before the configuration's.
-        """
+        """Return the configuration with the default part of some kinds, and settings of these."""
         read = {**self.values, **{kebab(key): value for key, value in settings.items()}}
         words, parts = dict(self.words), dict[str, Any]()
         for kind in kinds:
@@ -202,11 +194,7 @@ def says_nothing_measured(configuration: Configuration) -> bool:
 
 
 def mechanisms(configuration: Configuration, sums: int = 0) -> tuple[Mechanism, ...]:
-    """Return the noised releases of a configuration's clients, those of whole clients first.
-
-    Args:
-        sums: For how many rounds of closings' sums ε has room.
-    """
+    """Return the noised releases of clients, those of whole ones first, and of closings' sums."""
     of_updates = [part.mechanism() for part in configuration.outgoing]
     found = (*of_updates, configuration.example_privacy.mechanism(sums))
     return tuple(mechanism for mechanism in found if mechanism)
@@ -234,8 +222,7 @@ def resolve(
         values: The keys, kebab-case, and their values; see ``given_values`` for which are given.
         check_data: Whether the data set must be on this machine.
         check_parts: Whether the parts must go together.
-        on_client: Whether the values are those of ``for_clients``: of what the server alone reads
-            nothing is known, and nothing is checked against it.
+        on_client: Whether the values are those of ``for_clients``, without the server's.
         plugins_of_node: Where plugins are on a node, see ``load_plugins``.
 
     Raises:
@@ -330,11 +317,7 @@ def resolve(
 
 
 def refuse_unread(configuration: Configuration, values: Mapping[str, Any]) -> None:
-    """Refuse a setting that is given for a part that the configuration has not picked.
-
-    Raises:
-        ConfigurationError: There are some; the message has one line for each.
-    """
+    """Raise ConfigurationError for settings that are given for parts that are not picked."""
     problems = []
     for key in given_values(values).keys() - configuration.values.keys():
         readers = [

@@ -20,9 +20,8 @@ from bfl.registry import Component, kebab
 UNSET = ""
 """The value of a key that is not given, unless it is one that may be given.
 
-Flower takes only keys that pyproject.toml declares, and fuses their values there into the run's
-configuration before the ServerApp sees it: with any other value nobody could tell a value that
-somebody has given from one that stands there.
+Flower fuses the values that pyproject.toml declares into the run's configuration before the
+ServerApp sees it: any other value would look as if somebody had given it.
 """
 
 NOT_GIVEN = "(not given)"
@@ -31,13 +30,7 @@ NOT_GIVEN = "(not given)"
 
 @dataclass(frozen=True)
 class Setting:
-    """A key, as one place declares it.
-
-    Attributes:
-        default: Its value if none is given.
-        section: The section of a configuration file in which it stands; empty: at its top.
-        reader: Who reads it, ``kind name``; empty: every run.
-    """
+    """A key, as one place declares it: in a section or at a file's top, for a reader or all."""
 
     key: str
     default: Value
@@ -48,10 +41,7 @@ class Setting:
 
 
 def given_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that are given: not those that are ``NOT_GIVEN`` or ``UNSET``.
-
-    The empty string is given where it is a value: for keys of which it is the default.
-    """
+    """Return the values that are given; the empty string is where it is a key's default."""
     defaults = default_values() if UNSET in values.values() else {}
     return {
         key: value

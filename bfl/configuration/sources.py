@@ -55,9 +55,8 @@ def read_run_config(
 ) -> dict[str, Value]:
     """Return the values of ``--run-config`` arguments: each key=value pairs or a TOML file's path.
 
-    Later arguments win. Of the ``config.toml`` in a run's folder, the run's name is not taken, nor
-    that it was resumed: what repeats the run is another run. Nor are the values that nobody gave,
-    see ``run_values``, so that a later ``strategy`` brings its own.
+    Later arguments win. Of the ``config.toml`` in a run's folder, name and resume are not taken,
+    nor values that nobody gave, so that a later ``strategy`` brings its own; see ``run_values``.
 
     Args:
         note: Called with a sentence on each value that is replaced or not taken.
@@ -107,13 +106,7 @@ def read_config_file(
 ) -> dict[str, Value]:
     """Return the values of a TOML file; see ``read_run_config``.
 
-    Args:
-        note: Called with a sentence on each value that is not taken.
-        plugins: Those that the user names, in place of those of a run's folder.
-
-    Raises:
-        ConfigurationError: The file cannot be read, describes a study, or is that of a run with
-            plugins that the user does not name.
+    The user names ``plugins`` in place of those of a run's folder, which are refused otherwise.
     """
     tables = read_toml(path)
     if is_study(tables):
@@ -152,9 +145,8 @@ def with_own_plugins(values: Mapping[str, Any], plugins: str, path: Path) -> dic
 def run_values(complete: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what repeats a run: what was given, and what would not follow from it today.
 
-    Another version may have other defaults, and a run given more rounds has more than it began
-    with; everything else is left to the strategy and the defaults, of this run or of another one.
-    Its closing it keeps, as a run for which nobody names one closes by default.
+    Another version may have other defaults, and a run more rounds than it began with. It keeps its
+    closing, as a run for which nobody names one closes by default.
     """
     kept = {k: v for k, v in given.items() if k not in ("name", "resume")}
     kept.update({k: v for k, v in complete.items() if k in kept or k == "closing"})

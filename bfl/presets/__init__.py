@@ -11,13 +11,9 @@ Values = Mapping[str, str | int | float | bool]
 
 
 class Preset(Component):
-    """A method of the literature as values for configuration keys.
+    """A method of the literature as values for configuration keys, with components in full.
 
-    A value of a preset comes before a key's default and after what the user says, also where the
-    user says the default.
-
-    Attributes:
-        values: The values, by key (kebab-case); components are named in full.
+    They come before a key's default and after what the user says, also where that is the default.
     """
 
     values: ClassVar[Values] = {}
@@ -60,8 +56,7 @@ class FederatedAveraging(Preset):
 class FederatedBayesianEnsemble(Preset):
     """Federated averaging whose average learns from samples, itself and the clients' models.
 
-    Ten models of a Gaussian over the clients' models, the average and the clients predict images of
-    the server's, held back from the clients; the average is distilled from these predictions.
+    These predict held-back images of the server's; samples are of a Gaussian over the clients.
 
     Source: Chen and Chao (2021), "FedBE: Making Bayesian model ensemble applicable to federated
     learning", Algorithm 1 and section 5.1.
@@ -135,12 +130,10 @@ class HeterogeneousBayesian(Preset):
     """A log-linear pool of cold posteriors whose mean alone is sent to the clients.
 
     A client's copy of the global model, the meme, begins at the received mean with fresh variances
-    and is fitted to the likelihood to the power 1/T, with no prior. A personal model learns from
-    it, which ``personalization`` = "none" leaves out without changing the global one.
+    and is fitted to the likelihood to the power 1/T, with no prior. Personal models learn from it.
 
     Source: Yang et al. (2023), "A novel Bayesian federated learning framework to address
-    multi-dimensional heterogeneity problem", Algorithm 1, Eqs. 3.12, 4.1 and 4.2, section
-    5.
+    multi-dimensional heterogeneity problem", Algorithm 1, Eqs. 3.12, 4.1 and 4.2, section 5.
     """
 
     values: ClassVar[Values] = {
@@ -207,8 +200,7 @@ class LocalTraining(Preset):
 class OneRoundEnsemble(Preset):
     """Clients train once, for long, and their models predict together.
 
-    The ensemble's numbers are ``ensemble-accuracy`` and so on; those without the prefix are the
-    average's. The paper tunes ``local-epochs`` from 10 to 200 in section B.1.
+    The ensemble's numbers are ``ensemble-accuracy`` and so on. Section B.1 tunes ``local-epochs``.
 
     Source: Chen and Chao (2021), FedBE, section 5.1, "Baselines" (1-Ensemble), and Table 8.
     """
@@ -229,10 +221,9 @@ class OneRoundEnsemble(Preset):
 class PartitionedVariationalInference(Preset):
     """Clients keep factors of the posterior; cavities are their priors, and changes are added.
 
-    Chosen for networks, where clients that are far from converged all claim the same precision: the
-    changes are damped by 1 over the number of clients. A floor under the variances would break the
-    product of factors. The posterior begins as the prior N(0, I), and a client's optimizer as the
-    network does: at the prior's means all units of a layer would be the same.
+    As clients of networks are far from converged, changes are damped by 1 over their number. A
+    floor under the variances would break the product of factors. The posterior begins as the prior
+    N(0, I), and an optimizer as the network does: at the prior's means all units are the same.
 
     Source: Bui et al. (2018), "Partitioned variational inference", Algorithm 1; Ashman et al.
     (2022), "Partitioned variational inference: a framework for probabilistic federated learning".
@@ -252,8 +243,7 @@ class PartitionedVariationalInference(Preset):
 class PrivateFederatedAveraging(Preset):
     """Averages of clipped updates, all of equal weight, to which the server adds Gaussian noise.
 
-    Means and logarithms of deviations are averaged; groups normalise, since the moving statistics
-    of batches would tell of a client's data.
+    Groups normalise, as moving statistics of batches would tell of a client's data.
 
     Source: McMahan et al. (2018), "Learning differentially private recurrent language models",
     Algorithm 1, with a fixed denominator.
