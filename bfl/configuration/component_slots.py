@@ -125,8 +125,7 @@ class PickedParts:
         _both(architectures, "resnet20", "network architecture", "", make=create_architecture),
     ]
     inference: Annotated[
-        Inference,
-        _both(inferences, "flipout", "what the network's weights are", ""),
+        Inference, _both(inferences, "flipout", "what the network's weights are", "")
     ]
     sampling: Annotated[
         Sampling, _server(samplings, "random", "which clients take part in a round")
@@ -139,8 +138,7 @@ class PickedParts:
         _both(pooling_rules, "weighted-sum-of-normals", "how the clients' posteriors become one"),
     ]
     weighting: Annotated[
-        Weighting,
-        _server(weightings, "train-size", "what a client's weight in the pool is", ""),
+        Weighting, _server(weightings, "train-size", "what a client's weight in the pool is", "")
     ]
     defence: Annotated[
         Defence, _server(defences, "none", "what is done to posteriors before they are pooled")
@@ -190,8 +188,7 @@ class PickedParts:
         Correction, _part(corrections, "none", "what a client adds to its gradients")
     ]
     optimizer: Annotated[
-        Optimizer,
-        _both(optimizers, "adam", "what a training step does with the gradient"),
+        Optimizer, _both(optimizers, "adam", "what a training step does with the gradient")
     ]
     personalization: Annotated[
         Personalization,
@@ -212,8 +209,7 @@ class PickedParts:
         _part(schedules, "exponential", "what becomes of the learning rate from round to round"),
     ]
     augmentation: Annotated[
-        Augmentation,
-        _both(augmentations, "none", "random changes of training images"),
+        Augmentation, _both(augmentations, "none", "random changes of training images")
     ]
     example_privacy: Annotated[
         ExamplePrivacy,

@@ -159,9 +159,7 @@ class Evaluator:
     def metrics(self, posterior: Posterior, server_round: int) -> dict[str, float]:
         """Return metrics and mean uncertainties with ``evaluate-mc-samples`` samples."""
         predictions = self.predict(
-            posterior,
-            samples=self.configuration.keys.evaluate_mc_samples,
-            purpose=server_round,
+            posterior, samples=self.configuration.keys.evaluate_mc_samples, purpose=server_round
         )
         return self._evaluated(predictions, self.dataset.tested_on)
 

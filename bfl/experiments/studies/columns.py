@@ -249,8 +249,7 @@ Uncertainty = Annotated[
     _one_of("uncertainty", lambda: [u.name for u in uncertainties.classes() if u.retention]),
 ]
 ClientNumber = Annotated[
-    str,
-    _one_of("number of a client", lambda: [n.removeprefix(CLIENTS) for n in names_of_means()]),
+    str, _one_of("number of a client", lambda: [n.removeprefix(CLIENTS) for n in names_of_means()])
 ]
 
 

@@ -71,10 +71,7 @@ class LearningCurve(Figure):
         trained = style.finite_points(rounds, recorded(TRAIN_LIKELIHOOD))
         diverged = style.finite_points(rounds, recorded(TRAIN_DIVERGENCE_PER_EXAMPLE))
         errors = style.finite_points(rounds, ERROR)
-        beside = {
-            STANDARDISED: (trained if errors else [], INK),
-            DIVERGED: (diverged, COLORS[2]),
-        }
+        beside = {STANDARDISED: (trained if errors else [], INK), DIVERGED: (diverged, COLORS[2])}
         beside = {label: drawn for label, drawn in beside.items() if any(v for _, v in drawn[0])}
         lines = 2 if len(beside) == 2 else 1
         columns = (2 + len(beside)) // lines

@@ -312,12 +312,7 @@ class MemberConfidences(Figure):
                 low, width = edges[:-1], np.diff(edges)
                 axes.bar(low, right, width / 2, align="edge", color=COLORS[0], label="right")
                 axes.bar(
-                    low + width / 2,
-                    wrong,
-                    width / 2,
-                    align="edge",
-                    color=COLORS[1],
-                    label="wrong",
+                    low + width / 2, wrong, width / 2, align="edge", color=COLORS[1], label="wrong"
                 )
             axes.set_title(kind)
             axes.set_xlim(0.0, 1.0)
@@ -356,12 +351,7 @@ class PredictedNumbers(Figure):
         shown = predicted.take(some)
         low, high = shown.interval
         left.vlines(
-            targets[some],
-            low,
-            high,
-            color=FAINT,
-            linewidth=0.6,
-            label=f"{LEVEL:.0%} interval",
+            targets[some], low, high, color=FAINT, linewidth=0.6, label=f"{LEVEL:.0%} interval"
         )
         label = f"mean, {some.size} of them"
         left.scatter(targets[some], shown.mean, 8, color=COLORS[0], label=label, zorder=3)
