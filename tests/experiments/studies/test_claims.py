@@ -43,11 +43,7 @@ def made(folder: Path, ws: list[float], nwa: list[float], claimed: str = CLAIMS)
             # Of log-likelihoods too the lesser number is the better one.
             curve = [{"accuracy": BETTER[seed]}]
             finish_run(
-                place,
-                run,
-                curve,
-                accuracy=numbers[seed],
-                negative_log_likelihood=1 - numbers[seed],
+                place, run, curve, accuracy=numbers[seed], negative_log_likelihood=1 - numbers[seed]
             )
 
     return made_study(folder, finish, TEXT + claimed)
