@@ -1,10 +1,15 @@
-import tomllib
-from pathlib import Path
-from typing import Any
+"""Keys, files, pairs and chains: what resolves, what is refused, what a run keeps as given."""
 
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pydantic
 import pytest
 import tomli_w
 from choosing import going_with, parts_of_all_keys, word_of
+from pydantic import Field
 
 from bfl.configuration import default_values, resolve, unset_values
 from bfl.configuration.component_slots import ComponentSlot
@@ -13,6 +18,9 @@ from bfl.configuration.settings import in_sections
 from bfl.configuration.sources import is_study, read_run_config, read_toml
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import open_run
+from bfl.learning.priors import FlatPrior, priors
+from bfl.registry import Component, Registry
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -63,57 +71,67 @@ def test_the_values_of_a_configuration_resolve_to_it_again() -> None:
     assert configuration.architecture.depth == 32  # type: ignore[attr-defined]
 
 
-# Limits of further keys are tested through the command: tests/commands/test_bad_input.py.
-REFUSED: list[tuple[dict[str, Any], list[str]]] = [
-    ({"straegy": "nwa"}, ["unknown key 'straegy'", "did you mean 'strategy'"]),
-    ({"judged-by": "clients"}, ["unknown key 'judged-by'", "did you mean 'evaluated-by'"]),
-    ({"strategy": "conflaton"}, ["unknown strategy 'conflaton'", "did you mean 'conflation'"]),
-    ({"weighting": "trainsize"}, ["did you mean 'train-size'", "max-discrepancy"]),
-    ({"dataset": "cifar"}, ["unknown dataset 'cifar'", "did you mean 'cifar10'"]),
-    ({"dataset": "npz:no/such.npz"}, ["no/such.npz", "dataset"]),
-    ({"model": "resnet21"}, ["21", "resnet20", "resnet26"]),
-    ({"rounds": "3"}, ["rounds is '3'", "a whole number"]),
-    ({"rounds": 2.5}, ["rounds is 2.5", "a whole number"]),
-    ({"rounds": True}, ["rounds is True", "a whole number"]),
-    ({"fraction-train": 1.5}, ["fraction-train is 1.5", "at most 1"]),
-    ({"alpha": 0.0}, ["alpha is 0.0", "greater than 0"]),
-    ({"dropout-rate": 1.0}, ["dropout-rate is 1.0", "less than 1"]),
-    ({"dropout-output": "yes"}, ["dropout-output", "true or false"]),
-    (
-        {"inference": "deterministic", "weighting": "distance", "strategy": "nwa"},
-        ["weighting 'distance'", "deterministic", "flipout"],
-    ),
-    (
-        {"inference": "mc-dropout", "strategy": "conflation"},
-        ["strategy 'conflation'", "mc-dropout", "flipout"],
-    ),
-    (
-        {"inference": "deterministic", "strategy": "client-gaussian"},
-        ["strategy 'client-gaussian'", "deterministic", "flipout"],
-    ),
-    (
-        {"inference": "mc-dropout", "strategy": "fedbe-gaussian"},
-        ["strategy 'client-gaussian'", "mc-dropout", "flipout"],
-    ),
-    ({"model": "convolutional", "jit": "on"}, ["jit 'on'", "'convolutional'", "resnet"]),
-    ({"strategy": "fedper", "evaluated-by": "server"}, ['evaluated-by="clients"']),
-    ({"strategy": "fedper", "server-data": "held-back"}, ["no head", "server-data"]),
-    ({"strategy": "fedper", "ood-dataset": "rotated"}, ["no head", "ood-dataset"]),
-    ({"strategy": "fedper", "predictive": "ensemble"}, ["predictive 'ensemble'"]),
-    ({"strategy": "fedper", "pretrain-examples": 0.1}, ["pretrain-examples"]),
-    (
-        {"strategy": "scaffold", "shared": "body", "evaluated-by": "clients"},
-        ["what 'scaffold' keeps"],
-    ),
-    ({"server-evaluates": False, "corruptions": "noise"}, ["server-evaluates", "corruptions"]),
-    ({"rounds": 0, "seed": -1, "alpah": 1}, ["rounds", "seed", "did you mean 'alpha'"]),
-]
+# What is given, and what the refusal names; limits of further keys: commands/test_bad_input.py.
+REFUSED = """\
+straegy="nwa" | 'straegy' | 'strategy'
+judged-by="clients" | 'judged-by' | 'evaluated-by'
+strategy="conflaton" | 'conflaton' | 'conflation'
+weighting="trainsize" | 'train-size' | max-discrepancy
+dataset="cifar" | 'cifar' | 'cifar10'
+dataset="npz:no/such.npz" | no/such.npz | dataset
+model="resnet21" | 21 | resnet20 | resnet26
+rounds="3" | rounds is '3' | a whole number
+rounds=2.5 | rounds is 2.5 | a whole number
+rounds=true | rounds is True | a whole number
+fraction-train=1.5 | fraction-train is 1.5 | at most 1
+alpha=0.0 | alpha is 0.0 | greater than 0
+dropout-rate=1.0 | dropout-rate is 1.0 | less than 1
+dropout-output="yes" | dropout-output | true or false
+rounds=0 seed=-1 alpah=1 | rounds | seed | 'alpha'
+inference="deterministic" weighting="distance" strategy="nwa" | weighting 'distance' | flipout
+inference="mc-dropout" strategy="conflation" | strategy 'conflation' | mc-dropout | flipout
+inference="deterministic" strategy="client-gaussian" | strategy 'client-gaussian' | flipout
+inference="mc-dropout" strategy="fedbe-gaussian" | strategy 'client-gaussian' | mc-dropout | flipout
+model="convolutional" jit="on" | jit 'on' | 'convolutional' | resnet
+strategy="fedper" evaluated-by="server" | evaluated-by="clients"
+strategy="fedper" server-data="held-back" | no head | server-data
+strategy="fedper" ood-dataset="rotated" | no head | ood-dataset
+strategy="fedper" corruptions="noise" | no head | corruptions
+strategy="fedper" predictive="ensemble" | predictive 'ensemble'
+strategy="fedper" pretrain-examples=0.1 | pretrain-examples
+strategy="scaffold" shared="body" evaluated-by="clients" | what 'scaffold' keeps
+server-evaluates=false corruptions="noise" | server-evaluates | corruptions
+task="regression" predictive="ensemble" | 'regression' | predictive
+task="regression" evaluated-by="clients" | 'regression' | evaluated-by
+patience=3 | patience is 3 | server-data
+closing-posterior="best" | closing-posterior | "last"
+resume=true | resume | name
+strategy="scaffold" optimizer="adam" | correction 'scaffold' | optimizer="sgd" momentum=0.0
+strategy="scaffold" momentum=0.9 | momentum=0.0
+correction="scaffold" optimizer="sgd" | momentum=0.0
+strategy="scaffold" pooling="conflation" | pooling 'conflation' | naive-weighted-averaging
+strategy="scaffold" pooling="ppa" | pooling 'population-pooling'
+strategy="scaffold" local-lr-decay=0.9 | 'scaffold' | local-lr-decay=1.0
+strategy="scaffold" weighting="train-size" | weighting 'train-size' | allowed: weighting equal
+strategy="scaffold" attack="echo" attackers=1 | correction 'scaffold' | attack="none"
+strategy="pvi" weighting="distance" | pooling 'factor-changes' | allowed: weighting equal
+strategy="pvi" defence="winsorization" | defence 'winsorization' | none
+strategy="pvi" server-optimizer="momentum" server-momentum=0.5 | server-optimizer="none"
+strategy="pvi" scale-floor=1e-5 | scale-floor 1e-05 | scale-floor=0.0
+strategy="pvi" pretrain-examples=0.5 | pretrain-examples=0.0
+strategy="pvi" attack="noise" attackers=1 | prior 'cavity' | attack 'noise' | attack="none"
+strategy="pvi" prior="fixed" | prior 'fixed' | allowed: prior cavity
+strategy="pvi" inference="mc-dropout" | inference 'mc-dropout' | flipout
+prior="cavity" | prior 'cavity' | pooling factor-changes
+pretrain-prior="cavity" | pretrain-prior 'cavity'
+"""
 
 
-@pytest.mark.parametrize(("values", "words"), REFUSED, ids=lambda v: str(v)[:60])
-def test_what_is_refused_is_explained(values: dict[str, Any], words: list[str]) -> None:
+@pytest.mark.parametrize("case", REFUSED.splitlines())
+def test_what_is_refused_names_the_key_and_what_is_allowed(case: str) -> None:
+    given, *words = case.split(" | ")
     with pytest.raises(ConfigurationError) as caught:
-        resolve(values)
+        resolve(parse_pairs(given))
     for word in words:
         assert word in str(caught.value)
 
@@ -222,3 +240,119 @@ def test_relative_data_become_absolute(tmp_path: Path, monkeypatch: pytest.Monke
     assert keys.dataset == f"npz:{(tmp_path / 'sub' / 'mine.npz').resolve()}"
     assert keys.data_dir == str((tmp_path / "sub").resolve())
     assert resolve({"dataset": "npz:mine.npz"}, check_data=False).keys.dataset == "npz:mine.npz"
+
+
+class Link(Component):
+    """A link."""
+
+
+@pytest.fixture
+def chain() -> ComponentSlot:
+    registry: Registry[Link] = Registry("links", "bfl.presets")
+    registry._discovered = True
+
+    @registry.register("clip", aliases=("clipping",))
+    class Clip(Link):
+        """Clips."""
+
+        clip_norm: float = Field(1.0, gt=0.0, description="norm")
+
+    @registry.register("noise")
+    class Noise(Link):
+        """Adds noise."""
+
+    return ComponentSlot(registry, "noise", "links", key="links", chain=True)
+
+
+def test_a_chain_picks_its_links_in_their_order(chain: ComponentSlot) -> None:
+    picked = chain.pick("clipping + noise", {"clip-norm": 2.0, "rounds": 3})
+    assert [link.name for link in picked] == ["clip", "noise"]
+    assert picked[0].model_dump() == {"clip_norm": 2.0}
+    assert chain.word(picked, "clipping + noise") == "clip+noise"
+    assert chain.pick(chain.word(picked, ""), {"clip-norm": 2.0}) == picked
+    assert [link.name for link in chain.pick("noise+clip", {})] == ["noise", "clip"]
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [("clip+nois", "did you mean 'noise'"), ("clip+clipping", "'clip' twice"), ("clip+", "links")],
+)
+def test_a_bad_chain_is_explained(chain: ComponentSlot, word: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        chain.pick(word, {})
+
+
+def test_a_link_refuses_its_settings(chain: ComponentSlot) -> None:
+    with pytest.raises(pydantic.ValidationError, match="clip-norm"):
+        chain.pick("noise+clip", {"clip-norm": -1.0})
+
+
+@pytest.fixture
+def distilled(tmp_path: Path) -> Path:
+    """Return the configuration of a run by FedBE, of which two values were given."""
+    given = {"strategy": "fedbe", "seed": 3, "distillation-optimizer": "swa", "name": "first"}
+    configuration = resolve({**given, "output-dir": str(tmp_path)})
+    with open_run(configuration, "first", {}):
+        pass
+    return tmp_path / "first" / "config.toml"
+
+
+def test_another_strategy_sets_aside_what_only_the_former_one_gave(distilled: Path) -> None:
+    again = resolve(read_run_config([str(distilled), "rounds=4"]))
+    assert again.values["student-augmentation"] == "crop-flip"
+    other = read_run_config([str(distilled), 'strategy="one-round-ensemble"'])
+    # What somebody gave stays, also where it is what the former strategy would have given.
+    assert other["distillation-optimizer"] == "swa"
+    assert other["seed"] == 3
+    alone = resolve({**other, "strategy": "one-round-ensemble"})
+    assert resolve(other) == alone
+    own = {"strategy", "seed", "distillation-optimizer", "output-dir", "closing"}
+    assert other.keys() <= own
+
+
+def test_a_former_parts_default_of_a_shared_setting_goes_with_it(tmp_path: Path) -> None:
+    former = resolve({"strategy": "fedadagrad", "output-dir": str(tmp_path)})
+    with open_run(former, "first", {}):
+        pass
+    file = str(tmp_path / "first" / "config.toml")
+    changed = resolve(read_run_config([file, 'strategy="ws" server-optimizer="momentum"']))
+    assert changed == former.replace(strategy="ws", **{"server-optimizer": "momentum"})
+    plain = resolve({"strategy": "ws", "server-optimizer": "momentum"})
+    assert changed.values["server-learning-rate"] == plain.values["server-learning-rate"]
+
+
+def test_what_a_run_has_beyond_what_was_given_is_taken_too(distilled: Path) -> None:
+    """A run may have been given more rounds; another version may have had other defaults."""
+    text = distilled.read_text(encoding="utf-8").replace("rounds = 10\n", "rounds = 12\n")
+    distilled.write_text(text, encoding="utf-8")
+    assert read_run_config([str(distilled), 'strategy="ws"'])["rounds"] == 12
+
+
+@contextmanager
+def prior_of_width(name: str, default: float) -> Iterator[None]:
+    """Register a prior that reads a setting of which others have another default."""
+
+    class Wide(FlatPrior):
+        """A prior."""
+
+        shared_width: float = Field(default, description="a width")
+
+    priors.register(name)(Wide)
+    try:
+        yield
+    finally:
+        priors.withdraw(lambda component: component is Wide)
+
+
+@pytest.mark.parametrize("first", ["flat", "narrow", "wide"])
+def test_parts_of_three_keys_share_a_setting_whatever_their_defaults(first: str) -> None:
+    """Clients resolve the values that a server sends: there is one value of a key."""
+    with prior_of_width("narrow", 1.0), prior_of_width("wide", 2.0):
+        given = {"prior": first, "personal-prior": "narrow", "pretrain-prior": "wide"}
+        configuration = resolve(given)
+        width = configuration.values["shared-width"]
+        if first != "flat":  # the registry's own key comes first
+            assert width == {"narrow": 1.0, "wide": 2.0}[first]
+        for prior in (configuration.personal_prior, configuration.pretrain_prior):
+            assert prior.model_dump(by_alias=True) == {"shared-width": width}
+        assert resolve(configuration.values) == configuration

@@ -1,4 +1,4 @@
-"""The order of defaults, presets and what the user says; declared requirements."""
+"""What strategies stand for, and which parts do not go together."""
 
 import json
 import tomllib
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from choosing import PRIVATE
 
 from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.server_optimizers import server_optimizers
@@ -175,57 +176,6 @@ def test_another_strategy_replaces_that_of_a_finished_run(tmp_path: Path) -> Non
     assert mixed.server_optimizer.name == "adam"
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (
-            {"strategy": "scaffold", "optimizer": "adam"},
-            ["correction 'scaffold'", "optimizer 'adam'", 'optimizer="sgd" momentum=0.0'],
-        ),
-        ({"strategy": "scaffold", "momentum": 0.9}, ["momentum=0.0"]),
-        (
-            {"strategy": "scaffold", "pooling": "conflation"},
-            ["pooling 'conflation'", "average of the clients' means", "naive-weighted-averaging"],
-        ),
-        ({"strategy": "scaffold", "pooling": "ppa"}, ["pooling 'population-pooling'"]),
-        ({"strategy": "scaffold", "local-lr-decay": 0.9}, ["'scaffold'", "local-lr-decay=1.0"]),
-        (
-            {"strategy": "scaffold", "weighting": "train-size"},
-            ["equal weight", "weighting 'train-size'", "allowed: weighting equal"],
-        ),
-        (
-            {"strategy": "pvi", "weighting": "distance"},
-            ["pooling 'factor-changes'", "weighting 'distance'", "allowed: weighting equal"],
-        ),
-        ({"strategy": "pvi", "defence": "winsorization"}, ["defence 'winsorization'", "none"]),
-        (
-            {"strategy": "pvi", "server-optimizer": "momentum", "server-momentum": 0.5},
-            ["server-optimizer 'momentum'", 'server-optimizer="none"'],
-        ),
-        ({"strategy": "pvi", "scale-floor": 1e-5}, ["scale-floor 1e-05", "scale-floor=0.0"]),
-        ({"strategy": "pvi", "pretrain-examples": 0.5}, ["pretrain-examples=0.0"]),
-        (
-            {"strategy": "pvi", "attack": "noise", "attackers": 1},
-            ["prior 'cavity'", "attack 'noise'", 'attack="none"'],
-        ),
-        (
-            {"strategy": "scaffold", "attack": "echo", "attackers": 1},
-            ["correction 'scaffold'", "attack 'echo'", 'attack="none"'],
-        ),
-        ({"strategy": "pvi", "prior": "fixed"}, ["prior 'fixed'", "allowed: prior cavity"]),
-        ({"strategy": "pvi", "inference": "mc-dropout"}, ["inference 'mc-dropout'", "flipout"]),
-        ({"prior": "cavity"}, ["prior 'cavity'", "pooling factor-changes"]),
-        ({"pretrain-prior": "cavity"}, ["pretrain-prior 'cavity'"]),
-    ],
-    ids=str,
-)
-def test_parts_that_do_not_go_together_are_refused(given: Values, words: list[str]) -> None:
-    with pytest.raises(ConfigurationError) as refused:
-        resolve(given)
-    for word in words:
-        assert word in str(refused.value)
-
-
 @pytest.mark.parametrize("key", ["personal-prior", "pretrain-prior"])
 def test_a_prior_of_what_a_round_keeps_is_that_of_rounds_alone(key: str) -> None:
     given = {"strategy": "pvi", "personalization": "distillation", key: "cavity"}
@@ -317,3 +267,44 @@ def test_parts_of_one_registry_share_their_settings_and_resolve_to_themselves() 
         assert again.personal_optimizer == configuration.personal_optimizer
     scaled = resolve({"prior-scale": 3.0, "personal-prior": "fixed"})
     assert scaled.personal_prior == scaled.prior
+
+
+SECRET: dict[str, dict[str, Any]] = {
+    "masked": {"exchange": "masked"},
+    "noise of clients": {"outgoing": "clip+noise", **PRIVATE},
+    "noise of the server": {
+        "outgoing": "clip+noise",
+        "noise-at": "server",
+        "pooling": "log-variance-averaging",
+        **PRIVATE,
+    },
+    "noise on examples": {
+        "example-privacy": "dp-sgd",
+        "round-retries": 0,
+        "normalization": "group",
+    },
+}
+
+
+@pytest.mark.parametrize("evaluated_by", ["server", "clients"])
+@pytest.mark.parametrize("shared", ["body", "convolutions"])
+@pytest.mark.parametrize("secret", SECRET.values(), ids=SECRET)
+def test_no_value_of_another_key_makes_them_go_together(
+    secret: dict[str, Any], shared: str, evaluated_by: str
+) -> None:
+    """Two refusals that each name the other's remedy would send a person in a circle."""
+    given = {"strategy": "fedavg", "shared": shared, "evaluated-by": evaluated_by, **secret}
+    with pytest.raises(ConfigurationError) as caught:
+        resolve(given)
+    [line] = [line for line in str(caught.value).splitlines() if "secrecy" in line]
+    assert line.startswith(f"shared '{shared}'")
+    assert "evaluated-by" not in line
+    assert line.endswith('allowed: exchange="direct" and no noise')
+
+
+def test_each_goes_without_the_other() -> None:
+    heads = {"strategy": "fedavg", "shared": "body", "evaluated-by": "clients"}
+    quiet = {"outgoing": "clip+noise", "noise-multiplier": 0.0}
+    for secret in SECRET.values():
+        assert not resolve({"strategy": "nwa", **secret}).shared.partial
+    assert all(resolve({**heads, **more}).shared.partial for more in ({}, quiet))

@@ -1,6 +1,12 @@
-"""What a resume does to the folder of a run: nothing is lost that it cannot make again."""
+"""Whose a run's folder is, and what a resume does to it: nothing is lost."""
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +14,16 @@ import numpy as np
 import pytest
 
 from bfl.configuration import Configuration, resolve
-from bfl.errors import ConfigurationError
-from bfl.experiments.results.identity import locked, run_key
+from bfl.data.partitions.own_test_split import describe
+from bfl.errors import ConfigurationError, DataError
+from bfl.experiments.results.identity import (
+    is_run_key,
+    locked,
+    partition_digest,
+    read_run_key,
+    run_key,
+    without_numbers,
+)
 from bfl.experiments.results.run_folder import METRICS, POSTERIOR, RunFolder
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, check_output, open_run
 from bfl.experiments.run.simulation import remove_run
@@ -222,3 +236,223 @@ def test_a_run_is_overwritten_by_its_name_alone(tmp_path: Path) -> None:
     remove_run(configured(tmp_path))
     assert not folder.path.exists()
     remove_run(configured(tmp_path))
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from bfl.experiments.results.identity import locked
+
+with locked(Path(sys.argv[1])):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_run_keeps_its_key_and_another_one_has_its_own(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    key = run_key(tmp_path / "one")
+    assert is_run_key(key)
+    assert run_key(tmp_path / "one") == read_run_key(tmp_path / "one") == key
+    assert run_key(tmp_path / "two") != key
+    assert read_run_key(tmp_path / "three") is None
+
+
+@pytest.mark.parametrize("text", ["", "0" * 31, "0" * 33, "G" * 32, "../" + "0" * 29, "A" * 32])
+def test_what_is_no_key(text: str) -> None:
+    assert not is_run_key(text)
+
+
+def test_a_corrupt_key_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "run-key").write_text("../..", encoding="ascii")
+    with pytest.raises(DataError, match="run-key is corrupt"):
+        run_key(tmp_path)
+    assert read_run_key(tmp_path) is None
+
+
+@pytest.fixture
+def other_server(tmp_path: Path):
+    """Return a process that holds the lock of the folder ``run``."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / "run")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        yield process
+        process.kill()
+
+
+def test_two_servers_do_not_write_to_one_run(tmp_path: Path, other_server) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    configuration = resolve({"output-dir": str(tmp_path), "name": "run", "resume": True})
+    with pytest.raises(ConfigurationError) as caught, open_run(configuration, "run", {}):
+        pytest.fail("the folder is another server's")
+    assert f"process {other_server.pid} on host {os.uname().nodename}" in str(caught.value)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+DIGESTS = {"train": 64 * "a", "test": 64 * "b", "server": 64 * "c"}
+
+
+class KilledError(BaseException):
+    """Stands for whatever ends a process."""
+
+
+def kill_at(patch: pytest.MonkeyPatch, point: int) -> None:
+    """End the process before or behind a file's getting its name, the point-th such moment."""
+    passed, unlink = 0, Path.unlink
+
+    def pass_on() -> None:
+        nonlocal passed
+        passed += 1
+        if passed >= point:
+            raise KilledError
+
+    def around(act: Callable[..., Any]) -> Callable[..., Any]:
+        def acted(*given: Any, **more: Any) -> Any:
+            pass_on()
+            done = act(*given, **more)
+            pass_on()
+            return done
+
+        return acted
+
+    def tidy_up(path: Path, *, missing_ok: bool = False) -> None:
+        if passed < point:  # who is dead tidies up nothing
+            unlink(path, missing_ok=missing_ok)
+
+    patch.setattr(os, "link", around(os.link))
+    patch.setattr(Path, "replace", around(Path.replace))
+    patch.setattr(Path, "unlink", tidy_up)
+
+
+def content_of_new_run(folder: RunFolder) -> dict[str, Any]:
+    """Return what a new run's folder holds; names and places aside."""
+    own = ("name", "output-dir", "resume")
+    given = folder.read_json("run.json:given")
+    assert folder.rounds() == []
+    files = {path.name for path in folder.path.iterdir() if path.suffix != ".tmp"}
+    return {
+        "files": files - {"rounds.jsonl"},
+        "config": {k: v for k, v in folder.config().items() if k not in own},
+        "given": {k: v for k, v in given.items() if k not in own},
+        "environment": folder.read_json("run.json:environment"),
+        "data": folder.read_json("run.json:data"),
+    }
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_killed_while_its_folder_is_made_begins_again_by_the_same_command(
+    tmp_path: Path, resume: bool
+) -> None:
+    def opened(name: str, resume: bool = resume) -> RunFolder:
+        given = {"output-dir": str(tmp_path), "name": name, "resume": resume, "seed": 3}
+        configuration = resolve(given)
+        check_output(configuration)
+        with open_run(configuration, name, {"python": "3"}, DIGESTS) as (folder, checkpoint):
+            assert checkpoint is None
+            return folder
+
+    whole = content_of_new_run(opened("whole"))
+    assert whole["given"] == {"seed": 3}
+    assert whole["environment"] == {"python": "3", "plugins": []}
+    for point in count(1):
+        name = f"killed-{point}"
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                kill_at(patch, point)
+                opened(name)
+            break
+        except KilledError:
+            pass
+        # Where the configuration is there, the run has begun, and the same command says how to go
+        # on with it.
+        begun = (tmp_path / name / "config.toml").exists()
+        if begun and not resume:
+            with pytest.raises(ConfigurationError, match="resume=true"):
+                opened(name)
+        assert content_of_new_run(opened(name, resume=resume or begun)) == whole
+    # What is known, configuration and digests, each before and behind its naming.
+    assert point == 7
+
+
+def test_a_run_goes_on_with_the_data_that_it_was_begun_with(tmp_path: Path) -> None:
+    configuration = resolve({"output-dir": str(tmp_path), "name": "run", "resume": True})
+
+    def opened(data: dict[str, str]) -> None:
+        with open_run(configuration, "run", {}, data):
+            pass
+
+    opened(DIGESTS)
+    opened(DIGESTS)
+    for what in ("train", "server"):
+        with pytest.raises(ConfigurationError, match=f"other data: {what} data .* dddddddddddd;"):
+            opened({**DIGESTS, what: 64 * "d"})
+    opened(DIGESTS)
+    # One that was killed early says nothing of its data, and does from now on.
+    RunFolder(tmp_path / "run").write_json("run.json", {"environment": {}})
+    opened({**DIGESTS, "test": 64 * "e"})
+    with pytest.raises(ConfigurationError, match="on other data: test data"):
+        opened(DIGESTS)
+
+
+def test_the_servers_own_images_stay_its_own(tmp_path: Path) -> None:
+    """Also where no client has images of the run's; a run that has made no round may change."""
+    configuration = resolve({"output-dir": str(tmp_path), "name": "run", "resume": True})
+
+    def opened(digest: str) -> RunFolder:
+        partition = {"client_sha256": [], "sha256": "e" * 64, "server": {"sha256": digest}}
+        with open_run(configuration, "run", {}, None, partition) as (folder, _):
+            folder.write_json("run.json:partition", partition)
+            return folder
+
+    opened(64 * "a")
+    folder = opened(64 * "b")
+    folder.append_round({"round": 1})
+    Checkpoints(folder).save(Checkpoint(1, Posterior(np.zeros(1), np.ones(1)), {}))
+    with pytest.raises(ConfigurationError, match=r"the server's images .* bbbb"):
+        opened(64 * "a")
+    assert opened(64 * "b").read_json("run.json:partition")["server"] == {"sha256": 64 * "b"}
+
+
+def test_a_killed_server_lets_go(tmp_path: Path, other_server) -> None:
+    other_server.send_signal(signal.SIGKILL)
+    other_server.wait()
+    with locked(tmp_path / "run"):
+        text = (tmp_path / "run" / "run.lock").read_text(encoding="utf-8")
+    assert text.startswith(f"process {os.getpid()} on")
+
+
+def test_a_folder_that_is_locked_or_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="cannot write the run folder"):
+        locked(tmp_path / "file" / "run").__enter__()
+    with locked(tmp_path), pytest.raises(ConfigurationError, match="another server"):
+        locked(tmp_path).__enter__()
+    with locked(tmp_path):
+        pass
+
+
+def test_a_runs_configuration_names_its_data_wherever_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.npz").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    configuration = resolve({"dataset": "npz:mine.npz", "output-dir": "runs"})
+    with open_run(configuration, "run", {}) as (folder, _):
+        assert folder.config()["dataset"] == f"npz:{(tmp_path / 'mine.npz').resolve()}"
+
+
+def test_a_private_runs_partition_is_known_again_without_its_numbers() -> None:
+    parts = [np.arange(3), np.arange(3, 7)]
+    described = describe(np.arange(7) % 2, parts, 2)
+    said = without_numbers(described)
+    assert partition_digest(said) == partition_digest(described)
+    assert said["sha256"] == described["sha256"]
+    assert not {"num_examples", "class_counts", "client_sha256"} & said.keys()
+    other = describe(np.arange(7) // 4, parts, 2)
+    assert partition_digest(without_numbers(other)) != partition_digest(described)

@@ -1,21 +1,27 @@
-"""The table's numbers, against numbers computed by hand, and its formats."""
+"""The table's numbers, against numbers computed by hand, and its formats; foreign images."""
 
 import csv
 import io
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from pydantic import ValidationError
+from sklearn.metrics import roc_auc_score
 from small_study import STUDY, finish_run, made_study, opened
 
+from bfl.evaluation.prediction import Predictions, PredictionStatistics
 from bfl.evaluation.regression import ERROR
-from bfl.experiments.results.run_folder import ENVIRONMENT
+from bfl.evaluation.uncertainty import measure_all
+from bfl.experiments.results.foreign import BEFORE_CLOSING, told_of_foreign, write_foreign
+from bfl.experiments.results.run_folder import ENVIRONMENT, FOREIGN, RunFolder
 from bfl.experiments.studies import Run
 from bfl.experiments.studies.columns import Column, number_of_curves
-from bfl.experiments.studies.results import StudyFolder, gather, write_results
+from bfl.experiments.studies.results import StudyFolder, gather, read_run, write_results
 from bfl.experiments.studies.table import (
     StudyTable,
     comma_separated,
@@ -243,3 +249,52 @@ def test_columns_know_their_names_and_which_way_is_up() -> None:
     for name in (*wrong, "accuracy-at-round-0", "round-at-round-5", "client-1-best-acuracy"):
         with pytest.raises(ValidationError):
             Column(metric=name)
+
+
+RANDOM = np.random.default_rng(0)
+
+
+def predictions(sharpness: float, scores: dict[str, np.ndarray] | None = None) -> Predictions:
+    draws = RANDOM.dirichlet(np.ones(4) / sharpness, size=(3, 50))
+    return replace(PredictionStatistics.of(draws).result(), scores=scores or {})
+
+
+def test_a_run_keeps_every_uncertainty_before_and_after_its_closing(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "run", {"rounds": 1}, {})
+    density = {"feature-density": np.arange(50.0)}, {"feature-density": np.arange(25.0, 75.0)}
+    test = {"": predictions(2.0, density[0]), BEFORE_CLOSING: predictions(9.0)}
+    rotated = {"": predictions(1.0, density[1]), BEFORE_CLOSING: predictions(0.1)}
+    headline = write_foreign(folder, test, [("rotated", True, rotated)], {})
+    folder.write_metrics(headline)
+    line = told_of_foreign(folder.read_json(FOREIGN))
+    for word in ("feature-density", "rotated (near)", f"{headline['ood-rotated-auroc']:.3f}"):
+        assert word in line
+    found = read_run(folder)[0]
+
+    def area(by: str, prefix: str) -> float:
+        inside, outside = (measure_all(each[prefix])[by] for each in (test, rotated))
+        return float(roc_auc_score([0] * 50 + [1] * 50, [*inside, *outside]))
+
+    for by, prefix in [
+        ("feature-density", ""),
+        ("mutual-information", ""),
+        ("mutual-information", BEFORE_CLOSING),
+        ("predictive-entropy", BEFORE_CLOSING),
+    ]:
+        name = f"ood-rotated-{prefix}{by}-auroc"
+        assert found[name] == pytest.approx(area(by, prefix), abs=1e-12)
+        assert Column(metric=name).higher_is_better is True
+    assert headline["ood-rotated-auroc"] == found["ood-rotated-feature-density-auroc"]
+    assert f"ood-rotated-{BEFORE_CLOSING}feature-density-auroc" not in found
+
+
+@pytest.mark.parametrize(
+    ("metric", "up"),
+    [
+        ("ood-mnist-fpr95", False),
+        ("before-closing-accuracy", True),
+        ("before-closing-negative-log-likelihood", False),
+    ],
+)
+def test_numbers_of_closings_have_a_better_side(metric: str, up: bool) -> None:
+    assert Column(metric=metric).higher_is_better is up

@@ -1,0 +1,411 @@
+"""What is made of a run's rounds: the best one, clients' numbers, lines, warnings."""
+
+import io
+import math
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from bfl.errors import DataError
+from bfl.experiments.results.best import Best, BestPosterior, best_of, out_of_patience
+from bfl.experiments.results.collapse import CollapseWatch, collapse, error_auroc
+from bfl.experiments.results.evaluated_clients import evaluated_clients, means_over_clients, told
+from bfl.experiments.results.progress import ProgressReport
+from bfl.experiments.results.run_folder import BEST_POSTERIOR, FINAL_EVALUATION, RunFolder
+from bfl.federation.client_metrics import MEME, PERSONAL
+from bfl.posteriors import Manifest, Posterior
+
+EMPTY = np.zeros(0, np.float32)
+
+ACCURACY, LIKELIHOOD = "accuracy", "negative-log-likelihood"
+
+
+def posterior_of(server_round: int) -> Posterior:
+    return Posterior(EMPTY, EMPTY, np.full(1, server_round, np.float32))
+
+
+def rounds(*values: float | None, metric: str = "accuracy") -> list[dict[str, Any]]:
+    """Return the lines of rounds with some values of a validation metric; None: not measured."""
+    name = f"validation-{metric}"
+    return [
+        {"round": number, metric: -number, **({} if value is None else {name: value})}
+        for number, value in enumerate(values, start=1)
+    ]
+
+
+def test_the_metric_says_which_way_is_up() -> None:
+    values = (0.2, 0.9, 0.1)
+    assert best_of(rounds(*values), ACCURACY) == Best("validation-accuracy", 2, 0.9)
+    likelihood = "negative-log-likelihood"
+    assert best_of(rounds(*values, metric=likelihood), LIKELIHOOD) == Best(
+        "validation-negative-log-likelihood", 3, 0.1
+    )
+
+
+def test_of_equals_the_first_is_best_and_what_is_not_finite_never_is() -> None:
+    best = best_of(rounds(None, 0.5, 0.5, math.nan, math.inf), ACCURACY)
+    assert best is not None
+    assert best.round == 2
+    assert best_of(rounds(None, math.nan), ACCURACY) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "patience", "stops"),
+    [
+        ((), 1, False),
+        ((0.1,), 1, False),
+        ((0.2, 0.1), 1, True),
+        ((0.2, 0.1), 2, False),
+        ((0.2, 0.2, 0.2), 2, True),
+        ((0.1, 0.2, 0.3, 0.2), 2, False),
+        ((math.nan, math.nan), 2, True),
+        ((0.3, 0.1, 0.1, 0.1, 0.1), 0, False),
+    ],
+)
+def test_stops_after_rounds_without_a_better_one(
+    values: tuple[float, ...], patience: int, stops: bool
+) -> None:
+    assert out_of_patience(rounds(*values), ACCURACY, patience) is stops
+
+
+def test_the_best_posterior_stays_beside_later_ones(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    manifest = Manifest(())
+    kept = BestPosterior(folder, manifest, ACCURACY, patience=2, rounds=5)
+    with pytest.raises(DataError, match=r"best-posterior\.npz"):
+        folder.best()
+    stopped = []
+    for entry in rounds(0.1, 0.7, 0.7, 0.2):
+        folder.append_round(entry)
+        stopped.append(kept.look(posterior_of(entry["round"])))
+    assert stopped == [False, False, False, True]
+    assert folder.best() == {"metric": "validation-accuracy", "round": 2, "value": 0.7}
+    with np.load(tmp_path / BEST_POSTERIOR) as arrays:
+        np.testing.assert_array_equal(arrays["point"], [2])
+    assert kept.told().startswith("stopped early, after round 4 of 5")
+
+
+def gone_on_with(path: Path, written: tuple[int, float] | None, *left: float) -> BestPosterior:
+    """Return what keeps the best posterior of a run that has gone back to the rounds left.
+
+    Args:
+        path: The run's folder.
+        written: The round and the value of the best posterior in the folder.
+        left: The accuracies of the rounds left, the last of which has the checkpoint.
+    """
+    folder = RunFolder(path)
+    if written:
+        number, value = written
+        best = {"metric": "validation-accuracy", "round": number, "value": value}
+        folder.write_posterior(posterior_of(number), Manifest(()), BEST_POSTERIOR, **best)
+    for entry in rounds(*left):
+        folder.append_round(entry)
+    kept = BestPosterior(folder, Manifest(()), ACCURACY, patience=0, rounds=5)
+    kept.go_on(posterior_of(len(left)))
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("written", "left"),
+    [
+        (None, (0.1, 0.7)),  # killed between the checkpoint and the look at it
+        ((1, 0.1), (0.1, 0.7)),
+        ((2, 0.7), (0.1, 0.7)),
+        ((1, 0.8), (0.8, 0.7)),
+        ((3, 0.9), (0.1, 0.7)),  # its round is dropped, and the checkpoint's is the best then
+        ((2, 0.9), (0.1, 0.7)),  # as it was before the round was made again
+    ],
+)
+def test_a_resume_finds_the_best_posterior_of_the_rounds_that_are_left(
+    written: tuple[int, float] | None, left: tuple[float, ...], tmp_path: Path
+) -> None:
+    kept = gone_on_with(tmp_path, written, *left)
+    best = best_of(kept.folder.rounds(), ACCURACY)
+    assert best is not None
+    assert Best(**kept.folder.best()) == best
+    with kept.folder.reading_arrays(BEST_POSTERIOR) as arrays:
+        assert arrays["point"] == [best.round]
+    assert kept.told() == f"best round by validation-accuracy: {best.round} ({best.value:.4f})"
+
+
+@pytest.mark.parametrize("written", [(3, 0.9), (1, 0.8)])
+def test_the_best_posterior_of_a_dropped_round_goes_and_a_lost_one_is_told(
+    written: tuple[int, float], tmp_path: Path
+) -> None:
+    kept = gone_on_with(tmp_path, written, 0.7, 0.1)
+    assert not kept.folder.holds(BEST_POSTERIOR)
+    assert kept.told().endswith("1 (0.7000); its best-posterior.npz is missing")
+    kept.folder.append_round({**rounds(0.9)[0], "round": 3})
+    kept.look(posterior_of(3))
+    assert kept.folder.best()["round"] == 3
+    assert kept.told() == "best round by validation-accuracy: 3 (0.9000)"
+
+
+def test_a_run_that_begins_anew_has_no_best_posterior(tmp_path: Path) -> None:
+    assert not gone_on_with(tmp_path, (2, 0.9)).folder.holds(BEST_POSTERIOR)
+
+
+def test_a_best_posterior_that_cannot_be_read_is_made_again_or_dropped(tmp_path: Path) -> None:
+    for name, values in (("made", (0.1, 0.7)), ("dropped", (0.7, math.nan))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / BEST_POSTERIOR).write_bytes(b"damaged")
+        assert gone_on_with(tmp_path / name, None, *values).folder.holds(BEST_POSTERIOR) == (
+            name == "made"
+        )
+
+
+BOTH = (MEME, PERSONAL)
+
+
+def table_of(
+    *entries: dict[str, Any], due: Callable[[int], bool] = bool, models: Collection[str] = BOTH
+) -> dict[str, dict[str, float]]:
+    """Return what is known after rounds 1, 2, ... of which each entry is all that was said."""
+    parts = [np.array([0, 1]), np.array([2, 3])]
+    rounds = [{"round": i, "per-client": [entry]} for i, entry in enumerate(entries, start=1)]
+    return evaluated_clients(rounds, lambda _: {"accuracy": 0.0}, parts, due=due, models=models)
+
+
+HONEST = {
+    "client": 0,
+    "meme-accuracy": 0.5,
+    "meme-brier-score": 0.6,
+    "meme-expected-calibration-error": 0.1,
+    "meme-negative-log-likelihood": 900.0,
+    "meme-retention-area-accuracy-predictive-entropy": 0.5,
+    "better-accuracy": 0.5,
+    "test-examples": 10.0,
+}
+
+
+def test_what_is_unknown_is_passed_over() -> None:
+    table = table_of(
+        {"client": 0, "meme-accuracy": 0.5, "test-examples": 7.0},
+        {"client": 0, "personal-any-accuracy": 9.0, "test-examples": -7.5},
+        {"client": 1, "meme-accuracy": 0.25},
+        {"client": 0, "meme-accuracy": 0.375},
+    )
+    assert (table["0"]["last-meme-accuracy"], table["0"]["best-meme-accuracy"]) == (0.375, 0.5)
+    assert table["0"]["test-examples"] == 2, "the server knows what it has given out"
+    assert not [name for name in means_over_clients(table) if "any" in name]
+    assert table["1"]["last-meme-accuracy"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("meme-accuracy", 1.5),
+        ("meme-brier-score", -1e99),
+        ("meme-brier-score", 2.1),
+        ("meme-expected-calibration-error", -5.0),
+        ("meme-negative-log-likelihood", -0.1),
+        ("meme-negative-log-likelihood", math.inf),
+        ("meme-retention-area-accuracy-predictive-entropy", 1e99),
+        ("better-accuracy", 1.5),
+        ("test-examples", -7.0),
+        ("test-examples", 7.5),
+        ("test-examples", math.nan),
+    ],
+)
+def test_who_says_what_cannot_be_is_left_out_and_named(name: str, value: float) -> None:
+    honest = {**HONEST, "client": 2}
+    alone = means_over_clients(table_of(honest))
+    better = {"meme-accuracy": 1.0, "better-accuracy": 1.0}
+    table = table_of(honest, {**HONEST, **better, name: value}, HONEST)
+    assert means_over_clients(table) == alone
+    lies = {name: value}
+    if name == "meme-accuracy":
+        lies["better-accuracy"] = 1.0  # which is not the greatest then
+    expected = {"test-examples": 2, "global-accuracy": 0.0}
+    expected |= {f"impossible-{lie}": said for lie, said in lies.items()}
+    assert table["0"] == pytest.approx(expected, nan_ok=True)
+    named = ", ".join(f"{lie} {said:g}" for lie, said in lies.items())
+    assert f"left out for impossible reports: client 0 ({named})" in told(table)
+    assert "left out" not in told(table_of(honest))
+
+
+def test_a_number_of_test_examples_that_cannot_be_is_nowhere_kept() -> None:
+    rounds = [{"round": 1, "per-client": [{**HONEST, "test-examples": -7.0}]}]
+    assert evaluated_clients(rounds, None, None, due=bool, models=BOTH) == {
+        "0": {"impossible-test-examples": -7.0}
+    }
+
+
+TWO = {"client": 0, "meme-accuracy": 0.2, "personal-accuracy": 0.3, "better-accuracy": 0.3}
+
+
+@pytest.mark.parametrize("better", [1.0, 0.2, 0.31])
+def test_the_better_accuracy_is_the_greater_of_both(better: float) -> None:
+    assert table_of(TWO)["0"]["best-better-accuracy"] == 0.3
+    row = table_of({**TWO, "better-accuracy": better})["0"]
+    assert row == {"test-examples": 2, "global-accuracy": 0.0, "impossible-better-accuracy": better}
+    alone = {"client": 0, "better-accuracy": 0.9}
+    assert "best-better-accuracy" not in table_of(alone)["0"]
+
+
+def test_what_a_client_says_of_a_round_in_which_none_is_due_is_passed_over() -> None:
+    boast = {"client": 0, "meme-accuracy": 1.0, "personal-accuracy": 1.0, "better-accuracy": 1.0}
+    table = table_of(boast, TWO, due=lambda number: number == 2)
+    assert table["0"] == table_of(TWO)["0"]
+    assert table_of(boast, due=lambda number: number == 2)["0"] == {
+        "test-examples": 2,
+        "global-accuracy": 0.0,
+    }
+
+
+def test_what_a_client_says_of_a_model_that_the_run_does_not_have_is_passed_over() -> None:
+    said = means_over_clients(table_of({**TWO, "better-accuracy": 1.0}, models=(MEME,)))
+    assert said == {
+        "clients-global-accuracy": 0.0,
+        "clients-last-meme-accuracy": 0.2,
+        "clients-best-meme-accuracy": 0.2,
+    }
+    alone = means_over_clients(table_of({**TWO, "meme-accuracy": 0.0}, models=(PERSONAL,)))
+    assert not [name for name in alone if "meme" in name]
+    assert alone["clients-best-better-accuracy"] == 0.3
+
+
+def test_rounding_makes_nobody_a_liar() -> None:
+    said = {"meme-expected-calibration-error": 1.0 + 1e-15, "meme-negative-log-likelihood": -1e-17}
+    table = table_of({**HONEST, **said})
+    assert table["0"]["last-meme-negative-log-likelihood"] == -1e-17
+
+
+def printed(*rounds: dict[str, Any], terminal: bool = False) -> list[str]:
+    """Return the lines of a run of some rounds."""
+    stream = io.StringIO()
+    console = Console(file=stream, width=200, force_terminal=terminal)
+    with ProgressReport(len(rounds), console) as progress:
+        progress.say("begins")
+        for number, measured in enumerate(rounds, start=1):
+            progress.round(number, 2.5, measured)
+    return stream.getvalue().splitlines()
+
+
+def test_a_round_is_a_line_of_what_it_has() -> None:
+    begins, first, second = printed(
+        {"accuracy": 0.0, "expected-calibration-error": 0.0, "failures": 0, "other": 1.0},
+        {"accuracy": None, "failures": 2},
+    )
+    assert begins.endswith("s] begins")
+    assert first.endswith("round 1/2  accuracy 0.0000  ECE 0.0000  (2.5 s)")
+    assert second.endswith("round 2/2  failures 2  (2.5 s)")
+
+
+def test_likelihood_and_divergence_of_training_are_shown_apart() -> None:
+    """Their sum would hide the likelihood: here it rises while the training gets better."""
+    _, first, second = printed(
+        *(
+            {
+                "client/train-objective": likelihood + divergence,
+                "client/train-negative-log-likelihood": likelihood,
+                "client/train-divergence-per-example": divergence,
+            }
+            for likelihood, divergence in [(2.25, 8900.0), (0.5, 27900.0)]
+        )
+    )
+    assert "train NLL 2.2500  train KL/N 8900.0000" in first
+    assert "train NLL 0.5000  train KL/N 27900.0000" in second
+    assert "27900.5" not in second
+
+
+def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    rounds = [{"accuracy": a, "clients": 3, "refused": 1} for a in (0.5, 1.0)]
+    said = "".join(printed(*rounds, terminal=True))
+    assert "2/2" in said
+    assert "\x1b[" in said
+    assert "3 clients  1 refused" in said
+
+
+def test_a_terminal_shows_who_has_replied_in_the_round_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream = io.StringIO()
+    with ProgressReport(40, Console(file=stream, width=80, force_terminal=True)) as progress:
+        for number in range(1, 20):
+            progress.round(number, 2.5, {"accuracy": number / 20})
+        progress.replied(10, {"clients": 7, "failures": 1, "refused": 0})
+    assert "7/10 clients  1 failures" in stream.getvalue()
+
+
+HEALTHY = {"mean-epistemic": 0.01, "mean-aleatoric": 0.2, "fraction-at-scale-floor": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "samples", "collapsed"),
+    [
+        (HEALTHY, 5, False),
+        (HEALTHY | {"mean-epistemic": 0.0}, 2, True),
+        (HEALTHY | {"mean-epistemic": 0.0}, 1, False),  # one sample never has any
+        (HEALTHY | {"mean-epistemic": 2.1e-3}, 5, False),
+        (HEALTHY | {"mean-epistemic": 1.9e-3}, 5, True),
+        (HEALTHY | {"fraction-at-scale-floor": 0.5}, 5, False),
+        (HEALTHY | {"fraction-at-scale-floor": 0.51}, 1, True),
+        ({"fraction-at-scale-floor": np.float64(0.97)}, 5, True),
+        ({"accuracy": 0.5}, 20, False),  # what was not measured is not judged
+    ],
+)
+def test_criterion(numbers, samples, collapsed):
+    assert (collapse(numbers, samples) is not None) == collapsed
+
+
+def test_a_run_is_warned_once_also_when_it_is_resumed(tmp_path):
+    folder, said = RunFolder.create(tmp_path, "run", {}, {}), []
+    collapsed = {**HEALTHY, "fraction-at-scale-floor": 0.9}
+    watch = CollapseWatch(folder, said.append)
+    watch.look(HEALTHY, 5, "round 1")
+    assert (said, folder.warnings()) == ([], [])
+    watch.look(collapsed, 5, "round 2")
+    watch.look(collapsed, 5, "round 3")
+    CollapseWatch(folder, said.append).look(collapsed, 5, "round 4")
+    assert len(said) == len(folder.warnings()) == 1
+    assert said[0].startswith("warning, round 2: ")
+    assert folder.warnings()[0].startswith("round 2: ")
+
+
+def test_a_run_given_more_rounds_is_warned_as_one_that_had_them_from_the_start(tmp_path):
+    """The shorter run's final numbers are none of the longer one's."""
+    collapsed = {**HEALTHY, "fraction-at-scale-floor": 0.9}
+    folder, said = RunFolder.create(tmp_path, "run", {"rounds": 1}, {}), []
+    CollapseWatch(folder, said.append).look(collapsed, 5, FINAL_EVALUATION)
+    folder.reconfigure({**folder.config(), "rounds": 2})
+    CollapseWatch(folder, said.append).look(collapsed, 5, "round 2")
+    assert [text.partition(":")[0] for text in folder.warnings()] == ["round 2"]
+    assert len(said) == 2
+
+
+@pytest.mark.parametrize(
+    ("closing", "named"), [("none", True), ("bayesian-head", True), ("feature-density", False)]
+)
+def test_a_run_without_a_density_is_told_of_it(tmp_path, closing, named):
+    folder, said = RunFolder.create(tmp_path, "run", {"closing": closing}, {}), []
+    CollapseWatch(folder, said.append).look({"fraction-at-scale-floor": 1.0}, 5, "round 2")
+    assert ('closing="bayesian-head' in said[0]) is named
+    assert "feature-density" in said[0]
+
+
+def test_a_run_that_cannot_be_closed_is_told_of_rules_alone(tmp_path):
+    folder, said = RunFolder.create(tmp_path, "run", {"task": "regression"}, {}), []
+    CollapseWatch(folder, said.append).look({"fraction-at-scale-floor": 1.0}, 5, "round 2")
+    assert "closing" not in said[0]
+    assert 'strategy="nwa"' in said[0]
+
+
+def test_what_tells_errors_no_better_than_chance_is_of_no_use() -> None:
+    rng = np.random.default_rng(0)
+    wrong = np.arange(400) < 60
+    blind, seeing = rng.random(400), rng.random(400) + 0.5 * wrong
+    for epistemic, useless in ((blind, True), (seeing, False), (-seeing, True)):
+        assert (collapse(HEALTHY | error_auroc(epistemic, wrong), 5) is not None) == useless
+    found = error_auroc(seeing, wrong)
+    pairs = (seeing[wrong][:, None] > seeing[~wrong]).mean()
+    assert found["epistemic-error-auroc"] == pytest.approx(pairs)
+    aurocs = [error_auroc(rng.random(400), wrong)["epistemic-error-auroc"] for _ in range(400)]
+    assert np.std(aurocs) == pytest.approx(found["chance-deviation"], rel=0.15)
+    assert error_auroc(blind, np.arange(400) < 4) == {}
