@@ -11,8 +11,8 @@ from bfl.commands.terminal import add_run_config_to, check_suffix, path_argument
 from bfl.configuration.sources import read_run_config
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.experiments.results.figures import draw_all
-from bfl.experiments.results.report import REPORT, run_report
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.report import run_report
+from bfl.experiments.results.run_folder import REPORT, RunFolder
 from bfl.experiments.run.simulation import BACKENDS, read_backend_config
 from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.pages import rewrite, study_report, with_claims

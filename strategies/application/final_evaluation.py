@@ -19,7 +19,11 @@ from bfl.experiments.results import foreign as foreign_data
 from bfl.experiments.results import run_folder as files
 from bfl.experiments.results.collapse import CollapseWatch, error_auroc
 from bfl.experiments.results.environment import ENDED, time_now
-from bfl.experiments.results.evaluated_clients import evaluated_clients, means_over_clients, told
+from bfl.experiments.results.evaluated_clients import (
+    describe_clients,
+    evaluated_clients,
+    means_over_clients,
+)
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.foreign import ByStrength, ShownForeign
 from bfl.experiments.results.left_out import describe_left_out
@@ -51,7 +55,7 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
         progress.say(f"warning: {text}")
         folder.append_warning(text)
     if evaluator.validates:
-        progress.say(best_posterior(context).told())
+        progress.say(best_posterior(context).describe())
     folder.write_posterior(posterior, evaluator.manifest)
     closed = Closed(known) if known else None
     numbers: dict[str, float] = {}
@@ -75,11 +79,11 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
         folder.write_json(files.CLIENTS, table)
         numbers |= means_over_clients(table)
         names = context.configuration.partition.names(evaluator.dataset.train_columns)
-        progress.say(told(table, names))
+        progress.say(describe_clients(table, names))
     if account := account_of(context, len(folder.rounds())):
         numbers |= account.epsilons()
     if folder.holds(files.FOREIGN):
-        progress.say(foreign_data.told_of_foreign(folder.read_json(files.FOREIGN)))
+        progress.say(foreign_data.describe_foreign(folder.read_json(files.FOREIGN)))
     figures = draw_all(folder)
     with suppress(DataError):  # a damaged file ends no run
         environment = folder.read_json(files.ENVIRONMENT, {})

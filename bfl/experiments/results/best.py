@@ -89,7 +89,7 @@ class BestPosterior:
         """Return whether to stop the run."""
         return out_of_patience(self.folder.rounds(), self.metric, self.patience)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Return a message on the best round and on early stopping."""
         rounds = self.folder.rounds()
         best = best_of(rounds, self.metric)

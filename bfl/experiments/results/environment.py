@@ -31,7 +31,7 @@ def time_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def told_of_times(environments: Iterable[Mapping[str, Any]]) -> list[str]:
+def describe_times(environments: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the start of the first of some runs and the time until the last ended, if known."""
     known = [e for e in environments if {STARTED, ENDED} <= e.keys()]
     try:

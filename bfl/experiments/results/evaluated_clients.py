@@ -196,7 +196,7 @@ def number_of_a_client(name: str) -> tuple[str, str] | None:
     return (match[1], match[2]) if known else None
 
 
-def told(table: Mapping[str, Mapping[str, float]], called: Sequence[str] = ()) -> str:
+def describe_clients(table: Mapping[str, Mapping[str, float]], called: Sequence[str] = ()) -> str:
     """Return a line with the mean accuracies, or errors, over clients, and those of named ones."""
     metric = ERROR if any(f"global-{ERROR}" in row for row in table.values()) else "accuracy"
     names = {

@@ -162,7 +162,7 @@ def numbers_of_foreign(content: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def told_of_foreign(content: Mapping[str, Any]) -> str:
+def describe_foreign(content: Mapping[str, Any]) -> str:
     """Return a line with the AUROC of the run's score for each source of ``run.json:foreign``."""
     score = content["score"]
     found = (

@@ -15,22 +15,12 @@ from bfl.evaluation.metrics.scores import NegativeLogLikelihood, wilson_interval
 from bfl.evaluation.prediction.predictions import IntArray, Predictions
 from bfl.evaluation.regression import ERROR, SQUARED
 from bfl.evaluation.uncertainty import uncertainties
-from bfl.experiments.results.environment import told_of_times
+from bfl.experiments.results import run_folder
+from bfl.experiments.results.environment import describe_times
 from bfl.experiments.results.figures import figures, style
 from bfl.experiments.results.foreign import BEFORE_CLOSING
 from bfl.experiments.results.left_out import CLIENTS_LEFT_OUT, describe_left_out, name_rounds
-from bfl.experiments.results.run_folder import (
-    CLIENTS,
-    ENVIRONMENT,
-    GIVEN,
-    PARTITION,
-    PER_CLIENT,
-    POSTERIOR,
-    PREDICTED_CLASSES,
-    PREDICTED_NUMBERS,
-    REPORT,
-    RunFolder,
-)
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.table import ABSENT, auroc, tabulated, three_digits
 from bfl.federation.client_metrics import TEST_EXAMPLES
 from bfl.posteriors.spread import scale_spread
@@ -38,8 +28,6 @@ from bfl.texts import counted, few
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
-
-__all__ = ["REPORT", "Drawn", "Section", "Table", "page", "run_report", "svg"]
 
 TEMPLATE = Path(__file__).with_name("report.html")
 
@@ -137,14 +125,14 @@ class _Run:
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder, self.numbers, self.config = folder, folder.metrics(), folder.config()
-        self.partition = folder.read_json(PARTITION, {})
+        self.partition = folder.read_json(run_folder.PARTITION, {})
         self.classes: tuple[Predictions, IntArray] | None = None
         self.tested, values = 0, dict[str, Any]()
-        if folder.holds(PREDICTED_CLASSES):
+        if folder.holds(run_folder.PREDICTED_CLASSES):
             self.classes = folder.predictions()
             self.tested = self.classes[1].size
             values = {NLL: NegativeLogLikelihood().values(*self.classes)}
-        elif folder.holds(PREDICTED_NUMBERS):
+        elif folder.holds(run_folder.PREDICTED_NUMBERS):
             predicted, targets = folder.predicted_numbers()
             self.tested = targets.size
             values = {name: of_each for name, (of_each, _) in predicted.values(targets).items()}
@@ -184,11 +172,11 @@ def _about(run: _Run) -> Iterator[str]:
     found = {"training": trained, "test": run.tested}
     if any(found.values()):
         yield ", ".join(f"{count:,} {what} examples" for what, count in found.items() if count)
-    environment = run.folder.read_json(ENVIRONMENT, {})
+    environment = run.folder.read_json(run_folder.ENVIRONMENT, {})
     if commit := environment.get("git-commit"):
         changed = ", with changes" if environment.get("git-changed") else ""
         yield f"bfl {environment.get('bfl', '')}, commit {str(commit)[:12]}{changed}"
-    yield from told_of_times([environment])
+    yield from describe_times([environment])
 
 
 def _percent(share: float) -> str:
@@ -325,7 +313,7 @@ def _sections(run: _Run) -> Iterator[Section]:
             before, after = (f"{run.numbers[name]:.3f}" for name in (BEFORE, AFTER))
             section.texts.append(f"The closing round: held-back NLL {before} → {after}.")
         scale = run.config.get("initial-scale")
-        if title == "Learning" and scale and folder.holds(POSTERIOR):
+        if title == "Learning" and scale and folder.holds(run_folder.POSTERIOR):
             spread = scale_spread(folder.posterior()[0], float(scale))
             section.texts += [f"The posterior's {spread.sentence()}."] if spread else []
         yield section
@@ -340,7 +328,7 @@ def _sections(run: _Run) -> Iterator[Section]:
 
 def _clients(run: _Run) -> Iterator[Table]:
     names, rounds = style.client_names(run.folder), run.folder.rounds()
-    measured = run.folder.read_json(CLIENTS, {})
+    measured = run.folder.read_json(run_folder.CLIENTS, {})
     called = str(run.config.get("site-column") or "name")
     number = "number" if called == "client" else "client"
     lost: dict[str, dict[str, list[int]]] = {}
@@ -348,7 +336,7 @@ def _clients(run: _Run) -> Iterator[Table]:
         for client in entry.get(CLIENTS_LEFT_OUT, ()):
             by_reason = lost.setdefault(str(client["client"]), {})
             by_reason.setdefault(str(client["reason"]), []).append(entry["round"])
-    in_rounds = [entry for r in rounds for entry in r.get(PER_CLIENT, ())]
+    in_rounds = [entry for r in rounds for entry in r.get(run_folder.PER_CLIENT, ())]
     ids = [str(entry["client"]) for entry in in_rounds]
     trained = run.partition.get("num_examples", ())
     columns: dict[str, Mapping[str, Any]] = {
@@ -363,7 +351,7 @@ def _clients(run: _Run) -> Iterator[Table]:
         },
         "weight in the last round": {
             str(entry["client"]): entry.get("weight")
-            for entry in (rounds[-1].get(PER_CLIENT, ()) if rounds else ())
+            for entry in (rounds[-1].get(run_folder.PER_CLIENT, ()) if rounds else ())
         },
     }
     found = {client for column in columns.values() for client in column}
@@ -394,12 +382,12 @@ def _origin(run: _Run) -> Iterator[Table]:
         "posterior SHA-256": last.get("posterior-sha256", ABSENT),
     }
     own = ("output-dir", "name", "resume")
-    given = {k: v for k, v in run.folder.read_json(GIVEN, {}).items() if k not in own}
+    given = {k: v for k, v in run.folder.read_json(run_folder.GIVEN, {}).items() if k not in own}
     config = {key: value for key, value in run.config.items() if value not in ("", None)}
     for caption, values, folded in (
         ("The run", facts, False),
         ("Settings that were given", given, False),
-        ("Versions and machine", run.folder.read_json(ENVIRONMENT, {}), True),
+        ("Versions and machine", run.folder.read_json(run_folder.ENVIRONMENT, {}), True),
         (f"Configuration: {len(config)} keys", config, True),
     ):
         if values:

@@ -16,18 +16,10 @@ from bfl.closing import closings
 from bfl.configuration import Configuration
 from bfl.configuration.settings import in_sections
 from bfl.errors import ConfigurationError, DataError, PosteriorError
+from bfl.experiments.results import run_folder
 from bfl.experiments.results.evaluated_clients import drop_evaluations
 from bfl.experiments.results.identity import RUN_KEY, locked
-from bfl.experiments.results.run_folder import (
-    CONFIG,
-    DATA,
-    ENVIRONMENT,
-    FILES_OF_A_BEGUN_RUN,
-    PARTITION,
-    ROUNDS,
-    RUN,
-    RunFolder,
-)
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.state import Snapshots
 from bfl.files import MOST_BYTES_OF_A_NAME, given_path
 from bfl.named_arrays import add_prefix, strip_prefix
@@ -120,9 +112,9 @@ def open_run(
     with locked(folder.path):
         if keys.resume and _starts_anew(folder, configuration):
             # The configuration last: until it is gone, the folder is that of a run without a round.
-            for file in (RUN_KEY, RUN, *reversed(FILES_OF_A_BEGUN_RUN)):
+            for file in (RUN_KEY, run_folder.RUN, *reversed(run_folder.FILES_OF_A_BEGUN_RUN)):
                 (folder.path / file).unlink(missing_ok=True)
-        if not keys.resume or not folder.holds(CONFIG):
+        if not keys.resume or not folder.holds(run_folder.CONFIG):
             values = in_sections(configuration.values)
             plugins = [plugin for plugin in keys.plugins.split(", ") if plugin]
             described = {**environment, "plugins": plugins}
@@ -135,14 +127,14 @@ def open_run(
             _refuse_other_data(folder, data or {}, partition or {}, checkpoint)
             _refuse_loss(folder, checkpoint)
             _reset(folder, configuration, checkpoint)
-        if data and not folder.holds(DATA):
-            folder.write_json(DATA, data)
+        if data and not folder.holds(run_folder.DATA):
+            folder.write_json(run_folder.DATA, data)
         yield folder, checkpoint
 
 
 def _starts_anew(folder: RunFolder, configuration: Configuration) -> bool:
     """Return whether a folder has a run of another configuration without a round or a release."""
-    if not folder.holds(CONFIG) or not _changed_keys(folder, configuration):
+    if not folder.holds(run_folder.CONFIG) or not _changed_keys(folder, configuration):
         return False
     left = [*folder.path.glob(f"{CHECKPOINTS}/*"), *folder.path.glob("*-begun")]
     return not (left or folder.final_results() or folder.rounds())
@@ -188,7 +180,7 @@ def check_output(configuration: Configuration) -> None:
         raise ConfigurationError(
             f"the run's folder would be {folder.path}, which is a file; choose another name"
         )
-    if not folder.holds(CONFIG):
+    if not folder.holds(run_folder.CONFIG):
         return
     if not keys.resume:
         raise ConfigurationError(
@@ -204,7 +196,7 @@ def _changed_keys(folder: RunFolder, configuration: Configuration) -> dict[str, 
     saved, now = folder.config(), configuration.values
     if type(saved.get("rounds")) is not int:
         raise DataError(
-            f"{folder.path / CONFIG} is not the configuration of a run: rounds is "
+            f"{folder.path / run_folder.CONFIG} is not the configuration of a run: rounds is "
             f"{saved.get('rounds')!r}; expected a whole number"
         )
     # A run begun with clients = 0 has recorded the number of clients.
@@ -244,9 +236,11 @@ def _refuse_other_data(
     checkpoint: Checkpoint | None,
 ) -> None:
     """Raise if data, or the positions that clients or the server have, are not the run's."""
-    before = {f"{what} data": digest for what, digest in folder.read_json(DATA, data).items()}
+    before = {
+        f"{what} data": digest for what, digest in folder.read_json(run_folder.DATA, data).items()
+    }
     now: dict[str, Any] = {f"{what} data": digest for what, digest in data.items()}
-    was = folder.read_json(PARTITION, missing=partition)
+    was = folder.read_json(run_folder.PARTITION, missing=partition)
     same_clients = len(was.get("client_sha256", ())) == len(partition.get("client_sha256", ()))
     if same_clients and checkpoint is not None:
         for who, one, two in (
@@ -267,8 +261,8 @@ def _refuse_other_data(
     if other:
         raise ConfigurationError(
             f"cannot resume {folder.path} on other data: {'; '.join(other)}; restore them, resume "
-            f"with the versions in {folder.path / ENVIRONMENT} and the same nodes, or make the run "
-            "again under another name"
+            f"with the versions in its {run_folder.ENVIRONMENT} and the same nodes, or make the "
+            "run again under another name"
         )
 
 
@@ -284,7 +278,7 @@ def _refuse_loss(folder: RunFolder, checkpoint: Checkpoint | None) -> None:
         )
     elif lost := [number for number in range(1, last + 1) if number not in made]:
         problem = (
-            f"its checkpoint is of round {last}, and {folder.path / ROUNDS} lacks {len(lost)} "
+            f"its checkpoint is of round {last}, and its {run_folder.ROUNDS} lacks {len(lost)} "
             f"rounds up to it, from round {lost[0]}; restore the file"
         )
     if problem:

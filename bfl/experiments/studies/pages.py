@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bfl.errors import DataError, RunError
-from bfl.experiments.results.environment import told_of_times
+from bfl.experiments.results.environment import describe_times
 from bfl.experiments.results.figures.style import png
 from bfl.experiments.results.report import Drawn, Section, Table, page, svg
 from bfl.experiments.studies.claims import (
@@ -163,6 +163,6 @@ def study_report(opened: OpenedStudy) -> str:
     ]
     sections += [Section("What was run", tables=origin)]
     seeds = frame[SEED].unique() if SEED in frame else [str(study.base.get(SEED, 0))]
-    times = told_of_times(frame.to_dict("records"))
+    times = describe_times(frame.to_dict("records"))
     about = [f"{len(frame)} runs; seeds {', '.join(seeds)}", *times]
     return page(title=study.title, about=about, sections=sections)

@@ -21,24 +21,12 @@ from bfl.engine.flower.app import own_folder
 from bfl.errors import ConfigurationError, nearest
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE
 from bfl.evaluation.metrics import metrics as registered_metrics
+from bfl.experiments.results import run_folder
 from bfl.experiments.results.best import VALIDATION
 from bfl.experiments.results.environment import ENDED, PACKAGES, STARTED
 from bfl.experiments.results.foreign import numbers_of_foreign
 from bfl.experiments.results.identity import partition_digest
-from bfl.experiments.results.run_folder import (
-    CLIENTS,
-    CONFIG,
-    DATA,
-    ENVIRONMENT,
-    FOREIGN,
-    METRICS,
-    PARTITION,
-    PREDICTIONS,
-    RETENTION,
-    ROUNDS,
-    Files,
-    RunFolder,
-)
+from bfl.experiments.results.run_folder import Files, RunFolder
 from bfl.experiments.studies.columns import (
     GAIN,
     Points,
@@ -99,10 +87,13 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[int, flo
     """Return a finished or begun run's row, without labels, and its curves."""
     rounds = folder.rounds()
     last = rounds[-1] if rounds else {"round": 0}
-    environment, data = folder.read_json(ENVIRONMENT, {}), folder.read_json(DATA, {})
+    environment, data = (
+        folder.read_json(run_folder.ENVIRONMENT, {}),
+        folder.read_json(run_folder.DATA, {}),
+    )
     points: dict[str, dict[int, float]] = {}
     kept = numbers_of_rounds()
-    with folder.decoding(ROUNDS):
+    with folder.decoding(run_folder.ROUNDS):
         for entry in rounds:
             # A posterior with infinite logits has no metrics, but its ensemble may have some.
             names = [name.removeprefix(ENSEMBLE).removeprefix(VALIDATION) for name in entry]
@@ -110,13 +101,13 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[int, flo
                 for name in (name for name in kept if name in entry):
                     points.setdefault(name, {})[int(entry["round"])] = rounded(entry[name])
         lost = {name: sum(int(entry.get(name) or 0) for entry in rounds) for name in LOST}
-    with folder.decoding(METRICS):
-        finished = folder.read_json(METRICS, {})
+    with folder.decoding(run_folder.METRICS):
+        finished = folder.read_json(run_folder.METRICS, {})
         numbers = {name: float(value) for name, value in finished.items()}
-    with folder.decoding(FOREIGN):
-        numbers |= numbers_of_foreign(folder.read_json(FOREIGN, {"sources": {}}))
-    with folder.decoding(RETENTION):
-        retention = folder.read_json(RETENTION, {})
+    with folder.decoding(run_folder.FOREIGN):
+        numbers |= numbers_of_foreign(folder.read_json(run_folder.FOREIGN, {"sources": {}}))
+    with folder.decoding(run_folder.RETENTION):
+        retention = folder.read_json(run_folder.RETENTION, {})
         for metric, by_uncertainty in retention.get("gains", {}).items():
             for by, gain in by_uncertainty.items():
                 numbers[f"{GAIN}{metric}-{by}"] = float(gain)
@@ -125,14 +116,18 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[int, flo
             for percent in (percent for percent in PERCENTS if percent in grid):
                 value = rounded(curve["value"][grid[percent]])
                 points[retained_at("accuracy", by, percent)] = {last["round"]: value}
-    for client, own in folder.read_json(CLIENTS, {}).items():
+    for client, own in folder.read_json(run_folder.CLIENTS, {}).items():
         for name, value in own.items():
             points[f"client-{client}-{name}"] = {last["round"]: rounded(value)}
     images = 0
-    if folder.holds(PREDICTIONS):
-        with folder.reading_arrays(PREDICTIONS) as arrays:
+    if folder.holds(run_folder.PREDICTIONS):
+        with folder.reading_arrays(run_folder.PREDICTIONS) as arrays:
             images = len(arrays["labels" if "labels" in arrays else "targets"])
-    partition = partition_digest(folder.read_json(PARTITION)) if folder.holds(PARTITION) else ""
+    partition = (
+        partition_digest(folder.read_json(run_folder.PARTITION))
+        if folder.holds(run_folder.PARTITION)
+        else ""
+    )
     row = {
         "diverged": " ".join(name for name, value in numbers.items() if math.isnan(value)),
         IMAGES: images or math.nan,
@@ -211,7 +206,7 @@ class StudyFolder(Files):
         own = self.run(name)
         if self.failure_file(name).is_file():
             return FAILED
-        if not own.holds(CONFIG):
+        if not own.holds(run_folder.CONFIG):
             return "missing"
         rounds = own.rounds()
         return f"begun, round {rounds[-1]['round'] if rounds else 0} of {own.config()['rounds']}"
@@ -344,7 +339,7 @@ def gather(study: OpenedStudy) -> StudyResults:
     unfit: dict[Path, list[str]] = {}
     for name, run in wanted.items():
         own = study.folder.run(name)
-        if not own.holds(METRICS):
+        if not own.holds(run_folder.METRICS):
             continue
         with own.reading(GIVEN) as data:
             made_of = configuration_hash(from_toml(data))

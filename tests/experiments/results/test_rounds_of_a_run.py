@@ -13,7 +13,11 @@ from rich.console import Console
 from bfl.errors import DataError
 from bfl.experiments.results.best import Best, BestPosterior, best_of, out_of_patience
 from bfl.experiments.results.collapse import CollapseWatch, collapse, error_auroc
-from bfl.experiments.results.evaluated_clients import evaluated_clients, means_over_clients, told
+from bfl.experiments.results.evaluated_clients import (
+    describe_clients,
+    evaluated_clients,
+    means_over_clients,
+)
 from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.results.run_folder import BEST_POSTERIOR, FINAL_EVALUATION, RunFolder
 from bfl.federation.client_metrics import MEME, PERSONAL
@@ -86,7 +90,7 @@ def test_the_best_posterior_stays_beside_later_ones(tmp_path: Path) -> None:
     assert folder.best() == {"metric": "validation-accuracy", "round": 2, "value": 0.7}
     with np.load(tmp_path / BEST_POSTERIOR) as arrays:
         np.testing.assert_array_equal(arrays["point"], [2])
-    assert kept.told().startswith("stopped early, after round 4 of 5")
+    assert kept.describe().startswith("stopped early, after round 4 of 5")
 
 
 def gone_on_with(path: Path, written: tuple[int, float] | None, *left: float) -> BestPosterior:
@@ -129,7 +133,7 @@ def test_a_resume_finds_the_best_posterior_of_the_rounds_that_are_left(
     assert Best(**kept.folder.best()) == best
     with kept.folder.reading_arrays(BEST_POSTERIOR) as arrays:
         assert arrays["point"] == [best.round]
-    assert kept.told() == f"best round by validation-accuracy: {best.round} ({best.value:.4f})"
+    assert kept.describe() == f"best round by validation-accuracy: {best.round} ({best.value:.4f})"
 
 
 @pytest.mark.parametrize("written", [(3, 0.9), (1, 0.8)])
@@ -138,11 +142,11 @@ def test_the_best_posterior_of_a_dropped_round_goes_and_a_lost_one_is_told(
 ) -> None:
     kept = gone_on_with(tmp_path, written, 0.7, 0.1)
     assert not kept.folder.holds(BEST_POSTERIOR)
-    assert kept.told().endswith("1 (0.7000); its best-posterior.npz is missing")
+    assert kept.describe().endswith("1 (0.7000); its best-posterior.npz is missing")
     kept.folder.append_round({**rounds(0.9)[0], "round": 3})
     kept.look(posterior_of(3))
     assert kept.folder.best()["round"] == 3
-    assert kept.told() == "best round by validation-accuracy: 3 (0.9000)"
+    assert kept.describe() == "best round by validation-accuracy: 3 (0.9000)"
 
 
 def test_a_run_that_begins_anew_has_no_best_posterior(tmp_path: Path) -> None:
@@ -224,8 +228,8 @@ def test_who_says_what_cannot_be_is_left_out_and_named(name: str, value: float) 
     expected |= {f"impossible-{lie}": said for lie, said in lies.items()}
     assert table["0"] == pytest.approx(expected, nan_ok=True)
     named = ", ".join(f"{lie} {said:g}" for lie, said in lies.items())
-    assert f"left out for impossible reports: client 0 ({named})" in told(table)
-    assert "left out" not in told(table_of(honest))
+    assert f"left out for impossible reports: client 0 ({named})" in describe_clients(table)
+    assert "left out" not in describe_clients(table_of(honest))
 
 
 def test_a_number_of_test_examples_that_cannot_be_is_nowhere_kept() -> None:

@@ -22,9 +22,9 @@ from bfl.experiments.results import (
 )
 from bfl.experiments.results.environment import (
     describe_commit,
+    describe_times,
     package_version,
     time_now,
-    told_of_times,
 )
 from bfl.experiments.results.summary import deviations_by_layer
 from bfl.posteriors import Manifest, Posterior
@@ -128,10 +128,10 @@ def test_times_of_several_runs_are_the_first_start_and_the_last_end():
         {"started": f"2026-05-0{day}T01:00:00+00:00", "ended": f"2026-05-0{day}T02:30:00+00:00"}
         for day in (3, 2, 4)
     ]
-    assert told_of_times([{}, *runs, {"started": runs[0]["started"]}]) == [
+    assert describe_times([{}, *runs, {"started": runs[0]["started"]}]) == [
         "started 2026-05-02 01:00:00 UTC, ended 2 days, 1:30:00 later"
     ]
-    assert told_of_times([{"bfl": "1"}]) == told_of_times([{"started": "", "ended": 3}]) == []
+    assert describe_times([{"bfl": "1"}]) == describe_times([{"started": "", "ended": 3}]) == []
     assert datetime.fromisoformat(time_now()).utcoffset() == timedelta(0)
 
 

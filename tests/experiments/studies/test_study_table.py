@@ -17,7 +17,7 @@ from small_study import STUDY, finish_run, made_study, opened
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
 from bfl.evaluation.regression import ERROR
 from bfl.evaluation.uncertainty import measure_all
-from bfl.experiments.results.foreign import BEFORE_CLOSING, told_of_foreign, write_foreign
+from bfl.experiments.results.foreign import BEFORE_CLOSING, describe_foreign, write_foreign
 from bfl.experiments.results.run_folder import ENVIRONMENT, FOREIGN, RunFolder
 from bfl.experiments.studies import Run
 from bfl.experiments.studies.columns import Column, number_of_curves
@@ -266,7 +266,7 @@ def test_a_run_keeps_every_uncertainty_before_and_after_its_closing(tmp_path: Pa
     rotated = {"": predictions(1.0, density[1]), BEFORE_CLOSING: predictions(0.1)}
     headline = write_foreign(folder, test, [("rotated", True, rotated)], {})
     folder.write_metrics(headline)
-    line = told_of_foreign(folder.read_json(FOREIGN))
+    line = describe_foreign(folder.read_json(FOREIGN))
     for word in ("feature-density", "rotated (near)", f"{headline['ood-rotated-auroc']:.3f}"):
         assert word in line
     found = read_run(folder)[0]

@@ -11,19 +11,11 @@ import numpy.typing as npt
 
 from bfl.errors import DataError
 from bfl.evaluation.metrics import metrics
+from bfl.experiments.results import run_folder
 from bfl.experiments.results.figures import Figure, figures, style
 from bfl.experiments.results.figures.style import COLORS, FAINT, INK
 from bfl.experiments.results.identity import WHOLE
-from bfl.experiments.results.run_folder import (
-    CONFIG,
-    DEVIATIONS,
-    PARTITION,
-    PER_CLIENT,
-    POSTERIOR,
-    PREDICTED_NUMBERS,
-    ROUNDS,
-    RunFolder,
-)
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.client_metrics import (
     MEME,
     PERSONAL,
@@ -97,7 +89,9 @@ class LearningCurve(Figure):
             axes.set_ylabel(label)
         right.set_ylabel("negative log-likelihood (nats)")
         style.label_panels(*grid)
-        samples = folder.config().get("evaluate-mc-samples") if folder.holds(CONFIG) else None
+        samples = (
+            folder.config().get("evaluate-mc-samples") if folder.holds(run_folder.CONFIG) else None
+        )
         of_samples = f", {samples} Monte Carlo samples a round" if samples else ""
         style.set_title(figure, f"Learning curve{of_samples}", folder)
         return figure
@@ -163,14 +157,20 @@ class PosteriorSpread(Figure):
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure, or None when the posterior has no Gaussian parameter."""
-        posterior, manifest = folder.posterior() if folder.holds(POSTERIOR) else (None, None)
+        posterior, manifest = (
+            folder.posterior() if folder.holds(run_folder.POSTERIOR) else (None, None)
+        )
         if posterior is None or manifest is None or not posterior.size:
             return None
         deviations = np.sqrt(posterior.variance)
         ends = np.cumsum([parameter.size for parameter in manifest.gaussian])
         layers = np.split(deviations, ends[:-1])
         low, middle, high = np.transpose([np.quantile(d, (0.05, 0.5, 0.95)) for d in layers])
-        rounds = [entry for entry in folder.rounds() if len(entry.get(DEVIATIONS, ())) == len(low)]
+        rounds = [
+            entry
+            for entry in folder.rounds()
+            if len(entry.get(run_folder.DEVIATIONS, ())) == len(low)
+        ]
         figure = style.new_figure(9.6 if rounds else 7.2, max(3.2, 0.9 + 0.13 * len(layers)))
         left, right, *more = figure.subplots(1, 3 if rounds else 2)
         _round_axis(left)
@@ -196,7 +196,7 @@ class PosteriorSpread(Figure):
             right.xaxis.set_major_formatter("{x:g}")
         right.set_xlabel("standard deviation at the end")
         for axes in more:  # a heat map, in the order of the dots
-            values = np.log10(np.transpose([entry[DEVIATIONS] for entry in rounds]))
+            values = np.log10(np.transpose([entry[run_folder.DEVIATIONS] for entry in rounds]))
             first, last = rounds[0]["round"], rounds[-1]["round"]
             extent = (first - 0.5, last + 0.5, len(values) - 0.5, -0.5)
             drawn = axes.imshow(
@@ -242,7 +242,7 @@ class ClientCurves(Figure):
         named = style.names_of_classes(style.client_names(folder))
         for axes, name in zip(panels, drawn, strict=True):
             _draw_clients(axes, rounds, clients, measured[name], named)
-            standardised = name == TRAIN_LIKELIHOOD and folder.holds(PREDICTED_NUMBERS)
+            standardised = name == TRAIN_LIKELIHOOD and folder.holds(run_folder.PREDICTED_NUMBERS)
             axes.set_ylabel(STANDARDISED if standardised else PANELS[name])
             if name in PERCENTS:
                 style.percent_axis(axes.yaxis)
@@ -263,13 +263,13 @@ def measured_by_clients(folder: RunFolder) -> tuple[list[int], list[int], dict[s
     points: dict[str, dict[tuple[int, int], float]] = {name: {} for name in PANELS}
     for entry in folder.rounds():
         try:
-            for client in entry.get(PER_CLIENT, ()):
+            for client in entry.get(run_folder.PER_CLIENT, ()):
                 at = entry["round"], int(client["client"])
                 for name in (name for name in PANELS if client.get(name) is not None):
                     points[name][at] = float(client[name])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            where = f"{folder.path / ROUNDS}, round {entry['round']}"
-            raise DataError(f"{where}: {PER_CLIENT} is corrupt: {error!r}") from error
+            where = f"{folder.path / run_folder.ROUNDS}, round {entry['round']}"
+            raise DataError(f"{where}: {run_folder.PER_CLIENT} is corrupt: {error!r}") from error
     places = {at for of_name in points.values() for at in of_name}
     rounds, clients = (sorted({at[axis] for at in places}) for axis in (0, 1))
     found = {}
@@ -319,12 +319,12 @@ class PartitionFigure(Figure):
         visual classification", Fig. 1; Fischer et al. (2024), section 3.1 (the partitions).
     """
 
-    needs = PARTITION
+    needs = run_folder.PARTITION
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
-        with folder.decoding(PARTITION):
-            partition = folder.read_json(PARTITION)
+        with folder.decoding(run_folder.PARTITION):
+            partition = folder.read_json(run_folder.PARTITION)
             if WHOLE in partition:  # a private run's, without numbers
                 return None
             counts = np.array(partition["class_counts"], dtype=np.int64)
@@ -339,7 +339,7 @@ class PartitionFigure(Figure):
         axes = figure.subplots()
         image = axes.imshow(counts, cmap="Blues", vmin=0, aspect="auto", interpolation="nearest")
         axes.grid(visible=False)
-        what = "target" if folder.holds(PREDICTED_NUMBERS) else "class"
+        what = "target" if folder.holds(run_folder.PREDICTED_NUMBERS) else "class"
         axes.set(xlabel=what, ylabel="client")
         for axis, names, count in (
             (axes.xaxis, style.class_names(folder), classes),

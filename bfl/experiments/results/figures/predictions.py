@@ -11,16 +11,10 @@ from bfl.evaluation.metrics.expected_calibration_error import ExpectedCalibratio
 from bfl.evaluation.metrics.scores import wilson_interval
 from bfl.evaluation.regression import LEVEL, SQUARED
 from bfl.evaluation.uncertainty import uncertainties
+from bfl.experiments.results import run_folder
 from bfl.experiments.results.figures import Figure, figures, style
 from bfl.experiments.results.figures.style import COLORS, FAINT, INK
-from bfl.experiments.results.run_folder import (
-    CONFIG,
-    ENSEMBLE,
-    PREDICTED_CLASSES,
-    PREDICTED_NUMBERS,
-    RETENTION,
-    RunFolder,
-)
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.table import auroc
 from bfl.texts import counted
 
@@ -40,7 +34,7 @@ class ConfusionMatrix(Figure):
         Kohavi and Provost (1998), "Glossary of terms", Machine Learning 30.
     """
 
-    needs = PREDICTED_CLASSES
+    needs = run_folder.PREDICTED_CLASSES
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
@@ -81,11 +75,11 @@ class ReliabilityDiagram(Figure):
         Guo et al. (2017), "On calibration of modern neural networks", Fig. 1.
     """
 
-    needs = PREDICTED_CLASSES
+    needs = run_folder.PREDICTED_CLASSES
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
-        config = folder.config() if folder.holds(CONFIG) else {}
+        config = folder.config() if folder.holds(run_folder.CONFIG) else {}
         settings = {key: config[key] for key in ("calibration-bins",) if key in config}
         bins = ExpectedCalibrationError(**settings).bins(*folder.predictions())
         filled, widths = bins.count > 0, np.diff(bins.edges)
@@ -145,15 +139,15 @@ class RetentionCurves(Figure):
         Fischer et al. (2024), section 3.3 and Figs. 2, 4, 6 and 7; Filos et al. (2019).
     """
 
-    needs = RETENTION
+    needs = run_folder.RETENTION
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
-        content = folder.read_json(RETENTION)
-        numbers = folder.holds(PREDICTED_NUMBERS)
+        content = folder.read_json(run_folder.RETENTION)
+        numbers = folder.holds(run_folder.PREDICTED_NUMBERS)
         figure = style.new_figure(7.2, 4.6)
         left, right = figure.subplots(1, 2, sharex=True)
-        with folder.decoding(RETENTION):
+        with folder.decoding(run_folder.RETENTION):
             fraction = np.asarray(content["fraction"], dtype=np.float64)
             whole = _draw(left, fraction, content["curves"][SQUARED if numbers else ACCURACY])
             _draw(right, fraction, content["curves"][LIKELIHOOD])
@@ -207,7 +201,7 @@ class UncertaintyOfErrors(Figure):
         probability).
     """
 
-    needs = PREDICTED_CLASSES
+    needs = run_folder.PREDICTED_CLASSES
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
@@ -259,7 +253,7 @@ class Familiarity(Figure):
         examples).
     """
 
-    needs = PREDICTED_CLASSES
+    needs = run_folder.PREDICTED_CLASSES
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
@@ -300,13 +294,13 @@ class MemberConfidences(Figure):
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure, or None when the run has evaluated no samples and no clients."""
-        found = folder.read_json(ENSEMBLE, {}).get("confidences", {})
+        found = folder.read_json(run_folder.ENSEMBLE, {}).get("confidences", {})
         if not found:
             return None
         figure = style.new_figure(1.0 + 2.8 * len(found), 3.2)
         panels = figure.subplots(1, len(found), sharex=True, sharey=True, squeeze=False)[0]
         for axes, (kind, counts) in zip(panels, sorted(found.items()), strict=True):
-            with folder.decoding(ENSEMBLE):
+            with folder.decoding(run_folder.ENSEMBLE):
                 right, wrong = (np.array(counts[of], float) for of in ("right", "wrong"))
                 edges = np.linspace(0.0, 1.0, right.size + 1)
                 low, width = edges[:-1], np.diff(edges)
@@ -340,7 +334,7 @@ class PredictedNumbers(Figure):
         regression", section 3.5.
     """
 
-    needs = PREDICTED_NUMBERS
+    needs = run_folder.PREDICTED_NUMBERS
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
