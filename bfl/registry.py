@@ -53,6 +53,7 @@ class Component(pydantic.BaseModel):
         name: The registered name, set by the registration.
         aliases: Other spellings accepted in a configuration, set by the registration.
         behind_colon: The setting that may stand behind the name and a colon; empty: none.
+        always_has: Properties that it has however it is set, see ``has``; likewise the other two.
     """
 
     model_config = STRICT
@@ -60,6 +61,9 @@ class Component(pydantic.BaseModel):
     name: ClassVar[str] = ""
     aliases: ClassVar[tuple[str, ...]] = ()
     behind_colon: ClassVar[str] = ""
+    always_has: ClassVar[frozenset[str]] = frozenset()
+    always_requires: ClassVar[frozenset[str]] = frozenset()
+    always_excludes: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     def summary(cls) -> str:
@@ -74,15 +78,15 @@ class Component(pydantic.BaseModel):
 
     def has(self) -> frozenset[str]:
         """Return which properties of ``bfl.configuration.compatibility`` it has, as it is set."""
-        return frozenset()
+        return self.always_has
 
     def requires(self) -> frozenset[str]:
         """Return which properties the parts that it goes with must have."""
-        return frozenset()
+        return self.always_requires
 
     def excludes(self) -> frozenset[str]:
         """Return which properties no part that it goes with may have."""
-        return frozenset()
+        return self.always_excludes
 
 
 C = TypeVar("C", bound=Component)

@@ -101,10 +101,7 @@ class EnsembleMembers(Component):
     ) -> Iterator[Member]:
         """Yield the members: samples, average, clients, one at a time.
 
-        Args:
-            models: What the clients of the round have sent.
-            seed: The run's seed; a sample is drawn by (seed, round, number).
-            server_round: The round, from 1.
+        A sample is drawn by (seed, round, number).
         """
         average, manifest = models.average, models.manifest
         if self.ensemble_samples:

@@ -1,8 +1,4 @@
-"""Spread of the clients' variances: how far a pool by precisions differs from an average.
-
-Where all clients have the same variances a pooled mean weighted by precisions is the clients'
-average, FedAvg's; the less they differ the nearer it is.
-"""
+"""Spread of the clients' variances: how far a pool by precisions differs from an average."""
 
 from __future__ import annotations
 
@@ -25,9 +21,8 @@ average, as a share of the average's step; 0 for FedAvg."""
 class PrecisionSpread:
     """The sums over a round's clients; the memory does not grow with their number.
 
-    Source: Yang et al. (2023), "A novel Bayesian federated learning framework to address
-    multi-dimensional heterogeneity problem" (HBFL), the remark after Eq. 3.12 that with equal
-    covariances its pool is FedAvg's.
+    Source: Yang et al. (2023), HBFL, the remark after Eq. 3.12 that with equal covariances its pool
+    is FedAvg's.
     """
 
     def __init__(self) -> None:

@@ -21,20 +21,12 @@ if TYPE_CHECKING:
 
 
 class UsesServer:
-    """A part of a kind that may ask the server; found by this class, before the first round.
-
-    Attributes:
-        needs_server: Whether it needs data and a network of the server's own.
-    """
+    """A part of a kind that may ask the server, and whether it needs its data and network."""
 
     needs_server: ClassVar[bool] = False
 
     def check(self, data: ServerData | None) -> None:
-        """Raise, before the first round, what is wrong with the server's data.
-
-        Raises:
-            ConfigurationError: They do not serve.
-        """
+        """Raise a ConfigurationError, before the first round, if the server's data do not serve."""
         return
 
 
@@ -75,10 +67,7 @@ class Distilled:
 
 
 class Server(Protocol):
-    """The server's own data and network.
-
-    Its implementation with Keras is ``bfl.experiments.run.evaluator``.
-    """
+    """The server's own data and network; ``bfl.experiments.run.evaluator`` has it in Keras."""
 
     @property
     def data(self) -> ServerData | None:
@@ -96,10 +85,7 @@ class Server(Protocol):
         """
 
     def logits_at_mean(self, posterior: Posterior) -> npt.NDArray[Any]:
-        """Return the logits (N, C) of the model at a posterior's mean for the server's own images.
-
-        It is a network of points: nothing is drawn, and dropout is off.
-        """
+        """Return the logits (N, C) of the network of points at a posterior's mean."""
 
     def predict_ensemble(
         self, members: Iterable[Member], *, labels: Labels, images: Any = None
@@ -109,9 +95,7 @@ class Server(Protocol):
         A member of a network with dropout predicts under one mask an image. Members whose logits
         are not finite are left out: ``samples`` of the result is the number of the others.
 
-        Args:
-            labels: What keys the draws of members that draw (dropout), besides the seed.
-            images: Images (N, H, W, C); None for the server's own.
+        Images are the server's own, unless others are given. ``labels`` key dropout's draws.
 
         Raises:
             NotFiniteError: The logits of no member are finite.
@@ -129,11 +113,7 @@ class Server(Protocol):
 def labelled_images(
     data: ServerData | None,
 ) -> tuple[npt.NDArray[np.uint8 | np.float32], npt.NDArray[Any]]:
-    """Return the server's own images (N, H, W, C) and classes (N,), or other tasks' answers.
-
-    Raises:
-        RunError: It has none, or no labels of them; the part has to refuse that before round 1.
-    """
+    """Return the server's own images (N, H, W, C) and answers (N,); RunError without any."""
     if data is None:
         raise RunError("the server has no images of its own")
     if data.labels is None:
@@ -143,11 +123,7 @@ def labelled_images(
 
 @dataclass(frozen=True)
 class ServerRound:
-    """The server in one round, for a part that asks it something before there is a pool.
-
-    Attributes:
-        server_round: The round, from 1: it keys what is drawn.
-    """
+    """The server in one round, from 1, for a part that asks it before there is a pool."""
 
     server: Server
     server_round: int
@@ -176,22 +152,14 @@ class RoundContext:
 
     @property
     def own_server(self) -> Server:
-        """Services of the server.
-
-        Raises:
-            RunError: It has neither data nor a network; the part has to refuse that before round 1.
-        """
+        """Services of the server; RunError where it has neither data nor a network."""
         if self.server is None:
             raise RunError("the server has neither images of its own nor a network")
         return self.server
 
     @property
     def models(self) -> ClientModels:
-        """The clients' models.
-
-        Raises:
-            RunError: The part has not declared that it needs them.
-        """
+        """The clients' models; RunError where the part has not declared that it needs them."""
         if self.clients is None:
             raise RunError("the clients' models were not kept; the part has to need them")
         return self.clients

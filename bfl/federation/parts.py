@@ -185,7 +185,7 @@ class TwoSidedPart(Component):
     def has(self) -> frozenset[str]:
         """Return whether its clients send anything besides their posteriors."""
         replies = type(self).declared_replies is not TwoSidedPart.declared_replies
-        return frozenset({"sent-beside"}) if replies else frozenset()
+        return super().has() | (frozenset({"sent-beside"}) if replies else frozenset())
 
     def begin_server(self, posterior: Posterior, clients: int) -> Arrays:
         """Return the server's state before the first round, of so many clients in all."""

@@ -36,21 +36,13 @@ class Defence(Component):
 
     @abstractmethod
     def protect(self, posteriors: Sequence[Posterior]) -> list[Posterior]:
-        """Return K posteriors to pool in place of those that K clients have sent.
-
-        Args:
-            posteriors: K posteriors of one size, checked.
-        """
+        """Return K posteriors to pool in place of those of one size that K clients have sent."""
 
 
 def by_blocks(vectors: Vectors, change: Callable[[Block], Block]) -> list[Block]:
-    """Return K vectors of which each coordinate is changed in view of all clients' values of it.
+    """Return K vectors (D,) of which each coordinate is changed in view of all clients' values.
 
-    Besides the vectors returned it needs memory for one block, however many clients there are.
-
-    Args:
-        vectors: K vectors (D,), at least one.
-        change: Returns the new values of a block (K, B).
+    ``change`` gets the values of a block (K, B).
     """
     result = [np.empty_like(vector) for vector in vectors]
     width = max(1, ENTRIES // len(vectors))

@@ -1,8 +1,6 @@
 """Base of pooling rules: encode into statistics that can be summed, and decode the sums.
 
-A rule sees one block of parameters at a time, in float64. It turns a client's means and variances
-into a few statistics, already multiplied by the client's weight. ``bfl.aggregation.pooling.core``
-sums them, and the rule turns the sums into the pooled means and variances.
+A rule sees one block of parameters at a time, in float64.
 """
 
 from __future__ import annotations
@@ -77,23 +75,13 @@ class PoolingRule(Component, ABC):
     def encode(
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
-        """Return a client's statistics, multiplied by its weight: ``statistics`` arrays (B,).
-
-        Args:
-            mean: (B,) means.
-            variance: (B,) variances, positive.
-            weight: The client's weight, positive.
-            block: What else is known about these parameters.
-        """
+        """Return a client's statistics, multiplied by its weight: ``statistics`` arrays (B,)."""
 
     @abstractmethod
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
-        """Return the pooled posterior of the clients' summed statistics.
+        """Return the pooled posterior of the clients' summed statistics, arrays (B,).
 
-        Args:
-            sums: The sums of what ``encode`` returned, arrays (B,).
-            totals: What was added. Dividing by it makes the scale of the weights irrelevant.
-            block: What else is known about these parameters; no generator.
+        Dividing by ``totals`` makes the scale of the weights irrelevant.
         """
 
     def step_share(
@@ -101,11 +89,7 @@ class PoolingRule(Component, ABC):
     ) -> tuple[float, bool]:
         """Return the share of its step that a ``damped`` rule makes, and if it is below the wanted.
 
-        It is one number for all parameters, reported as ``damping`` and ``damped-further``.
-
-        Args:
-            blocks: The arguments ``sums`` and ``block`` of ``decode`` for all parameters.
-            totals: What was added.
+        It is one number for the parameters of all blocks, with the sums that ``decode`` gets.
         """
         return 1.0, False
 
@@ -116,18 +100,14 @@ class PoolingRule(Component, ABC):
     def has(self) -> frozenset[str]:
         """Return whether means are averaged, and whether what is pooled is a sum over clients.
 
-        It is if a client's statistics follow from its posterior and its weight alone: not with
-        draws, nor where they depend on which other clients are pooled.
+        It is if a client's statistics follow from its posterior and its weight alone.
         """
         alone = not (self.stochastic or self.weights_are_fractions)
         averaged = {"averaged-means"} if self.averages_means else set()
         return frozenset(averaged | ({"sums"} if alone else set()))
 
     def requires(self) -> frozenset[str]:
-        """Return that there are Gaussians, unless the rule makes sense without.
-
-        And that no client's likelihood counts what others hold, where a rule multiplies densities.
-        """
+        """Return that there are Gaussians, and that multiplied densities are of own data."""
         own = {"own-likelihood"} if self.multiplies else set()
         return frozenset(own | (set() if self.accepts_points else {"gaussian"}))
 
@@ -196,8 +176,6 @@ class Decoded:
     """The pooled posterior of a block of B parameters.
 
     Attributes:
-        mean: (B,) means.
-        variance: (B,) variances.
         marks: Masks (B,) of the parameters where something happened that the user should hear of,
             by a name of ``fractions``; the fraction of all parameters is reported under it.
     """
@@ -212,7 +190,7 @@ class Pooled:
     """A pooled posterior, and what is reported of it.
 
     Attributes:
-        posterior: The pooled posterior, in the floating-point types of the clients' vectors.
+        posterior: In the floating-point types of the clients' vectors.
         diagnostics: The rule's numbers by name, and the ``clipped-fraction``.
         unrounded: The pooled means and variances in float64, before they were rounded to those
             types, without point parameters; None unless the rule ``keeps_unrounded``.

@@ -14,12 +14,10 @@ from bfl.aggregation.pooling.base import Array, Block, Decoded, PoolingRule, Tot
 class ClampedPartialSums(PoolingRule):
     """A sum of variances in which every partial sum is clamped before the next client is added.
 
-    With c the clamp, clients' variances are clamped to [e⁻ᶜ, eᶜ] first. Sums of them can only lie
-    below e⁻ᶜ while they have one summand: with f = e⁻ᶜ and a_k = ω_k σ_k² (or ω_k² σ_k²), what the
-    code gives for K > 1 clients is max(a_1, f) + a_2 + … + a_K, with client 1 the one added first.
-    There, that is another client in each round, drawn at random. Here, the pool is the mean over
-    all orders, Σ a_k + 1/K Σ max(f − a_k, 0), which needs no order and no random number. Of a
-    single client the code clamps no sum, and neither does this.
+    With c the clamp, clients' variances are clamped to [e⁻ᶜ, eᶜ] first. With f = e⁻ᶜ and
+    a_k = ω_k σ_k² (or ω_k² σ_k²), what the code gives for K > 1 clients is max(a_1, f) + a_2 + … +
+    a_K, with client 1 drawn at random in each round. Here, the pool is the mean over all orders,
+    Σ a_k + 1/K Σ max(f − a_k, 0). Of a single client neither clamps a sum.
     """
 
     averages_means: ClassVar[bool] = True
@@ -52,7 +50,7 @@ class ClampedPartialSums(PoolingRule):
         mean, variance, shortfall = sums
         variance = variance / totals.weight**self.power
         if totals.count > 1:
-            variance += shortfall / totals.count
+            variance = variance + shortfall / totals.count
         return Decoded(mean / totals.weight, variance)
 
 

@@ -40,10 +40,6 @@ BLOCK = 131072
 A stochastic rule draws block by block, so this number is part of what its draws depend on.
 """
 
-np.empty(3 << 20)
-# So that the system's allocator gives freed blocks out again: fresh pages, which are cleared first,
-# would make pooling a tenth slower.
-
 Client = tuple[Posterior, float, np.random.Generator | None]
 """A posterior, its weight, and its random generator for a stochastic rule."""
 
@@ -72,7 +68,6 @@ def pool(
     """Return the pooled posterior of K clients.
 
     Args:
-        rule: The pooling rule.
         posteriors: K posteriors; each is read once and let go, so memory does not grow with K.
         weights: K weights in any scale; they are normalised to sum to 1 first.
         previous: The previous global posterior, which some rules use.
@@ -105,12 +100,11 @@ def pool_weighted(
 ) -> Pooled:
     """Return the pooled posterior of clients whose number is not known and who may come slowly.
 
+    For ``previous`` and ``unrounded`` see ``pool``.
+
     Args:
-        rule: The pooling rule.
         clients: Posteriors with their weights, taken as they are, and their random generators, for
             a stochastic rule; each is read once and let go, and one of weight 0 is not looked at.
-        previous: See ``pool``.
-        unrounded: See ``pool``.
 
     Raises:
         PosteriorError: There is no client, or a posterior is not valid.
@@ -132,8 +126,7 @@ def client_statistics(
 ) -> Statistics:
     """Return what a client adds to a rule's sums; zeros for a weight of 0.
 
-    For who adds them up elsewhere, and may know nothing but the sums. The rule is not stochastic,
-    the weight is taken as it is, and the previous global posterior gives the reference.
+    The rule is not stochastic, and the previous global posterior gives the reference.
 
     Raises:
         PosteriorError: The posterior is not valid or has another size.
@@ -152,14 +145,7 @@ def pooled_statistics(
     previous: Posterior,
     unrounded: Posterior | None = None,
 ) -> Pooled:
-    """Return the pooled posterior of summed statistics, in the types of the previous one.
-
-    Args:
-        rule: The pooling rule.
-        statistics: The sums over the clients.
-        weights: The weights with which the clients' statistics were made.
-        previous: The previous global posterior.
-        unrounded: See ``pool``.
+    """Return the pooled posterior of statistics summed with weights, in the previous one's types.
 
     Raises:
         PosteriorError: No weight is positive, or the rule gives what is no posterior.
@@ -200,11 +186,8 @@ class Sums:
     """Sums of a rule's statistics over clients: ``add`` them, then take what is ``pooled``.
 
     Args:
-        rule: The pooling rule.
         like: A posterior that gives the sizes, the types of the result and, without ``previous``,
             the reference mean around which sums are taken. It is not added.
-        previous: The previous global posterior.
-        unrounded: The same as it was pooled, in float64.
 
     Attributes:
         statistics: (S, D) sums of the rule's statistics.
@@ -276,13 +259,13 @@ class Sums:
         """Return the pooled posterior of what has been summed.
 
         Raises:
-            PosteriorError: The rule gives what is no posterior: the message names the rule, the
-                block and how many values are bad.
+            PosteriorError: The rule gives what is no posterior.
         """
         rule = self.rule
         step: dict[str, float] = {}
         if rule.damped:
-            blocks = ((self._sums(part), self._block(part)) for part in self.parts)
+            sums = (tuple(self.statistics[:, part].copy()) for part in self.parts)
+            blocks = zip(sums, map(self._block, self.parts), strict=True)
             share, less = rule.step_share(blocks, self.totals)
             step = {DAMPING: share, DAMPED_FURTHER: float(less)}
         mean, variance = (np.empty(self.size, dtype) for dtype in self.types[:2])
@@ -295,7 +278,7 @@ class Sums:
         for part in self.parts:
             block = replace(self._block(part), damping=step.get(DAMPING, 1.0))
             with _errors_of(rule, "decode the sums"):
-                decoded = rule.decode(self._sums(part), self.totals, block)
+                decoded = rule.decode(tuple(self.statistics[:, part].copy()), self.totals, block)
             _check_decoded(rule, decoded, part)
             inside = np.clip(decoded.mean, -most, most)
             positive = np.clip(decoded.variance, smallest, largest)
@@ -313,9 +296,6 @@ class Sums:
             {**fractions, **step},
             unrounded=exact,
         )
-
-    def _sums(self, part: slice) -> tuple[Array, ...]:
-        return tuple(self.statistics[:, part].copy())
 
     def _block(self, part: slice) -> Block:
         def known(vector: Vector) -> Array:

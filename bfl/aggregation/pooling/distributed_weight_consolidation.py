@@ -24,15 +24,12 @@ class DistributedWeightConsolidationRule(ConflationRule):
     It is exact for Bayesian updates of one prior on disjoint data. K is the number of clients with
     a positive weight.
 
-    Chosen where the papers are silent: a difference of precisions that is not positive, or so small
-    that rounding could have made it, belongs to no Gaussian; ``negative-precision`` says what
-    happens to such a parameter, and the diagnostic ``negative-precision-fraction`` how many there
-    were. Rounding is that of the types in which variances arrive: each is off by up to ε/2 of
-    itself, so where the two terms nearly cancel their difference is off by up to ε Σ 1/σ_k², and
-    what is at most K ε Σ 1/σ_k² has no sign. The diagnostic ``wider-than-previous-fraction`` is the
-    share of parameters whose pooled variance is greater than the previous one: there the clients
-    have unlearned, and a mean may lie far from all of theirs. Without a previous posterior there is
-    nothing to divide by and the rule is conflation.
+    Chosen where the papers are silent: a difference of precisions that is not positive, or at most
+    K ε Σ 1/σ_k², as rounding could have made it, belongs to no Gaussian; ``negative-precision``
+    says what happens to such a parameter, and the diagnostic ``negative-precision-fraction`` how
+    many there were. ``wider-than-previous-fraction`` is the share of parameters whose pooled
+    variance is greater than the previous one: there the clients have unlearned. Without a previous
+    posterior the rule is conflation.
 
     Source: Fischer et al. (2024), section 2.5.5, equation (17), after McClure et al. (2018).
     """

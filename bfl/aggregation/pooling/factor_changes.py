@@ -27,10 +27,8 @@ class FactorChangesRule(PoolingRule):
     no parameter's factors may be mended by themselves. The diagnostics are ``damping``, the ρ that
     was taken, and ``damped-further``, 1 in a round in which that was less than what is set.
 
-    Between rounds q is kept in float64, whatever the type in which it is sent, since it is what the
-    changes are added to: so the prior, which is what q says beyond its factors, stays what it was.
-    Clients are sent q rounded, and measure their changes from there, as the server does; so a
-    cavity is off by one rounding of q, which does not add up over the rounds.
+    Between rounds q is kept in float64, since changes are added to it. Clients are sent q rounded
+    and measure their changes from there, so a cavity is off by one rounding of q.
 
     Undamped and from factors that say nothing yet, as in the first round, it is distributed weight
     consolidation. Without a previous posterior there is nothing that changes: η ← ρ Σ η(q_k).
@@ -84,12 +82,8 @@ class FactorChangesRule(PoolingRule):
         """Return ρ as it is set, or the greatest that leaves every parameter enough precision."""
         wanted = self.damping or 1.0 / totals.count
         least = self.least_precision_share
-        share = min(
-            [
-                wanted,
-                *(greatest_step(_previous(block)[1], sums[1], least) for sums, block in blocks),
-            ]
-        )
+        steps = (greatest_step(_previous(block)[1], sums[1], least) for sums, block in blocks)
+        share = min(wanted, *steps)
         return share, share < wanted
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:

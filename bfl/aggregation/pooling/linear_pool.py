@@ -25,8 +25,7 @@ class LinearPoolRule(PoolingRule):
     variances plus the disagreement of the means.
 
     Three statistics are summed around a reference c, and not the two, μ and σ² + μ², that the
-    formula suggests: with these, a σ of 1e-8 next to a μ of 1 is lost even in float64, and the
-    result may fall below 0. With three, the average of the variances is a sum of its own, and the
+    formula suggests: with these, a σ of 1e-8 next to a μ of 1 is lost even in float64. The
     disagreement, a difference around c, is 0 where rounding alone could have made it.
 
     Source: Fischer et al. (2024), section 2.5.3, equations (12) to (14).

@@ -27,13 +27,9 @@ class PopulationPoolingRule(LinearPoolRule):
     squares around that mean is exactly σ_k² χ²(n_k − 1), and the two are independent; so two draws
     per client and parameter give the pooled moments exactly in distribution.
 
-    Exactly means as far as float64 numbers and NumPy's own samplers, ziggurat for the normal and
-    Marsaglia and Tsang (2000) for the gamma distribution, go.
-
     Chosen where the paper is silent: n_k = max(1, round(N ω_k)), halves up, so n may differ from N
-    by a few, and n divides. The normals and then the χ² of a block of parameters are drawn from a
-    generator of this client and block alone, so the draws depend on the client's generator and on
-    the accumulator's block size, and on nothing else.
+    by a few, and n divides. The draws depend on the client's generator and on the accumulator's
+    block size alone.
 
     Source: Ozer et al. (2022), section 3.4, equation (7).
     """

@@ -14,12 +14,7 @@ from bfl.registry import Component, Registry
 
 @dataclass(frozen=True)
 class Refined:
-    """Result of a refinement.
-
-    Attributes:
-        posterior: The global posterior that the next round begins with.
-        metrics: What there is to report of it.
-    """
+    """Result of a refinement: the next round's posterior, and what there is to report of it."""
 
     posterior: Posterior
     metrics: Mapping[str, float] = field(default_factory=dict)

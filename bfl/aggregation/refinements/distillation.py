@@ -76,10 +76,7 @@ def cyclical_rates(
 def collected_steps(steps: int, start: float, cycle: int) -> npt.NDArray[np.bool_]:
     """Return after which steps (S,) a model is collected: at the end of each cycle after a start.
 
-    Args:
-        steps: S.
-        start: The last step before the first cycle that counts: below 1 a share of the steps.
-        cycle: Steps in a cycle.
+    A start below 1 is a share of the steps.
     """
     number = np.arange(1, steps + 1)
     first = round(start * steps) if start < 1 else start
@@ -182,11 +179,7 @@ class Distillation(EnsembleMembers, Refinement):
         return super().requires()
 
     def check(self, data: ServerData | None) -> None:
-        """Raise if there are no images, no labels that are needed, or nothing to average.
-
-        Raises:
-            ConfigurationError: Naming the key.
-        """
+        """Raise a ConfigurationError if there are no images, no labels, or nothing to average."""
         if data is None:
             raise ConfigurationError(
                 "refinement 'distillation' needs images of the server's own; set server-data"
@@ -198,11 +191,7 @@ class Distillation(EnsembleMembers, Refinement):
         self.plan(len(data.images), classes=1)
 
     def plan(self, images: int, classes: int) -> DistillationPlan:
-        """Return the steps of a student on so many images.
-
-        Raises:
-            ConfigurationError: Models are to be averaged, and none would be collected.
-        """
+        """Return the steps of a student on so many images; ConfigurationError: none to average."""
         steps = self.distillation_epochs * -(-images // self.distillation_batch_size)
         highest, averaged = self.distillation_learning_rate, self.distillation_optimizer == "swa"
         rates = np.full(steps, highest, np.float32)
@@ -231,11 +220,7 @@ class Distillation(EnsembleMembers, Refinement):
     def refine(self, context: RoundContext) -> Refined:
         """Return the student, with the cross-entropies to its targets before and after.
 
-        Where teachers are left out, as their logits are not finite, ``distillation-left-out`` is
-        how many.
-
-        Raises:
-            NotFiniteError: The logits of no teacher are finite.
+        Teachers whose logits are not finite are left out; NotFiniteError if all are.
         """
         server, number = context.own_server, context.server_round
         left_out = 0

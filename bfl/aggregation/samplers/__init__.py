@@ -182,13 +182,11 @@ class PooledPosterior(Sampler):
     Source: Chen and Chao (2021), FedBE, equation (4), with the pool as p(w | D).
     """
 
+    always_requires: ClassVar[frozenset[str]] = frozenset({"gaussian"})
+
     sample_scale: float = Field(
         1.0, ge=0.0, le=1e3, description="multiple of the standard deviation of sampled models"
     )
-
-    def requires(self) -> frozenset[str]:
-        """Return that there are Gaussians."""
-        return frozenset({"gaussian"})
 
     def fit(self, models: ClientModels) -> Draw:
         """Return what draws from the pool."""
@@ -209,8 +207,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 class ClientModels:
     """The updates of a round that were pooled, with what they began with and what they became.
 
-    What a round's parts get of them has the variances that the network computes with, which a
-    posterior's own need not be (``log-variance-clamp``): draws are of the models that were trained.
+    Variances are those that the network computes with (``log-variance-clamp``).
 
     Attributes:
         posteriors: The K clients' posteriors as they were pooled, in the order of partition ids.
@@ -241,11 +238,7 @@ class ClientModels:
         return [slice(int(e) - s, int(e)) for e, s in zip(ends, sizes, strict=True)]
 
     def computing_with(self, used_variance: Callable[[Vector], Vector]) -> ClientModels:
-        """Return the models with the variances that a network computes with.
-
-        Args:
-            used_variance: Returns those where a posterior has the given ones, (D,) each.
-        """
+        """Return the models with the variances that a network computes with, given theirs."""
 
         def used(posterior: Posterior) -> Posterior:
             return replace(posterior, variance=used_variance(posterior.variance))
@@ -271,11 +264,7 @@ class ClientModels:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, manifest: Manifest | None) -> ClientModels:
-        """Return the models whose ``to_arrays`` this is.
-
-        Raises:
-            KeyError: An array is missing.
-        """
+        """Return the models whose ``to_arrays`` this is; KeyError: an array is missing."""
 
         def posterior(owner: str, index: Any = ...) -> Posterior:
             return Posterior(**{name: arrays[f"{owner}.{name}"][index] for name in VECTORS})

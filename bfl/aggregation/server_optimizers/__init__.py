@@ -42,11 +42,8 @@ class ServerOptimizer(Component, ABC):
     """Turns the step from the previous posterior to the pooled one into the step that is made.
 
     It moves means and point parameters. Variances are the pool's: a step of momentum beyond the
-    pool would make small ones negative, and a rule that divides variances by K would be
-    extrapolated to 0. So are point parameters that training does not move by their gradient (the
-    moving means and variances of batch normalisation): they are measured, and a variance of them
-    could become negative as well. Which these are the network's manifest says; where the server
-    knows none it moves all point parameters.
+    pool would make small ones negative. So are moving means and variances of batch normalisation,
+    where the server knows the network's manifest.
 
     Source: Reddi et al. (2021), "Adaptive Federated Optimization", Algorithm 2, which treats
     Δ = pooled − previous as the negative of a gradient.
@@ -71,13 +68,7 @@ class ServerOptimizer(Component, ABC):
 
     @abstractmethod
     def step(self, state: State, delta: Array, context: StepContext) -> tuple[State, Array]:
-        """Return the next state and the step (n,) that is made.
-
-        Args:
-            state: What ``init`` or the last call has returned.
-            delta: (n,) pooled minus previous values.
-            context: The round.
-        """
+        """Return the next state and the step (n,) made, of pooled minus previous values (n,)."""
 
     def apply(
         self,
@@ -92,13 +83,7 @@ class ServerOptimizer(Component, ABC):
 
         Args:
             state: What the last call has returned; empty before the first round.
-            previous: The global posterior of the round before.
-            pooled: What the clients' posteriors have been pooled to.
-            context: The round.
             moves_point: (P,) the point parameters that it may move; None for all of them.
-
-        Returns:
-            The state, and a posterior in the types of ``pooled``.
         """
         if self.idle:
             return state, pooled

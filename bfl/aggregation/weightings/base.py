@@ -48,13 +48,7 @@ class Weighting(Component, UsesServer, ABC):
     def gamma(
         self, posteriors: Posteriors, num_examples: Sequence[int], previous: Posterior | None
     ) -> Array:
-        """Return the clients' weights in any scale, (K,), for K at least 1.
-
-        The arguments are those of ``weigh``, checked.
-
-        Raises:
-            ValueError: It has none without labelled images of the server's, or clients' reports.
-        """
+        """Return the clients' weights in any scale, (K,), of ``weigh``'s arguments, checked."""
         raise ValueError(f"{self.name} needs labelled images or reports; there is nothing")
 
     def weigh(
@@ -103,11 +97,7 @@ class Weighting(Component, UsesServer, ABC):
         return self._normalised(gamma, len(num_examples))
 
     def weigh_counts(self, num_examples: Sequence[int]) -> Array:
-        """Return what ``weigh`` does, before there are posteriors, for a scheme ``counts_only``.
-
-        Raises:
-            ValueError: All weights are 0.
-        """
+        """Return what ``weigh`` does, before there are posteriors, for a scheme ``counts_only``."""
         assert self.counts_only
         return self._normalised(self.gamma((), num_examples, None), len(num_examples))
 
@@ -137,11 +127,7 @@ class Weighting(Component, UsesServer, ABC):
         return f"weighting '{self.name}' needs a number of at least 0 as {', '.join(missing)}"
 
     def check(self, data: ServerData | None) -> None:
-        """Raise, before the first round, what is wrong with the server's data.
-
-        Raises:
-            ConfigurationError: It needs labelled images of the server's own, and there are none.
-        """
+        """Raise a ConfigurationError, before the first round, if it lacks labelled images."""
         if self.needs_server and (data is None or data.labels is None):
             have = "there are none" if data is None else "those that it has have no labels"
             raise ConfigurationError(
@@ -169,12 +155,7 @@ class ServerWeighting(Weighting):
 
     @abstractmethod
     def gamma_on_server(self, posteriors: Posteriors, server: ServerRound) -> Array:
-        """Return the clients' weights in any scale, (K,), for K at least 1.
-
-        Args:
-            posteriors: The K clients' posteriors, checked.
-            server: The server in this round, with labelled images.
-        """
+        """Return the weights (K,) in any scale of checked posteriors, by labelled images."""
 
     def has(self) -> frozenset[str]:
         """Return that the server evaluates clients' models, for which they have to be whole."""
@@ -189,12 +170,7 @@ class ReportWeighting(Weighting):
 
     @abstractmethod
     def gamma_of_reports(self, reports: Reports, num_examples: Sequence[int]) -> Array:
-        """Return the clients' weights in any scale, (K,), for K at least 1.
-
-        Args:
-            reports: What each client has measured, by name, with all that the scheme ``reads``.
-            num_examples: The K clients' numbers of training examples.
-        """
+        """Return the weights (K,) in any scale by reports, with all that the scheme ``reads``."""
 
     def excludes(self) -> frozenset[str]:
         """Return that clients have to say what they measure."""
@@ -209,10 +185,7 @@ def describe_weights(weights: Sequence[float] | npt.NDArray[np.floating]) -> dic
 
     Returns:
         ``effective-clients``, 1/Σ ω_k² with Σ ω_k = 1: K for equal weights, 1 where one client has
-        them all. ``largest-weight``: the largest ω_k.
-
-    Source:
-        Kish (1965), "Survey sampling": the effective sample size of unequal weights.
+        them all (Kish 1965, "Survey sampling"). ``largest-weight``: the largest ω_k.
     """
     shares = np.asarray(weights, np.float64)
     shares = shares / shares.max()

@@ -28,11 +28,7 @@ class Distance(Weighting):
     def gamma(
         self, posteriors: Posteriors, num_examples: Sequence[int], previous: Posterior | None
     ) -> Array:
-        """Return γ up to a common factor, (K,).
-
-        Raises:
-            ValueError: There is no previous posterior.
-        """
+        """Return γ up to a common factor, (K,)."""
         if previous is None:
             raise ValueError(f"{self.name} needs the previous global posterior; there is none")
         results = [
@@ -71,13 +67,9 @@ class MaximumDiscrepancy(Weighting):
 
 
 def inverse(divergences: Array) -> Array:
-    """Return 1/KL up to a common factor, (K,), finite whatever the divergences.
+    """Return 1/KL up to a common factor, (K,), the greatest 1, of divergences above 0 (K,).
 
-    The common factor is the least divergence: the greatest value is 1.
-
-    Args:
-        divergences: (K,) Kullback-Leibler divergences, raised to their resolutions: a client that
-            coincides with another one, or with the fixed point, then gets a great weight and not
-            an infinite one, and all clients at one place the same.
+    Raised to their resolutions, they give a client that coincides with another one, or with the
+    fixed point, a great weight and not an infinite one.
     """
     return np.asarray(divergences.min() / divergences)

@@ -37,10 +37,7 @@ class MeanBroadcast(Broadcast):
     """
 
     vectors: ClassVar[tuple[str, ...]] = ("mean", "point")
-
-    def requires(self) -> frozenset[str]:
-        """Return that there are Gaussians, whose mean is not all that there is."""
-        return frozenset({"gaussian"})
+    always_requires: ClassVar[frozenset[str]] = frozenset({"gaussian"})
 
 
 @broadcasts.register("posterior")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from bfl.errors import ConfigurationError
@@ -22,6 +24,12 @@ class Masked(Exchange):
     Source: Bonawitz et al. (2017), "Practical secure aggregation for privacy-preserving machine
     learning"; Bell et al. (2020) for neighbours in place of all pairs.
     """
+
+    always_has: ClassVar[frozenset[str]] = frozenset({"unseen-updates", "secret-measurements"})
+    always_requires: ClassVar[frozenset[str]] = frozenset({"sums", "weights-by-counts"})
+    always_excludes: ClassVar[frozenset[str]] = frozenset(
+        {"changed-updates", "single-models", "sent-beside", "evaluated-by-clients", "pre-training"}
+    )
 
     masked_reach: float = Field(
         16.0, gt=0.0, le=1e6, description="how far a client's mean may be from the one it was sent"
@@ -69,23 +77,3 @@ class Masked(Exchange):
                 "round one that knows its own update knows the other's; allowed: at least "
                 f"{FEWEST_CLIENTS} (fraction-train), or exchange='direct'"
             )
-
-    def has(self) -> frozenset[str]:
-        """Return that nobody sees a single update, nor what a client measures."""
-        return frozenset({"unseen-updates", "secret-measurements"})
-
-    def requires(self) -> frozenset[str]:
-        """Return that what is pooled is a sum, with weights that the server knows before."""
-        return frozenset({"sums", "weights-by-counts"})
-
-    def excludes(self) -> frozenset[str]:
-        """Return what would need single updates, or send more than the sum."""
-        return frozenset(
-            {
-                "changed-updates",
-                "single-models",
-                "sent-beside",
-                "evaluated-by-clients",
-                "pre-training",
-            }
-        )

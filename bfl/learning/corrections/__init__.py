@@ -30,7 +30,6 @@ class Correction(TwoSidedPart, ABC):
 
     Attributes:
         active: Whether it adds anything at all; if not, no step computes it.
-        needs_full_gradient: Whether ``conclude`` needs the gradient at the received posterior.
     """
 
     active: ClassVar[bool] = True
@@ -48,10 +47,7 @@ class Correction(TwoSidedPart, ABC):
     def offsets(self, state: Arrays, broadcast: Arrays, received: Posterior) -> Arrays:
         """Return what is added to the gradients: ``mean`` (D,) and ``point`` (P,), float32.
 
-        Args:
-            state: The client's state.
-            broadcast: What the server has sent besides the posterior.
-            received: The global posterior, which gives the sizes.
+        ``broadcast`` is what the server has sent besides the posterior.
         """
 
     def checked_offsets(self, state: Arrays, broadcast: Arrays, received: Posterior) -> Arrays:
@@ -119,9 +115,8 @@ class Scaffold(Correction):
     number N of all clients, to c. All begin at 0. Controlled are means and those point parameters
     that training moves; standard deviations are not.
 
-    Both options hold for plain steps, uniform weights and averages of means alone: with other
-    optimizers or weights the sum of all c_k is not N c, and drifts from x to y_k do not cancel in
-    means weighted by precisions or with noise.
+    Both options hold for plain steps of one rate from x to y_k, uniform weights and averages of
+    means alone: otherwise the sum of all c_k is not N c, or drifts do not cancel.
 
     Source: Karimireddy et al. (2020), "SCAFFOLD: Stochastic controlled averaging for federated
     learning", Algorithm 1; its x ← x + η_g Σ (y_k − x) / |S| is a weighting ``equal``, naive
@@ -129,23 +124,18 @@ class Scaffold(Correction):
     """
 
     state_name: ClassVar[str] = "scaffold"
+    always_requires: ClassVar[frozenset[str]] = frozenset(
+        {"plain-steps", "uniform-weights", "averaged-means"}
+    )
+    always_excludes: ClassVar[frozenset[str]] = frozenset(
+        {"start-elsewhere", "corrupted-updates", "falling-rate"}
+    )
 
     scaffold_option: Literal["I", "II"] = Field(
         "II",
         description="client's control variate: I, the gradient over all its data; II, from its "
         "steps",
     )
-
-    def requires(self) -> frozenset[str]:
-        """Return what both options hold for."""
-        return frozenset({"plain-steps", "uniform-weights", "averaged-means"})
-
-    def excludes(self) -> frozenset[str]:
-        """Return that a client's path begins at what it has received, and ends at what it sends.
-
-        And that all its steps have one rate.
-        """
-        return frozenset({"start-elsewhere", "corrupted-updates", "falling-rate"})
 
     @property
     def needs_full_gradient(self) -> bool:

@@ -1,10 +1,4 @@
-"""Distillation on the server: a student trained on soft labels of the server's own images.
-
-Its steps are inside a graph that is traced once. Batch normalisation's moving statistics are then
-made anew from the images. What is to be learnt, and in which steps, is in
-``bfl.aggregation.refinements``; who has the images and the network, in
-``bfl.experiments.run.evaluator``.
-"""
+"""Distillation on the server: a student trained on soft labels of the server's own images."""
 
 from __future__ import annotations
 
@@ -30,11 +24,9 @@ from bfl.posteriors import Posterior
 class StatisticsPass:
     """Sets a network's moving statistics to the means, over batches, of the batches' own.
 
-    Source: Izmailov et al. (2018), section 3.2: an average of models has statistics of its own.
+    The last batch counts by its size.
 
-    Args:
-        network: The network.
-        batch_size: Images in a batch; the last one counts by its size.
+    Source: Izmailov et al. (2018), section 3.2: an average of models has statistics of its own.
     """
 
     def __init__(self, network: Network, batch_size: int = 128) -> None:
@@ -46,8 +38,13 @@ class StatisticsPass:
             for layer in network.model.layers
             if isinstance(layer, keras.layers.BatchNormalization)
         ]
+
+        def visit(images: Any, key: Any) -> Any:
+            self.traces += 1
+            return network.logits(normalized_images(images), key, training=True)
+
         key = tf.TensorSpec([2], tf.int32)
-        self._forward = of_images(self._visit, network, key, autograph=False)
+        self._forward = of_images(visit, network, key, autograph=False)
 
     def recompute(self, images: Images, seed: int, labels: tuple[int | str, ...]) -> None:
         """Set the statistics to those of images (N, H, W, C); draws are keyed by the labels."""
@@ -70,10 +67,6 @@ class StatisticsPass:
         for total, variable in zip(sums, variables, strict=True):
             variable.assign((total / len(images)).astype(np.float32))
 
-    def _visit(self, images: Any, key: Any) -> Any:
-        self.traces += 1
-        return self.network.logits(normalized_images(images), key, training=True)
-
 
 statistics_pass = lru_cache(maxsize=8)(StatisticsPass)
 """The pass of a network, traced once per process."""
@@ -86,12 +79,6 @@ class Distiller:
     point values are trained; untransformed scales stay as they are.
 
     Source: Chen and Chao (2021), FedBE, section 4.
-
-    Args:
-        network: The student's network.
-        batch_size: B.
-        augmentation: What is done to its images.
-        optimizer: What a step does with the gradient.
     """
 
     def __init__(
@@ -113,12 +100,7 @@ class Distiller:
         self._measure = of_images(self._summed_loss, network, *data)
 
     def distil(self, images: Images, task: DistillationTask) -> Distilled:
-        """Return the student that a task leads to.
-
-        Args:
-            images: The server's own images (N, H, W, C).
-            task: What to learn.
-        """
+        """Return the student that a task leads to on the server's own images (N, H, W, C)."""
         plan = task.plan
         data = tf.constant(images), tf.constant(task.targets)
         self.network.load(task.start)
@@ -157,10 +139,7 @@ class Distiller:
         )
 
     def cross_entropy(self, images: Images, task: DistillationTask) -> float:
-        """Return the network's cross-entropy to a task's targets, in nats per image.
-
-        Without augmentation, and as the network predicts.
-        """
+        """Return the predicting network's cross-entropy to a task's targets, in nats per image."""
         key = randomness.key(task.seed, "measured", *task.labels)
         return float(
             self._measure(
@@ -198,12 +177,8 @@ class Distiller:
     def gradients(self, images: Any, targets: Any, weights: Any, key: Any, scale: Any) -> list[Any]:
         """Return the gradient of a batch's mean cross-entropy, times ``scale``, by all variables.
 
-        Args:
-            images: (B, H, W, C).
-            targets: (B, classes) probabilities.
-            weights: (B,) 1 for the batch's images and 0 for those that only fill it up.
-            key: What keys augmentation and the network's draws (2,).
-            scale: What the loss is multiplied by ().
+        Of images (B, H, W, C), targets (B, classes) are probabilities; weights (B,) are 1, or 0
+        for images that only fill the batch up.
         """
         images_key, network_key = tf.unstack(split(key, 2))
         batch = self.augmentation.augment(normalized_images(images), images_key)

@@ -56,11 +56,7 @@ class ExamplePrivacy(Component):
         return None
 
     def mechanism(self, sums: int = 0) -> Mechanism | None:
-        """Return what an account uses; None: there is no ε.
-
-        Args:
-            sums: How many rounds of a closing's sums it is to have room for.
-        """
+        """Return what an account uses, with room for so many closings' sums; None: no ε."""
         return None
 
 
@@ -83,10 +79,7 @@ class PrivateGradients(ExamplePrivacy, ABC):
     """
 
     example_clip_norm: float = Field(
-        1.0,
-        ge=0.0,
-        le=1e6,
-        description="greatest L2 norm C of an example's gradient; 0: no bound",
+        1.0, ge=0.0, le=1e6, description="greatest L2 norm C of an example's gradient; 0: no bound"
     )
     example_noise_multiplier: float = Field(
         1.0,
@@ -165,11 +158,7 @@ class PrivateGradients(ExamplePrivacy, ABC):
 
     @abstractmethod
     def factor(self, norm: Any) -> Any:
-        """Return what a gradient is multiplied by, inside the graph: at most C over its norm.
-
-        Args:
-            norm: ‖g‖ of one example, a float64 tensor () that is finite where it counts.
-        """
+        """Return what a gradient of norm ‖g‖, a float64 tensor, is multiplied by: at most C/‖g‖."""
 
     def scale(self, norm: Any) -> Any:
         """Return ``factor``, held to the bound; 0 where a gradient is not finite."""

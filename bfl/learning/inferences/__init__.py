@@ -74,10 +74,7 @@ class Inference(Component):
         """Return a 2-D convolution with a bias."""
 
     def depthwise_convolution(self, kernel_size: int, *, strides: int, name: str) -> Layer:
-        """Return a 2-D convolution of each channel by itself, padded to "same", with a bias.
-
-        Its weights are points in every inference: no library has a variational layer for it.
-        """
+        """Return a 2-D convolution of each channel by itself, with a bias, of point weights."""
         from bfl.keras import keras
 
         layer: Layer = keras.layers.DepthwiseConv2D(
@@ -90,10 +87,7 @@ class Inference(Component):
         """Return a dense layer with a bias; ``output`` marks the one that gives the logits."""
 
     def affine(self, name: str) -> Layer | None:
-        """Return what scales and shifts features that the layer ``name`` has normalised.
-
-        None: that layer does it, by points.
-        """
+        """Return what scales and shifts features that a layer has normalised; None: it does."""
         return None
 
     @abstractmethod

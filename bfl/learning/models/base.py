@@ -40,8 +40,7 @@ class Architecture(Component):
     def build(self, inference: Inference, image_shape: tuple[int, int, int], classes: int) -> Any:
         """Return a Keras model from images (N, H, W, C) in [−1, 1] to logits (N, classes).
 
-        Its layers are called without AutoGraph: where one decides by the value of a tensor, it says
-        so with ``tf.where`` or ``tf.cond``.
+        Its layers are called without AutoGraph.
         """
 
 
@@ -81,9 +80,8 @@ def create_architecture(word: str, settings: Mapping[str, Any] | None = None) ->
 
 
 class ScaledInputs(Architecture):
-    """A network that first brings its images, in [−1, 1], into the range that it is trained in.
+    """A network whose first layer brings images in [−1, 1] into the range that it is trained in.
 
-    That is a layer of it: whoever has the network gives it the same images, whatever the range.
     With v in [0, 1] a channel's values, "channels" gives (v − m) / s with its m of
     ``channel-means`` and its s of ``channel-deviations``.
 
@@ -135,11 +133,7 @@ class ScaledInputs(Architecture):
         return text
 
     def scale_inputs(self, images: Any) -> Any:
-        """Return what the first layer takes, of a symbolic tensor of images in [−1, 1].
-
-        Raises:
-            ConfigurationError: The images have another number of channels than there are means.
-        """
+        """Return what the first layer takes, of a symbolic tensor of images in [−1, 1]."""
         from bfl.keras import keras
 
         if self.input_range == "symmetric":

@@ -13,14 +13,7 @@ from bfl.learning.models.base import ScaledInputs, architectures
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution with strides of 1, with ReLU and perhaps max-pooling after it.
-
-    Attributes:
-        filters: Its number of filters.
-        size: Height and width of its kernel.
-        pooled: Whether 2x2 max-pooling follows.
-        padding: Whether zeros around its images keep their size.
-    """
+    """A convolution with strides of 1, a kernel (size, size), ReLU and perhaps 2x2 max-pooling."""
 
     filters: int
     size: int
@@ -49,10 +42,7 @@ class PlainNetwork(ScaledInputs):
 
     @property
     def compilable(self) -> bool:
-        """True without max-pooling, whose gradient XLA does not compute deterministically.
-
-        As of TensorFlow 2.21.
-        """
+        """True without max-pooling, whose gradient XLA (TensorFlow 2.21) does not repeat."""
         return not any(convolution.pooled for convolution in self.layers())
 
     def layers(self) -> tuple[Convolution, ...]:

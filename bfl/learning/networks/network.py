@@ -126,12 +126,9 @@ class Network:
                 variable.assign(part)
 
     def load_values(self, manifest: Manifest, values: Array, point: Array) -> None:
-        """Set the weights of a network of points: one draw of the Gaussian ones, and the rest.
+        """Set a network of points to values (D,) and point (P,) of another manifest's parameters.
 
-        Args:
-            manifest: That of the network whose parameters are given, which has the same names.
-            values: (D,) values of its Gaussian parameters.
-            point: (P,) values of its point parameters.
+        That manifest has the same names; of its Gaussian parameters one draw is given.
         """
         variables = {p.name: p.value for p in self._parameters}
         for gaussian, vector in ((True, values), (False, point)):
@@ -142,11 +139,7 @@ class Network:
                 variables[parameter.name].assign(part)
 
     def copy_values(self, other: Network) -> None:
-        """Set another network's point values to this one's means and point values, in the graph.
-
-        Args:
-            other: A network of points whose parameters have the same names.
-        """
+        """Set a network of points of the same names to this one's means and points."""
         values = {p.name: p.value for p in self._parameters}
         for parameter in other._parameters:
             parameter.value.assign(values[parameter.name])
@@ -179,11 +172,9 @@ class Network:
             return tf.cast(self.model(images, training=training), tf.float32)
 
     def divergence(self) -> Any:
-        """Return KL[q(θ) ‖ p(θ)] in nats, summed over all Gaussian parameters; 0 without any.
+        """Return KL[q(θ) ‖ p(θ)] in nats, up to a constant where p is no density.
 
-        Where a prior is no density for some parameter it is that up to a constant. It takes the
-        standard deviations of the last call of ``logits`` or of ``take_deviations``, in the same
-        graph.
+        It takes the standard deviations of the graph's last ``logits`` or ``take_deviations``.
         """
         if not self._gaussian:
             return tf.zeros([])
@@ -207,10 +198,7 @@ class Network:
         return self._copy("point", lambda: trained) if trained else tf.zeros([0])
 
     def places(self) -> list[tuple[Any, str, slice]]:
-        """Return the variables of means and point values, each with where it lies.
-
-        That is the name of the posterior's vector, ``mean`` or ``point``, and the slice of it.
-        """
+        """Return variables, each with its vector, ``mean`` or ``point``, and its slice of it."""
         found = []
         for name, parameters in (("mean", self._gaussian), ("point", self._point)):
             start = 0
@@ -305,12 +293,9 @@ def as_labels(labels: npt.NDArray[Any]) -> Any:
 def of_images(
     function: Callable[..., Any], network: Network, *others: Any, autograph: bool = True
 ) -> Callable[..., Any]:
-    """Return a function of images and other tensors as a graph, traced once a type of them.
+    """Return a function of a network's images and other tensors as a graph, traced once a type.
 
-    Args:
-        network: The network whose images (N, H, W, C) it takes first.
-        others: The specifications of the other tensors; None for labels (N,) of any type.
-        autograph: Whether its Python is converted.
+    ``others`` are the specifications of the other tensors; None for labels (N,) of any type.
     """
 
     @lru_cache(maxsize=4)
@@ -332,14 +317,7 @@ def of_images(
 def divergence(mean: Any, deviation: Any, centre: Any, scale: Any) -> Any:
     """Return KL[N(μ, σ²) ‖ N(c, r²)] = Σ log(r/σ) + (σ² + (μ − c)²) / 2r² − 1/2, a tensor ().
 
-    One expression over one vector of all parameters: a graph of a dozen operations instead of a
-    dozen per parameter.
-
-    Args:
-        mean: μ, (D,).
-        deviation: σ, (D,).
-        centre: c, (D,).
-        scale: r, (D,).
+    One expression over vectors (D,) of all parameters: a dozen operations, and not a dozen each.
     """
     ratio = deviation / scale
     terms = tf.square(ratio) + tf.square((mean - centre) / scale) - 1.0

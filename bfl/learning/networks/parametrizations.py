@@ -43,8 +43,6 @@ class Parametrization(ABC):
 class Softplus(Parametrization):
     """σ = ε + softplus(ρ), TensorFlow Probability's.
 
-    Float32 cannot tell σ = ε from the σ just above it: the caller rounds at the end.
-
     Source: TensorFlow Probability, ``tfp.layers.default_mean_field_normal_fn``, whose untransformed
     scale passes through ``np.finfo(dtype).eps + tf.nn.softplus(untransformed_scale)``.
     """
@@ -57,8 +55,7 @@ class Softplus(Parametrization):
     def untransformed(self, variance: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Return ρ = log(exp(σ − ε) − 1), finite for every finite σ²; NaN stays NaN.
 
-        No ρ gives σ <= ε. Such a σ is clipped to ``SMALLEST_SCALE``, whose ρ is about −32; softplus
-        is so flat there that training hardly moves it.
+        No ρ gives σ <= ε: such a σ is clipped to ``SMALLEST_SCALE``, whose ρ is about −32.
         """
         sigma = np.sqrt(np.maximum(np.asarray(variance, np.float64), 0.0))
         excess = np.maximum(sigma, SMALLEST_SCALE) - EPSILON
@@ -145,11 +142,7 @@ class RelativePrecision(Parametrization):
 
 
 def _normals(held: str, initializer: str, deviation: Callable[[Any], Any]) -> Callable[..., Any]:
-    """Return a maker of Normals, in the form that TensorFlow Probability's layers take.
-
-    Args:
-        held: The name of the variable that stands for the scale.
-    """
+    """Return a maker of Normals; ``held`` names the variable that stands for the scale."""
     from bfl.keras import tf, tfp
 
     def make(dtype: Any, shape: Any, name: str, trainable: bool, add: Any) -> Any:

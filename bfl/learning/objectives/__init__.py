@@ -136,13 +136,7 @@ class Term(TwoSidedPart):
 
     @abstractmethod
     def value(self, step: Step, inputs: Mapping[str, Any], examples: Any) -> Value:
-        """Return the term's value in a step, inside the graph.
-
-        Args:
-            step: The step.
-            inputs: The task's ``inputs``, as tensors.
-            examples: The client's number of examples N, a float32 tensor ().
-        """
+        """Return the term's value in a step of a client with N examples, inside the graph."""
 
 
 objectives: Registry[Term] = Registry("objective", "bfl.learning.objectives")

@@ -42,6 +42,10 @@ class TrainedVariable:
     run_steps: Any = 1.0
 
 
+Trained = Sequence[TrainedVariable]
+Tensors = Sequence[Any]
+
+
 class Optimizer(Component):
     """A way of changing variables along their gradients."""
 
@@ -60,29 +64,16 @@ class Optimizer(Component):
         """Return warnings of a run in which a client makes at most so many steps."""
         return []
 
-    def regularize(
-        self, variables: Sequence[TrainedVariable], gradients: Sequence[Any]
-    ) -> list[Any]:
-        """Return the gradients with what the optimizer itself adds to the objective's.
-
-        A plain step goes along them: to a method that uses gradients, weight decay is a
-        part of the gradient.
-        """
+    def regularize(self, variables: Trained, gradients: Tensors) -> list[Any]:
+        """Return the gradients with what the optimizer adds, such as weight decay."""
         return list(gradients)
 
     @abstractmethod
-    def step(
-        self,
-        variables: Sequence[TrainedVariable],
-        gradients: Sequence[Any],
-        steps_before: Any,
-        rate: Any,
-    ) -> None:
+    def step(self, variables: Trained, gradients: Tensors, steps_before: Any, rate: Any) -> None:
         """Change the variables and their slots by one step, inside a traced graph.
 
         Args:
-            variables: The variables.
-            gradients: The objective's gradient by each of them, tensors of their shapes.
+            gradients: The objective's gradient by each of the variables, tensors of their shapes.
             steps_before: How many steps the slots have seen, an int32 tensor ().
             rate: The learning rate η, a float32 tensor ().
         """
@@ -94,9 +85,8 @@ optimizers: Registry[Optimizer] = Registry("optimizer", "bfl.learning.optimizers
 class CoupledWeightDecay(Optimizer):
     """Adds λ θ to the gradient, g ← g + λ θ, before anything else is done with it.
 
-    PyTorch lets all parameters decay. Of a mean-field Gaussian, that would pull ρ to 0 and σ to
-    softplus(0) = 0.69. So by default only means and point values decay; ``weight-decay-of`` =
-    "everything" lets ρ or log-variances decay as well, and "kernels" spares biases and
+    PyTorch lets all parameters decay, which would pull ρ to 0 and σ to softplus(0) = 0.69. So by
+    default only means and point values decay (``weight-decay-of``); "kernels" spares biases and
     normalisation, as FedBE's code does.
 
     Source: ``weight_decay`` of PyTorch's ``torch.optim.SGD`` and ``torch.optim.Adam``.
@@ -111,9 +101,7 @@ class CoupledWeightDecay(Optimizer):
         "as well",
     )
 
-    def regularize(
-        self, variables: Sequence[TrainedVariable], gradients: Sequence[Any]
-    ) -> list[Any]:
+    def regularize(self, variables: Trained, gradients: Tensors) -> list[Any]:
         """Return the gradients with weight decay, g + λ θ."""
         if not self.weight_decay:
             return list(gradients)
@@ -145,13 +133,7 @@ class Adam(CoupledWeightDecay):
     BETA2: ClassVar[float] = 0.999
     EPSILON: ClassVar[float] = 1e-7
 
-    def step(
-        self,
-        variables: Sequence[TrainedVariable],
-        gradients: Sequence[Any],
-        steps_before: Any,
-        rate: Any,
-    ) -> None:
+    def step(self, variables: Trained, gradients: Tensors, steps_before: Any, rate: Any) -> None:
         """Change the variables by TensorFlow's fused kernel; see ``Optimizer.step``."""
         from bfl.keras import tf
 
@@ -199,13 +181,7 @@ class StochasticGradientDescent(CoupledWeightDecay):
         """Return whether each step is the rate times the gradient."""
         return frozenset() if self.momentum else frozenset({"plain-steps"})
 
-    def step(
-        self,
-        variables: Sequence[TrainedVariable],
-        gradients: Sequence[Any],
-        steps_before: Any,
-        rate: Any,
-    ) -> None:
+    def step(self, variables: Trained, gradients: Tensors, steps_before: Any, rate: Any) -> None:
         """Change the variables by TensorFlow's fused kernel; see ``Optimizer.step``."""
         from bfl.keras import tf
 

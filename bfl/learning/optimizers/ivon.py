@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from bfl.learning.optimizers import Optimizer, TrainedVariable, optimizers
+from bfl.learning.optimizers import Optimizer, Tensors, Trained, optimizers
 
 HARDLY_MOVED = 0.3
 """(1 − β₂) times the steps of a run below which a Hessian's estimate is nearly its first value."""
@@ -32,11 +31,8 @@ class ImprovedVariationalOnlineNewton(Optimizer):
     step would leap over the prior's mean and diverge; this one goes there and no further.
 
     Training holds u = (h + δ)/(h₀ + δ). Its gradient has ĥ, and that of KL[q ‖ p] has δ − h − δ, so
-    any prior will do, a cavity as well, and what the objective adds to the bound, such as a
-    proximal term, takes part. A posterior that comes in determines h.
-
-    By default β₂ = exp(−1/S), with S the steps that the client makes in all rounds: (1 − β₂) S is
-    1, and of h₀ a share of 1/e is left at the end of the run, whatever the number of examples.
+    any prior will do, a cavity as well, and a proximal term takes part. With β₂ = exp(−1/S) and S
+    the steps that the client makes in all rounds, a share of 1/e of h₀ is left at the end.
 
     Point values, such as normalisation's scale and offset, step as if h had stayed h₀.
 
@@ -49,6 +45,11 @@ class ImprovedVariationalOnlineNewton(Optimizer):
 
     BETA1: ClassVar[float] = 0.9
 
+    always_has: ClassVar[frozenset[str]] = frozenset({"newton-steps", "separate-gradients"})
+    always_requires: ClassVar[frozenset[str]] = frozenset(
+        {"held-precisions", "evidence-lower-bound"}
+    )
+
     hessian_decay: float = Field(
         0.9995,
         ge=0.0,
@@ -56,14 +57,6 @@ class ImprovedVariationalOnlineNewton(Optimizer):
         description="β₂, the share of the Hessian's estimate that a step keeps; 0: exp(-1/S), S "
         "being the steps that a client makes in the whole run",
     )
-
-    def has(self) -> frozenset[str]:
-        """Return what its steps are."""
-        return frozenset({"newton-steps", "separate-gradients"})
-
-    def requires(self) -> frozenset[str]:
-        """Return that networks hold precisions, and that the objective has the prior."""
-        return frozenset({"held-precisions", "evidence-lower-bound"})
 
     def depends_on_rounds(self) -> bool:
         """Return whether β₂ follows from the number of steps of the run."""
@@ -80,13 +73,7 @@ class ImprovedVariationalOnlineNewton(Optimizer):
             "begin; hessian-decay=0 fits it to the steps, and takes half the learning-rate"
         ]
 
-    def step(
-        self,
-        variables: Sequence[TrainedVariable],
-        gradients: Sequence[Any],
-        steps_before: Any,
-        rate: Any,
-    ) -> None:
+    def step(self, variables: Trained, gradients: Tensors, steps_before: Any, rate: Any) -> None:
         """Change precisions and then means and point values; see ``Optimizer.step``."""
         from bfl.keras import tf
 

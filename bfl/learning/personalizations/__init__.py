@@ -1,9 +1,7 @@
 """Personalizations: models of its own that a client trains besides the global one's copy.
 
 The copy of the global model that a client trains and sends back is called the *meme*, as in the
-methods' papers. The personal model may have any architecture. It lives on its client from round to
-round, is never sent, and is state like any other: what a round has made of it counts once the
-server has pooled the round's update.
+methods' papers. The personal model is never sent, and is state like any other.
 """
 
 from __future__ import annotations
@@ -94,12 +92,7 @@ class Model:
         return self.learner.forward(self.batch.images, self.key)
 
     def learn(self, passed: Pass, soft_labels: SoftLabels | None = None) -> Any:
-        """Make a step from a pass; return what was measured, see ``Learner.gradients``.
-
-        Args:
-            passed: The pass.
-            soft_labels: What the logits are compared with besides the labels.
-        """
+        """Make a step from a pass; return what was measured, see ``Learner.gradients``."""
         return self.learner.learn(passed, self.batch, self.number, self.rate, soft_labels)
 
 

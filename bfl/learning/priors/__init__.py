@@ -44,12 +44,7 @@ class Standardized:
 
 @dataclass(frozen=True)
 class NormalPrior:
-    """N(mean, scale²) for every Gaussian parameter: vectors (D,), or one number for all.
-
-    Attributes:
-        mean: The means.
-        scale: The standard deviations.
-    """
+    """N(mean, scale²) for every Gaussian parameter: vectors (D,), or one number for all."""
 
     mean: npt.NDArray[np.floating] | float
     scale: npt.NDArray[np.floating] | float
@@ -92,20 +87,12 @@ class Prior(TwoSidedPart):
     """The p(θ) that a variational client's loss compares its posterior with."""
 
     def first_posterior(self, initial: Posterior) -> Posterior:
-        """Return the global posterior before the first round.
-
-        By default it is where the network begins by itself, whatever the prior says.
-        """
+        """Return the global posterior before the first round, by default the network's own."""
         return initial
 
     @abstractmethod
     def density(self, received: Posterior, state: Arrays) -> Density:
-        """Return the prior of a round.
-
-        Args:
-            received: The global posterior that the client has received this round.
-            state: The client's state, for a prior that has one.
-        """
+        """Return the prior of a round, in which a client has received a global posterior."""
 
 
 priors: Registry[Prior] = Registry("prior", "bfl.learning.priors")
@@ -115,10 +102,7 @@ FACTOR, CHANGE = "factor", "change"
 
 
 def _arrays(name: str, natural: NaturalParameters) -> Arrays:
-    return {
-        f"{name}-weighted-mean": natural.weighted_mean,
-        f"{name}-precision": natural.precision,
-    }
+    return {f"{name}-weighted-mean": natural.weighted_mean, f"{name}-precision": natural.precision}
 
 
 def _natural(name: str, arrays: Arrays) -> NaturalParameters:
@@ -142,21 +126,14 @@ class CavityPrior(Prior):
     """
 
     state_name: ClassVar[str] = "factors"
+    always_requires: ClassVar[frozenset[str]] = frozenset(
+        {"factors", "sent-variances", "own-likelihood"}
+    )
+    always_excludes: ClassVar[frozenset[str]] = frozenset({"corrupted-updates"})
+    always_has: ClassVar[frozenset[str]] = frozenset({"cavity"})
 
     # Below the least scale the variance would be 0 in float32.
     prior_scale: float = Field(10.0, ge=1e-9, le=1e6, description="standard deviation of the prior")
-
-    def has(self) -> frozenset[str]:
-        """Return that it is the cavity."""
-        return frozenset({"cavity"})
-
-    def requires(self) -> frozenset[str]:
-        """Return the server's side of it, that variances are received, and what a factor is of."""
-        return frozenset({"factors", "sent-variances", "own-likelihood"})
-
-    def excludes(self) -> frozenset[str]:
-        """Return that a factor says what the client has learned."""
-        return frozenset({"corrupted-updates"})
 
     def first_posterior(self, initial: Posterior) -> Posterior:
         """Return the prior, q₀ = p, with the network's own point values, which have none."""
@@ -214,10 +191,8 @@ class FlatPrior(Prior):
 
         mean_n E_q[−log p(y_n | x_n, θ)] − (T / N) H[q],
 
-    which is that divergence times T / N, up to a constant: with the factor, the project's, learning
-    rates mean what they mean without a temperature. Near a mode where the mean loss has second
-    derivatives h, σ² is about T / (N h). A parameter that the loss does not see is given ever more
-    variance, as slowly as the optimizer moves ρ.
+    which is that divergence times T / N, up to a constant. Near a mode where the mean loss has
+    second derivatives h, σ² is about T / (N h).
 
     Source: Yang et al. (2023), "A novel Bayesian federated learning framework to address
     multi-dimensional heterogeneity problem" (HBFL), Eq. 4.1.
@@ -237,9 +212,7 @@ class PreviousGlobalPrior(Prior):
     weight consolidation corrects for (section 2.5.5).
     """
 
-    def requires(self) -> frozenset[str]:
-        """Return that variances are received."""
-        return frozenset({"sent-variances"})
+    always_requires: ClassVar[frozenset[str]] = frozenset({"sent-variances"})
 
     def density(self, received: Posterior, state: Arrays) -> NormalPrior:
         """Return the received mean and standard deviation, (D,) each."""

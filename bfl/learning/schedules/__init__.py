@@ -23,13 +23,7 @@ class Schedule(Component, ABC):
 
     @abstractmethod
     def learning_rate(self, initial: float, server_round: int, rounds: int) -> float:
-        """Return the learning rate of a round.
-
-        Args:
-            initial: The rate η of the first rounds.
-            server_round: The round, from 1.
-            rounds: How many rounds the run is to have.
-        """
+        """Return the learning rate of a round, from 1, of a run of so many; ``initial`` is η."""
 
 
 schedules: Registry[Schedule] = Registry("schedule", "bfl.learning.schedules")

@@ -28,11 +28,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Division:
-    """Division of a network's parameters into those that travel and those that stay.
-
-    Attributes:
-        travels: Whether each of them does, in the manifest's order.
-    """
+    """Division of a manifest's parameters into those that travel and those that stay."""
 
     manifest: Manifest
     travels: tuple[bool, ...]
@@ -87,19 +83,13 @@ class SharedParameters(TwoSidedPart):
 
     @abstractmethod
     def travels(self, parameters: Sequence[Parameter]) -> tuple[bool, ...]:
-        """Return whether each of a network's parameters travels.
+        """Return whether each of a network's parameters travels, given in the order of the layers.
 
-        Args:
-            parameters: All of them, in the order of the layers, named LAYER/PARAMETER; that of the
-                last layer, which gives the logits, come last.
+        They are named LAYER/PARAMETER; those of the layer that gives the logits come last.
         """
 
     def division(self, manifest: Manifest) -> Division:
-        """Return the division of a network's parameters.
-
-        Raises:
-            ConfigurationError: None of them would travel.
-        """
+        """Return the division of a network's parameters; none to travel is a ConfigurationError."""
         travels = self.travels(manifest.parameters)
         if not any(travels):
             layers = dict.fromkeys(layer_of(parameter) for parameter in manifest)
@@ -115,10 +105,7 @@ class PartlyShared(SharedParameters):
 
     state_name: ClassVar[str] = "head"
     partial: ClassVar[bool] = True
-
-    def requires(self) -> frozenset[str]:
-        """Return that clients evaluate: the server has no head."""
-        return frozenset({"evaluated-heads"})
+    always_requires: ClassVar[frozenset[str]] = frozenset({"evaluated-heads"})
 
     def excludes(self) -> frozenset[str]:
         """Return what would need a whole network on the server, or leave nobody who evaluates."""

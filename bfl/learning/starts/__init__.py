@@ -16,6 +16,9 @@ from bfl.federation.parts import Arrays, Trained, TwoSidedPart
 from bfl.posteriors import Posterior
 from bfl.registry import Registry
 
+Initial = Callable[[], Posterior]
+"""Gives the posterior that the network begins with by itself, the same for all clients."""
+
 
 class Start(TwoSidedPart):
     """Says where a client's optimizer begins in a round.
@@ -27,17 +30,8 @@ class Start(TwoSidedPart):
     elsewhere: ClassVar[bool] = True
 
     @abstractmethod
-    def begin(
-        self, state: Arrays, received: Posterior, initial: Callable[[], Posterior]
-    ) -> Posterior:
-        """Return where the optimizer begins.
-
-        Args:
-            state: The client's state.
-            received: The global posterior that the client has received this round.
-            initial: Gives the posterior that the network begins with by itself, the same for all
-                clients.
-        """
+    def begin(self, state: Arrays, received: Posterior, initial: Initial) -> Posterior:
+        """Return where the optimizer begins."""
 
 
 starts: Registry[Start] = Registry("start", "bfl.learning.starts")
@@ -49,29 +43,19 @@ class InitialNetworkStart(Start):
 
     Where the first global posterior is the prior, as in partitioned variational inference, its
     means are all 0: every unit of a layer is the same and none has a gradient. So a client begins
-    with the network's initial means and standard deviations, the same for all clients, and with the
-    received point values, which have no prior.
-
-    Once the client has been pooled it begins with the received posterior, or with
-    ``start-afterwards`` = "own" with the one that it sent last, which has all of the certainty that
-    it has trained where changes are damped. Both have the same optimum.
+    with the network's initial Gaussians and the received point values. Once it has been pooled it
+    begins with the received posterior, or with the one that it sent last (``start-afterwards``).
     """
 
     state_name: ClassVar[str] = "start"
+    always_requires: ClassVar[frozenset[str]] = frozenset({"sent-variances"})
+    always_has: ClassVar[frozenset[str]] = frozenset({"start-elsewhere"})
 
     start_afterwards: Literal["received", "own"] = Field(
         "received",
         description="where a client begins that has been pooled: the received posterior, or its "
         "own last one",
     )
-
-    def has(self) -> frozenset[str]:
-        """Return that training does not begin at what was received."""
-        return frozenset({"start-elsewhere"})
-
-    def requires(self) -> frozenset[str]:
-        """Return that variances are received, for a client that has been pooled."""
-        return frozenset({"sent-variances"})
 
     def excludes(self) -> frozenset[str]:
         """Return that a client whose own posterior comes again begins at what it has sent."""
@@ -82,9 +66,7 @@ class InitialNetworkStart(Start):
         """Return that nothing of the client has been pooled yet."""
         return {"pooled": np.array(False)}
 
-    def begin(
-        self, state: Arrays, received: Posterior, initial: Callable[[], Posterior]
-    ) -> Posterior:
+    def begin(self, state: Arrays, received: Posterior, initial: Initial) -> Posterior:
         """Return the received posterior, its Gaussians taken from where the client begins."""
         if not state["pooled"]:
             begun = initial()
@@ -105,25 +87,16 @@ class InitialNetworkStart(Start):
 class MeanStart(Start):
     """The received mean with fresh variances: those of the network's initial posterior.
 
-    In some hundred steps of Adam ρ moves by no more than its rate times their number, so the
-    variances that clients send differ little, and a pool by precisions is nearly an average; the
+    In some hundred steps of Adam ρ moves little, so a pool by precisions is nearly an average; the
     round's ``log-precision-spread`` and ``distance-from-average`` say how nearly.
 
-    Source: Yang et al. (2023), "A novel Bayesian federated learning framework to address
-    multi-dimensional heterogeneity problem" (HBFL), Algorithm 1, ClientUpdate, lines 1 and 2.
+    Source: Yang et al. (2023), HBFL, Algorithm 1, ClientUpdate, lines 1 and 2.
     """
 
-    def has(self) -> frozenset[str]:
-        """Return that training does not begin at what was received."""
-        return frozenset({"start-elsewhere"})
+    always_requires: ClassVar[frozenset[str]] = frozenset({"gaussian"})
+    always_has: ClassVar[frozenset[str]] = frozenset({"start-elsewhere"})
 
-    def requires(self) -> frozenset[str]:
-        """Return that there are Gaussians."""
-        return frozenset({"gaussian"})
-
-    def begin(
-        self, state: Arrays, received: Posterior, initial: Callable[[], Posterior]
-    ) -> Posterior:
+    def begin(self, state: Arrays, received: Posterior, initial: Initial) -> Posterior:
         """Return the received mean and points with the initial variances."""
         return Posterior(received.mean, initial().variance, received.point)
 
@@ -135,8 +108,7 @@ class MeanOwnVariancesStart(MeanStart):
     Until there is one they are those of the network's initial posterior. It is the other reading of
     Algorithm 1, whose first line may stand before the first round or in each.
 
-    Source: Yang et al. (2023), "A novel Bayesian federated learning framework to address
-    multi-dimensional heterogeneity problem" (HBFL), Algorithm 1, ClientUpdate, line 1.
+    Source: Yang et al. (2023), HBFL, Algorithm 1, ClientUpdate, line 1.
     """
 
     state_name: ClassVar[str] = "start"
@@ -149,9 +121,7 @@ class MeanOwnVariancesStart(MeanStart):
         """Return that nothing of the client has been pooled yet."""
         return {}
 
-    def begin(
-        self, state: Arrays, received: Posterior, initial: Callable[[], Posterior]
-    ) -> Posterior:
+    def begin(self, state: Arrays, received: Posterior, initial: Initial) -> Posterior:
         """Return the received mean and points with the client's variances."""
         variance = state["variance"] if state else initial().variance
         return Posterior(received.mean, variance, received.point)
@@ -169,13 +139,8 @@ class PosteriorStart(Start):
     """
 
     elsewhere: ClassVar[bool] = False
+    always_requires: ClassVar[frozenset[str]] = frozenset({"sent-variances"})
 
-    def requires(self) -> frozenset[str]:
-        """Return that variances are received."""
-        return frozenset({"sent-variances"})
-
-    def begin(
-        self, state: Arrays, received: Posterior, initial: Callable[[], Posterior]
-    ) -> Posterior:
+    def begin(self, state: Arrays, received: Posterior, initial: Initial) -> Posterior:
         """Return the received posterior."""
         return received

@@ -50,7 +50,6 @@ class Learner:
     """A network with an objective and an optimizer.
 
     Args:
-        optimizer: What a step does with the gradient.
         temperature: T, see ``LocalTrainer``.
         corrected: Whether a task has offsets to the gradients.
     """
@@ -161,9 +160,6 @@ class Learner:
         """Return the gradient of what the objective sums over a batch's examples alone.
 
         Measured are (2,): their summed NLL, and the sum of the terms' values over them.
-
-        Args:
-            key: What keys the pass's random draws, (2,).
         """
         passed = self.forward(batch.images, key)
         with passed.tape:
@@ -176,9 +172,6 @@ class Learner:
 
         The terms see a batch of none. Measured are (2,): the divergence, and the sum of what the
         terms' values have besides the examples.
-
-        Args:
-            count: The client's number of examples N.
         """
         with tf.GradientTape() as tape:
             self.network.take_deviations()
@@ -199,14 +192,12 @@ class Learner:
         return _sum(summed), _sum(shared)
 
     def _gradient(self, tape: Any, objective: Any) -> list[Any]:
-        """Return the gradient by all trained variables, 0 by those that have no part in it."""
         zero = tf.UnconnectedGradients.ZERO
         variables = self.optimized.variables
         return list(tape.gradient(objective, variables, unconnected_gradients=zero))
 
 
 def _sum(values: list[Any]) -> Any:
-    """Return the sum of scalars: a single one as it is, none as 0."""
     return sum(values[1:], start=values[0]) if values else tf.zeros([])
 
 
@@ -244,8 +235,14 @@ class OptimizedVariables:
             )
             for variable in self.variables
         ]
+
+        def set_to_zero() -> None:
+            self.steps_before.assign(0)
+            for slot in (slot for trained in self.trained for slot in trained.slots):
+                slot.assign(tf.zeros_like(slot))
+
         # One call for all of them: of a client with few steps it is a good part of the time.
-        self._empty = tf.function(self._set_to_zero, input_signature=[], autograph=False)
+        self._empty = tf.function(set_to_zero, input_signature=[], autograph=False)
 
     def begin(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
         """Set the slots to what an earlier ``state`` was; to 0 if it is empty."""
@@ -256,12 +253,6 @@ class OptimizedVariables:
         for index, name in enumerate(self.optimizer.slots):
             for trained, part in zip(self.trained, self.split(state[name]), strict=True):
                 trained.slots[index].assign(part)
-
-    def _set_to_zero(self) -> None:
-        self.steps_before.assign(0)
-        for trained in self.trained:
-            for slot in trained.slots:
-                slot.assign(tf.zeros_like(slot))
 
     def step(self, gradients: Sequence[Any], number: Any, rate: Any) -> None:
         """Change the variables and their slots by one step, inside the graph."""
@@ -310,14 +301,9 @@ class Offsets:
 
 
 def vectors(network: Network, arrays: Sequence[npt.NDArray[Any]]) -> Arrays:
-    """Return arrays, one for each trainable variable, as the vectors ``mean`` and ``point``.
+    """Return arrays, one for each trainable variable, as float32 ``mean`` (D,) and ``point`` (P,).
 
-    Args:
-        arrays: One array for each of its ``trainable_variables``; those of untransformed scales are
-            passed over.
-
-    Returns:
-        ``mean`` (D,) and ``point`` (P,), float32; 0 where training moves nothing.
+    Those of untransformed scales are passed over; 0 stands where training moves nothing.
     """
     given = {id(v): array for v, array in zip(network.trainable_variables, arrays, strict=True)}
     manifest = network.manifest

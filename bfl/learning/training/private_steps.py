@@ -26,8 +26,6 @@ class PrivateSteps:
     The batches and the noise are drawn outside of the graph, from the task's secret randomness.
 
     Args:
-        privacy: How batches are drawn, gradients bounded, and their sum noised.
-        augmentation: What is done to training images, each by itself and once a step.
         rate_of: Gives a step's learning rate by its number and the task's rate, inside the graph.
     """
 
@@ -60,11 +58,7 @@ class PrivateSteps:
     def run(
         self, images: Images, labels: npt.NDArray[Any], task: LocalTask
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-        """Make all steps of a task, whose beginning is set.
-
-        Args:
-            images: The client's images (N, H, W, C).
-            labels: Their labels (N,).
+        """Make all steps of a task, whose beginning is set, on the client's images and labels.
 
         Returns:
             What was measured in each step, (steps, 4), see ``Learner.gradients``, and how many
@@ -92,14 +86,7 @@ class PrivateSteps:
         return np.stack(measured), np.array(taken)
 
     def _step(
-        self,
-        images: Any,
-        labels: Any,
-        keys: Any,
-        noise: Any,
-        number: Any,
-        count: Any,
-        rate: Any,
+        self, images: Any, labels: Any, keys: Any, noise: Any, number: Any, count: Any, rate: Any
     ) -> Any:
         self.traces += 1
         learner = self._learner
@@ -118,17 +105,9 @@ class PrivateSteps:
         """Return the sum of the bounded gradients of a batch's examples, without noise.
 
         Each is taken by itself, in a pass of one example, so that nothing that a network does
-        between the examples of a batch has a part in it.
-
-        Args:
-            images: (B, H, W, C).
-            labels: (B,).
-            keys: (B, 2), what keys each example's random draws.
-            count: The client's number of examples N.
-
-        Returns:
-            The sum, float64 (D + P,), by all trained variables in a row, and the sums of the NLL
-            and of what the objective sums over examples, (2,).
+        between the examples of a batch has a part in it. ``keys`` (B, 2) are one an example. The
+        sum is float64 (D + P,), by all trained variables in a row; with it come the sums of the NLL
+        and of what the objective sums over examples, (2,).
         """
 
         def body(index: Any, total: Any, measured: Any) -> tuple[Any, Any, Any]:

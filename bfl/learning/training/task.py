@@ -24,13 +24,8 @@ def batches(
     once: the last batch is filled up with the epoch's first examples at weight 0, which take part
     in batch normalisation's statistics but not in the loss.
 
-    Args:
-        count: The client's number of examples N.
-        batch_size: B.
-        epochs: E.
-
     Returns:
-        Positions (E·⌈N/B⌉, B) into the client's examples, and their weights (E·⌈N/B⌉, B), 1 or 0.
+        Positions (E·⌈N/B⌉, B) into the N examples of E epochs, and their weights, 1 or 0.
     """
     orders = [generator.permutation(count) for _ in range(epochs)]
     filled = [filled_batches(order, batch_size) for order in orders]
@@ -73,9 +68,7 @@ class LocalTask:
     """Task of one client in one round.
 
     Attributes:
-        prior: What the client's posterior is compared with.
         examples: (N,) positions of the client's examples in the data set.
-        epochs: E.
         key_labels: What keys the randomness besides the seed: round and partition id.
         optimizer_state: The optimizer's vectors and number of steps, as an earlier
             ``LocalResult`` has them; empty to begin anew.

@@ -40,20 +40,14 @@ class LocalTrainer:
     per epoch. A task says what the optimizer begins with, on which the papers are silent.
 
     With a temperature T the likelihood is raised to 1/T, in whatever objective. The whole is
-    multiplied by T, so that it is the rest, such as KL[q ‖ p] / N, that has the factor in the graph
-    and learning rates mean what they mean at T = 1 (Wenzel et al. 2020, "How good is the Bayes
-    posterior in deep neural networks really?", section 2.3).
+    multiplied by T, so that learning rates mean what they mean at T = 1 (Wenzel et al. 2020, "How
+    good is the Bayes posterior in deep neural networks really?", section 2.3).
 
     Args:
-        batch_size: B.
-        augmentation: What is done to training images.
-        optimizer: What a step does with the gradient.
         objective: The terms of the objective; None for the ELBO alone.
-        correction: What is added to the gradients; None for nothing.
         temperature: T.
         rate_decay: What the learning rate is multiplied by after each step.
         personal: A personal model that is trained besides the network; None for none.
-        example_privacy: What protects single examples; None for nothing.
         compiled: Whether XLA compiles a training step; one that protects examples it never does.
     """
 
@@ -112,9 +106,7 @@ class LocalTrainer:
     def train(self, images: Images, labels: npt.NDArray[Any], task: LocalTask) -> LocalResult:
         """Return the posterior that a client's local epochs lead to.
 
-        Args:
-            images: The data set's training images (N_all, H, W, C).
-            labels: Their labels (N_all,): classes or float32 numbers.
+        Given are all training images (N_all, H, W, C) and labels (N_all,), classes or float32.
         """
         count = int(task.examples.size)
         # Only the client's own become tensors: a process holds the data set once.
@@ -172,14 +164,7 @@ class LocalTrainer:
             self.companion.begin(task, run_steps)
 
     def _steps(
-        self,
-        images: Any,
-        labels: Any,
-        order: Any,
-        weights: Any,
-        key: Any,
-        count: Any,
-        rate: Any,
+        self, images: Any, labels: Any, order: Any, weights: Any, key: Any, count: Any, rate: Any
     ) -> Any:
         self.traces += 1
         steps = tf.shape(order)[0]
@@ -275,7 +260,6 @@ class PersonalNetwork:
 
     Attributes:
         network: The personal model's network; no other trainer loads it.
-        optimizer: What its steps do with the gradient.
         mean: A network of the meme's parameters as points, which predicts for the meme at its mean.
     """
 
@@ -286,11 +270,7 @@ class PersonalNetwork:
 
 
 class Companion:
-    """The personal model of a trainer, with the variables that a task sets.
-
-    Args:
-        temperature: T, see ``LocalTrainer``; the personal model's likelihood has it as well.
-    """
+    """The personal model of a trainer, with the variables that a task sets."""
 
     def __init__(self, personal: PersonalNetwork, temperature: float) -> None:
         self.personalization = personal.personalization
@@ -302,11 +282,7 @@ class Companion:
         self.rate = tf.Variable(0.0, trainable=False)
 
     def begin(self, task: LocalTask, run_steps: int) -> None:
-        """Set all variables to what a task begins with.
-
-        Raises:
-            ValueError: The task says nothing of a personal model.
-        """
+        """Set all variables to what a task begins with."""
         personal = task.personal
         if personal is None:
             raise ValueError("the task says nothing of the personal model that the trainer has")
