@@ -56,7 +56,7 @@ class Component(pydantic.BaseModel):
         always_has: Properties that it has however it is set, see ``has``; likewise the other two.
     """
 
-    model_config = STRICT
+    model_config = pydantic.ConfigDict(**STRICT, use_attribute_docstrings=True)
 
     name: ClassVar[str] = ""
     aliases: ClassVar[tuple[str, ...]] = ()

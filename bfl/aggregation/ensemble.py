@@ -52,23 +52,18 @@ class EnsembleMembers(Component):
     normalisation.
     """
 
-    ensemble_samples: int = Field(
-        10, ge=0, le=10_000, description="sampled models in an ensemble, M"
-    )
-    ensemble_average: bool = Field(True, description="whether an ensemble has the pooled model")
-    ensemble_clients: bool = Field(True, description="whether an ensemble has the clients' models")
-    client_draws: int = Field(
-        0,
-        ge=0,
-        le=10_000,
-        description="draws from each client's own posterior that an ensemble has in place of its "
-        "means; 0: its means",
-    )
-    member_statistics: Literal["sampled", "averaged", "recomputed"] = Field(
-        "sampled",
-        description="moving statistics of sampled models: sampled too, the pooled ones, or those "
-        "of the server's own images",
-    )
+    ensemble_samples: int = Field(10, ge=0, le=10_000)
+    """sampled models in an ensemble, M"""
+    ensemble_average: bool = True
+    """whether an ensemble has the pooled model"""
+    ensemble_clients: bool = True
+    """whether an ensemble has the clients' models"""
+    client_draws: int = Field(0, ge=0, le=10_000)
+    """draws from each client's own posterior that an ensemble has in place of its means; 0: its
+    means"""
+    member_statistics: Literal["sampled", "averaged", "recomputed"] = "sampled"
+    """moving statistics of sampled models: sampled too, the pooled ones, or those of the server's
+    own images"""
 
     def requires(self) -> frozenset[str]:
         """Return what is needed for what is drawn: images to make statistics anew, variances."""

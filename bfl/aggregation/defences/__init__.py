@@ -76,9 +76,8 @@ class VarianceClamp(Defence):
     with every rule but AALV.
     """
 
-    variance_clamp: float = Field(
-        8.0, gt=0.0, le=80.0, description="c, variances being clamped to [exp(-c), exp(c)]"
-    )
+    variance_clamp: float = Field(8.0, gt=0.0, le=80.0)
+    """c, variances being clamped to [exp(-c), exp(c)]"""
 
     def protect(self, posteriors: Sequence[Posterior]) -> list[Posterior]:
         """Return the posteriors with variances in the range."""
@@ -98,9 +97,8 @@ class VarianceFloor(Defence):
     distributed learning", Definition 1.
     """
 
-    variance_floor: float = Field(
-        0.1, gt=0.0, le=1.0, description="least variance, as a share of the clients' median"
-    )
+    variance_floor: float = Field(0.1, gt=0.0, le=1.0)
+    """least variance, as a share of the clients' median"""
 
     def protect(self, posteriors: Sequence[Posterior]) -> list[Posterior]:
         """Return the posteriors with no variance below the floor."""
@@ -132,9 +130,8 @@ class Winsorization(Defence):
     Tukey (1968) for moving in place of dropping.
     """
 
-    hostile_fraction: float = Field(
-        0.2, ge=0.0, le=0.5, description="share of the clients that may be hostile"
-    )
+    hostile_fraction: float = Field(0.2, ge=0.0, le=0.5)
+    """share of the clients that may be hostile"""
 
     def protect(self, posteriors: Sequence[Posterior]) -> list[Posterior]:
         """Return the posteriors with each coordinate's extremes moved inwards."""

@@ -26,13 +26,8 @@ class ClampedPartialSums(PoolingRule):
     power: ClassVar[int]
     """The power of the weights by which variances are multiplied."""
 
-    partial_sum_clamp: float = Field(
-        8.0,
-        ge=0.0,
-        le=80.0,
-        description="c, logarithms of variances and their partial sums being clamped to [-c, c]; "
-        "0: not clamped",
-    )
+    partial_sum_clamp: float = Field(8.0, ge=0.0, le=80.0)
+    """c, logarithms of variances and their partial sums being clamped to [-c, c]; 0: not clamped"""
 
     def encode(
         self, mean: Array, variance: Array, weight: float, block: Block

@@ -29,12 +29,8 @@ class ClientGaussianRule(LinearPoolRule):
 
     statistics: ClassVar[int] = 2
 
-    dispersion_floor: float = Field(
-        1e-12,
-        gt=0,
-        allow_inf_nan=False,
-        description="smallest variance of the Gaussian fitted to the clients' means",
-    )
+    dispersion_floor: float = Field(1e-12, gt=0, allow_inf_nan=False)
+    """smallest variance of the Gaussian fitted to the clients' means"""
 
     def encode(
         self, mean: Array, variance: Array, weight: float, block: Block

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
 
 from bfl.aggregation.pooling.base import Array, Block, Decoded, Totals, pooling_rules
 from bfl.aggregation.pooling.conflation import ConflationRule
@@ -37,11 +36,9 @@ class DistributedWeightConsolidationRule(ConflationRule):
     uses_previous: ClassVar[bool] = True
     fractions: ClassVar[tuple[str, ...]] = (NEGATIVE, WIDER)
 
-    negative_precision: Literal["conflation", "error"] = Field(
-        "conflation",
-        description="what becomes of a parameter whose pooled precision is not positive: "
-        "conflation pools it without regard to the previous posterior, error ends the run",
-    )
+    negative_precision: Literal["conflation", "error"] = "conflation"
+    """what becomes of a parameter whose pooled precision is not positive: conflation pools it
+    without regard to the previous posterior, error ends the run"""
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return conflation with the previous precision taken off K − 1 times, arrays (B,).

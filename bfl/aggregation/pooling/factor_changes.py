@@ -42,18 +42,10 @@ class FactorChangesRule(PoolingRule):
     keeps_unrounded: ClassVar[bool] = True
     damped: ClassVar[bool] = True
 
-    damping: float = Field(
-        1.0,
-        ge=0.0,
-        le=1.0,
-        description="share of the clients' changes that a round makes; 0: 1 over its clients",
-    )
-    least_precision_share: float = Field(
-        0.1,
-        gt=0.0,
-        lt=1.0,
-        description="share of its precision that a round leaves every parameter at least",
-    )
+    damping: float = Field(1.0, ge=0.0, le=1.0)
+    """share of the clients' changes that a round makes; 0: 1 over its clients"""
+    least_precision_share: float = Field(0.1, gt=0.0, lt=1.0)
+    """share of its precision that a round leaves every parameter at least"""
 
     def has(self) -> frozenset[str]:
         """Return that factors change."""

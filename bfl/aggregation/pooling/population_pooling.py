@@ -38,9 +38,8 @@ class PopulationPoolingRule(LinearPoolRule):
     weights_are_fractions: ClassVar[bool] = True
     stochastic: ClassVar[bool] = True
 
-    population_size: int = Field(
-        1000, ge=2, description="number N of samples drawn from all clients' posteriors together"
-    )
+    population_size: int = Field(1000, ge=2)
+    """number N of samples drawn from all clients' posteriors together"""
 
     def mass(self, weight: float) -> float:
         """Return the number of samples of a client with this fraction of the weight."""

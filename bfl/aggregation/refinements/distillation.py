@@ -109,33 +109,26 @@ class Distillation(EnsembleMembers, Refinement):
 
     needs_server: ClassVar[bool] = True
 
-    distillation_targets: Literal["ensemble", "labels"] = Field(
-        "ensemble",
-        description="what a student learns on the server: the ensemble's predictions, or the "
-        "images' own labels (server-labels)",
-    )
-    sharpening: float = Field(
-        2.0, gt=0.0, le=100.0, description="power to which an ensemble's probabilities are raised"
-    )
-    distillation_epochs: int = Field(20, ge=1, description="epochs of a student on the server")
-    distillation_batch_size: int = Field(128, ge=2, description="images in a student's step")
-    distillation_optimizer: Literal["swa", "sgd"] = Field(
-        "swa", description="a student's steps: with averaged models, or without"
-    )
-    distillation_learning_rate: float = Field(
-        1e-3, gt=0.0, le=10.0, description="rate of a student's steps; under swa the highest"
-    )
-    distillation_momentum: float = Field(
-        0.9, ge=0.0, lt=1.0, description="share of its velocity that a student's step keeps"
-    )
-    distillation_weight_decay: float = Field(
-        0.0, ge=0.0, le=1.0, description="weight decay of a student"
-    )
-    distillation_loss: Literal["image", "image-and-class"] = Field(
-        "image",
-        description="what a student's loss is a mean over: images, or images and classes, as in "
-        "the authors' code, with a gradient as much smaller",
-    )
+    distillation_targets: Literal["ensemble", "labels"] = "ensemble"
+    """what a student learns on the server: the ensemble's predictions, or the images' own labels
+    (server-labels)"""
+    sharpening: float = Field(2.0, gt=0.0, le=100.0)
+    """power to which an ensemble's probabilities are raised"""
+    distillation_epochs: int = Field(20, ge=1)
+    """epochs of a student on the server"""
+    distillation_batch_size: int = Field(128, ge=2)
+    """images in a student's step"""
+    distillation_optimizer: Literal["swa", "sgd"] = "swa"
+    """a student's steps: with averaged models, or without"""
+    distillation_learning_rate: float = Field(1e-3, gt=0.0, le=10.0)
+    """rate of a student's steps; under swa the highest"""
+    distillation_momentum: float = Field(0.9, ge=0.0, lt=1.0)
+    """share of its velocity that a student's step keeps"""
+    distillation_weight_decay: float = Field(0.0, ge=0.0, le=1.0)
+    """weight decay of a student"""
+    distillation_loss: Literal["image", "image-and-class"] = "image"
+    """what a student's loss is a mean over: images, or images and classes, as in the authors' code,
+    with a gradient as much smaller"""
     swa_lowest_rate: float = Field(
         4e-4,
         gt=0.0,
@@ -143,15 +136,12 @@ class Distillation(EnsembleMembers, Refinement):
         validate_default=True,  # the highest is one that is given, or not
         description="rate at the end of a cycle of swa",
     )
-    swa_cycle: int = Field(25, ge=1, description="steps in a cycle of swa")
-    swa_start: float = Field(
-        0.1582,
-        ge=0.0,
-        description="step after which swa collects models: below 1 a share of all, from 1 a number",
-    )
-    swa_statistics: Literal["recomputed", "averaged"] = Field(
-        "recomputed", description="moving statistics of swa's average"
-    )
+    swa_cycle: int = Field(25, ge=1)
+    """steps in a cycle of swa"""
+    swa_start: float = Field(0.1582, ge=0.0)
+    """step after which swa collects models: below 1 a share of all, from 1 a number"""
+    swa_statistics: Literal["recomputed", "averaged"] = "recomputed"
+    """moving statistics of swa's average"""
 
     @field_validator("swa_lowest_rate")
     @classmethod

@@ -44,9 +44,8 @@ class WeightedSampler(Sampler):
     around_the_pool: ClassVar[bool] = True
     weighting_alike: ClassVar[Mapping[str, str]] = {"size": "train-size", "equal": "equal"}
 
-    sample_weights: Literal["size", "equal"] = Field(
-        "size", description="how much a client counts in the distribution of sampled models"
-    )
+    sample_weights: Literal["size", "equal"] = "size"
+    """how much a client counts in the distribution of sampled models"""
 
     def weights(self, models: ClientModels) -> Array:
         """Return the clients' weights (K,), with sum 1."""
@@ -68,9 +67,8 @@ class DirichletSampler(WeightedSampler):
     Source: Chen and Chao (2021), FedBE, section 3.3, equation (7); α in Table 7.
     """
 
-    sample_alpha: float = Field(
-        1.0, gt=0.0, le=1e6, description="concentration of the Dirichlet over client models"
-    )
+    sample_alpha: float = Field(1.0, gt=0.0, le=1e6)
+    """concentration of the Dirichlet over client models"""
 
     def fit(self, models: ClientModels) -> Draw:
         """Return what draws from the combinations."""
@@ -104,9 +102,8 @@ class GaussianSampler(WeightedSampler):
     Source: Chen and Chao (2021), FedBE, section 3.3, equation (5).
     """
 
-    sample_scale: float = Field(
-        1.0, ge=0.0, le=1e3, description="multiple of the standard deviation of sampled models"
-    )
+    sample_scale: float = Field(1.0, ge=0.0, le=1e3)
+    """multiple of the standard deviation of sampled models"""
 
     def fit(self, models: ClientModels) -> Draw:
         """Return what draws from the Gaussian."""
@@ -143,15 +140,12 @@ class NormalizedDifferences(WeightedSampler):
 
     around_the_pool: ClassVar[bool] = False
 
-    sample_weights: Literal["size", "equal"] = Field(
-        "equal", description="how much a client counts in the distribution of sampled models"
-    )
-    sample_scale: float = Field(
-        0.1, ge=0.0, le=1e3, description="multiple of the standard deviation of sampled models"
-    )
-    sample_variance_floor: float = Field(
-        1e-5, ge=0.0, le=1.0, description="least variance of a direction's component"
-    )
+    sample_weights: Literal["size", "equal"] = "equal"
+    """how much a client counts in the distribution of sampled models"""
+    sample_scale: float = Field(0.1, ge=0.0, le=1e3)
+    """multiple of the standard deviation of sampled models"""
+    sample_variance_floor: float = Field(1e-5, ge=0.0, le=1.0)
+    """least variance of a direction's component"""
 
     def fit(self, models: ClientModels) -> Draw:
         """Return what draws from the Gaussian."""
@@ -184,9 +178,8 @@ class PooledPosterior(Sampler):
 
     always_requires: ClassVar[frozenset[str]] = frozenset({"gaussian"})
 
-    sample_scale: float = Field(
-        1.0, ge=0.0, le=1e3, description="multiple of the standard deviation of sampled models"
-    )
+    sample_scale: float = Field(1.0, ge=0.0, le=1e3)
+    """multiple of the standard deviation of sampled models"""
 
     def fit(self, models: ClientModels) -> Draw:
         """Return what draws from the pool."""

@@ -49,9 +49,8 @@ class ServerOptimizer(Component, ABC):
     Δ = pooled − previous as the negative of a gradient.
     """
 
-    server_learning_rate: float = Field(
-        1.0, gt=0.0, le=1e3, description="rate of the server's step; 1 goes to the pool"
-    )
+    server_learning_rate: float = Field(1.0, gt=0.0, le=1e3)
+    """rate of the server's step; 1 goes to the pool"""
 
     @property
     def idle(self) -> bool:
@@ -133,12 +132,10 @@ class AdaptiveServerOptimizer(ServerOptimizer):
     Source: Reddi et al. (2021), "Adaptive Federated Optimization", Algorithm 2.
     """
 
-    server_learning_rate: float = Field(
-        0.1, gt=0.0, le=1e3, description="rate of the server's step; 1 goes to the pool"
-    )
-    server_tau: float = Field(
-        1e-3, gt=0.0, description="what is added to the root that the server's step is divided by"
-    )
+    server_learning_rate: float = Field(0.1, gt=0.0, le=1e3)
+    """rate of the server's step; 1 goes to the pool"""
+    server_tau: float = Field(1e-3, gt=0.0)
+    """what is added to the root that the server's step is divided by"""
 
     first_decay: ClassVar[float] = 0.0
     """β₁: the share of itself that the mean step keeps."""
@@ -167,12 +164,10 @@ class AdaptiveServerOptimizer(ServerOptimizer):
 class DecayingServerOptimizer(AdaptiveServerOptimizer):
     """An adaptive server optimizer whose moments forget: of each a share is kept in a round."""
 
-    server_beta_1: float = Field(
-        0.9, ge=0.0, lt=1.0, description="share of itself that the server's mean step keeps"
-    )
-    server_beta_2: float = Field(
-        0.99, ge=0.0, lt=1.0, description="share of itself that its mean squared step keeps"
-    )
+    server_beta_1: float = Field(0.9, ge=0.0, lt=1.0)
+    """share of itself that the server's mean step keeps"""
+    server_beta_2: float = Field(0.99, ge=0.0, lt=1.0)
+    """share of itself that its mean squared step keeps"""
 
     @property
     def first_decay(self) -> float:  # type: ignore[override]
@@ -231,14 +226,11 @@ class Momentum(ServerOptimizer):
     code (``FedAvgM``).
     """
 
-    server_momentum: float = Field(
-        0.0, ge=0.0, lt=1.0, description="share of its velocity that the server's step keeps"
-    )
-    server_velocity: Literal["sum", "average"] = Field(
-        "sum",
-        description="what a velocity is of the rounds' steps: a fading sum, or a running average "
-        "that begins as the second round's step, as in FedBE's code",
-    )
+    server_momentum: float = Field(0.0, ge=0.0, lt=1.0)
+    """share of its velocity that the server's step keeps"""
+    server_velocity: Literal["sum", "average"] = "sum"
+    """what a velocity is of the rounds' steps: a fading sum, or a running average that begins as
+    the second round's step, as in FedBE's code"""
 
     @property
     def idle(self) -> bool:
@@ -266,9 +258,8 @@ class Yogi(DecayingServerOptimizer):
     Source: Reddi et al. (2021), Algorithm 2, FedYogi; formulas and defaults of Flower's FedYogi.
     """
 
-    server_learning_rate: float = Field(
-        0.01, gt=0.0, le=1e3, description="rate of the server's step; 1 goes to the pool"
-    )
+    server_learning_rate: float = Field(0.01, gt=0.0, le=1e3)
+    """rate of the server's step; 1 goes to the pool"""
 
     def second(self, second: Array, squared: Array) -> Array:
         """Return v − (1 − β₂) Δ² sign(v − Δ²), (n,)."""

@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Literal
 
 import numpy as np
-from pydantic import Field
 
 from bfl.aggregation.server import ServerRound, labelled_images
 from bfl.aggregation.weightings.base import Array, ServerWeighting, weightings
@@ -30,11 +29,9 @@ class Accuracy(ServerWeighting):
     that the weight is the accuracy itself, and what a Bayesian model predicts with.
     """
 
-    accuracy_at: Literal["mean", "draws"] = Field(
-        "mean",
-        description="whether weights by accuracy evaluate a client's posterior at its mean or by "
-        "evaluate-mc-samples draws from it",
-    )
+    accuracy_at: Literal["mean", "draws"] = "mean"
+    """whether weights by accuracy evaluate a client's posterior at its mean or by
+    evaluate-mc-samples draws from it"""
 
     def gamma_on_server(self, posteriors: Sequence[Posterior], server: ServerRound) -> Array:
         """Return the accuracies (K,), or ones if all are 0."""

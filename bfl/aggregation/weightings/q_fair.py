@@ -30,7 +30,8 @@ class QFair(ReportWeighting):
 
     reads: ClassVar[tuple[str, ...]] = (LOSS,)
 
-    fairness: float = Field(1.0, ge=0.0, le=10.0, description="exponent q of a client's loss")
+    fairness: float = Field(1.0, ge=0.0, le=10.0)
+    """exponent q of a client's loss"""
 
     def gamma_of_reports(
         self, reports: Sequence[Mapping[str, float]], num_examples: Sequence[int]

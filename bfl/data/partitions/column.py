@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
 
 from bfl.data.partitions.base import Columns, Indices, Partition, partitions
 from bfl.errors import ConfigurationError, unknown_name
@@ -24,7 +23,8 @@ class Column(Partition):
 
     behind_colon: ClassVar[str] = "site-column"
 
-    site_column: str = Field("", description="the column whose values are the clients")
+    site_column: str = ""
+    """the column whose values are the clients"""
 
     def assign(
         self, labels: Indices, clients: int, generator: np.random.Generator

@@ -32,23 +32,15 @@ class Dirichlet(Partition):
     (``guaranteed-examples``).
     """
 
-    alpha: float = Field(
-        0.5,
-        gt=0,
-        allow_inf_nan=False,
-        description="Concentration: small gives each client few classes, large gives all alike.",
-    )
-    min_partition_size: int = Field(
-        1, ge=1, description="The least number of examples that a client gets."
-    )
-    self_balancing: bool = Field(
-        False,
-        description="Whether a client with more than its share of all examples gets none of the "
-        "classes still to come.",
-    )
-    guaranteed_examples: int = Field(
-        0, ge=0, description="How many examples of each class every client gets before the draw."
-    )
+    alpha: float = Field(0.5, gt=0, allow_inf_nan=False)
+    """Concentration: small gives each client few classes, large gives all alike."""
+    min_partition_size: int = Field(1, ge=1)
+    """The least number of examples that a client gets."""
+    self_balancing: bool = False
+    """Whether a client with more than its share of all examples gets none of the classes still to
+    come."""
+    guaranteed_examples: int = Field(0, ge=0)
+    """How many examples of each class every client gets before the draw."""
 
     def check(self, num_examples: int, num_classes: int, clients: int) -> None:
         """Check that every client can have its least number of examples."""

@@ -28,9 +28,8 @@ class Shards(Partition):
     (2024), section 3.1.
     """
 
-    shards_per_client: int = Field(
-        2, ge=1, description="How many shards, each of another class, a client gets."
-    )
+    shards_per_client: int = Field(2, ge=1)
+    """How many shards, each of another class, a client gets."""
 
     def check(self, num_examples: int, num_classes: int, clients: int) -> None:
         """Check that there are classes enough for a client, and shards enough for the classes."""

@@ -39,11 +39,11 @@ class CropFlip(Augmentation):
     code of Ozer et al. (2022) pads CIFAR-10 with 4 reflected pixels when it stores the images.
     """
 
-    crop_padding: int = Field(4, ge=0, description="pixels added on each side before cropping")
+    crop_padding: int = Field(4, ge=0)
+    """pixels added on each side before cropping"""
 
-    crop_padding_with: Literal["zeros", "reflection", "black"] = Field(
-        "zeros", description="what the pixels added before cropping are"
-    )
+    crop_padding_with: Literal["zeros", "reflection", "black"] = "zeros"
+    """what the pixels added before cropping are"""
 
     def augment(self, images: Any, key: Any) -> Any:
         """Return crops of the padded images, some of them flipped."""

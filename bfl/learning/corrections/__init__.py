@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
 
 from bfl.errors import ConfigurationError, public
 from bfl.federation.parts import (
@@ -131,11 +130,8 @@ class Scaffold(Correction):
         {"start-elsewhere", "corrupted-updates", "falling-rate"}
     )
 
-    scaffold_option: Literal["I", "II"] = Field(
-        "II",
-        description="client's control variate: I, the gradient over all its data; II, from its "
-        "steps",
-    )
+    scaffold_option: Literal["I", "II"] = "II"
+    """client's control variate: I, the gradient over all its data; II, from its steps"""
 
     @property
     def needs_full_gradient(self) -> bool:

@@ -78,47 +78,25 @@ class PrivateGradients(ExamplePrivacy, ABC):
     such draw, so that whoever knows those may.
     """
 
-    example_clip_norm: float = Field(
-        1.0, ge=0.0, le=1e6, description="greatest L2 norm C of an example's gradient; 0: no bound"
-    )
-    example_noise_multiplier: float = Field(
-        1.0,
-        ge=0.0,
-        le=1e6,
-        description="standard deviation z of the noise on a step's sum of examples' gradients in "
-        "units of example-clip-norm; 0: no noise",
-    )
-    example_sampling_rate: float = Field(
-        0.1,
-        gt=0.0,
-        le=1.0,
-        description="probability q with which a private step takes each example of the client; "
-        "an epoch has 1/q steps, and batch-size is not read",
-    )
-    example_delta: float = Field(
-        1e-5, gt=0.0, lt=1.0, description="δ of the ε of examples that each round's record has"
-    )
-    example_epsilon_budget: float = Field(
-        NO_BUDGET,
-        gt=0.0,
-        le=NO_BUDGET,
-        description="the run ends before a round that would lead to a greater ε of examples",
-    )
+    example_clip_norm: float = Field(1.0, ge=0.0, le=1e6)
+    """greatest L2 norm C of an example's gradient; 0: no bound"""
+    example_noise_multiplier: float = Field(1.0, ge=0.0, le=1e6)
+    """standard deviation z of the noise on a step's sum of examples' gradients in units of
+    example-clip-norm; 0: no noise"""
+    example_sampling_rate: float = Field(0.1, gt=0.0, le=1.0)
+    """probability q with which a private step takes each example of the client; an epoch has 1/q
+    steps, and batch-size is not read"""
+    example_delta: float = Field(1e-5, gt=0.0, lt=1.0)
+    """δ of the ε of examples that each round's record has"""
+    example_epsilon_budget: float = Field(NO_BUDGET, gt=0.0, le=NO_BUDGET)
+    """the run ends before a round that would lead to a greater ε of examples"""
 
-    closing_noise_multiplier: float = Field(
-        10.0,
-        gt=0.0,
-        le=1e6,
-        description="standard deviation z of the noise on each round of a closing's sums, in units "
-        "of what one example adds",
-    )
-    closing_feature_norm: float = Field(
-        10.0,
-        gt=0.0,
-        lt=1e3,
-        description="longest features B of an example in a closing's sums with noise, and in "
-        "predictions with what they tell",
-    )
+    closing_noise_multiplier: float = Field(10.0, gt=0.0, le=1e6)
+    """standard deviation z of the noise on each round of a closing's sums, in units of what one
+    example adds"""
+    closing_feature_norm: float = Field(10.0, gt=0.0, lt=1e3)
+    """longest features B of an example in a closing's sums with noise, and in predictions with what
+    they tell"""
 
     @property
     def active(self) -> bool:

@@ -51,11 +51,9 @@ class Inference(Component):
     stochastic_prediction: ClassVar[bool] = True
     """True if two predictions differ, so that more than one Monte Carlo sample makes sense."""
 
-    initial_means: KernelInitialization = Field(
-        "he-normal",
-        description="how kernels begin, or the means of Gaussian ones: N(0, 2/fan-in), "
-        "N(0, 1/fan-in), or uniform within the square root of 6/(fan-in + fan-out)",
-    )
+    initial_means: KernelInitialization = "he-normal"
+    """how kernels begin, or the means of Gaussian ones: N(0, 2/fan-in), N(0, 1/fan-in), or uniform
+    within the square root of 6/(fan-in + fan-out)"""
 
     def has(self) -> frozenset[str]:
         """Return whether there are Gaussians, and that a client's likelihood is of its examples."""
@@ -167,19 +165,15 @@ class VariationalInference(Inference):
     gaussian: ClassVar[bool] = True
     predictor: ClassVar[str] = "deterministic"
 
-    initial_scale: float = Field(
-        0.05, gt=1e-6, le=10.0, description="standard deviation that every weight begins with"
-    )
-    variational_layers: Literal["all", "dense", "last"] = Field(
-        "all", description="which layers' weights are Gaussian; the others have point weights"
-    )
+    initial_scale: float = Field(0.05, gt=1e-6, le=10.0)
+    """standard deviation that every weight begins with"""
+    variational_layers: Literal["all", "dense", "last"] = "all"
+    """which layers' weights are Gaussian; the others have point weights"""
 
-    biases: Literal["gaussian", "point"] = Field(
-        "gaussian", description="what the biases of variational layers are"
-    )
-    normalization_weights: Literal["gaussian", "point"] = Field(
-        "point", description="what the scales and offsets of normalisation are"
-    )
+    biases: Literal["gaussian", "point"] = "gaussian"
+    """what the biases of variational layers are"""
+    normalization_weights: Literal["gaussian", "point"] = "point"
+    """what the scales and offsets of normalisation are"""
 
     def requires(self) -> frozenset[str]:
         """Return that there is normalisation, if its weights are to be Gaussian."""
@@ -243,17 +237,11 @@ class VariationalInference(Inference):
 class GradientVariationalInference(VariationalInference):
     """Variational inference whose scales move along their gradients, as means do."""
 
-    scale_parametrization: Literal["softplus", "log-variance"] = Field(
-        "softplus",
-        description="what training moves: ρ with σ = ε + softplus(ρ), or the log-variance",
-    )
-    log_variance_clamp: float = Field(
-        0.0,
-        ge=0.0,
-        le=80.0,
-        description="c, log-variances being clamped to [-c, c] in the forward pass, where they "
-        "have no gradient outside; 0: not clamped",
-    )
+    scale_parametrization: Literal["softplus", "log-variance"] = "softplus"
+    """what training moves: ρ with σ = ε + softplus(ρ), or the log-variance"""
+    log_variance_clamp: float = Field(0.0, ge=0.0, le=80.0)
+    """c, log-variances being clamped to [-c, c] in the forward pass, where they have no gradient
+    outside; 0: not clamped"""
 
     @field_validator("log_variance_clamp")
     @classmethod
@@ -298,8 +286,10 @@ class MonteCarloDropout(Deterministic):
     predictor: ClassVar[str] = "mc-dropout"
     stochastic_prediction: ClassVar[bool] = True
 
-    dropout_rate: float = Field(0.2, ge=0.0, lt=1.0, description="share of units dropped")
-    dropout_output: bool = Field(True, description="whether the logits are dropped out as well")
+    dropout_rate: float = Field(0.2, ge=0.0, lt=1.0)
+    """share of units dropped"""
+    dropout_output: bool = True
+    """whether the logits are dropped out as well"""
 
     def _drop_out(self, layer: Layer, name: str) -> Layer:
         from bfl.learning.networks.layers import KeyedDropout
@@ -365,14 +355,11 @@ class ImprovedVariationalOnlineNewton(VariationalInference):
     Algorithm 1; Pal et al. (2025), FedIvon, for a federation.
     """
 
-    initial_scale: float = Field(
-        0.014, gt=1e-6, le=10.0, description="standard deviation that every weight begins with"
-    )
-    likelihood_examples: Literal["federation", "client"] = Field(
-        "federation",
-        description="whose training examples a client's likelihood counts, λ: all clients', for "
-        "pools by shares, or its own, for pools of products",
-    )
+    initial_scale: float = Field(0.014, gt=1e-6, le=10.0)
+    """standard deviation that every weight begins with"""
+    likelihood_examples: Literal["federation", "client"] = "federation"
+    """whose training examples a client's likelihood counts, λ: all clients', for pools by shares,
+    or its own, for pools of products"""
 
     def has(self) -> frozenset[str]:
         """Return that networks hold precisions, and whose examples the likelihood counts."""

@@ -89,16 +89,12 @@ class ScaledInputs(Architecture):
     code of Ozer et al. (2022) for "unit".
     """
 
-    input_range: Literal["symmetric", "unit", "channels"] = Field(
-        "symmetric",
-        description="whether the first layer takes images in [-1, 1], in [0, 1], or with each "
-        "channel normalised by channel-means and channel-deviations",
-    )
-    channel_means: str = Field(
-        "",
-        description="means of an image's channels, of values in [0, 1]; with commas, or one for "
-        "all (input-range channels)",
-    )
+    input_range: Literal["symmetric", "unit", "channels"] = "symmetric"
+    """whether the first layer takes images in [-1, 1], in [0, 1], or with each channel normalised
+    by channel-means and channel-deviations"""
+    channel_means: str = ""
+    """means of an image's channels, of values in [0, 1]; with commas, or one for all (input-range
+    channels)"""
     channel_deviations: str = Field(
         "",
         validate_default=True,  # given or not, it is to go with the other two
@@ -165,16 +161,12 @@ class NormalizedNetwork(ScaledInputs):
     channels_divisor: ClassVar[int]
     """Divisor of the number of channels of all convolutions."""
 
-    normalization: Literal["batch", "group"] = Field(
-        "batch",
-        description="what normalises a network's activations: batches, or groups of channels",
-    )
-    normalization_groups: int = Field(
-        8, ge=1, description="number of groups of channels in group normalisation"
-    )
-    batch_norm_momentum: float = Field(
-        0.9, ge=0.0, lt=1.0, description="momentum of batch normalisation's moving statistics"
-    )
+    normalization: Literal["batch", "group"] = "batch"
+    """what normalises a network's activations: batches, or groups of channels"""
+    normalization_groups: int = Field(8, ge=1)
+    """number of groups of channels in group normalisation"""
+    batch_norm_momentum: float = Field(0.9, ge=0.0, lt=1.0)
+    """momentum of batch normalisation's moving statistics"""
 
     def has(self) -> frozenset[str]:
         """Return that it normalises, and whether that keeps moving statistics, as well."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
-
 from bfl.learning.inferences import Inference
 from bfl.learning.models.base import NormalizedNetwork, architectures
 
@@ -37,11 +35,9 @@ class MobileNetV2(NormalizedNetwork):
     minimum_side: ClassVar[int] = 8
     channels_divisor: ClassVar[int] = 8
 
-    first_strides: Literal[1, 2] = Field(
-        2,
-        description="strides of the first convolution and of the first stage that halves: 2 as "
-        "published, 1 for small images",
-    )
+    first_strides: Literal[1, 2] = 2
+    """strides of the first convolution and of the first stage that halves: 2 as published, 1 for
+    small images"""
 
     def build(self, inference: Inference, image_shape: tuple[int, int, int], classes: int) -> Any:
         """Return the Keras model from images in [−1, 1] to logits."""

@@ -133,9 +133,8 @@ class ConvNet(PlainNetwork):
     )
     dense_units: ClassVar[tuple[int, ...]] = (64,)
 
-    extra_convolutions: int = Field(
-        0, ge=0, le=100, description="padded 3x3 convolutions of 64 filters after the other three"
-    )
+    extra_convolutions: int = Field(0, ge=0, le=100)
+    """padded 3x3 convolutions of 64 filters after the other three"""
 
     def layers(self) -> tuple[Convolution, ...]:
         """Return the three convolutions and the extra ones."""

@@ -28,7 +28,8 @@ class ResNet(NormalizedNetwork):
     minimum_side: ClassVar[int] = 4
     channels_divisor: ClassVar[int] = 16
 
-    depth: int = Field(20, ge=8, description="number of layers, 6n + 2")
+    depth: int = Field(20, ge=8)
+    """number of layers, 6n + 2"""
 
     @field_validator("depth")
     @classmethod

@@ -184,14 +184,11 @@ class Proximal(Term):
     FedBE's published code, ``SWAGLocalUpdate.reg_loss``, for norms.
     """
 
-    proximal_mu: float = Field(
-        0.01, ge=0.0, le=1e6, description="how firmly a client is held near what it has received"
-    )
-    proximal_distance: Literal["squared", "norms"] = Field(
-        "squared",
-        description="what of points' distance from what was received is made small: its square, "
-        "or the norms of kernels and normalisation's scales, as in FedBE's code",
-    )
+    proximal_mu: float = Field(0.01, ge=0.0, le=1e6)
+    """how firmly a client is held near what it has received"""
+    proximal_distance: Literal["squared", "norms"] = "squared"
+    """what of points' distance from what was received is made small: its square, or the norms of
+    kernels and normalisation's scales, as in FedBE's code"""
 
     @property
     def active(self) -> bool:

@@ -92,14 +92,10 @@ class CoupledWeightDecay(Optimizer):
     Source: ``weight_decay`` of PyTorch's ``torch.optim.SGD`` and ``torch.optim.Adam``.
     """
 
-    weight_decay: float = Field(
-        0.0, ge=0.0, le=1.0, description="multiple of the weights that is added to their gradient"
-    )
-    weight_decay_of: Literal["kernels", "values", "everything"] = Field(
-        "values",
-        description="what decays: kernels, or all means and point values, or untransformed scales "
-        "as well",
-    )
+    weight_decay: float = Field(0.0, ge=0.0, le=1.0)
+    """multiple of the weights that is added to their gradient"""
+    weight_decay_of: Literal["kernels", "values", "everything"] = "values"
+    """what decays: kernels, or all means and point values, or untransformed scales as well"""
 
     def regularize(self, variables: Trained, gradients: Tensors) -> list[Any]:
         """Return the gradients with weight decay, g + λ θ."""
@@ -170,12 +166,10 @@ class StochasticGradientDescent(CoupledWeightDecay):
 
     slots: ClassVar[tuple[str, ...]] = ("velocity",)
 
-    momentum: float = Field(
-        0.9, ge=0.0, lt=1.0, description="share of the velocity that a step keeps"
-    )
-    weight_decay: float = Field(
-        1e-5, ge=0.0, le=1.0, description="multiple of the weights that is added to their gradient"
-    )
+    momentum: float = Field(0.9, ge=0.0, lt=1.0)
+    """share of the velocity that a step keeps"""
+    weight_decay: float = Field(1e-5, ge=0.0, le=1.0)
+    """multiple of the weights that is added to their gradient"""
 
     def has(self) -> frozenset[str]:
         """Return whether each step is the rate times the gradient."""

@@ -50,13 +50,9 @@ class ImprovedVariationalOnlineNewton(Optimizer):
         {"held-precisions", "evidence-lower-bound"}
     )
 
-    hessian_decay: float = Field(
-        0.9995,
-        ge=0.0,
-        le=1.0,
-        description="β₂, the share of the Hessian's estimate that a step keeps; 0: exp(-1/S), S "
-        "being the steps that a client makes in the whole run",
-    )
+    hessian_decay: float = Field(0.9995, ge=0.0, le=1.0)
+    """β₂, the share of the Hessian's estimate that a step keeps; 0: exp(-1/S), S being the steps
+    that a client makes in the whole run"""
 
     def depends_on_rounds(self) -> bool:
         """Return whether β₂ follows from the number of steps of the run."""

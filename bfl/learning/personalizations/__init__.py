@@ -144,14 +144,11 @@ class PersonalModel(Personalization):
     state_name: ClassVar[str] = "personal"
     active: ClassVar[bool] = True
 
-    personal_models: str = Field(
-        "",
-        description="architectures of the personal models by number of clients, as in "
-        "'mlp:2,lenet5:2,cnn2:6'; the last may have no number, for all others; empty: the model's",
-    )
-    personal_learning_rate: float = Field(
-        1e-3, gt=0.0, le=1.0, description="learning rate of the personal models, in all rounds"
-    )
+    personal_models: str = ""
+    """architectures of the personal models by number of clients, as in 'mlp:2,lenet5:2,cnn2:6'; the
+    last may have no number, for all others; empty: the model's"""
+    personal_learning_rate: float = Field(1e-3, gt=0.0, le=1.0)
+    """learning rate of the personal models, in all rounds"""
 
     @field_validator("personal_models")
     @classmethod
@@ -210,15 +207,10 @@ class Alone(PersonalModel):
 class Distilling(PersonalModel):
     """A personal model that learns from another one's predictions as well as from the labels."""
 
-    personal_label_share: float = Field(
-        0.5,
-        ge=0.0,
-        le=1.0,
-        description="share of the labels in a personal model's loss; the rest is the meme's",
-    )
-    personal_softening: float = Field(
-        1.0, gt=0.0, le=1e3, description="by what logits are divided where models are compared"
-    )
+    personal_label_share: float = Field(0.5, ge=0.0, le=1.0)
+    """share of the labels in a personal model's loss; the rest is the meme's"""
+    personal_softening: float = Field(1.0, gt=0.0, le=1e3)
+    """by what logits are divided where models are compared"""
 
     def soft_labels(self, logits: Any, share_of_labels: float) -> SoftLabels | None:
         """Return a model's logits as another's soft labels; None if they do not count."""
@@ -261,12 +253,8 @@ class MutualDistillation(Distilling):
     0.5 and τ = 1 are those of FML's code.
     """
 
-    meme_label_share: float = Field(
-        0.5,
-        ge=0.0,
-        le=1.0,
-        description="share of the labels in a meme's loss; the rest is the personal model's",
-    )
+    meme_label_share: float = Field(0.5, ge=0.0, le=1.0)
+    """share of the labels in a meme's loss; the rest is the personal model's"""
 
     def step(self, both: BothModels) -> Any:
         """Take both steps from what both models said before."""

@@ -133,7 +133,8 @@ class CavityPrior(Prior):
     always_has: ClassVar[frozenset[str]] = frozenset({"cavity"})
 
     # Below the least scale the variance would be 0 in float32.
-    prior_scale: float = Field(10.0, ge=1e-9, le=1e6, description="standard deviation of the prior")
+    prior_scale: float = Field(10.0, ge=1e-9, le=1e6)
+    """standard deviation of the prior"""
 
     def first_posterior(self, initial: Posterior) -> Posterior:
         """Return the prior, q₀ = p, with the network's own point values, which have none."""
@@ -175,7 +176,8 @@ class FixedPrior(Prior):
     Source: Fischer et al. (2024), sections 2.4 and 3.3: p(θ) = N(0, 100 I), a scale of 10.
     """
 
-    prior_scale: float = Field(10.0, ge=1e-9, le=1e6, description="standard deviation of the prior")
+    prior_scale: float = Field(10.0, ge=1e-9, le=1e6)
+    """standard deviation of the prior"""
 
     def density(self, received: Posterior, state: Arrays) -> NormalPrior:
         """Return 0 and ``prior_scale``."""

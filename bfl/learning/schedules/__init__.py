@@ -63,10 +63,10 @@ class ExponentialSchedule(Schedule):
     silent period of 50 aggregation rounds".
     """
 
-    lr_decay: float = Field(
-        0.04, ge=0.0, description="what the log of the learning rate loses a round, once it decays"
-    )
-    lr_silent_rounds: int = Field(50, ge=0, description="rounds before the learning rate decays")
+    lr_decay: float = Field(0.04, ge=0.0)
+    """what the log of the learning rate loses a round, once it decays"""
+    lr_silent_rounds: int = Field(50, ge=0)
+    """rounds before the learning rate decays"""
 
     def learning_rate(self, initial: float, server_round: int, rounds: int) -> float:
         """Return the decayed rate."""
@@ -85,11 +85,9 @@ class StepSchedule(Schedule):
     milestones "0,1,13,25,37" with factors "0.5,1,0.2,0.1,0.01".
     """
 
-    lr_milestones: str = Field(
-        "0.3,0.6",
-        description="after how many rounds the learning rate changes: below 1 a share of the "
-        "run's rounds, from 1 a number; with commas",
-    )
+    lr_milestones: str = "0.3,0.6"
+    """after how many rounds the learning rate changes: below 1 a share of the run's rounds, from 1
+    a number; with commas"""
     lr_factors: str = Field(
         "0.1,0.01",
         validate_default=True,  # there are to be as many as milestones, whichever is given

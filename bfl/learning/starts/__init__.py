@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
 
 from bfl.federation.parts import Arrays, Trained, TwoSidedPart
 from bfl.posteriors import Posterior
@@ -51,11 +50,8 @@ class InitialNetworkStart(Start):
     always_requires: ClassVar[frozenset[str]] = frozenset({"sent-variances"})
     always_has: ClassVar[frozenset[str]] = frozenset({"start-elsewhere"})
 
-    start_afterwards: Literal["received", "own"] = Field(
-        "received",
-        description="where a client begins that has been pooled: the received posterior, or its "
-        "own last one",
-    )
+    start_afterwards: Literal["received", "own"] = "received"
+    """where a client begins that has been pooled: the received posterior, or its own last one"""
 
     def excludes(self) -> frozenset[str]:
         """Return that a client whose own posterior comes again begins at what it has sent."""
