@@ -32,18 +32,12 @@ LEAST = 1024
 block must be worth their additions."""
 
 ROUNDING = 8.0 * float(np.finfo(np.float64).eps)
-"""The resolution of a blocked float64 sum, relative to the magnitude of its terms.
-
-Eight times the machine epsilon leaves room for the products and for the partial sums of a block;
-the error measured over a million parameters is below two.
-"""
+"""The resolution of a blocked float64 sum, relative to the magnitude of its terms: the error
+measured over a million parameters is below two machine epsilons."""
 
 LEAST_RESOLVED = 1000.0
-"""Resolutions that a pair's divergence must have to be taken from the products of all pairs.
-
-With fewer, one vector far away may have cost the others their digits: a mean m in one coordinate
-leaves all others' centred means at about −m/K there.
-"""
+"""Resolutions that a pair's divergence must have to be taken from the products of all pairs: with
+fewer, one vector far away may have cost the others their digits."""
 
 
 class Divergence(NamedTuple):
@@ -72,17 +66,7 @@ def _check_sizes(vectors: Sequence[Vector]) -> int:
 
 
 def divergence(q_mean: Vector, q_var: Vector, p_mean: Vector, p_var: Vector) -> Divergence:
-    """Return KL[q ‖ p] of two diagonal Gaussians and its resolution.
-
-    Args:
-        q_mean: (D,) means of q.
-        q_var: (D,) variances of q.
-        p_mean: (D,) means of p.
-        p_var: (D,) variances of p.
-
-    Raises:
-        ValueError: The vectors differ in size.
-    """
+    """Return KL[q ‖ p] of two diagonal Gaussians, vectors (D,), and its resolution."""
     value = magnitude = 0.0
     for block in _blocks(_check_sizes([q_mean, q_var, p_mean, p_var]), BLOCK):
         variance = p_var[block].astype(np.float64)
@@ -103,11 +87,7 @@ def pairwise_divergences(means: Sequence[Vector], variances: Sequence[Vector]) -
     a (K, D) and a (D, K) matrix. They are summed over blocks of D, narrower for more vectors.
 
     Pairs that this does not tell from 0 by a factor of ``LEAST_RESOLVED`` are computed one by one
-    from their differences: what a third vector is, however large, decides nothing about two others.
-
-    Args:
-        means: K vectors (D,).
-        variances: K vectors (D,).
+    from their differences.
 
     Raises:
         ValueError: There are not as many means as variances, or the vectors differ in size.

@@ -126,13 +126,7 @@ class Manifest:
         return np.concatenate([np.zeros(0), *parts])
 
     def check(self, posterior: Posterior) -> None:
-        """Raise unless a posterior has the manifest's sizes and its point parameters their minima.
-
-        Whether its values are finite is checked by ``Posterior.check``.
-
-        Raises:
-            PosteriorError: The message names the first parameter that is wrong.
-        """
+        """Raise a PosteriorError unless a posterior has the manifest's sizes and minima."""
         posterior.check_form(self.gaussian_size, self.point_size)
         if not np.any(posterior.point < self._minima):
             return

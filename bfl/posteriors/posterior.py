@@ -43,11 +43,7 @@ class Posterior:
 
     @classmethod
     def of_vectors(cls, vectors: Mapping[str, Vector]) -> Posterior:
-        """Return the posterior of three vectors by their names.
-
-        Raises:
-            PosteriorError: There are others, or one is missing.
-        """
+        """Return the posterior of three vectors by their names; PosteriorError of any others."""
         if set(vectors) != set(VECTORS):
             raise PosteriorError(
                 f"the arrays are {', '.join(sorted(vectors)) or 'none'}; expected "
@@ -86,7 +82,7 @@ class Posterior:
             like: A posterior whose sizes this one must have.
 
         Raises:
-            PosteriorError: The message says which vector is wrong, how, and how often.
+            PosteriorError: They are not.
         """
         self.check_form(*((like.size, like.point.size) if like else (self.size, self.point.size)))
         if self.known_sound:
@@ -103,11 +99,7 @@ class Posterior:
         object.__setattr__(self, "_found_sound", self._is_read_only)
 
     def check_form(self, size: int, points: int) -> None:
-        """Raise unless means and variances are (size,), and points (points,), in floating point.
-
-        Raises:
-            PosteriorError: The message says which vector is wrong, and how.
-        """
+        """Raise a PosteriorError unless means and variances are floats (size,), points alike."""
         for name, expected in zip(VECTORS, (size, size, points), strict=True):
             vector = getattr(self, name)
             if vector.ndim != 1:
@@ -142,8 +134,7 @@ SCALE_FLOOR = 1e-5
 """The least σ by default: 84 times the ε in σ = ε + softplus(ρ), TensorFlow Probability's.
 
 Some rules divide the variance in every round, without end. Near ε training cannot undo that: there
-∂σ/∂ρ = 1 − exp(ε − σ) is next to 0. The divergence from a wide prior raises log σ by a share
-(σ − ε) / σ of what it does far above ε: measured by 0.00 at ε, 0.69 at 2ε, 0.993 at 1e-5.
+∂σ/∂ρ = 1 − exp(ε − σ) is next to 0.
 """
 
 FRACTION_AT_FLOOR = "fraction-at-scale-floor"
@@ -151,26 +142,14 @@ FRACTION_AT_FLOOR = "fraction-at-scale-floor"
 
 
 class Floored(NamedTuple):
-    """A posterior whose standard deviations are not below a floor.
-
-    Attributes:
-        diagnostics: ``fraction-at-scale-floor``, the share of its Gaussian parameters that lie at
-            the floor, if it has any and there is a floor.
-    """
+    """A posterior with standard deviations from a floor on, and the fraction that lies at it."""
 
     posterior: Posterior
     diagnostics: dict[str, float]
 
 
 def with_scale_floor(posterior: Posterior, floor: float) -> Floored:
-    """Return a posterior with every smaller standard deviation raised to a floor.
-
-    Args:
-        floor: The least standard deviation, at least 0; 0 changes nothing.
-
-    Raises:
-        ValueError: The floor is negative or not finite.
-    """
+    """Return a posterior with every smaller standard deviation raised to a floor from 0 on."""
     if not 0.0 <= floor < math.inf:
         raise ValueError(f"the floor of standard deviations is {floor}; expected at least 0")
     if not floor or not posterior.size:
@@ -228,11 +207,7 @@ class NaturalParameters:
     __rmul__ = __mul__
 
     def moments(self) -> tuple[Array, Array]:
-        """Return means and variances, (D,) each.
-
-        Raises:
-            PosteriorError: A precision is not positive, so that no Gaussian has it.
-        """
+        """Return means and variances, (D,) each; PosteriorError if a precision is not positive."""
         bad = int(np.count_nonzero(~(self.precision > 0)))
         if bad:
             raise PosteriorError(
@@ -242,13 +217,7 @@ class NaturalParameters:
 
 
 def greatest_step(precision: Array, change: Array, least_share: float) -> float:
-    """Return the greatest ρ in [0, 1] with Λ + ρ ΔΛ at least a share of Λ, for all parameters.
-
-    Args:
-        precision: Λ, (D,), positive.
-        change: ΔΛ, (D,), of any sign.
-        least_share: The share of its precision that every parameter keeps, in [0, 1).
-    """
+    """Return the greatest ρ in [0, 1] with Λ + ρ ΔΛ at least a share of Λ > 0, vectors (D,)."""
     room, fall = (1.0 - least_share) * precision, -change
     beyond = fall > room  # elsewhere ρ = 1 leaves enough, and room / fall might overflow
     return float(np.min(room[beyond] / fall[beyond], initial=1.0))

@@ -13,13 +13,7 @@ ALIKE = 1.1
 
 
 class ScaleSpread(NamedTuple):
-    """Quantiles, over all weights, of σ/σ₀: how many times its initial value a deviation is.
-
-    Attributes:
-        low: The 5 % quantile.
-        median: The 50 % quantile.
-        high: The 95 % quantile.
-    """
+    """Quantiles of 5, 50 and 95 % over all weights of σ/σ₀, σ₀ being the initial deviation."""
 
     low: float
     median: float
@@ -52,12 +46,7 @@ class ScaleSpread(NamedTuple):
 
 
 def scale_spread(posterior: Posterior, initial_scale: float) -> ScaleSpread | None:
-    """Return the quantiles of σ/σ₀ over a posterior's weights; None of a network of points.
-
-    Args:
-        posterior: The posterior, checked.
-        initial_scale: σ₀, the standard deviation that every weight began with, positive.
-    """
+    """Return the quantiles of σ/σ₀ over a posterior's weights; None of a network of points."""
     if not posterior.size:
         return None
     deviations = np.sqrt(posterior.variance.astype(np.float64)) / initial_scale

@@ -209,7 +209,6 @@ class DatasetSource(Component):
     Attributes:
         location_form: What has to stand behind the colon (``PATH``), or nothing.
         takes_pixel_range: Whether the key ``pixel-range`` says the scale of its images.
-        tasks: The values of the key ``task`` for which it has answers.
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("classification",)
@@ -258,14 +257,11 @@ class DatasetSource(Component):
 
 
 class PathSource(DatasetSource):
-    """Base of sources with a path; a relative one is looked up here, then in ``data-dir``.
-
-    Attributes:
-        is_folder: Whether the path is that of a folder, and not of a file; None: of either.
-    """
+    """Base of sources with a path; a relative one is looked up here, then in ``data-dir``."""
 
     location_form: ClassVar[str] = "PATH"
     is_folder: ClassVar[bool | None] = False
+    """Whether the path is that of a folder, and not of a file; None: of either."""
 
     def check_location(self, location: str, data_dir: Path | None) -> None:
         """Check that it is there."""

@@ -39,11 +39,7 @@ def normalize(text: str) -> str:
 
 
 class TypedColumn(NamedTuple):
-    """A column as numbers, or as normalized texts with None for no value.
-
-    Attributes:
-        notes: What is to be said of how it was read.
-    """
+    """A column of numbers, or of normalized texts and None, with notes on how it was read."""
 
     values: Series[Any]
     notes: tuple[str, ...] = ()
@@ -147,7 +143,7 @@ def check_complete(
     Args:
         target: The column that is predicted, and so can be neither filled nor left out.
         fixed: Whether a run takes all columns, so that none can be left out.
-        filled: Whether missing values of the others are filled, and only infinite ones refused.
+        filled: Whether missing values of the others are filled.
     """
     found: dict[str, npt.NDArray[np.bool_]] = {}
     for name, values in rows.items():

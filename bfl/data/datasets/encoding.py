@@ -84,11 +84,7 @@ class Column:
 
     @classmethod
     def from_dict(cls, column: Mapping[str, Any]) -> Column:
-        """Return the column that JSON has.
-
-        Raises:
-            ValueError: It is something else.
-        """
+        """Return the column that JSON has; a ValueError if it has none."""
         return pydantic.TypeAdapter(cls).validate_python(dict(column))
 
     @property
@@ -298,11 +294,9 @@ class Encoding:
     def encoded(
         self, rows: DataFrame | npt.ArrayLike, where: str = "the table", *, tell: bool = False
     ) -> Images:
-        """Return rows as a network takes them, float32 (N, 1, inputs, 1).
+        """Return rows, (N, columns) or a frame, as a network takes them: (N, 1, inputs, 1).
 
-        Args:
-            rows: A data frame with the columns, or an array (N, columns) in their order.
-            tell: Whether categories that no column has are a warning.
+        With ``tell``, categories that no column has are a warning.
         """
         own = self._own(rows, where)
         if tell and (lines := self.unseen(own)):
@@ -314,10 +308,10 @@ class Encoding:
     def row_warnings(
         self, rows: DataFrame | npt.ArrayLike, where: str = "the table"
     ) -> list[tuple[str, ...]]:
-        """Return for each of N rows how its values are unlike the training rows; mostly nothing.
+        """Return for each of N rows how its values are unlike the training rows, by column.
 
-        Each warning begins with the column: a number outside the training range (or, where that
-        is not known, beyond 6 deviations of the mean), an unseen category, or no value.
+        That is a number outside their range, or where that is not known beyond 6 deviations of the
+        mean, an unseen category, or no value.
         """
         own = self._own(rows, where)
         found = [column.warnings(own[column.name], where) for column in self.columns]
@@ -371,9 +365,5 @@ class Encoding:
 
     @classmethod
     def from_list(cls, columns: Sequence[Mapping[str, Any]]) -> Encoding:
-        """Return what ``to_list`` gives.
-
-        Raises:
-            ValueError: It is something else.
-        """
+        """Return the encoding that ``to_list`` has written; a ValueError if it has none."""
         return cls(tuple(map(Column.from_dict, columns)))

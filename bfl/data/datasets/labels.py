@@ -16,7 +16,6 @@ Array = npt.NDArray[Any]
 Names = tuple[str, ...]
 
 _MOST = np.iinfo(np.int64).max
-_NUMBERED = "names, y = np.unique(np.concatenate([y_train, y_test]), return_inverse=True)"
 
 
 class Classes(NamedTuple):
@@ -136,6 +135,5 @@ def _from_zero(splits: Mapping[str, npt.NDArray[np.int64]], names: Names, fixed:
     beside = f", and {', '.join(others)} holds {min(rest)} to {max(rest)}" if rest else ""
     raise DataError(
         f"{train} begins at the label {lowest} and ends at {highest}, of which {present.size} have "
-        f"an example{beside}; labels count from 0: {_NUMBERED}, and then "
-        "y_train, y_test = np.split(y, [len(y_train)])"
+        f"an example{beside}; labels count from 0 (numpy.unique with return_inverse makes such)"
     )

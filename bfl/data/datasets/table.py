@@ -49,8 +49,7 @@ class Answers(NamedTuple):
     Attributes:
         labels: The classes (N,).
         true: The numbers that are predicted (N,); None: classes are.
-        names: The classes' names.
-        here: What is to be said of the labels' numbers.
+        here: How classes were numbered, where that depends on these rows alone.
         notes: What is to be said of how the column was read.
     """
 
@@ -81,11 +80,9 @@ def target_column(path: Path | str, rows: DataFrame, reading: Reading) -> str:
 
 
 def answers_of(path: Path | str, column: Series[Any], task: str, names: tuple[str, ...]) -> Answers:
-    """Return the answers of rows numbered from 0: classes are numbered in the order of their names.
+    """Return the answers of rows numbered from 0; classes are in the order of their names.
 
-    Args:
-        task: The key ``task``.
-        names: The classes, if they are known.
+    ``names`` are the classes, if they are known.
     """
     values, notes = type_column(column, str(path))
     check_complete(values.to_frame(), str(path), str(column.name))
@@ -152,8 +149,6 @@ _MAY_HOLD_CODES = re.compile(rb'(?:^|[,"\s])[+-]?0[0-9]')
 
 
 class _Known(NamedTuple):
-    """Knowledge of a table beforehand: its encoding, the classes, and the scale of its target."""
-
     encoding: Encoding | None = None
     names: tuple[str, ...] = ()
     target: Column | None = None
@@ -285,9 +280,6 @@ def read_table(path: Path, texts: Collection[str] = ()) -> DataFrame:
 
     Args:
         texts: Columns that are read as texts, such as "007", whatever a CSV file has there.
-
-    Raises:
-        DataError: It is none, is empty, or has a column twice.
     """
     import pandas
 

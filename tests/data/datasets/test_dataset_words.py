@@ -111,23 +111,18 @@ def test_a_source_of_ones_own_reads_a_path_unless_it_says_otherwise() -> None:
         dataset_sources.withdraw(lambda source: source is OfOnesOwn)
 
 
-def test_relative_archives_are_found_in_the_data_dir(tmp_path: Path) -> None:
+def test_relative_archives_are_found_here_and_then_in_the_data_dir(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save_archive(tmp_path / "mine.npz")
     validate_dataset("npz:mine.npz", str(tmp_path))
     dataset = load_dataset("npz:mine.npz", str(tmp_path))
-    assert (dataset.name, dataset.image_shape, dataset.num_classes) == (
-        "npz:mine.npz",
-        (2, 2, 1),
-        3,
-    )
-
-
-def test_the_current_folder_comes_before_the_data_dir(tmp_path: Path, monkeypatch) -> None:
-    (tmp_path / "data").mkdir()
-    save_archive(tmp_path / "mine.npz", labels=4)
-    save_archive(tmp_path / "data" / "mine.npz", labels=3)
-    monkeypatch.chdir(tmp_path)
-    assert load_dataset("npz:mine.npz", "data").num_classes == 4
+    assert (dataset.name, dataset.image_shape) == ("npz:mine.npz", (2, 2, 1))
+    assert dataset.num_classes == 3
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    save_archive(tmp_path / "here" / "mine.npz", labels=4)
+    assert load_dataset("npz:mine.npz", str(tmp_path)).num_classes == 4
 
 
 @pytest.mark.parametrize("spelling", ["fashion-mnist", "fashion_mnist"])

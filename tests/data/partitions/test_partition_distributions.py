@@ -146,17 +146,6 @@ def test_dirichlet_proportions_have_the_mean_and_variance_of_the_law() -> None:
     assert abs(off_diagonal.mean() + 1 / (clients - 1)) < 0.02
 
 
-def test_a_large_alpha_is_nearly_iid_and_a_small_one_is_not() -> None:
-    labels = np.repeat(np.arange(10), 500)
-
-    def spread(alpha: float) -> float:
-        partition = partitions.create("dirichlet", {"alpha": alpha})
-        return float(table(labels, partition.split(labels, 5, generator(0))).std())
-
-    assert spread(1e7) < 1
-    assert 1 < spread(5.0) < spread(0.5) < spread(0.05)
-
-
 def test_dirichlet_keeps_the_least_size_and_tries_further_seeds() -> None:
     labels = np.repeat(np.arange(3), 40)
     # About one draw in thirteen serves: eleven of one seed fail in 4 cases of 10.

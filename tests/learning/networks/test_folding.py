@@ -83,14 +83,6 @@ def test_weights_are_taken_over_when_told_and_the_model_stays_as_it_is():
         np.testing.assert_array_equal(weight.numpy(), value)
 
 
-def test_a_model_can_be_folded_twice():
-    from bfl.evaluation.prediction.forward import FoldedModel
-
-    model = network("deterministic").model
-    first, second = (FoldedModel(model).model(images(), training=False) for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-
-
 def test_activations_keep_their_precision():
     from bfl.evaluation.prediction.forward import FoldedModel
 
