@@ -75,7 +75,7 @@ class FactorChangesRule(PoolingRule):
         wanted = self.damping or 1.0 / totals.count
         least = self.least_precision_share
         steps = (greatest_step(_previous(block)[1], sums[1], least) for sums, block in blocks)
-        share = min(wanted, *steps)
+        share = min((wanted, *steps))
         return share, share < wanted
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
