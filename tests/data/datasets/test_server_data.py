@@ -156,11 +156,11 @@ def test_what_does_not_go_with_the_data_set_is_refused(archive: Any) -> None:
         ({"patience": 3}, "patience is 3, and the server has no labelled images"),
         (
             {**HELD_BACK, "patience": 3, "evaluated-by": "clients", "evaluate-every": 0},
-            "patience is 3, evaluated-by is 'clients' and evaluate-every 0",
+            "patience is 3, and with evaluated-by 'clients' and evaluate-every 0",
         ),
         (
             {**HELD_BACK, "patience": 3, "evaluated-by": "clients", "evaluate-every": 2},
-            "patience is 3, evaluated-by is 'clients' and evaluate-every 2",
+            "patience is 3, and with evaluated-by 'clients' and evaluate-every 2",
         ),
     ],
 )
