@@ -261,7 +261,7 @@ class PathSource(DatasetSource):
 
     location_form: ClassVar[str] = "PATH"
     is_folder: ClassVar[bool | None] = False
-    """Whether the path is that of a folder, and not of a file; None: of either."""
+    """True if the path is that of a folder, False if of a file; None: of either."""
 
     def check_location(self, location: str, data_dir: Path | None) -> None:
         """Check that it is there."""

@@ -37,10 +37,10 @@ class Dirichlet(Partition):
     min_partition_size: int = Field(1, ge=1)
     """The least number of examples that a client gets."""
     self_balancing: bool = False
-    """Whether a client with more than its share of all examples gets none of the classes still to
+    """True if a client with more than its share of all examples gets none of the classes still to
     come."""
     guaranteed_examples: int = Field(0, ge=0)
-    """How many examples of each class every client gets before the draw."""
+    """Number of examples of each class that every client gets before the draw."""
 
     def check(self, num_examples: int, num_classes: int, clients: int) -> None:
         """Check that every client can have its least number of examples."""

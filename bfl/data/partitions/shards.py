@@ -29,7 +29,7 @@ class Shards(Partition):
     """
 
     shards_per_client: int = Field(2, ge=1)
-    """How many shards, each of another class, a client gets."""
+    """Number of shards, each of another class, that a client gets."""
 
     def check(self, num_examples: int, num_classes: int, clients: int) -> None:
         """Check that there are classes enough for a client, and shards enough for the classes."""

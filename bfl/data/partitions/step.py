@@ -32,10 +32,10 @@ class Step(Partition):
     """
 
     major_classes: int = Field(2, ge=1)
-    """How many classes a client has many images of."""
+    """Number of classes that a client has many images of."""
     minor_examples: float = Field(0.0025, gt=0.0)
-    """How many images a client has of each of its other classes: below 1 a share of the class's
-    images, rounded and at least one; from 1 a number."""
+    """Number of images that a client has of each of its other classes: below 1 a share of the
+    class's images, rounded and at least one; from 1 a number."""
 
     def check(self, num_examples: int, num_classes: int, clients: int) -> None:
         """Check that there are classes enough for a client, and clients enough for the classes."""
