@@ -29,8 +29,7 @@ from strategies.messaging import UsableReplies, exchange
 from strategies.plausibility import ImplausibleUpdatesError
 from strategies.preflight import check_memory, check_method
 from strategies.run_support import Round, Warnings
-from strategies.server_state import ServerState
-from strategies.unfinished import UnfinishedRounds
+from strategies.server_state import ServerState, UnfinishedRounds
 
 if TYPE_CHECKING:
     from strategies.posterior_pooling import PosteriorPooling

@@ -11,7 +11,6 @@ from small_federation import arguments, make_app
 from test_posterior_pooling import start
 
 import strategies
-import strategies.descriptions
 import strategies.federation
 from bfl.aggregation.weightings import weightings
 from bfl.errors import ConfigurationError, RunError
@@ -50,7 +49,7 @@ def test_nodes_that_nobody_simulates_are_not_taken_for_simulated_ones(
 
 def test_a_node_that_has_lost_the_question_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its process has been ended with the question in hand, and Flower hands it out once."""
-    monkeypatch.setattr(strategies.descriptions, "AGAIN_AFTER_SILENCE", 0.05)
+    monkeypatch.setattr(strategies.federation, "AGAIN_AFTER_SILENCE", 0.05)
     grid = DeploymentGrid(make_app(), range(2), 2)
     push = grid.push_messages
 
@@ -103,7 +102,7 @@ def failing(times: int) -> ClientApp:
 
 
 def test_a_node_that_fails_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strategies.descriptions, "AGAIN_AFTER_FAILURE", 0.02)
+    monkeypatch.setattr(strategies.federation, "AGAIN_AFTER_FAILURE", 0.02)
     grid = DeploymentGrid(failing(2), range(2), 2)
     assert discover(grid, 2, timeout=20.0, poll=0.001).size == 2
     assert queries(grid) == [FIRST_ID, FIRST_ID + 1, FIRST_ID + 1, FIRST_ID + 1]
