@@ -18,12 +18,8 @@ FIRST_ID = 1000
 class DeploymentGrid(SerialGrid):
     """SuperNodes with ids of their own, which come and go.
 
-    Attributes:
-        online: The nodes that Flower lists.
-        dead: Nodes that are listed or known, and for which Flower answers with an error.
-        unregistered: Nodes to which Flower takes no message.
-        slow: How many looks for replies a node lets pass before it answers, by node id.
-        asked: The nodes to which messages were pushed, with their types.
+    Flower answers with an error for ``dead`` nodes, and takes no message to ``unregistered`` ones;
+    ``slow`` ones let so many looks for replies pass. ``asked`` has what was sent, by node and type.
     """
 
     pull_interval = 0.001

@@ -64,12 +64,7 @@ def values(**more: Any) -> str:
 
 
 def add_masked_stages(app: ClientApp, around: Callable[[str, Work], Work] | None = None) -> None:
-    """Give an app what answers the messages beside those that ask to train.
-
-    Args:
-        app: The app.
-        around: Makes of the answer to a kind of message another one.
-    """
+    """Give an app what answers the messages beside those that ask to train, or other answers."""
     for kind, answer in (
         (ADVERTISE_KEYS, advertise_keys),
         (SHARE_KEYS, share_keys),
@@ -80,15 +75,9 @@ def add_masked_stages(app: ClientApp, around: Callable[[str, Work], Work] | None
 
 
 class MaskedNodes:
-    """The ClientApp of all nodes, which fail as told.
+    """The ClientApp of all nodes, which fail in a stage and a round as ``fault`` says.
 
-    Args:
-        training: What a client makes of a task.
-        fault: Whether a client fails, given the stage, the partition id and the round.
-
-    Attributes:
-        stages: What each client has been asked, in order.
-        sent: What each client has sent the last time it was asked to train, by partition id.
+    ``stages`` has what each client has been asked, ``sent`` what it has sent last in training.
     """
 
     def __init__(
@@ -147,13 +136,9 @@ MASKED = {"exchange": "masked"}
 
 
 class Run:
-    """A run of some rounds over clients in memory.
+    """A run of some rounds over clients in memory, which are sent the configuration given.
 
-    Args:
-        given: The configuration, as clients are sent it.
-        node_configs: What nodes' configurations say besides.
-        warnings: Gets the warnings, also of a run that fails.
-        more: Arguments of the Strategy.
+    ``warnings`` gets the warnings also of a run that fails; ``more`` is for the Strategy.
     """
 
     def __init__(

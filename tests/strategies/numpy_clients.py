@@ -115,11 +115,7 @@ def make_part_app(
 
 
 class FaultyGrid(SerialGrid):
-    """A grid that asks clients in any order and hands late replies over in a later round.
-
-    Attributes:
-        handed_late: The rounds and partition ids of the replies that came when theirs was over.
-    """
+    """A grid that asks clients in any order and hands late replies over in a later round."""
 
     faults: Faults = staticmethod(no_faults)
     order: Callable[[Sequence[Message]], Iterable[Message]] = staticmethod(list)
@@ -157,18 +153,7 @@ class KilledError(Exception):
 class PartFederation:
     """A run's server and clients, which may be killed and built again from the run's folder.
 
-    Args:
-        folder: The run's folder.
-        make_strategy: Makes the Strategy, given what differs from one start to the next.
-        training: How a client trains.
-        clients: The number of clients.
-        initial: What the first round begins with.
-        faults: What goes wrong.
-        order: The order in which clients are asked and reply.
-
-    Attributes:
-        finished: The rounds that are done.
-        handed_late: The rounds and partition ids of the replies that came when theirs was over.
+    ``handed_late`` has the rounds and partition ids of replies that came when theirs was over.
     """
 
     def __init__(
@@ -196,14 +181,8 @@ class PartFederation:
     def run(self, rounds: int, killed_after: int = 0, lost_checkpoints: int = 0) -> list[Round]:
         """Run up to a round, from the last checkpoint if there is one; return all that is done.
 
-        Args:
-            rounds: The last round.
-            killed_after: The server is killed when this round is saved; 0: never.
-            lost_checkpoints: How many of the last checkpoints are lost before that.
-
-        Raises:
-            RunError: A round has no usable update.
-            KilledError: The server was killed.
+        The server is killed when round ``killed_after`` is saved; 0: never. The last so many
+        checkpoints are lost before it begins.
         """
         saved = sorted((self.folder / "checkpoints").glob("*"))
         for path in saved[len(saved) - lost_checkpoints :]:

@@ -153,13 +153,8 @@ def play(
 ) -> tuple[Posterior, list[Round], list[str]]:
     """Return the posterior, the rounds and the warnings of clients that reply as told.
 
-    Args:
-        reply: What a client replies.
-        start: What the first round begins with.
-        clients: The number of clients.
-        rounds: The number of rounds.
-        described: What nodes say otherwise of themselves.
-        settings: Arguments of the Strategy; by default it pools weighted sums of equal clients.
+    ``described`` is what nodes say otherwise of themselves, ``settings`` are the Strategy's
+    arguments; by default it pools weighted sums of equal clients.
     """
     seen: list[Round] = []
     told: list[str] = []

@@ -312,12 +312,10 @@ def test_training_stops_when_it_is_said_so() -> None:
     assert sorted(result.train_metrics_clientapp) == [1, 2]
 
 
-def test_several_messages_a_round_are_not_flowers() -> None:
+def test_hooks_that_flower_cannot_call_are_refused() -> None:
+    """A masked round takes several messages; a round is pooled once it has begun."""
     with pytest.raises(ConfigurationError, match="call this Strategy's start"):
         run(flowers(strategies.Conflation(exchange="masked")), make_app())
-
-
-def test_pooling_without_a_round_is_refused() -> None:
     with pytest.raises(RunError, match="configure_train comes first"):
         strategies.Conflation().aggregate_train(1, [])
 
