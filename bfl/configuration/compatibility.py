@@ -230,12 +230,9 @@ def _choices(
 
 
 class Property(NamedTuple):
-    """Something that a component of a configuration may have, and another may need or exclude.
+    """Something that a component of a key may have, and another may need or exclude.
 
-    Attributes:
-        key: The configuration key whose component has it or not.
-        what: The words that follow "needs" and "goes with no".
-        how: What is allowed; empty: the parts that have it, or the key's default.
+    ``what`` follows "needs" and "goes with no"; ``how`` is what is allowed, if no part's name is.
     """
 
     key: str

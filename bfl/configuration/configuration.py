@@ -54,8 +54,7 @@ class Configuration(PickedParts):
     Attributes:
         words: The full names of the parts, by the key that picks them.
         settings_of_every_run: The settings of components of which every run has all.
-        given: The keys that were given, with their values: the others have those of the strategy
-            and the defaults. It makes no difference to what the configuration is.
+        given: The keys that were given, with their values; the others are strategy's and defaults.
     """
 
     keys: Keys
@@ -160,15 +159,10 @@ class Configuration(PickedParts):
         """Return the configuration with other values for some keys (underscores for hyphens)."""
         return resolve({**self.given, **{kebab(key): value for key, value in changes.items()}})
 
-    def with_clients(self, clients: int) -> Configuration:
-        """Return the configuration with the number of clients that there are: checked already."""
-        keys = self.keys.model_copy(update={"clients": clients})
-        return replace(self, keys=keys, given={**self.given, "clients": clients})
-
-    def with_columns(self, columns: str) -> Configuration:
-        """Return the configuration with the key ``table-columns``."""
-        keys = self.keys.model_copy(update={"table_columns": columns})
-        return replace(self, keys=keys, given={**self.given, "table-columns": columns})
+    def with_known(self, **known: Value) -> Configuration:
+        """Return the configuration with keys that the nodes have told, which are not checked."""
+        given = {kebab(key): value for key, value in known.items()}
+        return replace(self, keys=self.keys.model_copy(update=known), given={**self.given, **given})
 
     def with_default_parts(
         self, kinds: Iterable[ComponentSlot], **settings: Value

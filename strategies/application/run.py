@@ -89,10 +89,10 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             dataset=(keys.dataset, keys.data_dir, reading),
             personal_models=configuration.personalization.active,
         )
-        configuration = configuration.with_clients(federation.size)
+        configuration = configuration.with_known(clients=federation.size)
         if summing:
             if columns := sum_columns(configuration, dataset, grid, federation, progress.say):
-                configuration = configuration.with_columns(columns)
+                configuration = configuration.with_known(table_columns=columns)
                 keys = configuration.keys
                 whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
                 dataset = with_test_examples(whole, keys.test_examples)

@@ -344,8 +344,10 @@ class RunFolder(Files):
 
     # Configuration and results -----------------------------------------------------------------
 
-    def config(self) -> dict[str, Any]:
-        """Return the configuration."""
+    def config(self, missing: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the configuration; ``missing`` if it is given and the folder has none."""
+        if missing is not None and not self.holds(CONFIG):
+            return dict(missing)
         with self.reading(CONFIG) as data:
             return config_of(data)
 
@@ -389,7 +391,7 @@ class RunFolder(Files):
         """Raise DataError where a file of a run's end is missing, with what ends the run."""
         if not self.holds(file):
             path, made = self.path, (self.rounds() or [{"round": 0}])[-1]["round"]
-            config = self.config() if self.holds(CONFIG) else {}
+            config = self.config({})
             planned = f" of {config['rounds']}" if "rounds" in config else ""
             own = f" --plugins {config['plugins']}" if config.get("plugins") else ""
             end = f", end it there by bfl finish {path}{own}" if made else ""
@@ -494,7 +496,7 @@ class RunFolder(Files):
 
     def write_predictions(self, predictions: Predictions, labels: npt.ArrayLike) -> None:
         """Write the predictions for the test examples (N) and each registered uncertainty (N,)."""
-        settings = self.config() if self.holds(CONFIG) else {}
+        settings = self.config({})
         arrays = {
             "labels": np.asarray(labels, dtype=np.int64),
             "mean_probability": predictions.mean_probability,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from bfl.experiments.results.figures.style import image_of, styled
-from bfl.experiments.results.run_folder import CONFIG, RunFolder
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.registry import Component, Registry
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def draw_all(folder: RunFolder, kind: str = "") -> list[Path]:
     ``kind`` is ``png``, ``svg``, ``pdf`` or ``none``; empty: the run's key ``figures``.
     """
     written = []
-    settings = folder.config() if folder.holds(CONFIG) else {}
+    settings = folder.config({})
     kind = kind or str(settings.get("figures", "png"))
     for name in figures.names() if kind != "none" else ():
         figure = figures.create(name, settings).draw(folder)

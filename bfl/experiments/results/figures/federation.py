@@ -89,9 +89,7 @@ class LearningCurve(Figure):
             axes.set_ylabel(label)
         right.set_ylabel("negative log-likelihood (nats)")
         style.label_panels(*grid)
-        samples = (
-            folder.config().get("evaluate-mc-samples") if folder.holds(run_folder.CONFIG) else None
-        )
+        samples = folder.config({}).get("evaluate-mc-samples")
         of_samples = f", {samples} Monte Carlo samples a round" if samples else ""
         style.set_title(figure, f"Learning curve{of_samples}", folder)
         return figure

@@ -79,7 +79,7 @@ class ReliabilityDiagram(Figure):
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
-        config = folder.config() if folder.holds(run_folder.CONFIG) else {}
+        config = folder.config({})
         settings = {key: config[key] for key in ("calibration-bins",) if key in config}
         bins = ExpectedCalibrationError(**settings).bins(*folder.predictions())
         filled, widths = bins.count > 0, np.diff(bins.edges)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.experiments.results.run_folder import CONFIG, NETWORK, PARTITION, RunFolder
+from bfl.experiments.results.run_folder import NETWORK, PARTITION, RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -177,8 +177,7 @@ def names_of_classes(names: Sequence[str], longest: int = LONGEST_NAME) -> list[
 
 def set_title(figure: MatplotlibFigure, what: str, folder: RunFolder) -> None:
     """Set a figure's title: its subject and the run."""
-    run = run_title(folder.config()) if folder.holds(CONFIG) else ""
-    title = "\n".join(filter(None, (what, run)))
+    title = "\n".join(filter(None, (what, run_title(folder.config({})))))
     figure.suptitle(wrapped(title, figure.get_figwidth()))
 
 
