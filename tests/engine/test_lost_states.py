@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.app import Context, Error, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
+from flwr.app import Error
+from numpy_clients import numpy_app
 
 from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config
@@ -16,13 +16,7 @@ from bfl.engine.run import EngineRun
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, LostStateError, RunError
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.federation.node_description import NodeDescription, manifest_content
-from bfl.federation.wire import (
-    RUN_CANNOT_GO_ON,
-    TrainTask,
-    posterior_from_arrays,
-    posterior_to_arrays,
-)
+from bfl.federation.wire import RUN_CANNOT_GO_ON, TrainTask
 from bfl.posteriors import Manifest
 from bfl.posteriors.manifest import Parameter
 from strategies.application.run import run_federation
@@ -32,44 +26,25 @@ GONE = "client 1: what it kept in round 1 is gone"
 CLIENTS = 2
 
 
-def clients_app(*, keeps_state: bool = True, code: int = RUN_CANNOT_GO_ON) -> ClientApp:
-    """Return clients of which the second loses what it keeps once it has a file of that name."""
-    app = ClientApp()
+def run(
+    values: Any,
+    threads: int | None = None,
+    *,
+    keeps_state: bool = True,
+    code: int = RUN_CANNOT_GO_ON,
+) -> RunFolder:
+    """Make a run whose second client loses what it keeps once it has a file of that name."""
 
-    @app.query()
-    def describe(message: Message, context: Context) -> Message:
-        partition_id = int(context.node_config["partition-id"])
-        # As a simulated node's, which looks into the run's folder.
-        said = NodeDescription(
-            partition_id, CLIENTS, 0, "", keeps_state=keeps_state, noise_anew=False
-        )
-        return Message(said.to_content(), reply_to=message)
+    def failure(task: TrainTask) -> Error | None:
+        lost, at_once = (Path(task.run_folder, name).exists() for name in ("lost", "at-once"))
+        gone = (at_once or (lost and task.server_round > 1)) and task.partition_id == 1
+        return Error(code=code, reason=GONE) if gone else None
 
-    @app.query("network")
-    def network(message: Message, context: Context) -> Message:
-        return Message(manifest_content(MANIFEST), reply_to=message)
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        config: Any = message.content["config"]
-        task = TrainTask.from_config(config)
-        lost = (Path(task.run_folder) / "lost").exists()
-        at_once = (Path(task.run_folder) / "at-once").exists()
-        if (at_once or (lost and task.server_round > 1)) and task.partition_id == 1:
-            return Message(Error(code=code, reason=GONE), reply_to=message)
-        arrays: Any = message.content["arrays"]
-        posterior = posterior_from_arrays(arrays)
-        metrics = MetricRecord({"num-examples": len(task.examples)})  # type: ignore[arg-type]
-        content: Any = {"arrays": posterior_to_arrays(posterior), "metrics": metrics}
-        return Message(RecordDict(content), reply_to=message)
-
-    return app
-
-
-def run(values: Any, threads: int | None = None, **app: Any) -> RunFolder:
     engine_run = EngineRun()
     engine_run.client_threads = threads
-    grid = SerialGrid(clients_app(**app), CLIENTS, new_run({}), {}, engine_run)
+    # As simulated nodes, which look into the run's folder.
+    app = numpy_app([MANIFEST] * CLIENTS, failure, keeps_state=keeps_state, noise_anew=False)
+    grid = SerialGrid(app, CLIENTS, new_run({}), {}, engine_run)
     return run_federation(grid, resolve(values))
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.app import Context, Error, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
+from numpy_clients import numpy_app
 
 from bfl.configuration import resolve
 from bfl.data.datasets import load_dataset
@@ -16,8 +15,6 @@ from bfl.engine.flower import FlowerApp, new_run, run_serially
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.federation.node_description import NodeDescription, manifest_content
-from bfl.federation.wire import posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Manifest
 from bfl.posteriors.manifest import Parameter
 from strategies.application.evaluation import manifest_of_clients
@@ -33,46 +30,14 @@ def own_parameters(trainable: int = 10) -> Manifest:
     return Manifest((Parameter("a/kernel", (8, trainable), True, "he-normal"),))
 
 
-def numpy_app(*manifests: Manifest | str) -> ClientApp:
-    """Return clients that know no TensorFlow: each says that it has these parameters, or fails."""
-    app = ClientApp()
-
-    def partition(context: Context) -> int:
-        return int(context.node_config["partition-id"])
-
-    @app.query()
-    def describe(message: Message, context: Context) -> Message:
-        said = NodeDescription(partition(context), len(manifests), 0, "", keeps_state=True)
-        return Message(said.to_content(), reply_to=message)
-
-    @app.query("network")
-    def network(message: Message, context: Context) -> Message:
-        said = manifests[partition(context)]
-        if isinstance(said, str):
-            return Message(Error(code=2, reason=said), reply_to=message)
-        return Message(manifest_content(said), reply_to=message)
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        arrays: Any = message.content["arrays"]
-        config: Any = message.content["config"]
-        posterior = posterior_from_arrays(arrays)
-        metrics = {"num-examples": len(config["examples"]) // 4, "spread": 1.0}
-        content = {"arrays": posterior_to_arrays(posterior), "metrics": MetricRecord(metrics)}
-        return Message(RecordDict(content), reply_to=message)  # type: ignore[arg-type]
-
-    return app
-
-
-def grid_of(app: ClientApp, clients: int) -> SerialGrid:
-    return SerialGrid(app, clients, new_run({}), {})
+def grid_of(*manifests: Manifest | str) -> SerialGrid:
+    return SerialGrid(numpy_app(manifests, keeps_state=True), len(manifests), new_run({}), {})
 
 
 def main(folder: str) -> None:
     """Make a short run with NumPy clients, and tell whether this process has TensorFlow."""
     values = {**BASE, "output-dir": folder, "rounds": 2, "server-evaluates": False}
-    grid = grid_of(numpy_app(own_parameters(), own_parameters()), 2)
-    run = run_federation(grid, resolve(values))
+    run = run_federation(grid_of(own_parameters(), own_parameters()), resolve(values))
     print(json.dumps([len(run.rounds()), run.metrics(), *map(sys.modules.__contains__, HEAVY)]))
 
 
@@ -122,7 +87,7 @@ def test_the_posterior_is_that_of_a_server_that_judges(tmp_path: Path) -> None:
 
 
 def asked(*manifests: Manifest | str, told: list[str] | None = None) -> Manifest:
-    grid = grid_of(numpy_app(*manifests), len(manifests))
+    grid = grid_of(*manifests)
     federation = discover(grid, len(manifests), 5.0)
     configuration = resolve({**BASE, "server-evaluates": False})
     say = (told if told is not None else []).append
@@ -166,7 +131,8 @@ def test_what_needs_a_network_is_refused(values: dict[str, Any], key: str) -> No
     with pytest.raises(ConfigurationError) as caught:
         resolve({**BASE, **values, "server-evaluates": False}, check_data=False)
     (text,) = str(caught.value).splitlines()
-    assert text.startswith(f"server-evaluates is false and {key} is ")
+    assert "server-evaluates" in text
+    assert f" {key} is " in text
 
 
 def test_an_answer_without_parameters_is_a_failure() -> None:
