@@ -1,10 +1,7 @@
 """Bayesian federated learning on Flower: pooling posteriors and evaluating their uncertainty.
 
-From Python ``bfl.run`` makes a run, ``bfl.load`` opens the folder of one, and both give a
-``Result``, whose ``predict`` gives ``Predictions`` for images; ``bfl.study`` gives a study's table.
-
-The library imports neither ``strategies`` (the server side of Flower) nor ``clients`` (the
-client side): both import it. Its numerics are plain NumPy.
+``bfl.run`` makes a run, ``bfl.load`` opens the folder of one, and both return a ``Result``, which
+predicts; ``bfl.study`` returns a study's table.
 """
 
 from __future__ import annotations
@@ -19,8 +16,7 @@ __all__ = ["Predictions", "Result", "load", "run", "study"]
 
 
 def __getattr__(name: str) -> Any:
-    # Looked up when asked for: whoever imports a module of the library, as every Ray actor does,
-    # imports this package, and should not wait for what it does not use.
+    # Every Ray actor imports this package, and should not wait for what it does not use.
     if name in __all__:
         import bfl.api
 

@@ -22,9 +22,8 @@ def memory_bytes() -> int:
     return int(psutil.virtual_memory().total)
 
 
-@cache
+@cache  # finding NumPy's and SciPy's libraries takes milliseconds
 def _linear_algebra() -> ThreadpoolController:
-    """Return the controller of NumPy's and SciPy's libraries: finding them takes milliseconds."""
     import scipy.linalg  # noqa: F401
 
     return ThreadpoolController()

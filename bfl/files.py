@@ -23,9 +23,6 @@ STALE_AFTER = 3600.0
 MOST_BYTES_OF_A_NAME, MOST_BYTES_OF_A_PATH = 255, 4095
 """Limits of file systems in bytes: longer names and paths fail in a run's midst."""
 
-SHOWN = 80
-"""Characters of a refused path that its message shows."""
-
 LARGEST = 2**30
 """The most bytes of a file that are read as a whole."""
 
@@ -33,11 +30,7 @@ _TEMPORARY = re.compile(r"\..+\.[0-9a-f]+\.tmp")
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Return a file that somebody else may have written, opened.
-
-    Raises:
-        OSError: It cannot be read, or is a pipe, a device or a folder.
-    """
+    """Return a file of somebody else's, opened; OSError for a pipe, a device or a folder."""
     # A pipe would be waited for.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
     stream = os.fdopen(os.open(path, flags), "rb")
@@ -48,11 +41,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_regular(path: Path) -> bytes:
-    """Return the content of a file that somebody else may have written.
-
-    Raises:
-        OSError: As for ``open_regular``; or it has more than ``LARGEST`` bytes.
-    """
+    """Return the content of a file of somebody else's, of at most ``LARGEST`` bytes, or OSError."""
     with open_regular(path) as stream:
         size = os.fstat(stream.fileno()).st_size
         if size > LARGEST:
@@ -61,11 +50,7 @@ def read_regular(path: Path) -> bytes:
 
 
 def private_folder(path: Path) -> Path:
-    """Return a folder inside another one, made if it is missing, that only its owner may enter.
-
-    Raises:
-        OSError: It cannot be made, or is a link, which may lead elsewhere.
-    """
+    """Return a folder inside another one, made if missing, that only its owner may enter."""
     if path.is_symlink():
         raise NotADirectoryError(errno.ENOTDIR, "it is a link, which may lead elsewhere")
     path.mkdir(mode=0o700, exist_ok=True)
@@ -169,7 +154,7 @@ def given_path(given: str | os.PathLike[str], what: str, *, room: int = 0) -> Pa
     except UnicodeEncodeError:
         problem = f"file names here are in {sys.getfilesystemencoding()}, which lacks a character"
     if problem:
-        shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+        shown = text if len(text) <= 80 else f"{text[:80]}…"
         raise ConfigurationError(f"{what} is {shown!r}: {problem}")
     return path
 

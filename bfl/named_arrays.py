@@ -9,17 +9,12 @@ T = TypeVar("T")
 
 
 def add_prefix(prefix: str, arrays: Mapping[str, T]) -> dict[str, T]:
-    """Return a group's arrays with the prefix before their names.
-
-    Example:
-        >>> add_prefix("optimizer.", {"momentum": 1})
-        {'optimizer.momentum': 1}
-    """
+    """Return a group's arrays with the prefix before their names."""
     return {f"{prefix}{name}": array for name, array in arrays.items()}
 
 
 def strip_prefix(prefix: str, arrays: Mapping[str, T]) -> dict[str, T]:
-    """Return the group that ``under`` has put among others.
+    """Return the group that ``add_prefix`` has put among others.
 
     Example:
         >>> strip_prefix("optimizer.", {"optimizer.momentum": 1, "mean": 2})

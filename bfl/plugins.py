@@ -32,7 +32,7 @@ class Plugin:
 
     Attributes:
         place: The file's absolute path, or the module's name.
-        module: The module's name; that of a file depends on its name and content.
+        module: Its name, which depends on a file's name and content.
     """
 
     place: str
@@ -49,15 +49,11 @@ _loaded: dict[str, Plugin] = {}
 
 
 def load_plugins(text: str, node_folder: str | None = None) -> tuple[Plugin, ...]:
-    """Have the parts of the named plugins in the registries, and return the plugins.
+    """Load the plugins that the key ``plugins`` names, files (``*.py``) and modules; return them.
 
     Args:
-        text: Files (``*.py``) and names of modules, with commas between them.
         node_folder: On a node whose plugins somebody else names, the folder of the files that may
             be loaded, by their names, beside installed plugins; empty: no file; None: any.
-
-    Raises:
-        ConfigurationError: One is not on this machine, is not taken here, or cannot be loaded.
     """
     with _lock:
         return tuple(_load(word, node_folder) for word in _words(text))

@@ -47,11 +47,10 @@ class Component(pydantic.BaseModel):
     """Base of everything that a word in the configuration picks.
 
     A component's fields are its settings: a field ``population_size`` is the configuration key
-    ``population-size``, typed, with a default, a range and a description.
+    ``population-size``, typed, with a default, a range and a description. The registration sets
+    ``name`` and ``aliases``.
 
     Attributes:
-        name: The registered name, set by the registration.
-        aliases: Other spellings accepted in a configuration, set by the registration.
         behind_colon: The setting that may stand behind the name and a colon; empty: none.
         always_has: Properties that it has however it is set, see ``has``; likewise the other two.
     """
@@ -213,12 +212,10 @@ class Registry(Generic[C]):
         return self._classes[found]
 
     def create(self, spelling: str, settings: Mapping[str, Any] | None = None) -> C:
-        """Return a component with those of ``settings`` that it declares.
+        """Return a component with those of some configuration keys that it declares.
 
         Args:
             spelling: A name or an alias, and perhaps a colon and a setting (``behind_colon``).
-            settings: Configuration keys (kebab-case) and values; keys of other components are
-                passed over.
 
         Raises:
             ConfigurationError: The spelling is unknown.

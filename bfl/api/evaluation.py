@@ -61,11 +61,7 @@ def named_data(
     data_dir: str,
     digests: Mapping[str, str],
 ) -> Dataset:
-    """Return a data set as in the key ``dataset``, its examples as the network takes them.
-
-    Args:
-        digests: The content of the run's ``run.json:data``.
-    """
+    """Return a data set as in the key ``dataset``, its examples as the network takes them."""
     height, width, channels = network.image_shape
     size = height if height == width else 0
     reading = replace(Reading.of(settings), size=size, channels=channels)
@@ -101,9 +97,6 @@ def data_in_memory(
         rows: The examples as they were given, and not as the network takes them.
         answers: Classes (N,), by name or by number; or numbers (N,). By default they are a column
             of ``rows``, a data frame.
-
-    Raises:
-        DataError: The answers are not those of the run's task, or not as many as the examples.
     """
     from pandas import DataFrame
 

@@ -139,15 +139,14 @@ class Result:
     ) -> Predictions:
         """Return the predictions for images, by samples of the final posterior.
 
-        For the run's test images they are those of its final evaluation; bit for bit on the same
-        kind of machine with the same versions and the same number of threads, which is taken from
-        the run unless TensorFlow has computed in this process before.
+        For the run's test images they are those of its final evaluation, bit for bit on the same
+        kind of machine with the same versions and number of threads.
 
         Args:
             images: (N, H, W, C), or (N, H, W) where C is 1: uint8, or floats of 0.0
                 to 1.0. Of a run on a table, a data frame with its columns.
-            samples: The number M of samples; by default as the run's final evaluation has it: that
-                many, or the posterior's mean alone (``evaluate-at``).
+            samples: The number M of samples; by default as the run's final evaluation has it,
+                which may be at the posterior's mean (``evaluate-at``).
 
         Raises:
             DataError: The images are empty or of another shape, type or range; or the run has not
@@ -213,10 +212,9 @@ class Result:
         """Return how good predictions are for labelled examples.
 
         Args:
-            data: A data set as in the key ``dataset``, with classes of the run's; its images are
-                resized to the network's shape. Of a folder or a table without a test part of its
-                own all examples are taken, unless the run was made on it or on a copy. Or images
-                or rows as for ``predict``, all of which count.
+            data: A data set as in the key ``dataset``, with classes of the run's; images are
+                resized. Of a folder or a table without a test part all examples are taken, unless
+                the run was made on it or on a copy. Or images or rows as for ``predict``.
             labels: Of images or rows: classes (N,) by name or by number; numbers (N,).
                 None: a data frame has them in its target column.
             foreign: Foreign images, as in the key ``ood-dataset``, to be told from these.

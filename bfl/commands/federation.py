@@ -108,14 +108,10 @@ def _run(command: Any) -> Any:
 
 def make(given: argparse.Namespace) -> None:
     """Make a federation's folder."""
-    chosen = {
-        "hosts": given.host,
-        "bind": given.bind,
-        "port": given.port,
-        "superlink-port": given.superlink_port,
-    }
-    named = {key: value for key, value in chosen.items() if value is not None}
-    settings = ServerSettings.parse(named, "bfl federation init")
+    options = {"hosts": given.host, "bind": given.bind, "port": given.port}
+    options["superlink-port"] = given.superlink_port
+    chosen = {key: value for key, value in options.items() if value is not None}
+    settings = ServerSettings.parse(chosen, "bfl federation init")
     folder = setup.init(given.folder, settings, given.clients, datetime.now(UTC))
     print(f"the server's folder is {folder.server}; start it there with ./start.sh")
     print(f"the clients' folders are in {folder.path / 'clients'}; each goes to its machine alone")

@@ -51,15 +51,11 @@ def parser(given: str) -> argparse.ArgumentParser:
     for name, (_, what) in COMMANDS.items():
         command = commands.add_parser(name, help=what)
         if name == given:
-            _complete(command, name)
+            module, function = COMMANDS[name][0].split(".")
+            getattr(import_module(f"bfl.commands.{module}"), function)(command)
+            if name not in ("glossary", "federation"):
+                add_plugins_to(command)
     return options
-
-
-def _complete(command: argparse.ArgumentParser, name: str) -> None:
-    module, function = COMMANDS[name][0].split(".")
-    getattr(import_module(f"bfl.commands.{module}"), function)(command)
-    if name not in ("glossary", "federation"):
-        add_plugins_to(command)
 
 
 @exits_with_status

@@ -44,9 +44,8 @@ SHOWN = 10
 SCORES = ("predictive-entropy", "epistemic")
 """Uncertainties that are printed; an archive has all."""
 
-BOUNDS = ("lower", "upper")
-USUAL_NAMES = ("images", "x_test")
-"""Usual names of the array of images in a file."""
+BOUNDS, USUAL_NAMES = ("lower", "upper"), ("images", "x_test")
+"""Bounds of a number's interval; usual names of the array of images in a file."""
 
 NPZ, CSV = ".npz", ".csv"
 

@@ -86,32 +86,24 @@ class ClientList(Table):
 
     @pydantic.model_validator(mode="after")
     def _nobody_twice(self) -> Self:
-        names: dict[str, Client] = {}
-        keys: dict[str, Client] = {}
-        partitions: dict[int, Client] = {}
+        others: dict[tuple[str, Any], Client] = {}
         for client in self.clients:
-            if client.name in names:
-                raise ConfigurationError(f"two clients are named {client.name}; allowed: one")
-            if other := keys.get(client.public_key):
-                raise ConfigurationError(
-                    f"clients {other.name} and {client.name} have the same public-key; allowed: a "
-                    "key of its own for each, or one could play the other"
-                )
+            for key, value in client.model_dump(by_alias=True).items():
+                if other := others.get((key, value)):
+                    raise ConfigurationError(
+                        f"clients {other.name} and {client.name} both have {key} {value}; allowed: "
+                        "each its own"
+                    )
+                others[key, value] = client
             if client.public_key in self.revoked:
                 raise ConfigurationError(
                     f"client {client.name}: its public-key is revoked; give it a new one"
-                )
-            if other := partitions.get(client.partition_id):
-                raise ConfigurationError(
-                    f"clients {other.name} and {client.name} both have partition-id "
-                    f"{client.partition_id}; allowed: each its own"
                 )
             if not 0 <= client.partition_id < self.num_partitions:
                 raise ConfigurationError(
                     f"client {client.name}: partition-id is {client.partition_id}; allowed: 0 to "
                     f"{self.num_partitions - 1}, as num-partitions is {self.num_partitions}"
                 )
-            names[client.name] = keys[client.public_key] = partitions[client.partition_id] = client
         return self
 
     def client(self, name: str) -> Client:

@@ -56,9 +56,8 @@ TEST_ACCURACY = f"{OWN_TEST}accuracy"
 TEST_EXAMPLES = "test-examples"
 
 LEAST = {TRAIN_LIKELIHOOD: -6.0, TRAIN_STEPS: 1, TRAIN_SECONDS: 0, MEMORY: 0, TEST_EXAMPLES: 0}
-"""Least values of numbers. A likelihood of numbers is a density, by noise of at least 1e-6 where
-their variance is 1: -log p ≥ log(2π 1e-6) / 2. A divergence is known up to a constant where a prior
-is no density."""
+"""Least values. A likelihood of numbers is a density: -log p ≥ log(2π 1e-6) / 2, as their noise has
+a variance of at least 1e-6. A divergence is known up to a constant where a prior is no density."""
 
 MEME, PERSONAL = "meme-", "personal-"
 """Prefixes of the names of metrics of a client's two models on its own test data."""

@@ -127,10 +127,10 @@ def test_as_many_have_to_answer_as_a_round_needs() -> None:
     ],
 )
 def test_what_needs_a_network_is_refused(values: dict[str, Any], key: str) -> None:
-    """A part that asks the server is named and not its images: to take these away is no way out."""
+    """A part that asks the server is named first, before its images."""
     with pytest.raises(ConfigurationError) as caught:
         resolve({**BASE, **values, "server-evaluates": False}, check_data=False)
-    (text,) = str(caught.value).splitlines()
+    text, *_ = str(caught.value).splitlines()
     assert "server-evaluates" in text
     assert f" {key} is " in text
 

@@ -27,7 +27,7 @@ class Outgoing(Component, ABC):
     """Change of an update's ``difference`` from what was received, or of the clients' pool.
 
     Attributes:
-        stage: Where in a chain it stands: no part stands behind one of a later stage.
+        stage: No part stands behind one of a later stage in a chain.
         lengthens: Whether it may make a difference longer; privacy rests on a bounded length.
     """
 
