@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clients_in_numpy import numpy_app
 from flwr.app import Error
-from numpy_clients import numpy_app
 
 from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from numpy_clients import numpy_app
+from clients_in_numpy import numpy_app
 
 from bfl.configuration import resolve
 from bfl.data.datasets import load_dataset
