@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
@@ -101,11 +102,12 @@ class FlowerClients:
         """Return the messages of a round; nodes that have come take the place of those gone."""
         self.refresh(request.name)
         self.usable = UsableReplies(self.options.needed(len(request.partition_ids)))
-        return [
-            self.message(partition_id, content, request.message_type, request.server_round)
-            for partition_id, content in self.contents(request).items()
-            if partition_id not in request.implausible
-        ]
+        messages = []
+        for partition_id, content in self.contents(request).items():
+            if partition_id not in request.implausible:
+                kind, number = request.message_type, request.server_round
+                messages.append(self.message(partition_id, content, kind, number))
+        return messages
 
     def refresh(self, name: str) -> None:
         """Have nodes that have come take the place of those gone, in a round of that name."""
@@ -213,18 +215,19 @@ class FlowerClients:
 
     def add_counts(self, request: TrainingRequest, pooled: PooledRound) -> PooledRound:
         """Return a pooled round with what has become of the clients that were selected for it."""
-        present = {entry["client"] for entry in pooled.entries}
-        left_out = [
-            {
-                "client": client,
-                "name": client_name(self.federation.nodes[client]) or f"client {client}",
-                "reason": self.usable.left_out.get(client, STOPPED_ANSWERING),
-            }
-            for client in request.partition_ids
-            if client not in present
-        ]
-        refused = [client["reason"] for client in left_out].count(REFUSED)
-        counts = {"clients": len(present), "failures": len(left_out) - refused, "refused": refused}
+        present = set(map(itemgetter("client"), pooled.entries))
+        refused, left_out = 0, []
+        for client in request.partition_ids:
+            if client not in present:
+                reason = self.usable.left_out.get(client, STOPPED_ANSWERING)
+                name = client_name(self.federation.nodes[client]) or f"client {client}"
+                left_out.append({"client": client, "name": name, "reason": reason})
+                refused += reason == REFUSED
+        counts = {
+            "clients": len(present),
+            "failures": len(left_out) - refused,
+            "refused": refused,
+        }
         return replace(pooled, metrics={**counts, **pooled.metrics}, left_out=left_out)
 
     def warn(self, name: str, client: int, text: str) -> None:

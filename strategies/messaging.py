@@ -79,7 +79,7 @@ class Outstanding:
         self._last_reply = time.monotonic()
         self._patience = silence or math.inf
         self._most_bytes = max(self._most_bytes, ALLOWANCE + TIMES * _most_array_bytes(messages))
-        taken = {message_id for message_id in self._grid.push_messages(messages) if message_id}
+        taken = set(filter(None, self._grid.push_messages(messages)))
         refused = []
         for message in messages:
             # Flower sets the id while it sends, and leaves out, or empty, those not taken.

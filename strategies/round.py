@@ -153,6 +153,7 @@ def pool_round(
     """
     method, state, rule = request.method, request.state, request.method.pooling
     clients: list[PooledClient] = []
+    weights: list[float] = []
     models: list[ClientUpdate] = []
     sums: Sums | None = None
     spread = PrecisionSpread() if rule.by_precision else None
@@ -173,12 +174,13 @@ def pool_round(
             extras.add(update.extras, weight)
         if method.needs_models:
             models.append(update)
+        weights.append(weight)
         clients.append(PooledClient(number, update.num_examples, update.metrics, weight))
         del update, posterior  # nobody holds them while the next one is waited for
     if sums is None:
         raise PosteriorError("nothing to pool: no client with a positive weight has replied")
     pooled = sums.pooled()
-    metrics = describe_weights([client.weight or 0.0 for client in clients])
+    metrics = describe_weights(weights)
     if spread:
         metrics |= spread.metrics(state.posterior, pooled.posterior)
     combined = extras.combined() if extras else {}
