@@ -96,24 +96,6 @@ def test_weight_decay_of_adam_is_a_part_of_the_gradient(of, decay):
     assert_follows(optimizer, lambda n: adam_by_hand(n, decay if n == 1 else 0.3), scales=(1,))
 
 
-def test_adam_does_not_decay_by_default():
-    assert optimizers.create("adam").weight_decay == 0.0
-
-
-def test_adam_is_that_of_keras():
-    from bfl.keras import keras, tf
-
-    optimizer = optimizers.create("adam")
-    values = run(optimizer, trained(optimizer))
-    twins = [tf.Variable(start) for start in START]
-    reference = keras.optimizers.Adam()
-    for number, rate in enumerate(RATES):
-        reference.learning_rate = rate
-        reference.apply_gradients([(c * t, t) for c, t in zip(CURVATURE, twins, strict=True)])
-        for actual, twin in zip(values[number], twins, strict=True):
-            np.testing.assert_allclose(actual, twin, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_descent_is_that_of_pytorch(momentum, decay):
