@@ -108,7 +108,7 @@ FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
     ("given", "named"),
     [
         ({"strategy": "fedavg", "refinement": "distillation"}, "server-data"),
-        ({"client-draws": 2}, "client-draws"),
+        ({"client-draws": 2}, "draw from"),
         ({"distillation-targets": "labels"}, "server-labels"),
         (
             {"ensemble-samples": 0, "ensemble-average": False, "ensemble-clients": False},
