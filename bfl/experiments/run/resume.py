@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from bfl.closing import closings
 from bfl.configuration import Configuration
-from bfl.configuration.settings import in_sections
+from bfl.configuration.settings import default_values, in_sections
 from bfl.errors import ConfigurationError, DataError, PosteriorError
 from bfl.experiments.results import run_folder
 from bfl.experiments.results.evaluated_clients import drop_evaluations
@@ -192,7 +192,10 @@ def check_output(configuration: Configuration) -> None:
 
 
 def _changed_keys(folder: RunFolder, configuration: Configuration) -> dict[str, tuple[Any, Any]]:
-    """Return the keys that affect the result and differ from the folder's, with both values."""
+    """Return the keys that affect the result and differ from the folder's, with both values.
+
+    A key that a folder of an older version lacks has its default there.
+    """
     saved, now = folder.config(), configuration.values
     if type(saved.get("rounds")) is not int:
         raise DataError(
@@ -202,6 +205,7 @@ def _changed_keys(folder: RunFolder, configuration: Configuration) -> dict[str, 
     # A run begun with clients = 0 has recorded the number of clients.
     free = FREE_TO_CHANGE if now.get("clients") else FREE_TO_CHANGE | {"clients"}
     keys = [key for key in {**saved, **now} if key not in free]
+    saved = {**default_values(), **saved}
     return {key: (saved.get(key), now.get(key)) for key in keys if saved.get(key) != now.get(key)}
 
 

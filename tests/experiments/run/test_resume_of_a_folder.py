@@ -175,6 +175,15 @@ def test_a_run_without_a_round_starts_anew_under_another_configuration(tmp_path:
         check_output(configured(tmp_path, resume=True))
 
 
+def test_a_key_that_an_older_version_did_not_have_was_its_default(tmp_path: Path) -> None:
+    config = interrupted_run(tmp_path).path / "config.toml"
+    lines = config.read_text("utf-8").splitlines(keepends=True)
+    config.write_text("".join(line for line in lines if not line.startswith("temperature")))
+    check_output(configured(tmp_path, resume=True))
+    with pytest.raises(ConfigurationError, match="temperature was"):
+        check_output(configured(tmp_path, resume=True, temperature=0.5))
+
+
 def test_a_finished_run_that_goes_back_a_round_is_not_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
