@@ -222,20 +222,6 @@ def test_clients_are_sent_their_examples_and_the_configuration() -> None:
     assert tasks[2].num_classes == 7
 
 
-def test_rounds_are_reported() -> None:
-    rounds: list[Round] = []
-    strategy = strategies.Conflation(
-        **arguments(weighting=weightings.create("train-size"), on_round=rounds.append)
-    )
-    final = run(make_grid(make_app()), strategy, rounds=2)
-    assert [r.number for r in rounds] == [1, 2]
-    assert rounds[-1].posterior.digest() == final.digest()
-    assert rounds[0].metrics["num-examples"] == 100
-    assert rounds[0].metrics["client/loss"] == 1.5
-    assert rounds[0].metrics["clients"] == 4
-    assert rounds[0].metrics["failures"] == 0
-
-
 @pytest.mark.parametrize("fault", ["raises", "sends no numbers"])
 def test_an_unusable_reply_is_left_out_and_counted(fault: str) -> None:
     """All that is refused: test_bad_updates.py."""

@@ -13,7 +13,6 @@ from bfl.data.datasets.subset import train_positions
 from bfl.errors import ConfigurationError, NotFiniteError, RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoints
-from bfl.federation.exchanges import Exchange, exchanges
 from bfl.federation.wire import reply_content
 from bfl.learning.priors import NormalPrior
 from bfl.posteriors import Posterior
@@ -163,17 +162,6 @@ def test_prior_is_a_fixed_one_of_its_own(prior):
         assert sent.keys.local_epochs == 1
 
 
-def test_nobody_is_hostile_before_the_first_round():
-    """Behind the last client, the one that pre-trains; with as many attackers it would attack."""
-    for sent in asked_of_the_node(attack="sign-flip", attackers=5):
-        assert not any(sent.attacks(partition_id) for partition_id in range(6))
-
-
-def test_prior_of_pretraining_is_a_setting():
-    for sent in asked_of_the_node(**{"pretrain-prior": "previous-global"}):
-        assert sent.prior.name == "previous-global"
-
-
 def test_nothing_of_the_method_takes_part_in_pretraining():
     """Of every kind that clients have a part of, also one that comes tomorrow."""
     kept = {"model", "inference", "optimizer", "augmentation", "pooling"}
@@ -195,59 +183,11 @@ def test_nothing_of_the_method_takes_part_in_pretraining():
     assert resolve(sent.values, check_data=False, check_parts=False) == sent
 
 
-def test_updates_of_pretraining_travel_as_they_are_whatever_the_exchange():
-    """It was read as if it had been sent as it is, and packed all the same: the run was refused."""
-
-    class Halved(Exchange):
-        """Means alone, as an example."""
-
-        def pack(self, posterior, received):
-            return {"mean": posterior.mean.astype(np.float16)}
-
-    try:
-        exchanges.register("halved")(Halved)
-        assert {sent.exchange.name for sent in asked_of_the_node(exchange="halved")} == {"direct"}
-    finally:
-        exchanges.withdraw(lambda exchange: exchange is Halved)
-
-
-@pytest.mark.usefixtures("tensorflow")
-def test_a_proximal_term_of_clients_does_not_act_in_pretraining():
-    """It pulls a client to what the others have agreed on: nobody has, before the first round."""
-    from small_federation import make_grid
-
-    from bfl.learning.networks.network import build_network
-    from clients.client_app import app
-
-    dataset, digests = load_dataset("digits"), []
-    for objective in ("elbo", "elbo+proximal"):
-        values = {"strategy": "nwa", "model": "mlp", "inference": "deterministic"}
-        values |= {"pretrain-examples": 200, "pretrain-epochs": 1, "objective": objective}
-        configuration = resolve({**values, "proximal-mu": 100.0} if "+" in objective else values)
-        network = build_network(
-            configuration.architecture, configuration.inference, dataset.image_shape, 10
-        )
-        grid = make_grid(app, 1)
-        begun, judge = network.initial_posterior(0), lambda *given: 0.5
-        federation = discover(grid, 1, 10.0)
-        trained = pretrain(
-            grid, federation, configuration, dataset, begun, judge, lambda *epoch: None
-        )
-        assert trained.digest() != begun.digest()
-        digests.append(trained.digest())
-    assert digests[0] == digests[1]
-
-
 def test_of_logits_that_are_not_finite_none_is_correct():
     epochs = []
     judge = Mock(side_effect=[0.5, NotFiniteError(3, 5), 0.5])
     asked_of_the_node(3, judge, lambda *epoch: epochs.append(epoch))
     assert epochs == [(1, 0.5), (2, 0.0), (3, 0.5)]
-
-
-def test_an_epoch_of_pretraining_is_one_epoch_however_slow_clients_are():
-    for sent in asked_of_the_node(workload="uniform", **{"least-epochs": 5}):
-        assert sent.workload.epochs(0, 1, 5, 5, sent.keys.local_epochs) == 1
 
 
 @pytest.mark.parametrize("decay", [None, 0.1])
