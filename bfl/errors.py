@@ -96,11 +96,7 @@ class ProtocolError(BflError):
 
 
 class UnusableClientsError(BflError):
-    """The masks of some clients cannot be taken off by what they have sent; nothing was unmasked.
-
-    Attributes:
-        reasons: Why each cannot take part in the round, by client.
-    """
+    """The masks of some clients cannot be taken off; ``reasons`` says why, by client."""
 
     def __init__(self, reasons: Mapping[int, str]) -> None:
         super().__init__("; ".join(f"client {c}: {why}" for c, why in sorted(reasons.items())))

@@ -113,8 +113,6 @@ class Registry(Generic[C]):
     def register(self, name: str, *, aliases: tuple[str, ...] = ()) -> Callable[[type[C]], type[C]]:
         """Return a class decorator that registers a component under a name and its aliases.
 
-        Case, and hyphens or underscores, make no difference to a look-up.
-
         Raises:
             ValueError: A spelling is taken by another component.
             TypeError: The class lacks a method that its kind requires.

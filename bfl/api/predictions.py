@@ -57,14 +57,13 @@ class Predictions:
 
     Attributes:
         mean_probability: (N, C) probabilities, averaged over the samples of the posterior.
-        log_mean_probability: (N, C) their logarithms in nats, finite where a probability is 0 by
-            underflow.
+        log_mean_probability: (N, C) their logarithms, finite where a probability underflows.
         predicted: (N,) the class of the highest mean probability, from 0.
         uncertainty: (N,) of each registered uncertainty, by its name (``epistemic``, ...).
         samples: The number M of samples.
         class_names: One name per class.
         sets: (N, C) of each kind of prediction set, by its name (``conformal``, ...): which classes
-            are in an image's; none where the run's closing round has found none.
+            are in an image's.
         familiarity: (N,) the share of examples that clients have held back which are less like the
             training data, in [0, 1]; None where the run's closing round has not found it.
         warnings: N tuples of what is unusual about each row or image; mostly empty.

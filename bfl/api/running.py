@@ -63,7 +63,7 @@ def run(
             run's ``config.toml``, or a mapping; ``keys`` win over it.
         data: Data in memory, in place of the key ``dataset``: ``(x, y)`` or
             ``(x_train, y_train, x_test, y_test)`` of images or of rows, or a data frame with a
-            target column. They are written below ``output_dir`` once, for the processes of the run.
+            target column. They are written below ``output_dir``.
         backend: ``"ray"``, Flower's engine on this machine or on a cluster; or ``"serial"``, in
             this process. The posterior is the same.
         backend_config: Flower's, for instance ``{"client_resources": {"num_gpus": 0.1}}``.

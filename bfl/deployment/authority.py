@@ -239,11 +239,7 @@ def openssh_public(key: ec.EllipticCurvePublicKey) -> str:
 
 
 def checked_public(text: str) -> str:
-    """Return a public key's line as ``openssh_public`` writes it, whatever its comment.
-
-    Raises:
-        ConfigurationError: It is not a public key that Flower takes.
-    """
+    """Return a public key's line without its comment, or raise ConfigurationError."""
     try:
         key = serialization.load_ssh_public_key(text.strip().encode())
         if not isinstance(key, ec.EllipticCurvePublicKey):

@@ -27,7 +27,7 @@ class EngineRun:
     The grid raises as soon as the run has been ended, so that nobody waits for replies any longer.
 
     Args:
-        console: Where the run shows its rounds, such as a quiet one; by default standard output.
+        console: Shows the rounds; by default that of standard output.
         advice: What the user can do when the run ends early; by default what the ServerApp says.
         on_round: Called with the number, the metrics and the posterior of each round that is over.
     """

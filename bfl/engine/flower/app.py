@@ -158,12 +158,11 @@ def run_serially(
     """Run an app in this process, one client after the other, without Ray.
 
     The process computes with as many CPUs as one Ray actor would, so the results are the same. One
-    that has already computed with others, as after a run on Ray, keeps them, with a warning.
+    that has already computed with others keeps them, with a warning.
 
     Args:
         overrides: Values that differ from the app's defaults.
         backend_config: As for ``RayEngine``; only the number of CPUs of a client counts.
-        engine_run: The run, where it is shown; by default a new one.
     """
     from bfl.engine.serial import SerialGrid
     from bfl.keras import configured_threads

@@ -57,7 +57,7 @@ class Replies:
 
         Args:
             most_bytes: The most of one reply that is held in memory, but for a piece or two.
-            patience: Seconds in which a reply that is announced has to be there.
+            patience: Seconds from a reply's announcement to its end.
         """
         if not self._in_pieces:
             replies = self._grid.pull_messages(message_ids) if message_ids else []
@@ -104,11 +104,7 @@ class _Reply:
         self._bytes, self._counting = 0, Lock()
 
     def complete(self, until: float) -> bool:
-        """Pull what is there and has not been pulled; return whether that is all of it.
-
-        Args:
-            until: When to leave the rest for another look, by the monotonic clock.
-        """
+        """Pull what is there, until a time of the monotonic clock; return whether that is all."""
         from flwr.supercore.inflatable import inflatable_utils as flower
 
         waits = Event()

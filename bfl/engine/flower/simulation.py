@@ -126,15 +126,10 @@ class RayEngine:
         num_supernodes: int,
         engine_run: EngineRun | None = None,
     ) -> None:
-        """Run the app.
+        """Run the app, or raise RunError where the engine fails.
 
         Args:
             overrides: Values that differ from the app's defaults.
-            engine_run: The run, where it is shown; by default a new one. It is ended when the
-                engine fails, or when the caller is interrupted.
-
-        Raises:
-            RunError: The engine has failed.
         """
         with without_tensorflow():
             from flwr.simulation.run_simulation import _run_simulation

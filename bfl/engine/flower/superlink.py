@@ -51,20 +51,16 @@ class ObjectStore(SqlObjectStore):
                         not content
                         or set(get_object_children_ids_from_object_content(content)) == announced
                     ):
-                        self._forget(part.object_id)
+                        # Also as a child of others: no announced tree grows by what follows.
+                        session.execute(
+                            update(StoredObject)
+                            .where(StoredObject.object_id.in_(children))
+                            .values(ref_count=StoredObject.ref_count - 1)
+                        )
+                        # The database drops the rows of its parents and children with it.
+                        own = StoredObject.object_id == part.object_id
+                        session.execute(delete(StoredObject).where(own))
             return super().preregister(run_id, object_tree)
-
-    def _forget(self, object_id: str) -> None:
-        """Forget an object, also as a child of others: no announced tree grows by what follows."""
-        with self._mutation_session() as session:
-            children = select(ObjectChild.child_id).where(ObjectChild.parent_id == object_id)
-            session.execute(
-                update(StoredObject)
-                .where(StoredObject.object_id.in_(children))
-                .values(ref_count=StoredObject.ref_count - 1)
-            )
-            # The database drops the rows of its parents and children with it.
-            session.execute(delete(StoredObject).where(StoredObject.object_id == object_id))
 
 
 def main() -> None:

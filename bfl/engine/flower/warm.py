@@ -140,8 +140,7 @@ class WarmWorker(StoppedWhenLeft):
     ) -> Task | None:
         """Play a task to its end; return the next one if it has come in the meantime.
 
-        A worker that dies, or takes too long and is killed, leaves its task to the SuperNode, which
-        answers for it after a minute, as one that has failed.
+        For a worker that dies or is killed, the SuperNode answers after a minute.
 
         Args:
             meanwhile: Called each second; what it raises ends the worker.
