@@ -44,7 +44,7 @@ REFUSE, MEAN, INDICATOR = "refuse", "mean", "indicator"
 LEAST_NOISE = 1e-6
 """Least variance of the noise of a number that is predicted, where the number's own is 1."""
 
-CONSTANT = 1e-12
+CONSTANT = 1e-10
 """Greatest variance of numbers that count as one value, of those that a server's table has."""
 
 GREY = 127.5
@@ -193,9 +193,13 @@ def sums_size(columns: Sequence[Column]) -> int:
 
 
 def impossible_column(
-    sums: npt.NDArray[np.float64], columns: Sequence[Column], rows: int, slack: float = 1e-6
+    sums: npt.NDArray[np.float64], columns: Sequence[Column], rows: int, rounding: float = 1e-6
 ) -> str:
-    """Return the name of a column whose sums no table of so many rows has; or nothing."""
+    """Return the name of a column whose sums no table of so many rows has; or nothing.
+
+    ``rounding`` is a row's share in that of masked sums.
+    """
+    slack = rounding * rows
     start, wrong = 1, abs(sums[0] - rows) > slack
     for column in columns:
         end = start + (len(column.categories) or 3)
@@ -203,7 +207,7 @@ def impossible_column(
         counts = own if column.categories else own[:1]
         wrong |= counts.min() < -slack or counts.sum() > rows + slack
         if not column.categories:  # by Cauchy and Schwarz
-            wrong |= own[1] ** 2 > (1 + slack) * own[0] * own[2] + slack
+            wrong |= own[1] ** 2 > (1 + rounding) * own[0] * own[2] + slack
         if wrong:
             return column.name
         start = end
