@@ -171,7 +171,10 @@ class Plausibility:
     def _problem(self, client: int) -> str | None:
         for kind, value in self._seen[client].items():
             sent, middle = self._sent.get(kind, self._beside), self._middle(kind)
-            if value > min(GREATEST_VALUE, REACH * max(1.0, sent, middle)):
+            allowed = REACH * max(1.0, sent, middle)
+            if kind not in (MEANS_CHANGE, POINTS_CHANGE):
+                allowed = min(GREATEST_VALUE, allowed)
+            if value > allowed:
                 return (
                     f"no honest training can have sent {kind} of up to {value:.3g}: what clients "
                     f"were sent has up to {sent:.3g}, and the middle one of the clients sends up "

@@ -27,11 +27,14 @@ from bfl.deployment.settings import MADE, NODE_FILE, Identity, ServerSettings
 from bfl.errors import ConfigurationError
 from bfl.files import write_atomically
 
+MOST_CLIENTS = 10_000
+"""Of a federation that is made at once: each has a folder with keys of its own."""
+
 
 def init(path: Path, settings: ServerSettings, clients: int, now: datetime) -> FederationFolder:
     """Make a federation: authority, server's certificate, and a key pair for each client."""
-    if clients < 1:
-        raise ConfigurationError(f"--clients is {clients}; allowed: at least 1")
+    if not 1 <= clients <= MOST_CLIENTS:
+        raise ConfigurationError(f"--clients is {clients}; allowed: 1 to {MOST_CLIENTS:,}")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ConfigurationError(
             f"{path} is there already; allowed: a new folder, or add-client, revoke-client and "

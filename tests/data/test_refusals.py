@@ -124,6 +124,29 @@ def test_tables(tmp_path: Path, changes: dict[str, Any], reading: Reading, named
     refused(f"table:{path}", named, DataError, reading)
 
 
+@pytest.mark.parametrize("outcome", [0, None])
+@pytest.mark.parametrize("age", [np.nan, np.inf])
+def test_a_remedy_is_named_where_it_helps(age: float, outcome: int | None, tmp_path: Path) -> None:
+    path = tmp_path / "some.parquet"
+    frame = {
+        "age": [age, *range(39)],
+        "site": [*range(40)],
+        "outcome": [outcome, *([0, 1] * 20)][:40],
+    }
+    pd.DataFrame(frame).astype({"outcome": "Int64"}).to_parquet(path)
+    with pytest.raises(DataError) as found:
+        load_dataset(f"table:{path}", "", TARGET)
+    remedies = {
+        "columns-left-out": Reading(target="outcome", left_out="age"),
+        'missing="mean"': Reading(target="outcome", missing="mean"),
+    }
+    for words, reading in remedies.items():
+        if words in str(found.value):
+            assert len(load_dataset(f"table:{path}", "", reading).train_images)
+        else:
+            refused(f"table:{path}", "row 1 ", DataError, reading)
+
+
 SOUND = "age,outcome\n" + "1,ill\n2,well\n" * 5
 FILES: dict[str, tuple[str, str, str]] = {
     "no Parquet": ("some.parquet", "no table", "cannot be read"),

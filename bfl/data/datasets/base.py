@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -293,6 +294,7 @@ class PathSource(DatasetSource):
         hint = next((suggest_word(other, self.name) for other in tried if other.exists()), "")
         near = [path for other in tried for path in other.parent.glob("[!.]*")]
         near = [p for p in near if self.is_folder is None or p.is_dir() == self.is_folder]
+        near = [p for p in near if p not in tried]  # such as a pipe
         kind = {True: "folder", False: "file", None: "file or folder"}[self.is_folder]
         raise ConfigurationError(
             f"dataset '{self.name}:{location}': there is no {kind} "
@@ -322,6 +324,8 @@ def source_and_location(word: str) -> tuple[DatasetSource, str]:
     """Return the source that a word picks, and what stands behind its colon."""
     spelling, _, location = word.strip().partition(":")
     path = Path(word.strip())
-    if spelling not in dataset_sources and path.exists() and (hint := suggest_word(path)):
-        raise ConfigurationError(f"unknown dataset '{spelling}', and there is such a path{hint}")
+    with suppress(OSError):  # what is too long for a path
+        if spelling not in dataset_sources and path.exists() and (hint := suggest_word(path)):
+            unknown = f"unknown dataset '{spelling}', and there is such a path{hint}"
+            raise ConfigurationError(unknown)
     return dataset_sources.create(spelling), location.strip()

@@ -157,15 +157,16 @@ def check_complete(
     column, bad = next(iter(found.items()))
     row = int(bad.argmax())
     value, empty = rows[column].iloc[row], bool(rows[column].isna().iloc[row])
-    inputs = () if fixed else found.keys() - {target}
+    inputs = not fixed and target not in found
+    empty_only = all(not (bad & rows[name].notna().to_numpy()).any() for name, bad in found.items())
     counts = few([f"'{name}' {bad.sum()}" for name, bad in found.items()], SHOWN)
     raise DataError(
         f"{where}: row {row + 1} (from 1, without the header) holds "
         f"{'no value' if empty else value} in column '{column}'"
         f"{' (an empty cell or, among numbers, a word such as NA)' * empty}; rows with such cells: "
         f"{counts}; allowed: finite values, or a table without these rows"
-        + ", columns-left-out" * bool(inputs)
-        + ', or missing="mean" or "indicator"' * bool(inputs and not filled)
+        + ", columns-left-out" * inputs
+        + ', or missing="mean" or "indicator"' * (inputs and empty_only and not filled)
     )
 
 

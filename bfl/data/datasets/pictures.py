@@ -126,6 +126,7 @@ SHOWN = 3
 """Most images that a warning names."""
 
 LOST_LINKS, OTHER_ENDINGS = "links that lead nowhere", "files of other endings"
+NO_FILES = "neither files nor folders"
 HIDDEN, CIRCLES = "hidden files or folders", "links to a folder above"
 DAMAGED, FURTHER_PAGES = "damaged images", "images with further pages"
 """Reasons for which something in a folder is not used."""
@@ -183,6 +184,8 @@ def pictures_among(files: Iterable[Path], unused: Unused, known: Sequence[Path] 
     for path in files:
         if not path.exists():
             unused.add(LOST_LINKS, path)
+        elif not path.is_file():  # a pipe, from which nothing may ever come
+            unused.add(NO_FILES, path)
         elif path.suffix.lower() in SUFFIXES:
             found.append(path)
         elif path not in known:

@@ -1,5 +1,6 @@
 """The word in the configuration: parsing, cheap validation, and where archives are looked for."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -221,3 +222,14 @@ def test_a_set_without_an_archive_that_is_not_on_the_hub_is_refused(tmp_path: Pa
             call("tiny-imagenet200-subset", tmp_path)
         for said in (str(tmp_path / "tiny-imagenet200-subset.npz"), "Hugging Face", "'data-dir'"):
             assert said in str(error.value)
+
+
+@pytest.mark.parametrize("word", ["d" * 300, "a/" * 5000, f"table:{'e' * 300}", "table:pipe.csv"])
+def test_a_word_that_can_be_no_file_is_refused(
+    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe.csv")
+    with pytest.raises(ConfigurationError) as refused:
+        load_dataset(word)
+    assert "did you mean" not in str(refused.value)

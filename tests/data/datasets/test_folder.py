@@ -1,5 +1,6 @@
 """Folders of images by class, written by Pillow on the spot."""
 
+import os
 import unicodedata
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from bfl.data.datasets.pictures import (
     FURTHER_PAGES,
     HIDDEN,
     LOST_LINKS,
+    NO_FILES,
     OTHER_ENDINGS,
 )
 from bfl.errors import BflError, ConfigurationError
@@ -62,13 +64,15 @@ def test_what_a_folder_has_and_a_run_does_not_use_is_counted(tmp_path: Path) -> 
         (tmp_path / name).write_bytes(b"no image")
     (tmp_path / "ant" / "gone.png").symlink_to(tmp_path / "nowhere.png")
     (tmp_path / "ant" / "circle").symlink_to(tmp_path)
+    os.mkfifo(tmp_path / "ant" / "pipe.png")  # nothing ever comes from it
     write(tmp_path / "overview.png", grey(1))
     pages = [Image.fromarray(grey(value)) for value in (3, 4)]
     pages[0].save(tmp_path / "bee" / "pages.tif", save_all=True, append_images=pages[1:])
     dataset = load_dataset(f"folder:{tmp_path}")
     kinds = {LOST_LINKS: 1, OTHER_ENDINGS: 3, FURTHER_PAGES: 1, HIDDEN: 1, CIRCLES: 1}
+    kinds[NO_FILES] = 1
     assert kinds.items() <= dataset.unused.items()
-    assert sum(dataset.unused.values()) == 8
+    assert sum(dataset.unused.values()) == 9
     assert len(dataset.train_images) + len(dataset.test_images) == 7
     (line,) = dataset.said
     assert "ant/gone.png" in line
