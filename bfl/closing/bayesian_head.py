@@ -56,6 +56,13 @@ PRECISIONS = np.geomspace(1e-2, 1e5, 15)
 TEMPERATURES = 2.0 ** (np.arange(-5, 6) / 4)
 """Temperatures that are tried, 19 % apart, 1 among them."""
 
+SHARPENING = 1.0
+"""Nats, of all held-back examples together, that a temperature below 1 has to be worth.
+
+As a parameter costs in Akaike's criterion. Where the network is right about every one of a few
+examples, the sharpest is the likeliest of all, by next to nothing, and the first error costs much.
+"""
+
 STEPS = (0.0, 1.0)
 """Shares of the Newton step to the mode that are tried."""
 
@@ -286,9 +293,11 @@ class HeldBackGains(Measurement):
         return None
 
     def fold(self, known: Known, sums: Sums) -> Known:
-        """Return the candidate of the largest likelihood."""
+        """Return the candidate of the largest likelihood, but for what ``SHARPENING`` asks."""
         gains, count = sums["gains"], float(sums["examples"])
-        best = int(np.argmax(gains))
+        worth = gains.copy()
+        worth[:CANDIDATES].reshape(-1, len(TEMPERATURES))[:, TEMPERATURES < 1.0] -= SHARPENING
+        best = int(np.argmax(worth))
         noise = float(known.get(DEVIATION, 0.0)) * self.lengths(0.0, Sizes(0, 0))["gains"]
         if not noise and count >= 1.0:
             likelihood = float(sums["log-likelihood"])
@@ -377,8 +386,8 @@ class BayesianHead(Closing):
     and 1, for 15 precisions δ, and W as a point; each with 11 temperatures. In a second message
     each client sends the log-likelihood of examples that it has held back (``calibration-share``)
     under the mean predictions of each, and under those of draws of the whole network. The server
-    takes the best of all. So the closing never raises the negative log-likelihood of held-back
-    examples.
+    takes the best of all, but for ``SHARPENING``. So the closing never raises the negative
+    log-likelihood of held-back examples.
 
     Predictions are the mean over 64 draws of the logits, which are Gaussian for each example.
 

@@ -30,14 +30,17 @@ from bfl.closing.bayesian_head import (
     AFTER,
     BEFORE,
     CANDIDATES,
+    POINTS,
     PRECISION,
     PRECISIONS,
+    SHARPENING,
     STEPS,
     TEMPERATURE,
     TEMPERATURES,
     VECTORS,
     BayesianHead,
     Head,
+    HeldBackGains,
     normals,
 )
 from bfl.closing.chain import broadcast, fold, length, measure, next_measurements
@@ -231,6 +234,15 @@ def nll(head: Head, kept: Examples) -> float:
     return float(-np.log(np.maximum(of_labels, np.exp(LEAST_LIKELIHOOD))).mean())
 
 
+@pytest.mark.parametrize("gain", [0.9, 1.1])
+def test_a_temperature_below_one_has_to_be_worth_a_nat(gain: float) -> None:
+    gains = np.full(CANDIDATES + 1, -1.0)
+    gains[POINTS - 1 : POINTS + 1] = gain, 0.0
+    sums = {"examples": np.array(9.0), "log-likelihood": np.array(-5.0), "gains": gains}
+    known = HeldBackGains().fold({}, sums)
+    assert float(known[TEMPERATURE]) == (1.0 if gain < 1 else TEMPERATURES[4])
+
+
 @pytest.mark.parametrize("scale", [0.1, 1.0, 8.0])
 def test_held_back_examples_pick_the_best_of_all_candidates(scale: float) -> None:
     """By brute force over precisions, steps and temperatures; points are one of them."""
@@ -253,7 +265,7 @@ def test_held_back_examples_pick_the_best_of_all_candidates(scale: float) -> Non
                 gaussian = Head(weights, vectors[None], values[None] + precision, temperature)
                 tried[precision, share, temperature] = nll(gaussian, kept)
     assert len(tried) == CANDIDATES
-    best = min(tried, key=tried.__getitem__)
+    best = min(tried, key=lambda each: tried[each] + (each[2] < 1) * SHARPENING / 80)
     assert float(known[AFTER]) == pytest.approx(tried[best], abs=2e-5)
     assert float(known[BEFORE]) == pytest.approx(tried[np.inf, 0.0, 1.0], abs=1e-6)
     assert (known[PRECISION], known[TEMPERATURE]) == pytest.approx((best[0], best[2]))
