@@ -28,7 +28,7 @@ from bfl.errors import ConfigurationError
 from bfl.files import write_atomically
 
 MOST_CLIENTS = 10_000
-"""Of a federation that is made at once: each has a folder with keys of its own."""
+"""The most clients of a federation that is made at once: each has a folder with keys of its own."""
 
 
 def init(path: Path, settings: ServerSettings, clients: int, now: datetime) -> FederationFolder:
