@@ -147,6 +147,7 @@ def run_rounds(
     strategy.running = running = begin(strategy, grid, initial_arrays, timeout, num_rounds)
     clients, arrays = running.clients, posterior_to_arrays(running.state.posterior)
     result = Result(arrays=initial_arrays)
+    strategy.implausible = {}
     first = evaluate_fn(0, arrays) if evaluate_fn and not running.state.server_round else None
     if first is not None:
         result.evaluate_metrics_serverapp[0] = first
