@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from bfl.configuration import Configuration
 from bfl.configuration.configuration import says_nothing_measured
 from bfl.data.datasets import Dataset
-from bfl.data.datasets.encoding import Column, finish, impossible_column, sums_size
+from bfl.data.datasets.encoding import CONSTANT, Column, finish, impossible_column, sums_size
 from bfl.data.datasets.reading import COLUMNS, SUMMED
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.client_metrics import neutralized
@@ -109,7 +109,15 @@ def sum_columns(
         vectors=(),
     )
     _, total = sums_of_clients(method, request, clients, problem)
-    found = [asdict(column) for column in finish(total, columns, keys.dataset, keys.missing)]
+    constant = CONSTANT if configuration.exchange.secure_sums else 0.0
+    summed = finish(total, columns, keys.dataset, keys.missing, constant)
+    found = [asdict(column) for column in summed]
+    for column in summed if constant else ():
+        if not column.categories and column.deviation == 1.0:
+            say(
+                f"column '{column.name}' counts as one value: masked sums see no deviation below "
+                "1e-5 of that of the server's table"
+            )
     say(f"columns by sums over {round(total[0]):,} training rows of {federation.size} clients")
     content = {"class-names": names, "columns": found[: len(columns) - bool(dataset.target)]}
     return json.dumps({**content, **({"target": found[-1]} if dataset.target else {})})

@@ -45,7 +45,8 @@ LEAST_NOISE = 1e-6
 """Least variance of the noise of a number that is predicted, where the number's own is 1."""
 
 CONSTANT = 1e-10
-"""Greatest variance of numbers that count as one value, of those that a server's table has."""
+"""Greatest variance of numbers that count as one value by masked sums, in squares of the deviation
+of the server's table: about what their rounding leaves of one value."""
 
 GREY = 127.5
 """Place of a column's mean on the scale of pixels, and its standard deviation there."""
@@ -85,7 +86,12 @@ class Column:
     @classmethod
     def from_dict(cls, column: Mapping[str, Any]) -> Column:
         """Return the column that JSON has; a ValueError if it has none."""
-        return pydantic.TypeAdapter(cls).validate_python(dict(column))
+        found = pydantic.TypeAdapter(cls).validate_python(dict(column))
+        if not (np.isfinite(found.mean) and 0 < found.deviation < np.inf):
+            raise ValueError(f"column '{found.name}' has mean {found.mean} ± {found.deviation}")
+        if found.missing not in (REFUSE, MEAN, INDICATOR):
+            raise ValueError(f"column '{found.name}' has missing '{found.missing}'")
+        return found
 
     @property
     def width(self) -> int:
@@ -200,7 +206,7 @@ def impossible_column(
     ``rounding`` is a row's share in that of masked sums.
     """
     slack = rounding * rows
-    start, wrong = 1, abs(sums[0] - rows) > slack
+    start, wrong = 1, not abs(sums[0] - rows) <= slack or not np.isfinite(sums).all()
     for column in columns:
         end = start + (len(column.categories) or 3)
         own = sums[start:end]
@@ -215,22 +221,33 @@ def impossible_column(
 
 
 def finish(
-    sums: npt.NDArray[np.float64], columns: Sequence[Column], where: str, missing: str = REFUSE
+    sums: npt.NDArray[np.float64],
+    columns: Sequence[Column],
+    where: str,
+    missing: str = REFUSE,
+    constant: float = 0.0,
 ) -> tuple[Column, ...]:
     """Return columns by what ``add_up`` gives of all tables; ``missing`` is the key.
 
-    The deviation of constant numbers counts as 1. The ends of numbers are those of ``columns``.
+    The deviation of numbers of one value counts as 1: of those with at most a variance
+    ``constant``, by the deviations of ``columns``, or what rounding leaves of one value. The ends
+    of numbers are those of ``columns``.
     """
     rows, start, found = round(sums[0]), 1, []
     for column in columns:
         end = start + (len(column.categories) or 3)
-        found.append(_finish_column(sums[start:end], column, rows, where, missing))
+        found.append(_finish_column(sums[start:end], column, rows, where, missing, constant))
         start = end
     return tuple(found)
 
 
 def _finish_column(
-    sums: npt.NDArray[np.float64], column: Column, rows: int, where: str, missing: str
+    sums: npt.NDArray[np.float64],
+    column: Column,
+    rows: int,
+    where: str,
+    missing: str,
+    constant: float,
 ) -> Column:
     import pandas
 
@@ -265,14 +282,13 @@ def _finish_column(
             "another unit"
         )
     # Of one value, up to the rounding of sums that are taken far from it, or masked.
-    ends = {column.lowest, column.highest} - {None}
-    constant = len(ends) == 1 or variance <= max(
-        16 * np.finfo(float).eps * apart**2, 0 if ends else CONSTANT
+    one_value = len({column.lowest, column.highest} - {None}) == 1 or variance <= max(
+        16 * np.finfo(float).eps * apart**2, constant
     )
     return replace(
         column,
         mean=column.mean + apart * column.deviation,
-        deviation=1.0 if constant else float(np.sqrt(variance)) * column.deviation,
+        deviation=1.0 if one_value else float(np.sqrt(variance)) * column.deviation,
         missing=kept,
     )
 

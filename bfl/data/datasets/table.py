@@ -399,9 +399,12 @@ def _known_columns(path: Path, reading: Reading) -> _Known:
     try:
         content = json.loads(given or beside.read_text(encoding="utf-8"))
         content = content.get("network", content)  # of a whole run.json
-        names = tuple(map(str, content["class-names"]))
+        names, columns = [*map(str, content["class-names"])], content["columns"]
+        known = [str(column["name"]) for column in columns]
+        if not known or len({*known}) < len(known) or len({*names}) < len(names):
+            raise ValueError("no column, or one name twice")
         scale = Column.from_dict(content["target"]) if reading.regression else None
-        return _Known(Encoding.from_list(content["columns"]), names, scale)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return _Known(Encoding.from_list(columns), tuple(names), scale)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         source = "table-columns" if given else str(beside)
         raise DataError(f"{source} is no network.json of a run on a table: {error!r}") from error

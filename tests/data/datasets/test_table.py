@@ -84,12 +84,14 @@ def with_gaps() -> pd.DataFrame:
     return frame.assign(age=age, stage=stage.where(frame["visits"] % 5 > 0, None))
 
 
+@pytest.mark.parametrize("unit", [3.0, 1e6, 1e-2])
 @pytest.mark.parametrize("missing", ["mean", "indicator"])
-def test_sums_over_clients_give_the_same_encoding(missing: str) -> None:
+def test_sums_over_clients_give_the_same_encoding(missing: str, unit: float) -> None:
+    """Whatever the deviation of the server's table, by which the sums are taken."""
     frame = with_gaps()
     parts = [frame.iloc[:7], frame.iloc[7:30], frame.iloc[30:]]
     whole = Encoding.of(frame, "", missing).columns
-    scale = {column.name: 1.0 if column.categories else 3.0 for column in whole}
+    scale = {column.name: 1.0 if column.categories else unit for column in whole}
     around = [Column(c.name, c.categories, 0.9 * c.mean, scale[c.name]) for c in whole]
     sums = sum(add_up(part, around) for part in parts)
     assert sums.shape == (sums_size(around),)
@@ -103,7 +105,8 @@ def test_sums_over_clients_give_the_same_encoding(missing: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [(0, 1), (1, -1), (1, 41), (2, 1e4), (3, -1e4), (4, 41), (-1, -2)]
+    "change",
+    [(0, 1), (1, -1), (1, 41), (2, 1e4), (3, -1e4), (4, 41), (-1, -2), (0, np.nan), (3, np.nan)],
 )
 def test_sums_that_no_rows_have_are_found(change: tuple[int, float]) -> None:
     columns = Encoding.of(with_gaps(), "", "mean").columns
@@ -334,9 +337,23 @@ def test_a_file_beside_it_says_what_columns_become(tmp_path: Path) -> None:
     assert set(node.train_labels) == {0, 2}
     given = rows().iloc[node.train_columns["visits"]]
     np.testing.assert_array_equal(node.train_images, whole.encoding.encoded(given))
-    (tmp_path / "node.columns.json").write_text("{}")
-    with pytest.raises(BflError, match=r"node\.columns\.json"):
-        load_dataset(word, "", READING)
+    own = whole.encoding.to_list()
+    for wrong in (
+        "{}",
+        "[]",
+        "3",
+        "[" * 100_000,
+        json.dumps({**known, "columns": []}),
+        json.dumps({**known, "columns": own + own[:1]}),
+        json.dumps({**known, "class-names": ["x", "y", "x"]}),
+        *(
+            json.dumps({**known, "columns": [{**own[0], **change}]})
+            for change in ({"deviation": 0.0}, {"mean": np.nan}, {"missing": "bogus"})
+        ),
+    ):
+        (tmp_path / "node.columns.json").write_text(wrong)
+        with pytest.raises(BflError, match=r"node\.columns\.json"):
+            load_dataset(word, "", READING)
 
 
 def test_a_code_is_one_class_in_whichever_row_it_stands(tmp_path: Path) -> None:
