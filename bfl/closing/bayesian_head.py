@@ -74,7 +74,7 @@ DRAWS = 64
 """Draws of the logits that a prediction is the mean of, in pairs of opposite ones."""
 
 AT_ONCE = 500
-"""Examples whose draws are in memory at once."""
+"""Examples whose draws and likelihoods are in memory at once."""
 
 NOISED_GAIN = 1.0
 """The most nats by which an example's likelihood under a candidate is better, where noise hides it.
@@ -249,28 +249,29 @@ class HeldBackGains(Measurement):
         """Return the shapes of the number of examples, their ℓ, and the gains of candidates."""
         return {"examples": (), "log-likelihood": (), "gains": (CANDIDATES + 1,)}
 
-    def likelihoods(self, known: Known, examples: Examples) -> Array:
-        """Return the log-likelihood of each example under each candidate, (candidates, N)."""
-        starts = range(0, len(examples.labels), AT_ONCE)
-        parts = [slice(start, start + AT_ONCE) for start in starts]
-        found = [
+    def likelihoods(self, known: Known, examples: Examples, part: slice) -> Array:
+        """Return the log-likelihood of some examples under each candidate, (candidates, N)."""
+        return np.array(
             [*candidate_likelihoods(known, examples.features[part], examples.labels[part])]
-            for part in parts
-        ]
-        return np.concatenate([np.array(each) for each in found], axis=1)
+        )
 
     def measure(self, known: Known, examples: Examples) -> Sums:
         """Return the sums; the last gain is that of draws of the whole network."""
-        found = self.likelihoods(known, examples)
-        points = np.maximum(found[POINTS], LEAST_LIKELIHOOD)
-        own = points if examples.own is None else examples.own
-        gains = np.maximum([*found, own], LEAST_LIKELIHOOD) - points
-        if examples.noised:
-            gains = np.clip(gains, -NOISED_GAIN, NOISED_GAIN)
+        count, likelihood, gains = len(examples.labels), 0.0, np.zeros(CANDIDATES + 1)
+        for start in range(0, count, AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            found = self.likelihoods(known, examples, part)
+            points = np.maximum(found[POINTS], LEAST_LIKELIHOOD)
+            own = points if examples.own is None else examples.own[part]
+            gained = np.maximum([*found, own], LEAST_LIKELIHOOD) - points
+            if examples.noised:
+                gained = np.clip(gained, -NOISED_GAIN, NOISED_GAIN)
+            gains += gained.sum(axis=1)
+            likelihood += float(points.sum())
         return {
-            "examples": np.array(float(len(examples.labels))),
-            "log-likelihood": np.array(0.0 if examples.noised else points.sum()),
-            "gains": gains.sum(axis=1),
+            "examples": np.array(float(count)),
+            "log-likelihood": np.array(0.0 if examples.noised else likelihood),
+            "gains": gains,
         }
 
     def lengths(self, longest: float, sizes: Sizes) -> Mapping[str, float]:

@@ -121,7 +121,8 @@ class Closed:
             INTERVAL: (),
         }
         of_posterior = width * (1 if NUMBERS in arrays else classes)
-        if VECTORS in arrays and blocks[0] * blocks[1] != of_posterior:
+        fits = blocks[0] * blocks[1] == of_posterior and (NUMBERS not in arrays or blocks[0] == 1)
+        if VECTORS in arrays and not fits:
             raise ValueError(f"{VECTORS} has the shape {blocks}, and {HEAD} {(width, classes)}")
         wanted = {name for name in shapes if name in arrays}
         together = (*TOGETHER, (SHARES, *of_density))

@@ -102,19 +102,22 @@ class HeldBackDensities(HeldBackGains):
 
     most_likely: ClassVar[float] = -0.5 * math.log(2 * math.pi * LEAST_NOISE * TEMPERATURES[0] ** 2)
 
-    def likelihoods(self, known: Known, examples: Examples) -> Array:
-        """Return the log-density of each target under each candidate, (candidates, N)."""
-        mean, noise = _outputs(known, examples.features)
-        along = (examples.features @ known[VECTORS][0]) ** 2
+    def likelihoods(self, known: Known, examples: Examples, part: slice) -> Array:
+        """Return the log-density of some targets under each candidate, (candidates, N)."""
+        features = examples.features[part]
+        mean, noise = _outputs(known, features)
+        along = (features @ known[VECTORS][0]) ** 2
         candidates = []
         for precision in PRECISIONS:
             values = known[VALUES] + precision
-            step = examples.features @ newton_step(known, values)[:, 0]
+            step = features @ newton_step(known, values)[:, 0]
             spread = (along / values).sum(axis=1)
             candidates += [(mean + share * step, spread) for share in STEPS]
         candidates.append((mean, np.zeros_like(mean)))
         found = [
-            -negative_log_likelihoods(_mixtures(each, noise, spread, factor), examples.targets)
+            -negative_log_likelihoods(
+                _mixtures(each, noise, spread, factor), examples.targets[part]
+            )
             for each, spread in candidates
             for factor in TEMPERATURES
         ]
@@ -137,7 +140,7 @@ class DistancesOfTargets(Histogram):
         if examples.drawn is not None and not known[FROM_HEAD]:
             found = examples.drawn
         distances = np.abs(examples.targets - found.mean) / found.deviation
-        bins = (BINS * distances / (1.0 + distances)).astype(np.int64)
+        bins = (BINS * distances / (1.0 + distances)).astype(np.int64).clip(max=BINS - 1)
         return {"distances": np.bincount(bins, minlength=BINS).astype(np.float64)}
 
     def fold(self, known: Known, sums: Sums) -> Known:

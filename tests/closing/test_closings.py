@@ -352,6 +352,13 @@ def test_intervals_cover_as_many_targets_as_they_promise() -> None:
     assert 0.9 - 0.01 < np.mean(share) < 0.9 + 1 / (count + 1) + 0.015
 
 
+def test_a_target_however_far_has_a_place_in_the_histogram() -> None:
+    kept = numbers(5, 80)
+    kept.targets[0] = 1e100
+    known = close((GaussianHead(),), start_of_numbers(), [numbers(4)], [kept])
+    assert np.isfinite(known[INTERVAL])
+
+
 def test_draws_of_the_whole_network_may_predict_numbers_best() -> None:
     """Then the interval is calibrated by them."""
     kept = numbers(5, 80)

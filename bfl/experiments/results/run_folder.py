@@ -537,7 +537,11 @@ class RunFolder(Files):
         """Return the predictions of a regression for the test examples and their targets (N,)."""
         with self.reading_arrays(PREDICTIONS) as arrays:
             of_closing = [name for name in (FAMILIARITY, INTERVAL) if name in arrays]
-            found = arrays.checked(("means", "variances", "targets", *of_closing))
+            rows = arrays.checked(("targets",))["targets"].shape
+            found = arrays.checked(
+                ("means", "variances", "targets", *of_closing),
+                shapes={"targets": rows, FAMILIARITY: rows, INTERVAL: ()},
+            )
             interval = float(found[INTERVAL]) if INTERVAL in found else None
             predictions = Mixtures(
                 found["means"], found["variances"], interval, found.get(FAMILIARITY)
