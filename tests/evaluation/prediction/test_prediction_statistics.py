@@ -153,3 +153,10 @@ def test_prediction_docstring_examples(module):
     assert (
         doctest.testmod(importlib.import_module(f"bfl.evaluation.prediction.{module}")).failed == 0
     )
+
+
+def test_identical_logits_leave_every_mean_as_it_is():
+    logits = np.random.default_rng(11).normal(size=(11, 4)) * 30
+    once, often = of_logits(logits), of_logits(*[logits] * 7)
+    np.testing.assert_array_equal(often.log_mean_probability, once.log_mean_probability)
+    assert (often.epistemic == 0).all()

@@ -129,3 +129,17 @@ def test_slots_have_names_of_their_own(name):
     slots = optimizers.get(name).slots
     assert len(set(slots)) == len(slots)
     assert "steps" not in slots  # a client keeps their number beside them
+
+
+def test_adam_is_that_of_keras():
+    from bfl.keras import keras, tf
+
+    optimizer = optimizers.create("adam")
+    values = run(optimizer, trained(optimizer))
+    twins = [tf.Variable(start) for start in START]
+    reference = keras.optimizers.Adam()
+    for number, rate in enumerate(RATES):
+        reference.learning_rate = rate
+        reference.apply_gradients([(c * t, t) for c, t in zip(CURVATURE, twins, strict=True)])
+        for actual, twin in zip(values[number], twins, strict=True):
+            np.testing.assert_allclose(actual, twin, rtol=1e-4, atol=1e-5)
