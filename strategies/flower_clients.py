@@ -228,7 +228,8 @@ class FlowerClients:
             "failures": len(left_out) - refused,
             "refused": refused,
         }
-        return replace(pooled, metrics={**counts, **pooled.metrics}, left_out=left_out)
+        metrics = {**counts, **pooled.metrics}
+        return replace(pooled, metrics=metrics, left_out=left_out, suspicion=self.suspicion)
 
     def warn(self, name: str, client: int, text: str) -> None:
         """Tell what is wrong with a client in a round of that name."""

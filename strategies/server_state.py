@@ -33,6 +33,7 @@ class PooledRound:
         entries: One for each client pooled, see ``strategies.updates.client_entries``.
         left_out: One for each client that was selected and is not in the pool: ``client``, the
             partition id, its ``name`` and the ``reason``.
+        suspicion: By partition id, whose values were far from all others', and how far.
     """
 
     state: ServerState
@@ -40,6 +41,7 @@ class PooledRound:
     entries: Sequence[Mapping[str, Any]]
     models: ClientModels | None = None
     left_out: Sequence[Mapping[str, Any]] = ()
+    suspicion: Mapping[int, str] = field(default_factory=dict)
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return all but the round as arrays by name."""
@@ -48,6 +50,7 @@ class PooledRound:
                 "metrics": self.metrics,
                 "clients": list(self.entries),
                 "left-out": list(self.left_out),
+                "suspicion": [*self.suspicion.items()],
             }
         )
         return {
@@ -77,6 +80,7 @@ class PooledRound:
             entries=report["clients"],
             models=ClientModels.from_arrays(models, manifest) if models else None,
             left_out=report.get("left-out", ()),
+            suspicion=dict(report.get("suspicion", ())),
         )
 
 

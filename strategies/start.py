@@ -20,6 +20,7 @@ from flwr.serverapp.strategy import Result
 
 from bfl.deployment.client_list import bound_nodes_file
 from bfl.engine.flower.grid import log
+from bfl.errors import RunError
 from bfl.federation.wire import initial_posterior, posterior_to_arrays
 from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
 from strategies.closing import CLOSING, close
@@ -167,6 +168,8 @@ def run_rounds(
         try:
             pooled_arrays, metrics = strategy.aggregate_train(number, replies)
         except ImplausibleUpdatesError as error:  # again, without those who sent them
+            if not strategy.client_options.round_retries:
+                raise  # what others have sent is told once, such as where noise hides it
             strategy.implausible |= error.reasons
             continue
         seconds = time.perf_counter() - started
@@ -185,16 +188,22 @@ def run_rounds(
             measured: dict[str, Any] = {**pooled.metrics, **(evaluated or {}), **of_models}
             running.warnings.warn_of_numbers(number, measured)
             finished = Round(
-                running.state, measured, seconds, pooled.entries, clients.suspicion, pooled.left_out
+                running.state, measured, seconds, pooled.entries, pooled.suspicion, pooled.left_out
             )
             try:
                 if run.on_round and run.on_round(finished):
                     break
-            except ImplausibleUpdatesError as error:  # the pool is of no use: again, likewise
-                strategy.implausible |= error.reasons
-                running.state, result.arrays, arrays = state, sent, sent
+            except RunError as error:  # the pool is of no use: again, likewise
                 if running.unfinished:
                     running.unfinished.clear()
+                if not isinstance(error, ImplausibleUpdatesError):
+                    raise
+                known = error.reasons.keys() <= strategy.implausible.keys()
+                if known or not strategy.client_options.round_retries:
+                    raise
+                strategy.implausible |= error.reasons
+                clients.suspicion = {}
+                running.state, result.arrays, arrays = state, sent, sent
                 continue
         strategy.implausible = {}
         if should_stop and should_stop(number, result):

@@ -341,6 +341,23 @@ def test_a_round_is_made_again_without_those_who_were_pooled_too_early(partition
     assert np.abs(pooled.mean).max() < 5
 
 
+@pytest.mark.parametrize("partition", [None, [np.arange(10)] * 7])
+def test_clients_that_are_asked_once_a_round_are_not_asked_again(partition: Any) -> None:
+    """As noise asks for: each answer costs some of its budget."""
+    answered: list[int] = []
+
+    def reply(task: TrainTask, received: Posterior) -> RecordDict:
+        answered.append(task.partition_id)
+        return hostile(task, received)
+
+    hostile = reply_of({0, 1}, HOSTILE["all means 1e+10"])
+    settings = {**settings_of("ws"), "partition": partition, "clients": 7, "round_retries": 0}
+    with pytest.raises(ImplausibleUpdatesError) as refused:
+        play(reply, **settings)
+    assert set(refused.value.reasons) == {0, 1}
+    assert sorted(answered) == [*range(7)]
+
+
 def test_honest_values_that_grow_alike_or_stay_below_the_reach_are_pooled() -> None:
     """Whatever they begin at; and one that is small beside others' is no reason to refuse these."""
 

@@ -10,11 +10,13 @@ from numpy_server import NumpyServer
 from small_federation import arguments, make_app, make_grid, shifted
 
 from bfl.aggregation.refinements.distillation import Distillation
+from bfl.errors import RunError
 from bfl.federation.wire import posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies import NaiveWeightedAveraging
-from strategies.run_support import RunSupport
-from strategies.server_state import ServerState
+from strategies.plausibility import ImplausibleUpdatesError
+from strategies.run_support import Round, RunSupport
+from strategies.server_state import PooledRound, ServerState
 from strategies.start import UNFINISHED
 
 D, P = 3, 1
@@ -58,12 +60,12 @@ def play(
 ) -> tuple[int, Posterior]:
     """Run two rounds; return how often clients have trained, and the posterior."""
     trainings, found = Trainings(), []
+    given.setdefault("on_round", lambda done: found.append(done.posterior))
     strategy = NaiveWeightedAveraging(
         **arguments(
             **{"refinement": "distillation", "weighting": "equal", **given},
             server=server or NumpyServer(D + P),
             run=RunSupport(folder=str(folder), key=run_key, state=ServerState.first(begun, 4)),
-            on_round=lambda done: found.append(done.posterior),
         )
     )
     grid = make_grid(make_app(trainings.reply))
@@ -113,3 +115,20 @@ def test_nothing_of_it_stays_when_the_run_is_over(tmp_path: Path) -> None:
     """Each client's posterior of the last round is nobody's business afterwards."""
     play(tmp_path, **RUN)
     assert not (tmp_path / UNFINISHED).exists()
+
+
+@pytest.mark.parametrize("error", [RunError("useless"), ImplausibleUpdatesError({0: "far"})])
+def test_nothing_of_it_stays_when_it_is_of_no_use(error: RunError, tmp_path: Path) -> None:
+    """A resume would meet it again."""
+
+    def look(finished: Round) -> bool:
+        raise error
+
+    with pytest.raises(RunError):
+        play(tmp_path, **RUN, on_round=look)
+    assert not (tmp_path / UNFINISHED).exists()
+
+
+def test_whose_values_were_far_is_kept_with_it() -> None:
+    pooled = PooledRound(ServerState.first(START, 2), {}, (), suspicion={1: "means of 30"})
+    assert PooledRound.from_arrays(0, pooled.to_arrays(), None).suspicion == {1: "means of 30"}
