@@ -30,6 +30,9 @@ def describe_table(message: Message, context: Context) -> Message:
     """Answer with the columns and classes of the node's own table, by their names."""
     node, asked = Node.of(context), message.content[CONFIG]
     table = _own_table(node, asked_reading(asked, node))
+    if node.private and table.numbered_here:
+        problem = "this node has private=true: a file beside its table has to say its columns"
+        raise public(ConfigurationError(problem))
     columns = table.encoding.columns if table.encoding else ()
     said = TableDescription(
         known=not table.numbered_here,

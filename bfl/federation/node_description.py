@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -130,6 +131,10 @@ def _no_parameters(problem: str) -> WireFormatError:
     return WireFormatError(f"a node says no parameters of its network: {problem}")
 
 
+LONGEST_NAME = 500
+"""Most characters of a column's, a category's or a class's name in a node's own table."""
+
+
 @dataclass(frozen=True)
 class TableDescription:
     """Description of a node's own table.
@@ -154,9 +159,17 @@ class TableDescription:
         record: Any = content.get(CONFIG, {})
         check_version(record, "a node")
         try:
-            return pydantic.TypeAdapter(cls).validate_json(str(record.get("table")))
+            found = pydantic.TypeAdapter(cls).validate_json(str(record.get("table")))
         except pydantic.ValidationError as error:
             raise WireFormatError("a node says no columns of its table") from error
+        names = (*found.class_names, *found.columns, *chain(*found.columns.values()))
+        for name in names:
+            if len(name) > LONGEST_NAME or not name.isprintable():
+                raise WireFormatError(
+                    f"a node's table has the name {name[:40]!r}; allowed: what can be printed, of "
+                    f"at most {LONGEST_NAME} characters"
+                )
+        return found
 
 
 PERSONAL_MODELS = "personal-models"

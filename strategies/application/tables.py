@@ -12,6 +12,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
+from bfl.closing.chain import greatest
 from bfl.configuration import Configuration
 from bfl.configuration.configuration import says_nothing_measured
 from bfl.data.datasets import Dataset
@@ -188,9 +189,13 @@ def _merge(
         return list(dataset.class_names), (*reference, target)
     names = {*dataset.class_names, *(name for t in tables.values() for name in t.class_names)}
     whole = all(name.removeprefix("-").isdecimal() for name in names)
-    return sorted(names, key=int if whole else str), tuple(reference)
+    return sorted(names, key=lambda name: (int(name) if whole else 0, name)), tuple(reference)
 
 
 def _problem(columns: tuple[Column, ...], sums: Posterior, examples: int) -> str | None:
-    column = impossible_column(np.asarray(sums.point, np.float64), columns, examples)
-    return column and f"no {examples} rows have such sums of column '{column}'"
+    found = np.asarray(sums.point, np.float64)
+    if column := impossible_column(found, columns, examples):
+        return f"no {examples} rows have such sums of column '{column}'"
+    if np.abs(found).max() > greatest(examples) * (1 + 1e-6):
+        return "sums of numbers too far from those of the server's table"
+    return None

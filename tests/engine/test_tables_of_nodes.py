@@ -3,21 +3,29 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from runs_in_process import make_run
 
 import bfl.engine.serial
 from bfl.data.datasets import Dataset, load_dataset
 from bfl.data.datasets.encoding import Column, Encoding
 from bfl.data.datasets.reading import SUMMED, Reading
+from bfl.engine.flower import new_run
 from bfl.engine.serial import SerialGrid
-from bfl.errors import BflError
+from bfl.errors import BflError, ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.federation.node_description import TABLE_QUERY, TableDescription
+from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT, WireFormatError
+from clients.tables import describe_table
+from strategies.application.tables import _problem
+from strategies.closing import as_posterior
 
 KEYS: dict[str, Any] = {
     "model": "mlp",
@@ -56,7 +64,11 @@ Run = Callable[..., tuple[RunFolder, list[Dataset]]]
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Make a run on so many nodes' tables; return its folder and the nodes' data."""
 
-    def make(nodes: int, change: Callable[[int, pd.DataFrame], pd.DataFrame], **keys: Any) -> Any:
+    def make(
+        nodes: int,
+        change: Callable[[int, pd.DataFrame], pd.DataFrame],
+        **keys: Any,
+    ) -> Any:
         for node in range(nodes + 1):
             change(node, table(node)).to_csv(tmp_path / f"{node}.csv", index=False)
 
@@ -130,6 +142,23 @@ def test_files_beside_all_tables_say_their_columns(run: Run, tmp_path: Path) -> 
     assert again.read_json("network.json")["columns"][0]["mean"] == 51.0
 
 
+def test_sums_that_no_rows_can_have_are_refused() -> None:
+    """Also those that are possible by Cauchy and Schwarz, and lead every column to nothing."""
+    columns = (Column("age"), Column("kind", ("a", "b")))
+    sums = np.array([40, 40, 0, 1e3, 15, 25])
+    assert _problem(columns, as_posterior(sums), 40) is None
+    sums[3] = 1e300
+    assert _problem(columns, as_posterior(sums), 40)
+
+
+@pytest.mark.parametrize("name", ["\x1b[2J", "1" * 5000])
+def test_names_that_no_table_needs_are_refused(name: str) -> None:
+    for columns, classes in (({name: ()}, ()), ({"x": (name,)}, ()), ({"x": ()}, (name,))):
+        content = TableDescription(False, columns, classes).to_content()
+        with pytest.raises(WireFormatError):
+            TableDescription.from_content(content)
+
+
 @pytest.mark.parametrize(
     ("change", "keys", "named"),
     [
@@ -143,3 +172,27 @@ def test_tables_that_do_not_go_together_are_refused(
 ) -> None:
     with pytest.raises(BflError, match=named):
         run(2, change, **keys, **{"server-evaluates": False, "node-timeout": 5.0})
+
+
+def test_a_private_node_says_nothing_of_its_rows(tmp_path: Path) -> None:
+    """Whoever asks, unless a file beside its table has said it already."""
+    path = tmp_path / "own.csv"
+    table(1).to_csv(path, index=False)
+    reading = Reading(missing="indicator", left_out="site")
+    known = load_dataset(f"table:{path}", "", reading).encoding
+    assert known
+    asked: dict[str, Any] = {**replace(reading, columns=SUMMED).values(), VERSION: WIRE_FORMAT}
+    node: Any = {"partition-id": 0, "num-partitions": 1, "dataset": f"table:{path}"}
+    for private, beside in ((False, False), (True, False), (True, True)):
+        if beside:
+            content = {"columns": known.to_list(), "class-names": ["dead", "ill", "well"]}
+            path.with_suffix(".columns.json").write_text(json.dumps(content))
+        context = Context(new_run({}).run_id, 1, {**node, "private": private}, RecordDict(), {})
+        message = Message(RecordDict({CONFIG: ConfigRecord(asked)}), 1, TABLE_QUERY)
+        if private and not beside:
+            with pytest.raises(ConfigurationError, match="private=true"):
+                describe_table(message, context)
+        else:
+            said = TableDescription.from_content(describe_table(message, context).content)
+            assert said.known == beside
+            assert "of 1" in said.columns["kind"]
