@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_closings import CLASSES, FEATURES, FORMS, all_closings, data_of, in_form, start, sums_of
 
-from bfl.closing.base import HEAD, Examples, Known, Measurement, with_one
+from bfl.closing.base import HEAD, Closing, Examples, Known, Measurement, with_one
 from bfl.closing.bayesian_head import BayesianHead
 from bfl.closing.chain import find_problem, fold, greatest, next_measurements
 from bfl.closing.curvature import packed
@@ -106,26 +106,26 @@ def test_moments_that_no_features_have_are_refused(second: np.ndarray) -> None:
     assert problem((DENSITY,), start(), vector, own)
 
 
-def test_no_example_adds_more_than_the_bound() -> None:
-    """What clients' sums are refused by, and masked sums have room for."""
-    far = Examples(with_one(np.full((3, FEATURES), 1e30)), np.array([0, 1, 2]), CLASSES)
-    for closing in (BayesianHead(), DENSITY):
-        known = {**start(), HEAD: np.full((FEATURES + 1, CLASSES), 1e6) * [1, 0, -1]}
-        vector = sums_of((closing,), known, far, far)
-        assert np.all(np.abs(vector) <= greatest(3))
-        for lie in (np.nan, np.inf, 1.01 * greatest(3)):
-            vector[-1] = lie
-            assert problem((closing,), known, vector, far)
-
-
-def test_no_target_adds_more_than_the_bound() -> None:
-    make, known, _ = data_of(GaussianHead())
+def far_examples(closing: Closing) -> tuple[Known, Examples]:
+    """Return a last layer, and three examples, of which neither could be larger."""
+    make, known, _ = data_of(closing)
     far = replace(make(0, 3), features=with_one(np.full((3, FEATURES), 1e30)))
-    far = replace(far, targets=np.array([1e30, -1e30, 0.0]))
-    known = {HEAD: known[HEAD] * [1e6, 1.0]}
-    vector = sums_of((GaussianHead(),), known, far, far)
+    if closing.tasks == ("regression",):
+        far = replace(far, targets=np.array([1e30, -1e30, 0.0]))
+        return {HEAD: known[HEAD] * [1e6, 1.0]}, far
+    return {**known, HEAD: np.full((FEATURES + 1, CLASSES), 1e6) * [1, 0, -1]}, far
+
+
+@pytest.mark.parametrize("closing", [BayesianHead(), DENSITY, GaussianHead()])
+def test_no_example_adds_more_than_the_bound(closing: Closing) -> None:
+    """What clients' sums are refused by, and masked sums have room for."""
+    known, far = far_examples(closing)
+    vector = sums_of((closing,), known, far, far)
     assert np.all(np.abs(vector) <= greatest(3))
-    assert problem((GaussianHead(),), known, vector, far) is None
+    assert problem((closing,), known, vector, far) is None
+    for lie in (np.nan, np.inf, 1.01 * greatest(3)):
+        vector[-1] = lie
+        assert problem((closing,), known, vector, far)
 
 
 def test_the_bound_leaves_room_for_the_rounding_of_float32() -> None:

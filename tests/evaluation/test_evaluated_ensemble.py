@@ -73,18 +73,15 @@ def test_a_member_whose_logits_are_not_finite_is_left_out_and_counted() -> None:
     assert "ensemble-left-out" not in numbers
 
 
-def test_an_ensemble_of_which_no_member_is_left_says_so() -> None:
-    lost = np.full((4, 2), np.nan)
-    with pytest.raises(NotFiniteError, match="16 of 16 logits are not finite"):
-        evaluate_ensemble([("sample-0", lost), ("client-0", lost)], LABELS)
-    with pytest.raises(ValueError, match="no sample was added"):
-        evaluate_ensemble([], LABELS)
-
-
-def test_an_ensemble_without_samples_says_nothing_of_them() -> None:
+def test_an_ensemble_without_samples_or_members_says_nothing_of_them() -> None:
     found = evaluate_ensemble([("average", SURE)], LABELS)
     assert found.confidences() == {}
     assert not [name for name in found.round_metrics({}) if "samples" in name]
+    lost = np.full((4, 2), np.nan)
+    with pytest.raises(NotFiniteError):
+        evaluate_ensemble([("sample-0", lost), ("client-0", lost)], LABELS)
+    with pytest.raises(ValueError, match="no sample was added"):
+        evaluate_ensemble([], LABELS)
 
 
 def test_the_numbers_are_those_that_a_study_may_show() -> None:
@@ -109,8 +106,5 @@ def test_which_way_is_up_for_an_ensemble_is_so_for_a_posterior(
     """Without it nothing would be said of the orders of ensembles."""
     if metric in numbers_of_a_run():
         assert Column(metric=metric).higher_is_better is higher
-
-
-def test_numbers_that_are_no_ensembles_keep_their_names() -> None:
     assert of_a_posterior("samples-accuracy") == "samples-accuracy"
     assert of_a_posterior("ensemble-clients-accuracy") == "accuracy"

@@ -1,3 +1,5 @@
+"""Snapshots: the last few are kept, in whatever order rounds come, and damaged ones passed over."""
+
 import tracemalloc
 from pathlib import Path
 
@@ -12,145 +14,112 @@ def arrays(number: int) -> dict[str, np.ndarray]:
     return {"a": np.arange(number), "b.c": np.array([[1.5, np.inf]], np.float32)}
 
 
-def check(found: tuple[int, dict[str, np.ndarray]] | None, number: int) -> None:
+def check(found: dict[str, np.ndarray] | None, number: int) -> None:
+    assert found is not None
+    for name, array in arrays(number).items():
+        assert np.array_equal(found[name], array)
+        assert found[name].dtype == array.dtype
+
+
+def check_latest(snapshots: Snapshots, number: int) -> None:
+    found = snapshots.latest()
     assert found is not None
     assert found[0] == number
-    for name, array in arrays(number).items():
-        assert np.array_equal(found[1][name], array)
-        assert found[1][name].dtype == array.dtype
+    check(found[1], number)
 
 
-def of_round(snapshots: Snapshots, number: int) -> tuple[int, dict[str, np.ndarray]] | None:
-    found = snapshots.at(number)
-    return None if found is None else (number, found)
+def saved(folder: Path, *numbers: int, kept: int = 2) -> Snapshots:
+    snapshots = Snapshots(folder, kept=kept)
+    for number in numbers:
+        snapshots.save(number, arrays(number))
+        check_latest(snapshots, number)
+    return snapshots
 
 
 def test_those_between_two_rounds_are_dropped(tmp_path: Path) -> None:
-    snapshots = Snapshots(tmp_path, kept=9)
-    for number in (2, 3, 4, 5, 7):
-        snapshots.save(number, arrays(number))
+    snapshots = saved(tmp_path, 2, 3, 4, 5, 7, kept=9)
     snapshots.drop_between(2, 5)
     assert snapshots.rounds() == [2, 5, 7]
     snapshots.drop_between(2, 2)
     assert snapshots.rounds() == [2, 5, 7]
 
 
-def test_the_last_ones_are_kept(tmp_path: Path) -> None:
-    snapshots = Snapshots(tmp_path / "made" / "on demand", kept=3)
-    assert snapshots.latest() is None
-    for number in range(1, 8):
-        snapshots.save(number, arrays(number))
-        check(snapshots.latest(), number)
-    assert snapshots.rounds() == [5, 6, 7]
-    check(of_round(snapshots, 6), 6)
-    assert snapshots.at(4) is None
-
-
-def test_a_low_round_is_kept_beside_higher_ones(tmp_path: Path) -> None:
-    """As when an interrupted try has left its last rounds, and another one begins anew."""
-    snapshots = Snapshots(tmp_path, kept=3)
-    for number in (6, 7, 8):
-        snapshots.save(number, arrays(number))
-    for number in range(1, 9):
-        snapshots.save(number, arrays(number))
-        check(snapshots.latest(), number)
-        check(of_round(snapshots, number), number)
-        if number > 1:
-            check(of_round(snapshots, number - 1), number - 1)
-        assert len(list(tmp_path.iterdir())) == 3
-    assert snapshots.rounds() == [6, 7, 8]
-
-
-def test_one_is_enough_to_go_on_from(tmp_path: Path) -> None:
-    snapshots = Snapshots(tmp_path, kept=1)
-    for number in (9, 1, 2, 2):
-        snapshots.save(number, arrays(number))
-        assert snapshots.rounds() == [number]
-        check(snapshots.latest(), number)
+@pytest.mark.parametrize(
+    ("kept", "before", "numbers", "left"),
+    [
+        (3, (), range(1, 8), [5, 6, 7]),
+        (1, (9,), (1, 2, 2), [2]),
+        # An interrupted try has left its last rounds, and another one begins anew.
+        (3, (6, 7, 8), range(1, 9), [6, 7, 8]),
+    ],
+)
+def test_the_last_ones_written_are_kept(tmp_path: Path, kept, before, numbers, left) -> None:
+    folder = tmp_path / "made" / "on demand"
+    assert Snapshots(folder).latest() is None
+    snapshots = saved(folder, *before, kept=kept)
+    for number in numbers:
+        saved(folder, number, kept=kept)
+        if kept > 1 and number > 1:
+            check(snapshots.at(number - 1), number - 1)
+    assert snapshots.rounds() == left
+    assert len(list(folder.iterdir())) == kept
+    assert snapshots.at(100) is None
 
 
 def test_killed_before_the_old_ones_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    snapshots = Snapshots(tmp_path)
+    snapshots = saved(tmp_path, 7, 8)
 
     def killed(self: Path, missing_ok: bool = False) -> None:
         if self.suffix == ".snapshot":
             raise KeyboardInterrupt
 
-    snapshots.save(7, arrays(7))
-    snapshots.save(8, arrays(8))
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", killed)
         with pytest.raises(KeyboardInterrupt):
             snapshots.save(1, arrays(1))
     assert snapshots.rounds() == [1, 7, 8]
-    check(snapshots.latest(), 1)
-    snapshots.save(2, arrays(2))
-    assert snapshots.rounds() == [1, 2]
+    check_latest(snapshots, 1)
+    assert saved(tmp_path, 2).rounds() == [1, 2]
 
 
-def test_both_damaged_and_begun_anew(tmp_path: Path) -> None:
-    snapshots = Snapshots(tmp_path)
-    for number in (7, 8):
-        snapshots.save(number, arrays(number))
-    for path in tmp_path.iterdir():
-        path.write_bytes(b"damaged")
-    with pytest.warns(UserWarning, match="is damaged"):
-        assert snapshots.latest() is None
-    snapshots.save(1, arrays(1))
-    check(snapshots.latest(), 1)
-    snapshots.save(2, arrays(2))
-    check(snapshots.latest(), 2)
-    check(of_round(snapshots, 1), 1)
-
-
-def test_files_of_earlier_versions_are_read(tmp_path: Path) -> None:
-    snapshots = Snapshots(tmp_path)
+def test_files_of_earlier_versions_and_other_files(tmp_path: Path) -> None:
+    snapshots = saved(tmp_path, 3, 4)
     for number in (3, 4):
-        snapshots.save(number, arrays(number))
         [path] = tmp_path.glob(f"round-{number:06d}.*.snapshot")
         path.rename(tmp_path / f"round-{number:06d}.snapshot")
-    check(snapshots.latest(), 4)
-    snapshots.save(5, arrays(5))
+    (tmp_path / ".round-000002.snapshot.99.tmp").write_bytes(b"half")
+    check_latest(snapshots, 4)
+    snapshots.save(5, {})
     assert snapshots.rounds() == [4, 5]
+    assert snapshots.latest() == (5, {})
 
 
-def test_a_state_without_arrays_is_a_state(tmp_path: Path) -> None:
-    snapshots = Snapshots(tmp_path)
-    snapshots.save(1, {})
-    assert snapshots.latest() == (1, {})
-
-
-@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "digest", "gone"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "digest"])
 def test_a_damaged_one_is_passed_over_with_a_warning(tmp_path: Path, damage: str) -> None:
-    snapshots = Snapshots(tmp_path)
-    snapshots.save(4, arrays(4))
-    snapshots.save(5, arrays(5))
-    path = sorted(tmp_path.iterdir())[-1]
-    data = path.read_bytes()
+    snapshots = saved(tmp_path, 4, 5)
+    first, last = sorted(tmp_path.iterdir())
+    data = last.read_bytes()
     damaged = {
         "cut": data[:-7],
         "flip": data[:200] + bytes([data[200] ^ 1]) + data[201:],
         "empty": b"",
         "digest": b"0" + data[1:] if data[:1] != b"0" else b"1" + data[1:],
-    }
-    if damage == "gone":
-        path.unlink()
-        check(snapshots.latest(), 4)
-        return
-    path.write_bytes(damaged[damage])
+    }[damage]
+    last.write_bytes(damaged)
     with pytest.warns(UserWarning, match="is damaged"):
-        check(snapshots.latest(), 4)
-    snapshots.save(5, arrays(5))
-    check(snapshots.latest(), 5)
+        check_latest(snapshots, 4)
+    first.write_bytes(b"damaged")
+    with pytest.warns(UserWarning, match="is damaged"):
+        assert snapshots.latest() is None
+    check(saved(tmp_path, 1, 2).at(1), 1)
 
 
 def test_a_killed_write_leaves_no_half_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    snapshots = Snapshots(tmp_path)
-    snapshots.save(1, arrays(1))
+    snapshots = saved(tmp_path, 1)
 
     def no_rename(self: Path, target: Path) -> Path:
         raise OSError(28, "No space left on device")
@@ -158,16 +127,8 @@ def test_a_killed_write_leaves_no_half_snapshot(
     monkeypatch.setattr(Path, "replace", no_rename)
     with pytest.raises(RunError, match="No space left"):
         snapshots.save(2, arrays(2))
-    check(snapshots.latest(), 1)
+    check_latest(snapshots, 1)
     assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_other_files_do_not_matter(tmp_path: Path) -> None:
-    snapshots = Snapshots(tmp_path)
-    snapshots.save(1, arrays(1))
-    (tmp_path / ".round-000002.snapshot.99.tmp").write_bytes(b"half")
-    (tmp_path / "notes.txt").write_text("x", encoding="utf-8")
-    assert snapshots.rounds() == [1]
 
 
 def test_large_arrays_are_not_copied_more_than_once(tmp_path: Path) -> None:
@@ -176,13 +137,13 @@ def test_large_arrays_are_not_copied_more_than_once(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         snapshots.save(1, {"large": large})
-        saved = tracemalloc.get_traced_memory()[1]
+        most_saving = tracemalloc.get_traced_memory()[1]
         tracemalloc.reset_peak()
         found = snapshots.at(1)
-        read = tracemalloc.get_traced_memory()[1]
+        most_reading = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert found is not None
     assert np.array_equal(found["large"], large)
-    assert large.nbytes <= saved < 1.5 * large.nbytes
-    assert large.nbytes <= read < 1.5 * large.nbytes
+    assert large.nbytes <= most_saving < 1.5 * large.nbytes
+    assert large.nbytes <= most_reading < 1.5 * large.nbytes

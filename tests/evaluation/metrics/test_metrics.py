@@ -2,6 +2,7 @@
 
 import doctest
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -98,21 +99,20 @@ def test_docstring_names_a_reference_and_its_examples_hold(name):
 
 @every
 @pytest.mark.parametrize(
-    ("labels", "message"),
+    "labels",
     [
-        ([0, 1, 2], "shape"),
-        ([[0], [1], [2], [3]], "shape"),
-        ([0.0, 1.0, 2.0, 3.0], "integers"),
-        ([True, False, True, False], "integers"),
-        ([0, 1, 2, 4], r"\[0, 3\]"),
-        ([-1, 1, 2, 3], r"\[0, 3\]"),
+        [0, 1, 2],
+        [[0], [1], [2], [3]],
+        [0.0, 1.0, 2.0, 3.0],
+        [True, False, True, False],
+        [0, 1, 2, 4],
+        [-1, 1, 2, 3],
     ],
 )
-def test_wrong_labels_are_refused(name, labels, message):
-    with pytest.raises(ValueError, match=message):
-        compute(name, PERFECT, labels)
-    with pytest.raises(ValueError, match=message):
-        evaluate(PERFECT, labels)
+def test_wrong_labels_are_refused(name, labels):
+    for judge in (partial(compute, name), evaluate):
+        with pytest.raises(ValueError, match="labels"):
+            judge(PERFECT, labels)
 
 
 def test_accuracy_and_likelihood_equal_those_of_scikit_learn():
@@ -122,10 +122,6 @@ def test_accuracy_and_likelihood_equal_those_of_scikit_learn():
     assert compute("accuracy", predictions, labels) == pytest.approx(accuracy, abs=1e-14)
     likelihood = log_loss(labels, probability, labels=np.arange(5))
     assert compute("nll", predictions, labels) == pytest.approx(likelihood, abs=1e-12)
-
-
-def test_likelihood_of_given_probabilities_of_0_is_finite():
-    assert compute("nll", PERFECT, [1, 2, 3, 0]) == pytest.approx(744.4400719)
 
 
 def test_likelihood_has_no_cap():
@@ -138,6 +134,8 @@ def test_likelihood_has_no_cap():
     values = metrics.create("nll").values(statistics.result(), [0, 0, 0])
     np.testing.assert_allclose(values, [500 + np.log(2), 1000, np.log(2)], rtol=1e-12)
     assert (statistics.result().mean_probability[:2, 0] < 1e-200).all(), "this shows nothing"
+    # Given probabilities of 0 are those of the least number.
+    assert compute("nll", PERFECT, [1, 2, 3, 0]) == pytest.approx(744.4400719)
 
 
 def test_brier_score_by_hand():
@@ -223,13 +221,10 @@ def test_adaptive_calibration_error_by_loop(bins):
             gaps.append(abs((labels[part] == label).mean() - probability[part].mean()))
     value = compute("ace", predictions, labels, **{"calibration-bins": bins})
     assert value == pytest.approx(np.mean(gaps), abs=1e-12)
-
-
-def test_adaptive_calibration_error_of_ties_is_that_of_their_mean():
-    """Half of 30 equal predictions are right, in whatever order they come."""
-    predictions = predictions_of(np.full((30, 2), 0.5))
+    # Half of 30 equal predictions are right, in whatever order they come.
+    tied = predictions_of(np.full((30, 2), 0.5))
     for labels in (np.arange(30) % 2, np.repeat([0, 1], 15)):
-        assert compute("ace", predictions, labels) == pytest.approx(0, abs=1e-12)
+        assert compute("ace", tied, labels) == pytest.approx(0, abs=1e-12)
 
 
 def test_evaluate_gives_every_metric_in_the_order_of_names_with_its_settings():

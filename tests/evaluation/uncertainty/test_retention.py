@@ -40,25 +40,14 @@ def test_equals_the_mean_over_all_tie_breakings(pairs):
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(values, few_ranks), min_size=1, max_size=60), st.randoms())
-def test_order_of_the_data_does_not_change_a_bit(pairs, random):
-    shuffled = list(pairs)
-    random.shuffle(shuffled)
-    one, other = (retention_curve(*zip(*data, strict=True)) for data in (pairs, shuffled))
+@given(st.integers(0, 10**6), st.sampled_from([1, 2, 60, 5000]), st.integers(1, 300))
+def test_order_of_the_data_does_not_change_a_bit(seed, count, ranks):
+    random = np.random.default_rng(seed)
+    value = random.exponential(size=count) * 10.0 ** random.integers(-6, 3, count)
+    rank, order = random.integers(0, ranks, count) / 7.0, random.permutation(count)
+    one, other = retention_curve(value, rank), retention_curve(value[order], rank[order])
     assert one.value.tobytes() == other.value.tobytes()
     assert one.area == other.area
-
-
-def test_order_of_much_data_does_not_change_a_bit():
-    random = np.random.default_rng(0)
-    value = random.exponential(size=5000) * 10.0 ** random.integers(-6, 3, 5000)
-    rank = random.integers(0, 300, 5000) / 7.0  # about 17 examples in each tie
-    curve = retention_curve(value, rank)
-    for _ in range(5):
-        order = random.permutation(5000)
-        other = retention_curve(value[order], rank[order])
-        assert curve.value.tobytes() == other.value.tobytes()
-        assert curve.area == other.area
 
 
 def test_one_example_and_a_negative_zero():
@@ -79,18 +68,18 @@ def test_the_curve_on_a_grid():
 
 
 @pytest.mark.parametrize(
-    ("value", "rank", "message"),
+    ("value", "rank"),
     [
-        ([1.0, 0.0], [0.1, np.nan], "NaN"),
-        ([1.0, np.nan], [0.1, 0.2], "finite"),
-        ([1.0, np.inf], [0.1, 0.2], "finite"),
-        ([1.0, 0.0], [0.1], "shape"),
-        ([], [], "shape"),
-        ([[1.0]], [[1.0]], "shape"),
+        ([1.0, 0.0], [0.1, np.nan]),
+        ([1.0, np.nan], [0.1, 0.2]),
+        ([1.0, np.inf], [0.1, 0.2]),
+        ([1.0, 0.0], [0.1]),
+        ([], []),
+        ([[1.0]], [[1.0]]),
     ],
 )
-def test_what_cannot_be_ranked_is_refused(value, rank, message):
-    with pytest.raises(ValueError, match=message):
+def test_what_cannot_be_ranked_is_refused(value, rank):
+    with pytest.raises(ValueError, match=r"NaN|finite|shape"):
         retention_curve(value, rank)
 
 

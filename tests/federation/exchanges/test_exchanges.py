@@ -27,10 +27,6 @@ def an_update(gaussians: int = 40) -> Posterior:
     return Posterior(RECEIVED.mean[:gaussians] + shift, variance, np.arange(4, dtype=np.float32))
 
 
-def received(gaussians: int) -> Posterior:
-    return Posterior(RECEIVED.mean[:gaussians], RECEIVED.variance[:gaussians], RECEIVED.point)
-
-
 def reading(exchange: Exchange, vectors: Arrays) -> Posterior:
     """Return what the server makes of vectors that a client has sent."""
     reply: Any = SimpleNamespace(content=reply_content(vectors, {"num-examples": 3}))
@@ -41,7 +37,8 @@ def reading(exchange: Exchange, vectors: Arrays) -> Posterior:
 @pytest.mark.parametrize("gaussians", [40, 0])
 def test_what_is_unpacked_is_a_posterior_near_the_one_packed(name: str, gaussians: int) -> None:
     """Also of a network of points alone."""
-    exchange, sent, update = exchanges.create(name), received(gaussians), an_update(gaussians)
+    exchange, update = exchanges.create(name), an_update(gaussians)
+    sent = Posterior(RECEIVED.mean[:gaussians], RECEIVED.variance[:gaussians], RECEIVED.point)
     packed = exchange.pack(update, sent)
     travelled = vectors_from_arrays(vectors_to_arrays(packed))
     found = exchange.unpack(travelled, sent)
@@ -59,7 +56,6 @@ def test_what_is_unpacked_is_a_posterior_near_the_one_packed(name: str, gaussian
 def test_the_server_reads_what_a_client_has_packed_and_refuses_what_it_has_not(name: str) -> None:
     exchange, update = exchanges.create(name), an_update()
     packed = exchange.pack(update, RECEIVED)
-
     expected = exchange.unpack(packed, RECEIVED)
     np.testing.assert_array_equal(reading(exchange, packed).mean, expected.mean)
     without = {key: vector for key, vector in packed.items() if key != "point"}

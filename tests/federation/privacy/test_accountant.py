@@ -134,13 +134,10 @@ def test_the_ledger_counts_a_round_that_is_made_again(tmp_path: Path) -> None:
     assert Ledger(path, range(1, 3)).begun == [1, 2, 2]
     path.unlink()
     assert Ledger(path, range(1, 3)).begun == [1, 2]
-
-
-def test_a_round_with_the_same_noise_counts_once() -> None:
-    ledger = Ledger(None, range(1, 3))
-    assert not ledger.begin(2)
-    assert ledger.begin(3)
-    assert ledger.begun == [1, 2, 3]
+    same_noise = Ledger(None, range(1, 3))  # counts once
+    assert not same_noise.begin(2)
+    assert same_noise.begin(3)
+    assert same_noise.begun == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

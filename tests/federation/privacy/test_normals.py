@@ -13,6 +13,10 @@ def test_they_are_normal() -> None:
     assert drawn.dtype == np.float64
     assert kstest(drawn, norm.cdf).pvalue > 1e-6
     assert (drawn < 0).mean() == pytest.approx(0.5, abs=0.01)
+    assert len(np.unique([drawn, SystemNormals().standard_normal(200_000)])) > 399_990
+    uniform = SystemNormals().random(10_000)
+    assert 0.0 <= uniform.min() < 0.01
+    assert 0.99 < uniform.max() < 1.0
 
 
 class Given(SystemNormals):
@@ -36,12 +40,6 @@ def test_a_word_of_zeros_leads_farther_out(zeros: int, negative: bool) -> None:
     assert (drawn < 0) == negative
 
 
-def test_bits_before_the_first_that_is_set_are_counted() -> None:
-    normals = Given(*[1 << place for place in range(64)])
-    assert normals._halvings(64).tolist() == list(range(64))
-
-
-def test_uniform_numbers_are_in_their_range() -> None:
-    drawn = SystemNormals().random(10_000)
-    assert 0.0 <= drawn.min() < 0.01
-    assert 0.99 < drawn.max() < 1.0
+@pytest.mark.parametrize("place", range(64))
+def test_bits_before_the_first_that_is_set_are_counted(place: int) -> None:
+    assert Given(1 << place)._halvings(1) == place

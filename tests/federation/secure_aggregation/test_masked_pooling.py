@@ -59,9 +59,13 @@ def test_numbers_beyond_the_range_are_refused_and_counted():
         exponent_for(float("inf"))
 
 
-def masked_pool(rule, posteriors, weights, previous):
-    """Return what a server makes of the clients' elements of the ring, which it only adds up."""
-    exponents = agreed_exponents(rule, ALLOWED, previous, weights)
+def masked_pool(rule, posteriors, weights, previous, asked=None):
+    """Return what a server makes of the clients' elements of the ring, which it only adds up.
+
+    Args:
+        asked: The weights of all that were asked, by which the grid is chosen; by default these.
+    """
+    exponents = agreed_exponents(rule, ALLOWED, previous, asked or weights)
     total = np.zeros(rule.statistics * previous.size + previous.point.size, np.uint64)
     for posterior, weight in zip(posteriors, weights, strict=True):
         ALLOWED.check(posterior, previous)
@@ -108,38 +112,63 @@ def test_every_rule_that_is_a_sum_pools_within_its_bounds(name, clients):
         assert masked.diagnostics == pytest.approx(direct.diagnostics)
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_rounding_is_foreseen(name):
+CORNER = Posterior(np.array([-1.0, 1.0]), np.array([1e-4, 0.5]), np.zeros(5))
+
+
+def imbalanced(ratio):
+    """Return the weights of 7 clients, and of 3 that hold so many times as many examples."""
+    sizes = np.array([1.0] * 7 + [ratio] * 3)
+    return [float(weight) for weight in sizes / sizes.sum()]
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "clients"),
+    [
+        *((name, [1 / 8] * 8, 8) for name in RULES),
+        # The three of most weight drop out.
+        *((name, imbalanced(1e3), 7) for name in ("ws", "log-linear-pool", "linear-pool")),
+    ],
+)
+def test_rounding_is_foreseen(name, asked, clients):
     """What is foreseen at the corners is an upper bound of what clients there get."""
-    rule = pooling_rules.create(name)
-    previous = Posterior(np.array([-1.0, 1.0]), np.array([1e-4, 0.5]), np.zeros(5))
-    weights = [1 / 8] * 8
-    check_accuracy(rule, ALLOWED, previous, weights)
-    worst = greatest_errors(rule, ALLOWED, previous, weights)
+    rule, weights = pooling_rules.create(name), asked[:clients]
+    if clients == len(asked):
+        check_accuracy(rule, ALLOWED, CORNER, asked)
+    worst = greatest_errors(rule, ALLOWED, CORNER, asked, weights)
     generator = np.random.default_rng(2)
     for deviation in (ALLOWED.least_deviation, ALLOWED.greatest_deviation):
-        shift = generator.uniform(-1, 1, (8, 2)) * ALLOWED.reach
-        clients = [
-            Posterior(previous.mean + s, np.full(2, deviation**2), np.zeros(5)) for s in shift
-        ]
-        triples = [(p, w, None) for p, w in zip(clients, weights, strict=True)]
+        shift = generator.uniform(-1, 1, (clients, 2)) * ALLOWED.reach
+        sent = [Posterior(CORNER.mean + s, np.full(2, deviation**2), np.zeros(5)) for s in shift]
+        triples = [(p, w, None) for p, w in zip(sent, weights, strict=True)]
         try:
-            wanted = pool_weighted(rule, triples, previous=previous).posterior
+            wanted = pool_weighted(rule, triples, previous=CORNER).posterior
         except PosteriorError:
             continue
-        found = masked_pool(rule, clients, weights, previous).posterior
+        found = masked_pool(rule, sent, weights, CORNER, asked).posterior
         errors = np.abs(found.mean - wanted.mean) / np.sqrt(wanted.variance)
         # Beside the grid's there is the rounding of float64, of the sums and of what is decoded.
         assert errors.max() <= worst[0] + 1e-6
         assert np.abs(found.variance / wanted.variance - 1).max() <= worst[1] + 1e-9
 
 
+@pytest.mark.parametrize(
+    ("name", "ratio"),
+    [("weighted-sum-of-normals", 1e3), ("log-linear-pool", 1e5), ("weighted-conflation", 1e5)],
+)
+def test_weights_with_which_the_lightest_alone_would_be_off_are_refused(name, ratio):
+    rule, weights = pooling_rules.create(name), imbalanced(ratio)
+    with pytest.raises(ConfigurationError, match=r"where the \d of most weight drop out; allowed"):
+        check_accuracy(rule, ALLOWED, CORNER, weights)
+    check_accuracy(rule, ALLOWED, CORNER, weights, fewest=10)  # nobody may drop out
+    check_accuracy(rule, ALLOWED, CORNER, weights, fewest=8)  # a heavy one always stays
+    check_accuracy(rule, ALLOWED, CORNER, imbalanced(10.0), fewest=2)
+
+
 @pytest.mark.parametrize("name", ["conflation", "weighted-sum-of-normals", "linear-pool", "dwc"])
 def test_a_range_that_is_too_wide_for_the_ring_is_refused(name):
     rule, wide = pooling_rules.create(name), ValueRange(1e6, 1e-9, 1e6, 1e6)
-    previous = Posterior(np.array([-1.0, 1.0]), np.array([1e-4, 0.5]), np.zeros(5))
     with pytest.raises(ConfigurationError, match=r"sums modulo 2\^64 of 8 clients.*masked-reach"):
-        check_accuracy(rule, wide, previous, [1 / 8] * 8)
+        check_accuracy(rule, wide, CORNER, [1 / 8] * 8)
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -169,17 +198,17 @@ def test_no_sum_of_clients_at_the_edges_of_the_range_leaves_the_ring(name):
 
 
 @pytest.mark.parametrize(
-    ("client", "said"),
+    ("client", "beyond"),
     [
-        (Posterior(np.array([0.0, 90.0]), np.ones(2)), "1 of 2 means further than 16"),
-        (Posterior(np.zeros(2), np.array([1.0, 1e-30])), "1 of 2 standard deviations below"),
-        (Posterior(np.zeros(2), np.full(2, 1e9)), "2 of 2 standard deviations above"),
+        (Posterior(np.array([0.0, 90.0]), np.ones(2)), "1 of 2 means"),
+        (Posterior(np.zeros(2), np.array([1.0, 1e-30])), "1 of 2 standard deviations"),
+        (Posterior(np.zeros(2), np.full(2, 1e9)), "2 of 2 standard deviations"),
         (Posterior(np.zeros(2), np.ones(2), np.full(1, -1e9)), "1 of 1 point parameters"),
     ],
 )
-def test_a_posterior_outside_of_the_range_is_refused_in_words(client, said):
+def test_a_posterior_outside_of_the_range_is_refused(client, beyond):
     previous = Posterior(np.zeros(2), np.ones(2), np.zeros(1))
-    with pytest.raises(PosteriorError, match=rf"{said}.*allowed: a wider range \(masked-"):
+    with pytest.raises(PosteriorError, match=f"{beyond}.*masked-"):
         ALLOWED.check(client, previous)
 
 
@@ -222,7 +251,3 @@ def test_a_client_of_weight_0_adds_nothing():
     found = masked_pool(rule, [heavy, previous, previous], [1.0, 0.0, 0.0], previous).posterior
     np.testing.assert_allclose(found.mean, heavy.mean)
     np.testing.assert_allclose(found.variance, heavy.variance)
-
-
-def test_the_range_is_the_configurations():
-    assert Masked(masked_reach=3.0).secure_sums.value_range == ValueRange(3.0, 5e-6, 4.0, 1e6)

@@ -65,23 +65,20 @@ def test_what_is_one_clients_own_changes_no_digest():
 
 
 @pytest.mark.parametrize(
-    ("told", "exponents"),
+    ("told", "exponents", "total"),
     [
-        ({}, [-900, -900, -900]),
-        ({"posterior": Posterior(SENT.mean + 1, SENT.variance, SENT.point)}, EXPONENTS),
-        ({"posterior": Posterior(SENT.mean, SENT.variance, SENT.point + 1)}, EXPONENTS),
-        ({"server_round": 4}, EXPONENTS),
-        ({"configuration": values(**{"learning-rate": 1e-9})}, EXPONENTS),
-        ({"beside": {"control": np.ones(2, np.float32)}}, EXPONENTS),
-        ({"more": {"scale": 0.0}}, EXPONENTS),
+        ({}, [-900, -900, -900], 60.0),
+        ({}, EXPONENTS, 61.0),  # the sum that makes weights
+        ({"posterior": Posterior(SENT.mean + 1, SENT.variance, SENT.point)}, EXPONENTS, 60.0),
+        ({"posterior": Posterior(SENT.mean, SENT.variance, SENT.point + 1)}, EXPONENTS, 60.0),
+        ({"server_round": 4}, EXPONENTS, 60.0),
+        ({"configuration": values(**{"learning-rate": 1e-9})}, EXPONENTS, 60.0),
+        ({"beside": {"control": np.ones(2, np.float32)}}, EXPONENTS, 60.0),
+        ({"more": {"scale": 0.0}}, EXPONENTS, 60.0),
     ],
 )
-def test_what_is_told_to_all_is_in_the_digest(told, exponents):
-    assert digest(message(**told), exponents) != digest(message(), EXPONENTS)
-
-
-def test_the_sum_that_makes_weights_is_in_the_digest():
-    assert digest(message(), EXPONENTS, 61.0) != digest(message(), EXPONENTS)
+def test_what_is_told_to_all_is_in_the_digest(told, exponents, total):
+    assert digest(message(**told), exponents, total) != digest(message(), EXPONENTS)
 
 
 @pytest.mark.parametrize("count", [3, 6])

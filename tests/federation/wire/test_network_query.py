@@ -44,56 +44,38 @@ def test_each_initialization_has_a_number_of_dimensions_that_it_can_be_drawn_in(
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "where"),
     [
-        ({"initialization": "foo"}, "0.initialization: .*'he-normal'"),
-        ({"shape": [-1, 3]}, "0.shape.0: .*greater than 0"),
-        ({"shape": [0, 3]}, "0.shape.0: .*greater than 0"),
-        ({"shape": ["x"]}, "0.shape.0: .*integer"),
-        ({"shape": [2.5]}, "0.shape.0: .*integer"),
-        ({"shape": [True, 3]}, "0.shape.0: .*integer"),
-        ({"shape": [1] * 100}, "0.shape: .*32 items"),
+        ({"initialization": "foo"}, "0.initialization: "),
+        ({"shape": [-1, 3]}, "0.shape.0: "),
+        ({"shape": [0, 3]}, "0.shape.0: "),
+        ({"shape": ["x"]}, "0.shape.0: "),
+        ({"shape": [2.5]}, "0.shape.0: "),
+        ({"shape": [True, 3]}, "0.shape.0: "),
+        ({"shape": [1] * 100}, "0.shape: "),
         ({"shape": [10**13]}, "it has more than 2147483648 of them by parameter 'a/kernel'"),
         ({"shape": [10**5] * 30}, "it has more than 2147483648 of them"),
-        (
-            {"shape": [3], "initialization": "xavier-uniform"},
-            "parameter 'a/kernel' has 1 dimensions; .* takes 2",
-        ),
-        (
-            {"shape": [], "initialization": "he-normal"},
-            "parameter 'a/kernel' has 0 dimensions; .* takes 1",
-        ),
-        ({"name": 5}, "0.name: .*string"),
-        ({"gaussian": "no"}, "0.gaussian: .*boolean"),
-        ({"trainable": 1}, "0.trainable: .*boolean"),
-        ({"gaussian": False, "minimum": "x"}, "0.minimum: .*number"),
-        ({"gaussian": False, "minimum": float("inf")}, "0.minimum: .*finite"),
+        ({"shape": [3], "initialization": "xavier-uniform"}, "parameter 'a/kernel' has 1 "),
+        ({"shape": [], "initialization": "he-normal"}, "parameter 'a/kernel' has 0 "),
+        ({"name": 5}, "0.name: "),
+        ({"gaussian": "no"}, "0.gaussian: "),
+        ({"trainable": 1}, "0.trainable: "),
+        ({"gaussian": False, "minimum": "x"}, "0.minimum: "),
+        ({"gaussian": False, "minimum": float("inf")}, "0.minimum: "),
         ({"more": 1}, "0.more: "),
     ],
 )
-def test_what_is_no_parameter_is_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(WireFormatError, match=f"no parameters of its network: {said}"):
+def test_what_is_no_parameter_is_refused(changes: dict[str, Any], where: str) -> None:
+    with pytest.raises(WireFormatError, match=f"no parameters of its network: {where}"):
         read(json.dumps([{**ROW, **changes}]))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[" * 100_000,
-        '[{"name":' * 100_000,
-        "[]",
-        "{}",
-        "7",
-        "",
-        "[7]",
-        '[{"name": "a"}]',
-        json.dumps([ROW, ROW]),
-        json.dumps([ROW, {**ROW, "name": "b", "shape": [2**31]}]),
-        b"[]",
-        7,
-        ["[]"],
-    ],
-)
+TEXTS: list[Any] = ["[" * 100_000, '[{"name":' * 100_000, "[]", "{}", "7", "", "[7]"]
+TEXTS += ['[{"name": "a"}]', json.dumps([ROW, ROW]), b"[]", 7, ["[]"]]
+TEXTS += [json.dumps([ROW, {**ROW, "name": "b", "shape": [2**31]}])]
+
+
+@pytest.mark.parametrize("text", TEXTS)
 def test_what_is_no_network_is_refused(text: Any) -> None:
     with pytest.raises(WireFormatError, match="a node says no parameters of its network: "):
         read(text)

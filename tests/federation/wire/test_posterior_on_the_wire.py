@@ -29,16 +29,9 @@ def test_the_record_is_the_one_that_flower_makes(size: int, points: int, dtype: 
         flowers, ours = Array(getattr(given_, name)), record[name]
         assert (ours.dtype, ours.shape, ours.stype) == (flowers.dtype, flowers.shape, flowers.stype)
         assert ours.data == flowers.data
-        np.testing.assert_array_equal(ours.numpy(), getattr(given_, name))
-
-
-@pytest.mark.parametrize("dtype", TYPES)
-def test_what_is_sent_arrives(dtype: str) -> None:
-    sent = posterior(1000, 17, dtype)
-    received = posterior_from_arrays(posterior_to_arrays(sent))
-    for name in VECTORS:
-        assert getattr(received, name).dtype == np.dtype(dtype)
-        np.testing.assert_array_equal(getattr(received, name), getattr(sent, name))
+        received = getattr(posterior_from_arrays(record), name)
+        assert received.dtype == np.dtype(dtype)
+        np.testing.assert_array_equal(received, getattr(given_, name))
 
 
 def test_strided_vectors_are_sent_as_they_look() -> None:
@@ -53,9 +46,9 @@ def test_a_received_posterior_is_the_message_and_no_copy_of_it() -> None:
     record = posterior_to_arrays(posterior(1000, 17, "float32"))
     received = posterior_from_arrays(record)
     for name in VECTORS:
-        whole = np.frombuffer(record[name].data, np.uint8)
-        assert np.shares_memory(whole, getattr(received, name))
-        assert not getattr(received, name).flags.writeable
+        vector = getattr(received, name)
+        assert np.shares_memory(np.frombuffer(record[name].data, np.uint8), vector)
+        assert not vector.flags.writeable
 
 
 def arrays(**fields: Any) -> ArrayRecord:
@@ -101,14 +94,10 @@ def test_damaged_data_are_read_as_flower_reads_them(
         np.testing.assert_array_equal(posterior_from_arrays(record).mean, expected)
 
 
-def test_other_types_are_left_to_flower() -> None:
+def test_other_types_are_left_to_flower_and_other_formats_refused() -> None:
     record = posterior_to_arrays(posterior(4, 2, "float32"))
-    record["mean"] = Array(np.arange(4))
-    assert posterior_from_arrays(record).mean.dtype == np.int64
-    record["mean"] = Array(np.array([1 + 2j]))
-    assert posterior_from_arrays(record).mean.dtype == np.complex128
-
-
-def test_other_formats_are_refused() -> None:
+    for vector in (np.arange(4), np.array([1 + 2j])):
+        record["mean"] = Array(vector)
+        assert posterior_from_arrays(record).mean.dtype == vector.dtype
     with pytest.raises(TypeError, match="Unsupported serialization type"):
         posterior_from_arrays(arrays(stype="torch"))

@@ -24,10 +24,8 @@ def test_a_task_comes_back_as_it_was_sent(task: TrainTask) -> None:
 def test_positions_come_back() -> None:
     task = TrainTask(1, 0, "{}", 10, np.array([3, 1]), test_examples=np.array([7]))
     read = TrainTask.from_config(task.to_config())
-    assert read.examples is not None
-    assert read.examples.tolist() == [3, 1]
-    assert read.test_examples is not None
-    assert read.test_examples.tolist() == [7]
+    np.testing.assert_array_equal(read.examples, [3, 1])
+    np.testing.assert_array_equal(read.test_examples, [7])
 
 
 @pytest.mark.parametrize(

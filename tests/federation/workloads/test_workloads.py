@@ -41,10 +41,6 @@ def test_epochs_are_whole_and_those_that_are_expected(name: str, epochs: int) ->
     assert np.array_equal(table(workload, seed=3, rounds=2), table(workload, seed=3, rounds=2))
 
 
-def test_by_default_all_make_the_local_epochs() -> None:
-    assert set(table(resolve({}).workload, rounds=3, epochs=7).ravel()) == {7}
-
-
 @pytest.mark.parametrize("name", ["uniform", "slow-share"])
 @pytest.mark.parametrize("drawn", ["once", "each-round"])
 def test_draws_are_of_the_run_or_of_the_round(name: str, drawn: str) -> None:
@@ -55,12 +51,20 @@ def test_draws_are_of_the_run_or_of_the_round(name: str, drawn: str) -> None:
     assert not np.array_equal(rounds, table(workload, seed=1, rounds=6, clients=20, epochs=20))
 
 
-def test_uniform_draws_reach_all_numbers_equally_often() -> None:
-    workload = workloads.create("uniform", {"least-epochs": 3, "most-epochs": 6})
-    counts = Counter(np.concatenate([table(workload, seed=s, epochs=1) for s in range(200)]).flat)
-    assert set(counts) == {3, 4, 5, 6}
-    # 500 expected, a standard deviation of √(2000 · 0.25 · 0.75) = 19.4
-    assert all(abs(count - 500) < 5 * 19.4 for count in counts.values())
+@pytest.mark.parametrize(
+    ("workload", "settings", "epochs", "drawn"),
+    [
+        ("uniform", {"least-epochs": 3, "most-epochs": 6}, 1, {3, 4, 5, 6}),
+        ("slow-share", {"slow-share": 1.0}, 5, {1, 2, 3, 4, 5}),  # as in HBFL
+    ],
+)
+def test_draws_reach_all_numbers_equally_often(workload, settings, epochs, drawn) -> None:
+    workload = workloads.create(workload, {"epochs-drawn": "each-round", **settings})
+    many = [table(workload, seed=s, rounds=20, epochs=epochs) for s in range(10)]
+    counts = Counter(np.concatenate(many).flat)
+    assert set(counts) == drawn
+    # 400 or 500 expected, a standard deviation of at most √(2000 · 0.25 · 0.75) = 19.4
+    assert all(abs(count - 2000 / len(drawn)) < 5 * 19.4 for count in counts.values())
 
 
 @pytest.mark.parametrize(("share", "slow"), [(0.0, 0), (0.5, 5), (0.9, 9), (1.0, 10)])
@@ -72,22 +76,15 @@ def test_a_share_of_the_clients_is_slow(share: float, slow: int) -> None:
         assert len({tuple(row) for row in (rounds < 10_000).tolist()}) > 5  # not always the same
 
 
-def test_a_slow_client_of_hbfl_makes_one_to_five_epochs() -> None:
-    workload = workloads.create("slow-share", {"slow-share": 1.0})
-    counts = Counter(table(workload, rounds=200).flat)
-    assert set(counts) == {1, 2, 3, 4, 5}
-    assert min(counts.values()) > 300  # of 400 expected
-
-
-def test_fewest_and_most_epochs_are_in_order() -> None:
-    with pytest.raises(ConfigurationError, match=r"most-epochs is 3; allowed: at least .*, 4"):
-        resolve({"workload": "uniform", "least-epochs": 4, "most-epochs": 3})
-    with pytest.raises(ConfigurationError, match="most-epochs is 20; allowed: at least"):
-        resolve({"workload": "uniform", "least-epochs": 21})
+@pytest.mark.parametrize("values", [{"least-epochs": 4, "most-epochs": 3}, {"least-epochs": 21}])
+def test_fewest_and_most_epochs_are_in_order(values: dict[str, int]) -> None:
+    with pytest.raises(ConfigurationError, match="most-epochs is"):
+        resolve({"workload": "uniform", **values})
 
 
 def test_a_run_says_its_mean_epochs_and_is_estimated_by_them() -> None:
     plain = resolve({"local-epochs": 20})
+    assert set(table(plain.workload, rounds=3, epochs=7).ravel()) == {7}
     drawn = plain.replace(workload="uniform")
     assert "of 20 local epochs" in plain.title
     assert "average" not in plain.title
