@@ -1,5 +1,6 @@
 """The studies that come with the project: sound, complete, and as the papers have them."""
 
+import hashlib
 import re
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from bfl.aggregation.weightings import weightings
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.sources import is_study, read_toml
 from bfl.experiments.studies import read_study
-from bfl.experiments.studies.study import Run
+from bfl.experiments.studies.study import Run, configuration_hash
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLES = {path: read_toml(path) for path in sorted((ROOT / "configs").rglob("*.toml"))}
@@ -19,7 +20,6 @@ FILES = [path for path, tables in TABLES.items() if is_study(tables) and "title"
 """The studies; what has no title is none by itself."""
 FRAGMENTS = [path for path, tables in TABLES.items() if is_study(tables) and path not in FILES]
 """What only others extend."""
-FISCHER = ROOT / "configs" / "fischer2024"
 
 
 @cache
@@ -129,117 +129,39 @@ def test_the_documented_example_is_a_study(tmp_path: Path) -> None:
         resolve(dict(run.values))
 
 
-@pytest.mark.parametrize("study", ["ozer2022", "ozer2022-as-coded"])
-def test_table_4_of_ozer_has_the_runs_of_tables_1_and_3(study: str) -> None:
-    folder = ROOT / "configs" / study
-    names = ("table1", "table3", "table4")
-    values_of = {
-        name: [configuration.values for _, configuration in resolved(folder / f"{name}.toml")]
-        for name in names
-    }
-    for values in values_of["table4"]:
-        assert values in (values_of["table1"] if values["clients"] == 10 else values_of["table3"])
-
-
-@pytest.mark.parametrize("folder", ["ozer2022", "ozer2022-as-coded"])
-@pytest.mark.parametrize("table", ["table1", "table3"])
-def test_ozers_reduced_tables_differ_from_the_whole_ones_in_their_images_alone(
-    folder: str, table: str
-) -> None:
-    whole, small = (
-        ROOT / "configs" / folder / f"{table}{end}.toml" for end in ("", "-fashion-mnist")
-    )
-    # Of the rows with weights by size: the others are in the whole one alone.
-    assert [o for o in read_study(whole).claims if o.worse.get("model") != "FED"] == list(
-        read_study(small).claims
-    )
-    of_all = {run.name: run.values for run in read_study(whole).runs}
-    runs = read_study(small).runs
-    assert len(runs) == 60
-    reduced = {"dataset": "fashion-mnist", "train-examples": 12000}
-    for run in runs:
-        made = {**run.values}
-        curve = {"evaluate-every": made["evaluate-every"]}
-        assert made == {**of_all[run.name], **reduced, **curve}
-
-
-def test_learning_curves_of_posteriors_are_judged_with_ten_samples() -> None:
-    studies = [
-        *(path for path in FILES if path.parent == FISCHER),
-        *(ROOT / "configs").glob("ozer2022*/table?.toml"),
-        ROOT / "configs/precision.toml",
-    ]
-    assert len(studies) == 21
-    for path in studies:
-        for _, configuration in resolved(path):
-            keys = configuration.keys
-            assert keys.evaluate_mc_samples >= 10, path
-            assert keys.pretrain_mc_samples >= 10, path
-
-
-# Runs, examples of each client, steps of a client in a round.
-REDUCED = {
-    "table2-fashion-mnist": (60, 500, 16),
-    "table3-fashion-mnist": (36, 500, 80),
-    "table4-fashion-mnist": (36, 500, 6400),
-    "table5-digits": (60, 143, 36),
-    "table3-digits": (36, 143, 90),
-    "table4-digits": (36, 143, 1800),
+# SHA-256 of runs and claims: each study was compared with its paper when it was written.
+SETTINGS = {
+    "fedbe2021": "c3 44cd00e9 c4 cddcf571 c5 4827c277 combinations-cifar10 e8e2262d "
+    "dirichlet-cifar10 6120fcfa figure1 8ef48dd4 figure10 85000d60 figure2 4b31a8e7 figure4 "
+    "7bc17ed0 figure5 cc0b847c figure6 a9a07bef figure7 d8f57fdc figure8 b211aea8 figure9 "
+    "5559776e rates-cifar10 fb63c376 scaffold 9455f8ce shorter-distillation-cifar10 e31e1086 "
+    "step-cifar10 d00bd2c3 swiss-roll 6737b183 table1-one-ensemble c758947d table1 4f91325b "
+    "table2 48b67924 table3 90b61525 table4 1f4894b2 table5 5a40d787 table6 ade03a5d table7 "
+    "c73894c8 table8-distilled 3ff51a01 table8 eb4d49c2 table9 738e1a64 targets-cifar10 bb8afff4",
+    "fedbe2021-as-coded": "c3 78478943 c4 8e98df25 step-cifar10 cfadf674 table1 a320efc0 table2 "
+    "37d48c8a table3 10b68be1 table4 786494a2 table6 6a825b37 table7 cef147cd table8-distilled "
+    "b5fdb2b9 table8 566dd2a6 table9 7f375171",
+    "fischer2024": "dropout-fashion-mnist cd39eb32 full-size 5e54ebcf table1 040df581 "
+    "table2-fashion-mnist a4d77660 table2 8900255a table3-digits a75e7876 table3-fashion-mnist "
+    "093404ed table3 25aee723 table4-digits 39d5ae7b table4-fashion-mnist 1e32ef72 table4 "
+    "5738d6c3 table5-digits 15e06e95 table5 59fb3bd8 weightings-digits 0d770ecd",
+    "hbfl2023": "cifar10-1000-images-mixed 9720f15d cifar10-1000-images 91963dd4 digits 8130f9e8 "
+    "figure3 06e04eb8 figures4-6 bc7cad74 figures8-9 1ac004fc mnist-1000-images 065ee1b1 "
+    "slow-clients-1000-images 597f7906 table4 2cd2126c tables1-3 2da4b0ac tasks-1000-images "
+    "eb30d220 tasks 20b1fba0",
+    "ozer2022": "table1-fashion-mnist 6c42a481 table1 9a2ff0c9 table3-fashion-mnist 509519ee "
+    "table3 ebd9dc22 table4 46a3ca69",
+    "ozer2022-as-coded": "clamp-of-sums 63109895 spread e5e2b11f table1-fashion-mnist 32a58c8a "
+    "table1 a86c5ffe table3-fashion-mnist 3586ad58 table3 f1e966b4 table4 650bad29",
 }
 
 
-@pytest.mark.parametrize("name", REDUCED)
-def test_fischers_reduced_tables_have_six_seeds_and_all_test_images(name: str) -> None:
-    number, examples, steps = REDUCED[name]
-    runs = resolved(FISCHER / f"{name}.toml")
-    assert len(runs) == number
-    seeds = [int(run.labels["seed"]) for run, _ in runs]
-    assert seeds == sorted(seeds), "a second seed before all have their first"
-    assert set(seeds) == set(range(6))
-    for _, configuration in runs:
-        keys = configuration.keys
-        assert keys.test_examples == 0, "all"
-        assert keys.train_examples == keys.clients * examples
-        assert keys.local_epochs * -(-examples // keys.batch_size) == steps
-        assert configuration.words["model"] == "resnet8"
-
-
-def test_what_the_paper_does_not_say_stands_in_fischers_files() -> None:
-    """In the one that all others extend."""
-    chosen = {"initial-means": "he-normal", "biases": "gaussian", "scale-floor": 1e-5}
-    assert {key: TABLES[FISCHER / "paper.toml"]["base"][key] for key in chosen} == chosen
-    for path in (path for path in FILES if path.parent == FISCHER):
-        base = read_study(path).base
-        assert {key: base[key] for key in chosen} == chosen, path
-
-
-def test_rows_of_hbfl_that_are_judged_globally_train_no_personal_model_for_nothing() -> None:
-    """Its meme does not learn from them; that of mutual learning does."""
-    folder = ROOT / "configs" / "hbfl2023"
-    reduced = (f"{name}-1000-images" for name in ("cifar10", "mnist", "slow-clients"))
-    for name in ("digits", "figure3", "figures8-9", *reduced):
-        for run, configuration in resolved(folder / f"{name}.toml"):
-            trains = configuration.personalization.active
-            assert trains == (run.labels["method"] == "FML"), run.name
-
-
-@pytest.mark.parametrize(("name", "partitions"), [("table4", 4), ("table4-fashion-mnist", 2)])
-def test_the_pretrained_rows_have_one_pretraining(name: str, partitions: int) -> None:
-    """What the pooling does comes after it; all that pre-training reads is the same."""
-    after = {"strategy", "pooling", "weighting", "prior"}
-    by_seed_and_partition: dict[str, list[dict[str, object]]] = {}
-    runs = resolved(FISCHER / f"{name}.toml")
-    for run, configuration in runs:
-        if run.labels["pretrain"] != "yes":
-            continue
-        prior = configuration.replace(prior=configuration.words["pretrain-prior"]).values
-        later = after | configuration.pooling.model_dump(by_alias=True).keys()
-        read = {key: value for key, value in prior.items() if key not in later}
-        group = f"{run.labels['seed']} {run.labels['partition']}"
-        by_seed_and_partition.setdefault(group, []).append(read)
-    seeds = {run.labels["seed"] for run, _ in runs}
-    assert len(by_seed_and_partition) == len(seeds) * partitions
-    for dwc, ws in by_seed_and_partition.values():
-        assert dwc == ws
-        assert dwc["pretrain-examples"] == 0.1
-        assert dwc["prior-scale"] == 10.0
+@pytest.mark.parametrize("folder", SETTINGS)
+def test_settings_and_claims_of_the_papers_are_those_that_were_compared(folder: str) -> None:
+    found = []
+    for path in (path for path in FILES if path.parent.name == folder):
+        study = read_study(path)
+        runs = [(run.name, configuration_hash(run.values)) for run in study.runs]
+        digest = hashlib.sha256(repr([runs, study.claims]).encode())
+        found += [path.stem, digest.hexdigest()[:8]]
+    assert found == SETTINGS[folder].split()
