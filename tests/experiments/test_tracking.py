@@ -1,8 +1,7 @@
 """Live logs: each round once, no failure ends a run, and each tracker against its files."""
 
-import json
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +97,7 @@ def test_a_missing_package_is_refused_and_the_word_says_how_to_get_it() -> None:
 
 def test_the_word_is_a_key_and_nothing_is_logged_by_default() -> None:
     assert resolve({}).tracker.name == "none"
-    assert {"none", "tensorboard", "mlflow", "wandb"} <= set(trackers.names())
+    assert {"none", "tensorboard", "mlflow"} <= set(trackers.names())
     with pytest.raises(ConfigurationError, match="tensorboard"):
         resolve({"log": "tensorbord"})
 
@@ -194,53 +193,3 @@ def test_mlflow(run: TrackedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     [figure] = client.list_artifacts(found.info.run_id, "figures")
     assert figure.path == f"figures/{FIGURE}"
     assert {path.name for path in run.path.iterdir()} == {"config.toml", FIGURE}
-
-
-def test_wandb(run: TrackedRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb", reason="wandb is an optional extra")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.delenv("WANDB_PROJECT", raising=False)
-    log_with_an_interruption("wandb", run)
-    history, summary, config = _offline_records(run.path / "wandb")
-    assert [(row["_step"], row["accuracy"]) for row in history if "accuracy" in row] == STEPS
-    assert summary["final/accuracy"] == 0.25
-    assert config["strategy"] == "conflation"
-    figures = [row for row in history if any("figures/learning-curve" in key for key in row)]
-    assert figures[0]["_step"] == 3
-
-
-def _offline_records(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, Any]]:
-    """Return rows, summary and configuration in wandb's files, as its own messages."""
-    history: list[dict[str, Any]] = []
-    summary: dict[str, Any] = {}
-    config: dict[str, Any] = {}
-    for path in sorted(folder.glob("offline-run-*/*.wandb")):
-        for record in _messages(path.read_bytes()):
-            config |= _items([*record.run.config.update, *record.config.update])
-            summary |= _items(record.summary.update)
-            if row := _items(record.history.item):
-                history.append({"_step": record.history.step.num, **row})
-    return history, summary, config
-
-
-def _items(items: Any) -> dict[str, Any]:
-    return {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in items}
-
-
-def _messages(data: bytes) -> Iterator[Any]:
-    """Yield the messages of a file: LevelDB's log format, behind a header of 7 bytes."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    position, parts = 7, b""
-    while position + 7 <= len(data):
-        if 32768 - position % 32768 < 7:  # the rest of a block too small for a header
-            position += 32768 - position % 32768
-            continue
-        _, length, kind = struct.unpack("<IHB", data[position : position + 7])
-        parts += data[position + 7 : position + 7 + length]
-        position += 7 + length
-        if kind in (1, 4):  # a whole message, or the last part of one
-            record = Record()
-            record.ParseFromString(parts)
-            parts = b""
-            yield record

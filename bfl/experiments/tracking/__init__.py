@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import tomli_w
 
 from bfl.errors import ConfigurationError
-from bfl.files import private_folder, write_atomically
+from bfl.files import private_folder
 from bfl.registry import Component, Registry
 
 
@@ -142,8 +142,8 @@ class LiveLog:
 RUN_KEY = "bfl.run-key"
 """The tag that identifies a resumed run."""
 
-MOST_PARAMETERS, MOST_METRICS = 100, 1000
-"""The most parameters and metrics in one request to MLflow."""
+MOST_PARAMETERS = 100
+"""The most parameters in one request to MLflow."""
 
 
 class _MlflowRun(Tracking):
@@ -205,8 +205,7 @@ class _MlflowRun(Tracking):
 
         now = int(1000 * time.time())
         entries = [Metric(name, value, now, step) for name, value in metrics.items()]
-        for at in range(0, len(entries), MOST_METRICS):
-            self._client.log_batch(self._id, metrics=entries[at : at + MOST_METRICS])
+        self._client.log_batch(self._id, metrics=entries)
 
 
 @trackers.register("mlflow")
@@ -279,55 +278,3 @@ class TensorBoardTracker(Tracker):
     def open(self, run: TrackedRun) -> Tracking:
         """Return a log in the run's folder."""
         return _EventFiles(run)
-
-
-class _WandbRun(Tracking):
-    def __init__(self, run: TrackedRun) -> None:
-        import wandb
-
-        # wandb does not know the last logged round when it is offline.
-        self._marker = private_folder(run.path / "wandb") / "last-round"
-        self._run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT") or "bfl",
-            id=run.key,
-            name=run.name,
-            dir=str(run.path),
-            resume="allow",
-            settings=wandb.Settings(console="off", quiet=True),
-        )
-        self._run.config.update(dict(run.configuration), allow_val_change=True)
-        self._logged = self.last_round
-
-    @property
-    def last_round(self) -> int:
-        written = int(self._marker.read_text()) if self._marker.exists() else 0
-        # Steps are rounds, and ``step`` is the next one.
-        return max(written, int(self._run.step) - 1)
-
-    def log_round(self, number: int, metrics: Mapping[str, float]) -> None:
-        self._run.log(dict(metrics), step=number)
-        # wandb writes a step when the next one comes.
-        write_atomically(self._marker, f"{number - 1}\n".encode())
-        self._logged = number
-
-    def log_end(self, rounds: int, metrics: Mapping[str, float], figures: Sequence[Path]) -> None:
-        import wandb
-
-        images = {f"figures/{path.stem}": wandb.Image(str(path)) for path in figures}
-        self._run.log(images, step=max(rounds, int(self._run.step)))
-        self._run.summary.update({f"final/{name}": value for name, value in metrics.items()})
-
-    def close(self, *, finished: bool) -> None:
-        self._run.finish(exit_code=0 if finished else 1)
-        write_atomically(self._marker, f"{self._logged}\n".encode())
-
-
-@trackers.register("wandb")
-class WandbTracker(Tracker):
-    """A run of Weights & Biases, in ``wandb/`` of the run's folder with WANDB_MODE=offline."""
-
-    package: ClassVar[str] = "wandb"
-
-    def open(self, run: TrackedRun) -> Tracking:
-        """Return a log by wandb."""
-        return _WandbRun(run)
