@@ -63,7 +63,7 @@ def picks(table: StudyTable) -> pd.DataFrame:
         ConfigurationError: A run is left to be made, methods have unequal numbers of
             configurations, or one of more than ``MOST``, or a seed is one of the comparison.
     """
-    frame, points = table.results.frame, table.results.points
+    frame = table.results.frame
     if table.results.states:
         raise ConfigurationError(
             f"{len(table.results.states)} runs of {table.study.source} are left"
@@ -72,8 +72,8 @@ def picks(table: StudyTable) -> pd.DataFrame:
         raise ConfigurationError(
             f"{table.study.source}: seeds {sorted(shared)} are the comparison's"
         )
-    last = {name: max(points[name][METRIC].items())[1] for name in frame.index}
-    means = frame.assign(NLL=pd.Series(last)).groupby(["method", "setting"], sort=False).NLL.mean()
+    last = table.results.numbers(METRIC)
+    means = frame.assign(NLL=last).groupby(["method", "setting"], sort=False).NLL.mean()
     tried = means.groupby("method", sort=False).size()
     if tried.nunique() > 1 or tried.max() > MOST:
         raise ConfigurationError(

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bfl.errors import BflError, DataError
 from bfl.evaluation.regression import ERROR
@@ -21,17 +21,19 @@ from bfl.experiments.results.identity import is_written_to
 from bfl.experiments.results.run_folder import CONFIG, METRICS, RunFolder
 from bfl.experiments.results.table import ABSENT
 from bfl.experiments.run.resume import FREE_TO_CHANGE
-from bfl.experiments.studies.columns import Points, retained_at
+from bfl.experiments.studies.columns import retained_at
 from bfl.experiments.studies.results import (
     FAILED,
     NO_RESULTS,
     PERCENTS,
     STUDY_TOML,
     StudyFolder,
-    StudyResults,
     open_study,
     read_run,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def differing_keys(configs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -66,12 +68,12 @@ class ListedRun:
     folder: RunFolder
     labels: Mapping[str, str] | None = None
     failed: bool = False
-    kept: tuple[Mapping[str, Any], Points] = ({}, {})
+    kept: tuple[Mapping[str, Any], pd.DataFrame] | None = None
 
     @property
     def has_begun(self) -> bool:
         """True if the run has a folder or a result."""
-        return self.folder.holds(CONFIG) or bool(self.kept[0])
+        return self.folder.holds(CONFIG) or self.kept is not None
 
     @cached_property
     def keys(self) -> Mapping[str, Any]:
@@ -81,9 +83,9 @@ class ListedRun:
         return self.folder.config() if self.has_begun else {}
 
     @cached_property
-    def result(self) -> tuple[Mapping[str, Any], Points]:
+    def result(self) -> tuple[Mapping[str, Any], pd.DataFrame]:
         """The row of numbers so far, and the curves."""
-        return read_run(self.folder) if self.folder.holds(CONFIG) else self.kept
+        return self.kept or read_run(self.folder)
 
     def began(self) -> tuple[bool, str]:
         """Return what sorts runs by when they began: those that have not, after all others."""
@@ -99,7 +101,7 @@ class ListedRun:
 
     def state(self) -> str:
         """Return the run's state in words: finished, running, stopped, failed or missing."""
-        if self.kept[0] or self.folder.holds(METRICS):
+        if self.kept or self.folder.holds(METRICS):
             return "finished"
         if not self.has_begun:
             return FAILED if self.failed else "missing"
@@ -159,12 +161,12 @@ def runs_in(path: Path, left_out: dict[str, BflError] | None = None) -> list[Lis
 def _study_runs(path: Path, prefix: str) -> Iterator[ListedRun]:
     opened = open_study(path, results=[Path(NO_RESULTS)])
     frame = opened.folder.read_frame(tuple(opened.study.runs[0].labels)).set_index("run")
-    points = StudyResults(frame, opened.folder.read_curves()).points
+    curves = opened.folder.read_curves()
     for run in opened.study.runs:
-        folder, name = opened.folder.run(run.name), run.name
-        failed = opened.folder.failure_file(name).is_file()
-        by_study = name in frame.index and not folder.holds(CONFIG)
-        kept = (frame.loc[name].to_dict(), points.get(name, {})) if by_study else ({}, {})
+        folder, name, kept = opened.folder.run(run.name), run.name, None
+        if name in frame.index and not folder.holds(CONFIG):
+            kept = frame.loc[name].to_dict(), curves[curves.run == name]
+        failed = opened.folder.has_failed(name)
         yield ListedRun(prefix + name, folder, run.labels, failed, kept)
 
 
@@ -189,15 +191,19 @@ CHARACTERS = 90
 """The most characters in a line of the legend."""
 
 
-def curves_of(points: Points) -> list[Mapping[Any, float]]:
+def curves_of(curves: pd.DataFrame) -> list[Mapping[Any, float]]:
     """Return the curves of a run: accuracy or error, likelihood, final accuracy by retention."""
+    points = {
+        str(metric): dict(zip(of["round"], of["value"], strict=True))
+        for metric, of in curves.groupby("metric")
+    }
     kept = {percent / 100: points.get(retained_at("accuracy", BY, percent)) for percent in PERCENTS}
     retention = {share: max(curve.items())[1] for share, curve in kept.items() if curve}
     first = points.get("accuracy") or points.get(ERROR) or {}
     return [first, points.get(LIKELIHOOD, {}), retention]
 
 
-def overlay(runs: Mapping[str, Points]) -> bytes | None:
+def overlay(runs: Mapping[str, pd.DataFrame]) -> bytes | None:
     """Return a PNG of learning curves and retention curves of runs; None without any curve."""
     curves = list(map(curves_of, runs.values()))
     if not any(map(any, curves)):
@@ -217,7 +223,7 @@ def overlay(runs: Mapping[str, Points]) -> bytes | None:
             style.whole_numbers(axes.xaxis, nbins=6)
         style.percent_axis(accuracy.yaxis, retention.xaxis, retention.yaxis)
         accuracy.set_ylabel("accuracy (%)")
-        if all(ERROR in points for points in runs.values()):
+        if all((curves.metric == ERROR).any() for curves in runs.values()):
             accuracy.yaxis.set_major_formatter("{x:g}")
             accuracy.set_ylabel("root-mean-squared error")
         likelihood.set_ylabel("negative log-likelihood (nats)")

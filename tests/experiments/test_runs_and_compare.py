@@ -153,13 +153,13 @@ def test_a_run_that_a_server_is_at_is_running(tmp_path: Path) -> None:
 def test_a_studys_runs_are_listed_begun_or_not(tmp_path: Path, capsys: Output) -> None:
     study = make_study(tmp_path)
     make_run(study.runs, "ws", strategy="ws", clients=3)
-    study.write("failures/nwa.txt", b"because")
+    log = study.write("runs/nwa/log.txt", b"output\nfailed: because\n")
     for place, name in ((study.path, "ws"), (tmp_path, "two/ws")):
         assert bfl("runs", place) == 0
         rows = table(capsys)
         assert rows[name][0] == "finished"
         assert rows[name.replace("ws", "nwa")][0] == "failed"
-    study.failure_file("nwa").unlink()
+    log.unlink()
     assert bfl("runs", study.path) == 0
     assert table(capsys)["nwa"][0] == "missing"
 

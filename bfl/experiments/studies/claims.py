@@ -13,7 +13,7 @@ Sources:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,6 @@ import numpy.typing as npt
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.figures.style import COLORS, new_figure, styled
 from bfl.experiments.results.table import ABSENT, markdown_table
-from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.results import rounded
 from bfl.experiments.studies.study import SEED, Choice, Claim, Study
 from bfl.experiments.studies.table import StudyTable
@@ -146,8 +145,9 @@ def p_value(differences: Sides) -> float:
 
 def _rows(table: StudyTable) -> Iterable[dict[str, Any]]:
     """Yield the claims as rows with ``differences``, positive where a claim holds."""
-    study, frame, numbers = table.study, table.results.frame, table.results.numbers
+    study, frame = table.study, table.results.frame
     by_metric = {column.metric: column for column in study.columns}
+    cells = study.cells()
 
     def comparable(pair: tuple[str, str]) -> bool:
         """Return whether two runs have the same partition and test images, if both are known."""
@@ -157,7 +157,8 @@ def _rows(table: StudyTable) -> Iterable[dict[str, Any]]:
     for claim in sorted(study.claims, key=lambda each: list(by_metric).index(each.metric)):
         column = by_metric[claim.metric]
         last = by_metric.get(claim.than, column)
-        for better, worse in claim.pairs(study.cells()):
+        ours, theirs = (table.results.numbers(each.metric) for each in (column, last))
+        for better, worse in claim.pairs(cells):
             one, other = table.seeds(better), table.seeds(worse)
             pairs = [(one[seed], other[seed]) for seed in one if seed in other]
             pairs = list(filter(comparable, pairs))
@@ -169,20 +170,25 @@ def _rows(table: StudyTable) -> Iterable[dict[str, Any]]:
             # shares differ in their last bits.
             found = [
                 (
-                    rounded(column.scale * rounded(numbers(column.metric)[a])),
-                    rounded(last.scale * rounded(numbers(last.metric)[b])),
+                    rounded(column.scale * rounded(ours[a])),
+                    rounded(last.scale * rounded(theirs[b])),
                 )
                 for a, b in pairs
-                if a in numbers(column.metric) and b in numbers(last.metric)
+                if a in ours and b in theirs
             ]
             both = np.array(found, np.float64).reshape(-1, 2).T
-            low, ours, high = _interval(both)
+            low, mean, high = _interval(both)
             sign = 1.0 if column.higher_is_better else -1.0
+            published = claim.published
+            if published is None and study.published is not None:
+                first = study.published.entry(better.key, column.metric)[0]
+                second = study.published.entry(worse.key, column.metric)[0]
+                published = None if first is None or second is None else first - second
             yield {
                 "metric": column.heading,
-                "claim": _in_words(study, claim, better, worse, last.heading),
-                "published": _published(study, claim, better, worse, column),
-                "ours": ours,
+                "claim": _in_words(cells, claim, better, worse, last.heading),
+                "published": math.nan if published is None else published,
+                "ours": mean,
                 "low": low,
                 "high": high,
                 "p": math.nan,
@@ -217,26 +223,19 @@ def _interval(both: Sides) -> tuple[float, float, float]:
     return float(low), mean, float(high)
 
 
-def _in_words(study: Study, claim: Claim, better: Choice, worse: Choice, than: str) -> str:
+def _in_words(
+    cells: Sequence[Choice], claim: Claim, better: Choice, worse: Choice, than: str
+) -> str:
     """Return a claim as ``where: A > B``, without the labels of all lines."""
     differing = [name for name in claim.worse if better.labels[name] != worse.labels[name]]
     one, other = (" ".join(map(c.label_with_column, differing)) for c in (better, worse))
     shared = [
         better.label_with_column(name)
         for name in better.labels
-        if name not in differing and len({cell.labels[name] for cell in study.cells()}) > 1
+        if name not in differing and len({cell.labels[name] for cell in cells}) > 1
     ]
     what = f"> {than}" if claim.than else f"{one} > {other}"
     return f"{', '.join(shared)}: {what}" if shared else what
-
-
-def _published(study: Study, claim: Claim, better: Choice, worse: Choice, column: Column) -> float:
-    if claim.published is not None:
-        return claim.published
-    if study.published is None:
-        return math.nan
-    one, other = (study.published.entry(cell.key, column.metric)[0] for cell in (better, worse))
-    return math.nan if one is None or other is None else one - other
 
 
 def claims_as_text(table: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataFrame:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 import pydantic
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
@@ -30,6 +31,9 @@ from bfl.federation.privacy.accountant import EPSILON, EXAMPLE_EPSILON
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 from bfl.registry import STRICT
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 BEST, MEAN, GAIN = "best-", "mean-", "retention-gain-"
 """Prefixes: a metric's best value over rounds, its mean over rounds, a gain by retention."""
 
@@ -45,10 +49,6 @@ _OF_FOREIGN = re.compile(
     rf"(?:{CLIENTS}global-|client-\d+-global-)?{OF_FOREIGN}.+-"
     rf"(auroc|aupr|fpr95|{UNFAMILIAR_SHARE}|{CONFIDENCE})"
 )
-
-
-Points = Mapping[str, Mapping[int, float]]
-"""A run's curves: values by round, by metric."""
 
 
 class Column(BaseModel):
@@ -189,37 +189,37 @@ def retained_at(metric: str, by: str, percent: int) -> str:
     return f"{metric}-retaining-{percent}-by-{by}"
 
 
-def number_of_curves(name: str, points: Points) -> float | None:
-    """Return a number of a run's evaluated rounds; None if they do not have it.
+def numbers_of_curves(name: str, curves: pd.DataFrame) -> pd.Series[float]:
+    """Return a number of evaluated rounds, by run, of the runs that have it.
 
     Args:
         name: ``best-METRIC``, the best value, NaN if none is finite; ``rounds-to-METRIC-VALUE``,
             the first round that reaches the value, infinite if none does; ``METRIC-at-round-N``;
             ``mean-NAME`` of a number of pooling; any other name: the last value.
+        curves: Run, round, metric and value.
 
     Source:
         Yang et al. (2023), HBFL, Table 1, has the best round's accuracy.
     """
-    if reached := rounds_to(name):
-        metric, value = reached
-        sign = 1.0 if higher_is_better(metric) else -1.0
-        of_rounds = points.get(metric, {})
-        found = [number for number, v in of_rounds.items() if sign * v >= sign * value]
-        return min(found) if found else math.inf if of_rounds else None
-    if at := at_round(name):
-        return points.get(at[0], {}).get(at[1])
     best, mean = name.removeprefix(BEST), name.removeprefix(MEAN)
-    best_side = higher_is_better(best) if best != name else None
-    averaged = mean != name and mean in OF_POOLING
-    curve = points.get(best if best_side is not None else mean if averaged else name, {})
-    if not curve:
-        return None
-    if best_side is None and not averaged:
-        return curve[max(curve)]
-    finite = [value for value in curve.values() if math.isfinite(value)]
-    if averaged and finite:
-        return math.fsum(finite) / len(finite)
-    return (max if best_side else min)(finite, default=math.nan)
+    is_best = best != name and higher_is_better(best) is not None
+    is_mean = mean != name and mean in OF_POOLING
+    reached, at = rounds_to(name), at_round(name)
+    metric = reached[0] if reached else at[0] if at else best if is_best else name
+    found = curves[curves.metric == (mean if is_mean else metric)]
+    if reached:
+        sign = 1.0 if higher_is_better(metric) else -1.0
+        there = found[sign * found.value >= sign * reached[1]]
+        return there.groupby("run")["round"].min().reindex(found.run.unique(), fill_value=math.inf)
+    if at:
+        return found[found["round"] == at[1]].set_index("run").value
+    finite = found.value.where(np.isfinite(found.value)).groupby(found.run, sort=False)
+    if is_best:
+        return finite.max() if higher_is_better(best) else finite.min()
+    if is_mean:
+        return finite.agg(lambda of: math.fsum(of.dropna()) / of.count() if of.count() else np.nan)
+    last = found.groupby("run", sort=False)["round"].idxmax()
+    return found.loc[last].set_index("run").value
 
 
 def _each(given: Any) -> Any:
@@ -249,7 +249,9 @@ Uncertainty = Annotated[
     _one_of("uncertainty", lambda: [u.name for u in uncertainties.classes() if u.retention]),
 ]
 ClientNumber = Annotated[
-    str, _one_of("number of a client", lambda: [n.removeprefix(CLIENTS) for n in names_of_means()])
+    str,
+    Field(min_length=1),
+    _one_of("number of a client", lambda: [n.removeprefix(CLIENTS) for n in names_of_means()]),
 ]
 
 
@@ -324,8 +326,7 @@ class Numbers(FigureSpec):
 class ClientNumbers(FigureSpec):
     """A number of each client, as mean and spread over the seeds, and a line at the clients' mean.
 
-    If a row's clients do not have the number, ``otherwise`` is drawn, and the legend names it. If
-    they have neither, the legend says so: without a personal model there is no "better" of two.
+    If a row's clients do not have the number, the legend says so.
 
     Reference:
         Yang et al. (2023), Tables 2 and 3: each client's best accuracy.
@@ -333,18 +334,6 @@ class ClientNumbers(FigureSpec):
 
     kind: Literal["client-numbers"] = "client-numbers"
     metric: ClientNumber = "global-accuracy"
-    otherwise: ClientNumber = ""
-
-    @pydantic.model_validator(mode="after")
-    def _has_one_axis(self) -> Self:
-        # A client's number without its prefixes: the accuracy of last-meme-accuracy.
-        ours, other = (name.split("-", 2)[-1] for name in (self.metric, self.otherwise))
-        if other and other != ours:
-            raise ValueError(
-                f"otherwise is {self.otherwise!r} besides metric = {self.metric!r}, which share an "
-                f"axis; allowed: a number whose name ends in '{ours}'"
-            )
-        return self
 
 
 Figure = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from bfl.experiments.studies.study import Choice, Run
 from bfl.experiments.studies.table import mean_and_spread
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as MatplotlibFigure
 
@@ -73,23 +75,24 @@ class Overlay:
         done = self.opened.results.frame.index
         return [run for run in self.opened.runs if run.cell.key in lines and run.name in done]
 
+    @cached_property
+    def seeds(self) -> list[str]:
+        """The seeds of the drawn runs."""
+        return list(dict.fromkeys(str(run.values.get("seed", 0)) for run in self.drawn))
+
     def runs(self, row: Choice, panel: Choice) -> list[str]:
         """Return the names of a row's finished runs in a panel."""
         line = Choice.of((row, panel)).key
         return [run.name for run in self.drawn if run.cell.key == line]
-
-    @property
-    def _seeds(self) -> list[str]:
-        return list(dict.fromkeys(str(run.values.get("seed", 0)) for run in self.drawn))
 
     def row_name(self, row: Choice) -> str:
         """Return a row's name in the legend: the labels that differ, and seeds if it lacks some."""
         differing = [c for c in row.labels if len({other.labels[c] for other in self.rows}) > 1]
         name = style.drawable(" · ".join(row.labels[column] for column in differing))
         counts = sorted({len(found) for panel in self.panels if (found := self.runs(row, panel))})
-        if all(count == len(self._seeds) for count in counts):
+        if all(count == len(self.seeds) for count in counts):
             return name
-        fewer = f"{' or '.join(map(str, counts))} of {len(self._seeds)} seeds"
+        fewer = f"{' or '.join(map(str, counts))} of {len(self.seeds)} seeds"
         return f"{name} ({fewer})" if name else fewer
 
     def lines(self) -> Iterator[tuple[Choice, dict[str, Any]]]:
@@ -98,44 +101,27 @@ class Overlay:
             yield row, {**style.look_of(index), "label": self.row_name(row)}
 
     def draw_curves(
-        self,
-        axes: Axes,
-        curves: Sequence[Mapping[Any, float]],
-        look: Mapping[str, Any],
-        highest: float,
+        self, axes: Axes, curves: pd.DataFrame, look: Mapping[str, Any], highest: float
     ) -> None:
         """Draw the mean curve of several seeds and its band, of numbers from 0 to ``highest``.
 
         Only abscissas of all curves are drawn, as the mean would have a step where one ends.
         """
-        x = sorted(set.intersection(*map(set, curves)))
-        values = [mean_and_spread([c[at] for c in curves], self.opened.study.spread) for at in x]
-        mean, spread = np.array(values, dtype=np.float64).reshape(-1, 2).T
-        axes.plot(x, mean, marker="o" if len(x) <= 10 else "", markersize=3.0, **look)
+        known = curves.dropna(axis="columns", how="all").dropna()
+        if not len(known):
+            return
+        values = [
+            mean_and_spread(of_seeds, self.opened.study.spread) for of_seeds in known.to_numpy()
+        ]
+        mean, spread = np.array(values, dtype=np.float64).T
+        axes.plot(known.index, mean, marker="o" if len(mean) <= 10 else "", markersize=3.0, **look)
         low, high = np.maximum(mean - spread, 0.0), np.minimum(mean + spread, highest)
-        axes.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0.0)
+        axes.fill_between(known.index, low, high, color=look["color"], alpha=0.18, linewidth=0.0)
 
     def spread_in_words(self) -> str:
         """Return what bands and bars are; empty where each line is of one run."""
         several = any(n > 1 for n in Counter(run.cell.key for run in self.drawn).values())
         return f"± {self.opened.study.spread.replace('-', ' ')} over the seeds" if several else ""
-
-    def title(self) -> str:
-        """Return the figure's title: subject, settings that all runs share, scale, spread."""
-        study, seeds = self.opened.study, self._seeds
-        keys = ("dataset", "model", "inference", "clients")
-        values = [run.values for run in self.drawn]
-        shared = {
-            key: values[0][key]
-            for key in keys
-            if values[0].get(key) and all(each.get(key) == values[0][key] for each in values)
-        }
-        of_seeds = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
-        common = " · ".join(filter(None, (style.run_title(shared), of_seeds)))
-        first = self.figure.title or study.title
-        return "\n".join(
-            filter(None, (first, common, study.scale_in_words, self.spread_in_words()))
-        )
 
     def grid(self, lines: int, columns: int) -> tuple[MatplotlibFigure, npt.NDArray[Any]]:
         """Return a figure and its axes, an array (lines, columns), that share their abscissa."""
@@ -153,8 +139,8 @@ class Overlay:
             axes.set_title(style.drawable(" · ".join(panel.labels.values())))
         return figure, grid
 
-    def finish(self, figure: MatplotlibFigure) -> MatplotlibFigure:
-        """Add the title and one legend for all panels, and return the figure."""
+    def finish(self, figure: MatplotlibFigure) -> None:
+        """Add the title, with what all runs share, and one legend for all panels."""
         handles: dict[str, Any] = {}
         for axes in figure.axes:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -167,8 +153,17 @@ class Overlay:
             figure.legend(
                 handles.values(), handles.keys(), loc="outside lower center", ncols=columns
             )
-        figure.suptitle(style.wrapped(self.title(), width))
-        return figure
+        study, first = self.opened.study, self.drawn[0].values
+        shared = {
+            key: first[key]
+            for key in ("dataset", "model", "inference", "clients")
+            if first.get(key) and all(run.values.get(key) == first[key] for run in self.drawn)
+        }
+        of_seeds = f"seed{'s' if len(self.seeds) > 1 else ''} {', '.join(self.seeds)}"
+        common = " · ".join(filter(None, (style.run_title(shared), of_seeds)))
+        title = (self.figure.title or study.title, common, study.scale_in_words)
+        lines = filter(None, (*title, self.spread_in_words()))
+        figure.suptitle(style.wrapped("\n".join(lines), width))
 
     def caption(self, names: Sequence[str]) -> str:
         """Return the caption: a sentence with the units and better sides of what is drawn."""
@@ -205,8 +200,9 @@ def drawings(opened: OpenedStudy) -> Iterator[tuple[str, MatplotlibFigure, str]]
                     figure, names = _numbers(overlay, spec)
                 case ClientNumbers():
                     figure, names = _client_numbers(overlay, spec)
-        if figure is not None:
-            yield spec.name, figure, overlay.caption(names)
+            if figure is not None:
+                overlay.finish(figure)
+                yield spec.name, figure, overlay.caption(names)
 
 
 Drawn = tuple["MatplotlibFigure | None", Sequence[str]]
@@ -215,20 +211,20 @@ Drawn = tuple["MatplotlibFigure | None", Sequence[str]]
 
 def _learning_curves(overlay: Overlay, spec: LearningCurves) -> Drawn:
     names = [spec.metric, *([f"{ENSEMBLE}{spec.metric}"] if spec.ensemble else [])]
-    points = overlay.opened.results.points
-    if not any(name in points[run.name] for run in overlay.drawn for name in names):
+    curves = {name: overlay.opened.results.curve(name) for name in names}
+    if not any(run.name in curve for run in overlay.drawn for curve in curves.values()):
         return None, names
     shares = spec.metric == "accuracy"
     figure, grid = overlay.panel_grid()
     for number, (axes, panel) in enumerate(zip(grid.flat, overlay.panels, strict=False)):
         for row, look in overlay.lines():
+            runs = overlay.runs(row, panel)
             label = f"{look['label']}, ensemble".removeprefix(", ")
-            of_ensemble = {**look, "linewidth": 0.7, "label": label}
-            for name in names:
-                runs = overlay.runs(row, panel)
-                if curves := [points[run][name] for run in runs if name in points[run]]:
-                    line = look if name == spec.metric else of_ensemble
-                    overlay.draw_curves(axes, curves, line, 1.0 if shares else np.inf)
+            thin = {**look, "linewidth": 0.7, "label": label}
+            for name, curve in curves.items():
+                of_runs = curve[[run for run in runs if run in curve]]
+                line = look if name == spec.metric else thin
+                overlay.draw_curves(axes, of_runs, line, 1.0 if shares else np.inf)
         axes.set_xlabel("round")
         # Typical values of evaluate-every.
         style.whole_numbers(axes.xaxis, nbins=6, steps=[1, 2, 5, 10])
@@ -236,37 +232,39 @@ def _learning_curves(overlay: Overlay, spec: LearningCurves) -> Drawn:
             style.percent_axis(axes.yaxis)
         if number % grid.shape[1] == 0:
             axes.set_ylabel("accuracy (%)" if shares else spec.metric)
-    return overlay.finish(figure), names
+    return figure, names
 
 
 def _retention_curves(overlay: Overlay, spec: RetentionCurves) -> Drawn:
-    points = overlay.opened.results.points
-    named = {by: {n / 100: retained_at("accuracy", by, n) for n in PERCENTS} for by in spec.by}
-    if not any(all(n[1.0] in points[run.name] for n in named.values()) for run in overlay.drawn):
+    import pandas as pd
+
+    results = overlay.opened.results
+    named = {
+        by: pd.DataFrame(
+            {n / 100: results.numbers(retained_at("accuracy", by, n)) for n in PERCENTS}
+        ).T
+        for by in spec.by
+    }
+    if not all(any(run.name in curves for run in overlay.drawn) for curves in named.values()):
         return None, ["accuracy"]
     figure, grid = overlay.grid(len(spec.by), len(overlay.panels))
-    for (by, names), line in zip(named.items(), grid, strict=True):
+    for (by, curves), line in zip(named.items(), grid, strict=True):
         for panel, axes in zip(overlay.panels, line, strict=True):
             for row, look in overlay.lines():
-                of_runs = [points[name] for name in overlay.runs(row, panel)]
-                curves = [
-                    {share: max(own[n].items())[1] for share, n in names.items() if n in own}
-                    for own in of_runs
-                ]
-                if curves := [curve for curve in curves if curve]:
-                    overlay.draw_curves(axes, curves, look, 1.0)
+                of_runs = curves[[run for run in overlay.runs(row, panel) if run in curves]]
+                overlay.draw_curves(axes, of_runs, look, 1.0)
             axes.set_xlim(0.0, 1.0)
             style.percent_axis(axes.xaxis, axes.yaxis)
         line[0].set_ylabel(f"accuracy (%)\nby {by.replace('-', ' ')}")
     for panel, top, bottom in zip(overlay.panels, grid[0], grid[-1], strict=True):
         top.set_title(style.drawable(" · ".join(panel.labels.values())))
         bottom.set_xlabel("data retained (%)")
-    return overlay.finish(figure), ["accuracy"]
+    return figure, ["accuracy"]
 
 
 def _numbers(overlay: Overlay, spec: Numbers) -> Drawn:
-    results = overlay.opened.results
-    if not any(run.name in results.numbers(m) for m in spec.metrics for run in overlay.drawn):
+    found = {metric: overlay.opened.results.numbers(metric) for metric in spec.metrics}
+    if not any(run.name in numbers for numbers in found.values() for run in overlay.drawn):
         return None, spec.metrics
     figure, grid = overlay.panel_grid()
     figure.set_figheight(max(2.6, 1.4 + 0.6 + 0.28 * len(overlay.rows) * grid.shape[0]))
@@ -275,7 +273,7 @@ def _numbers(overlay: Overlay, spec: Numbers) -> Drawn:
     for axes, panel in zip(grid.flat, overlay.panels, strict=False):
         for place, row in enumerate(overlay.rows):
             for number, (metric, offset) in enumerate(zip(spec.metrics, offsets, strict=True)):
-                numbers = results.numbers(metric)
+                numbers = found[metric]
                 values = [numbers[run] for run in overlay.runs(row, panel) if run in numbers]
                 mean, spread = mean_and_spread(values, overlay.opened.study.spread)
                 if mean is None:
@@ -289,59 +287,41 @@ def _numbers(overlay: Overlay, spec: Numbers) -> Drawn:
         axes.set_xlabel(f"{what} (%)" if shares else what)
         axes.set_yticks(range(len(overlay.rows)), [overlay.row_name(r) for r in overlay.rows])
         axes.set_ylim(len(overlay.rows) - 0.5, -0.5)
-    return overlay.finish(figure), spec.metrics
+    return figure, spec.metrics
 
 
 def _client_numbers(overlay: Overlay, spec: ClientNumbers) -> Drawn:
-    metrics = [name for name in (spec.metric, spec.otherwise) if name]
-    names = [f"{CLIENTS}{name}" for name in metrics]
-    points = overlay.opened.results.points
-
-    def known(row: Choice, panel: Choice) -> tuple[str, dict[int, list[float]]]:
-        """Return the number to draw, and by client its values in the runs; ("", {}) for none."""
-        for metric in metrics:
-            values: dict[int, list[float]] = {}
-            for own in (points[name] for name in overlay.runs(row, panel)):
-                for name, curve in own.items():
-                    client = name.removeprefix("client-").removesuffix(f"-{metric}")
-                    if name == f"client-{client}-{metric}" and client.isdecimal():
-                        values.setdefault(int(client), []).append(max(curve.items())[1])
-            if values:
-                return metric, dict(sorted(values.items()))
-        return "", {}
-
-    if not any(known(row, panel)[0] for row in overlay.rows for panel in overlay.panels):
+    names = [f"{CLIENTS}{spec.metric}"]
+    curves = overlay.opened.results.curves
+    clients = curves.metric.str.extract(rf"^client-(\d+)-{re.escape(spec.metric)}$")[0]
+    found = curves[clients.notna()].assign(client=clients)
+    if not found.run.isin([run.name for run in overlay.drawn]).any():
         return None, names
+    values = found.pivot(index="client", columns="run", values="value")
     figure, grid = overlay.panel_grid(2)  # ten clients with several rows need wide panels
     figure.set_figwidth(max(figure.get_figwidth(), 1.0 + 4.2 * grid.shape[1]))
-    shares = spec.metric.endswith("accuracy")
+    shares, what = spec.metric.endswith("accuracy"), spec.metric.replace("-", " ")
     for number, (axes, panel) in enumerate(zip(grid.flat, overlay.panels, strict=False)):
         for place, (row, look) in enumerate(overlay.lines()):
             label = str(look.pop("label"))
-            metric, values = known(row, panel)
-            if metric:
-                other = "" if metric == spec.metric else f" ({metric.replace('-', ' ')})"
-                offset = 0.6 * ((place + 0.5) / len(overlay.rows) - 0.5)
-                spreads = [
-                    mean_and_spread(own, overlay.opened.study.spread) for own in values.values()
-                ]
-                means, errors = np.array(spreads, np.float64).T
-                axes.errorbar(
-                    np.array(list(values)) + offset,
-                    means,
-                    yerr=errors,
-                    fmt=MARKERS[place % len(MARKERS)],
-                    markersize=3.0,
-                    color=look["color"],
-                    label=f"{label}{other}".lstrip(),
-                )
-                axes.axhline(means.mean(), **look, linewidth=0.7)
-            elif not any(known(row, each)[0] for each in overlay.panels):
+            of_runs = values[[run for run in overlay.runs(row, panel) if run in values]]
+            of_runs = of_runs.dropna(how="all")
+            if not of_runs.size:
                 axes.plot([], [], linestyle="none", label=f"{label}: no such number")
+                continue
+            spread = overlay.opened.study.spread
+            of_clients = [mean_and_spread(s[~np.isnan(s)], spread) for s in of_runs.to_numpy()]
+            means, errors = np.array(of_clients, np.float64).T
+            offset = 0.6 * ((place + 0.5) / len(overlay.rows) - 0.5)
+            marker = MARKERS[place % len(MARKERS)]
+            at = of_runs.index.to_numpy(np.float64) + offset
+            dots: dict[str, Any] = {"fmt": marker, "markersize": 3.0, "color": look["color"]}
+            axes.errorbar(at, means, yerr=errors, label=label, **dots)
+            axes.axhline(means.mean(), **look, linewidth=0.7)
         axes.set_xlabel("client")
         style.whole_numbers(axes.xaxis)
         if shares:
             style.percent_axis(axes.yaxis)
         if number % grid.shape[1] == 0:
-            axes.set_ylabel(spec.metric.replace("-", " ") + (" (%)" if shares else ""))
-    return overlay.finish(figure), names
+            axes.set_ylabel(f"{what} (%)" if shares else what)
+    return figure, names

@@ -1,9 +1,9 @@
 """Results of a study: two data frames, read from its folder; see ``docs/studies.md``.
 
-Besides ``study.toml``, ``published.csv``, ``runs.csv``, ``curves.csv``, ``runs/NAME/`` and what the
-commands write, it has ``failures/NAME.txt``: the output of a failed run until the run succeeds. In
-``runs.csv``, ``configuration`` is the hash of what the study has set, ``diverged`` names metrics
-that were not a number, and ``made-as`` (of older versions) the run whose result this is.
+It has ``study.toml``, ``published.csv``, ``runs.csv``, ``curves.csv``, ``runs/NAME/`` with a run's
+output in ``log.txt``, and what the commands write. In ``runs.csv``, ``configuration`` is the hash
+of what the study has set, ``diverged`` names metrics that were not a number, and ``made-as`` (of
+older versions) the run whose result this is.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from bfl.experiments.results.identity import partition_digest
 from bfl.experiments.results.run_folder import Files, RunFolder
 from bfl.experiments.studies.columns import (
     GAIN,
-    Points,
-    number_of_curves,
+    numbers_of_curves,
     numbers_of_rounds,
     retained_at,
 )
@@ -75,7 +74,11 @@ NO_METRICS = (IMAGES, "seconds", *LOST)
 PERCENTS = range(5, 101, 5)
 """The shares of the examples at which curves keep the accuracy of the least uncertain."""
 
-FAILED = "failed"
+OF_CURVES = ["run", "round", "metric", "value"]
+"""The columns of ``curves.csv``."""
+
+LOG, FAILED = "log.txt", "failed"
+"""The output of a run; the last line says how the last process has failed, if it has."""
 
 
 def rounded(value: float) -> float:
@@ -83,23 +86,22 @@ def rounded(value: float) -> float:
     return float(f"{value:.7g}")
 
 
-def read_run(folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[int, float]]]:
+def read_run(folder: RunFolder) -> tuple[dict[str, Any], pd.DataFrame]:
     """Return a finished or begun run's row, without labels, and its curves."""
+    import pandas as pd
+
     rounds = folder.rounds()
     last = rounds[-1] if rounds else {"round": 0}
-    environment, data = (
-        folder.read_json(run_folder.ENVIRONMENT, {}),
-        folder.read_json(run_folder.DATA, {}),
-    )
-    points: dict[str, dict[int, float]] = {}
-    kept = numbers_of_rounds()
+    environment = folder.read_json(run_folder.ENVIRONMENT, {})
+    data = folder.read_json(run_folder.DATA, {})
+    points: list[tuple[int, str, float]] = []
     with folder.decoding(run_folder.ROUNDS):
         for entry in rounds:
             # A posterior with infinite logits has no metrics, but its ensemble may have some.
             names = [name.removeprefix(ENSEMBLE).removeprefix(VALIDATION) for name in entry]
             if any(name in registered_metrics.names() for name in names):
-                for name in (name for name in kept if name in entry):
-                    points.setdefault(name, {})[int(entry["round"])] = rounded(entry[name])
+                kept = [name for name in numbers_of_rounds() if name in entry]
+                points += [(int(entry["round"]), name, float(entry[name])) for name in kept]
         lost = {name: sum(int(entry.get(name) or 0) for entry in rounds) for name in LOST}
     with folder.decoding(run_folder.METRICS):
         finished = folder.read_json(run_folder.METRICS, {})
@@ -109,38 +111,33 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[int, flo
     with folder.decoding(run_folder.RETENTION):
         retention = folder.read_json(run_folder.RETENTION, {})
         for metric, by_uncertainty in retention.get("gains", {}).items():
-            for by, gain in by_uncertainty.items():
-                numbers[f"{GAIN}{metric}-{by}"] = float(gain)
-        grid = {round(100 * share): at for at, share in enumerate(retention.get("fraction", ()))}
+            numbers |= {f"{GAIN}{metric}-{by}": float(gain) for by, gain in by_uncertainty.items()}
+        shares = [round(100 * share) for share in retention.get("fraction", ())]
         for by, curve in retention.get("curves", {}).get("accuracy", {}).items():
-            for percent in (percent for percent in PERCENTS if percent in grid):
-                value = rounded(curve["value"][grid[percent]])
-                points[retained_at("accuracy", by, percent)] = {last["round"]: value}
+            for percent, value in zip(shares, curve["value"], strict=True):
+                if percent in PERCENTS:
+                    points.append((last["round"], retained_at("accuracy", by, percent), value))
     for client, own in folder.read_json(run_folder.CLIENTS, {}).items():
-        for name, value in own.items():
-            points[f"client-{client}-{name}"] = {last["round"]: rounded(value)}
-    images = 0
+        points += [(last["round"], f"client-{client}-{n}", value) for n, value in own.items()]
+    images = math.nan
     if folder.holds(run_folder.PREDICTIONS):
         with folder.reading_arrays(run_folder.PREDICTIONS) as arrays:
             images = len(arrays["labels" if "labels" in arrays else "targets"])
-    partition = (
-        partition_digest(folder.read_json(run_folder.PARTITION))
-        if folder.holds(run_folder.PARTITION)
-        else ""
-    )
+    partition = folder.read_json(run_folder.PARTITION, {})
     row = {
         "diverged": " ".join(name for name, value in numbers.items() if math.isnan(value)),
-        IMAGES: images or math.nan,
+        IMAGES: images,
         "seconds": round(math.fsum(float(entry.get("seconds", 0.0)) for entry in rounds), 3),
         **lost,
-        "partition-sha256": partition[:16],
+        "partition-sha256": partition_digest(partition)[:16] if partition else "",
         "train-sha256": str(data.get("train", ""))[:16],
         "test-sha256": str(data.get("test", ""))[:16],
         "posterior-sha256": str(last.get("posterior-sha256", "")),
         "made-as": "",
         **{name: str(environment.get(name, "")) for name in ORIGIN},
     }
-    return {**numbers, **row}, points
+    curves = pd.DataFrame(points, columns=OF_CURVES[1:]).astype({"value": float})
+    return {**numbers, **row}, curves.assign(value=curves["value"].map(rounded))
 
 
 @dataclass(frozen=True)
@@ -161,10 +158,6 @@ class StudyFolder(Files):
     def run(self, name: str) -> RunFolder:
         """Return the folder of a run."""
         return RunFolder(self.runs / name)
-
-    def failure_file(self, name: str) -> Path:
-        """Return the path of a run's failure message."""
-        return self.path / "failures" / f"{name}.txt"
 
     def study(self) -> Study:
         """Return the study that the folder describes; for the errors see ``read_study``."""
@@ -196,15 +189,21 @@ class StudyFolder(Files):
         import pandas as pd
 
         if not self.holds(CURVES):
-            return pd.DataFrame(columns=["run", "round", "metric", "value"])
+            return pd.DataFrame(columns=OF_CURVES).astype({"value": float})
         with self.reading(CURVES) as data:
-            curves = pd.read_csv(io.BytesIO(data), dtype={"run": str, "metric": str})
-            return curves[["run", "round", "metric", "value"]]
+            return pd.read_csv(io.BytesIO(data), dtype={"run": str, "metric": str})[OF_CURVES]
+
+    def has_failed(self, name: str) -> bool:
+        """Return whether the last process of a run has failed."""
+        if not (own := self.run(name)).holds(LOG):
+            return False
+        with own.reading(LOG) as log:
+            return log.rstrip().rpartition(b"\n")[2].startswith(FAILED.encode())
 
     def state(self, name: str) -> str:
         """Return the state in words of a run without a result."""
         own = self.run(name)
-        if self.failure_file(name).is_file():
+        if self.has_failed(name):
             return FAILED
         if not own.holds(run_folder.CONFIG):
             return "missing"
@@ -223,29 +222,20 @@ class StudyResults:
     frame: pd.DataFrame
     curves: pd.DataFrame
     states: Mapping[str, str] = field(default_factory=dict)
-    _numbers: dict[str, dict[str, float]] = field(default_factory=dict, repr=False)
 
-    @cached_property
-    def points(self) -> Mapping[str, Points]:
-        """The curves of each run."""
-        found: dict[str, dict[str, dict[int, float]]] = {name: {} for name in self.frame.index}
-        for name, number, metric, value in self.curves.itertuples(index=False):
-            found[name].setdefault(metric, {})[int(number)] = float(value)
-        return found
-
-    def numbers(self, name: str) -> dict[str, float]:
+    def numbers(self, name: str) -> pd.Series[float]:
         """Return a number of all runs that have it, by run; NaN where the run has diverged."""
-        if name in self._numbers:
-            return self._numbers[name]
-        found: dict[str, float] = {}
-        for run, diverged in self.frame.get("diverged", {}).items():
-            value = self.frame.at[run, name] if name in self.frame else math.nan
-            if not math.isnan(value) or name in diverged.split():
-                found[str(run)] = float(value)
-        for run, points in self.points.items() if not found else ():
-            if (value := number_of_curves(name, points)) is not None:
-                found[run] = value
-        return self._numbers.setdefault(name, found)
+        if len(self.frame):
+            values = self.frame.reindex(columns=[name])[name]
+            diverged = self.frame["diverged"].map(lambda names: name in names.split())
+            if len(found := values[values.notna() | diverged]):
+                return found
+        return numbers_of_curves(name, self.curves)
+
+    def curve(self, metric: str) -> pd.DataFrame:
+        """Return a metric by round and, in columns, run."""
+        found = self.curves[self.curves.metric == metric]
+        return found.pivot(index="round", columns="run", values="value")
 
 
 @dataclass(frozen=True)
@@ -333,33 +323,31 @@ def gather(study: OpenedStudy) -> StudyResults:
     import pandas as pd
 
     wanted = {run.name: run for run in study.runs}
-    names = tuple(study.study.runs[0].labels)
+    hashes = {name: configuration_hash(run.values) for name, run in wanted.items()}
     rows: dict[str, dict[str, Any]] = {}
     curves: list[pd.DataFrame] = []
     unfit: dict[Path, list[str]] = {}
-    for name, run in wanted.items():
+    for name in wanted:
         own = study.folder.run(name)
         if not own.holds(run_folder.METRICS):
             continue
         with own.reading(GIVEN) as data:
             made_of = configuration_hash(from_toml(data))
-        if made_of != configuration_hash(run.values):
+        if made_of != hashes[name]:
             unfit.setdefault(study.folder.runs, []).append(name)
-        row, points = read_run(own)
+        row, of_run = read_run(own)
         rows[name] = {"configuration": made_of, **row}
-        flat = [(name, n, m, v) for m, values in points.items() for n, v in values.items()]
-        curves.append(pd.DataFrame(flat, columns=["run", "round", "metric", "value"]))
+        curves.append(of_run.assign(run=name)[OF_CURVES])
     others = [place for place in study.places if place.resolve() != study.folder.path.resolve()]
     for place in (study.folder, *map(StudyFolder, others)):
-        kept = place.read_frame(names)
-        kept = kept[kept.run.isin(wanted.keys() - rows.keys())]
-        for row in kept.to_dict("records"):
-            name = str(row.pop("run"))
-            if row["configuration"] != configuration_hash(wanted[name].values):
-                unfit.setdefault(place.path / RUNS, []).append(name)
-            rows[name] = row
+        kept = place.read_frame(tuple(study.study.runs[0].labels)).set_index("run")
+        kept = kept[kept.index.isin(hashes.keys() - rows.keys())]
+        changed = kept.index[kept.configuration != kept.index.map(hashes)]
+        if len(changed):
+            unfit[place.path / RUNS] = list(changed)
+        rows |= kept.to_dict("index")
         of_runs = place.read_curves()
-        curves.append(of_runs[of_runs.run.isin(kept.run)])
+        curves.append(of_runs[of_runs.run.isin(kept.index)])
     if unfit:
         raise ConfigurationError(
             "\n".join(
@@ -372,17 +360,15 @@ def gather(study: OpenedStudy) -> StudyResults:
     done = [name for name in wanted if name in rows]
     labelled = ({**wanted[n].labels, **rows[n], **wanted[n].labels} for n in done)
     frame = pd.DataFrame(labelled, index=done)
-    digests: dict[tuple[str, str], dict[str, str]] = {}
-    for kind in ("train-sha256", "test-sha256"):
-        for name in (name for name in done if frame.at[name, kind]):
-            key = (kind, str(wanted[name].values.get("dataset")))
-            digests.setdefault(key, {}).setdefault(str(frame.at[name, kind]), name)
-    for (kind, dataset), by_digest in digests.items():
-        if len(by_digest) > 1:
-            found_in = "; ".join(f"{digest} in {name}" for digest, name in by_digest.items())
-            raise ConfigurationError(
-                f"the {kind} of {dataset} are not the same in all results: {found_in}"
-            )
+    datasets = [str(wanted[name].values.get("dataset")) for name in done]
+    for kind in ("train-sha256", "test-sha256") if done else ():
+        for dataset, digests in frame[kind].groupby(datasets, sort=False):
+            known = digests[digests != ""].drop_duplicates()
+            if len(known) > 1:
+                found_in = "; ".join(f"{digest} in {name}" for name, digest in known.items())
+                raise ConfigurationError(
+                    f"the {kind} of {dataset} are not the same in all results: {found_in}"
+                )
     whole = pd.concat([each for each in curves if len(each)] or curves[:1], ignore_index=True)
     states = {name: study.folder.state(name) for name in wanted if name not in rows}
     return StudyResults(frame, whole, states)

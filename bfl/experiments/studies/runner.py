@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -25,7 +26,7 @@ from bfl.evaluation.regression import ERROR
 from bfl.experiments.results.best import VALIDATION
 from bfl.experiments.results.foreign import BEFORE_CLOSING
 from bfl.experiments.results.identity import is_written_to
-from bfl.experiments.results.run_folder import CONFIG, METRICS
+from bfl.experiments.results.run_folder import CONFIG, METRICS, RunFolder
 from bfl.experiments.results.table import cell
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.studies.claims import check_seeds
@@ -33,19 +34,16 @@ from bfl.experiments.studies.columns import at_round, curve_of, rounds_to
 from bfl.experiments.studies.results import (
     FAILED,
     GIVEN,
+    LOG,
     PUBLISHED,
     STUDY_TOML,
     OpenedStudy,
     StudyFolder,
-    gather,
-    open_study,
     write_results,
 )
 from bfl.experiments.studies.study import GIVEN_BY_THE_RUNNER, Run, Study
 from bfl.plugins import named_plugins
 from bfl.printing import console_of_lines
-
-LOG = "log.txt"
 
 GO_ON = "the same command continues from here"
 
@@ -120,19 +118,17 @@ def make_study(
             resumed = f"resumes after {begun}" if begun != states[run.name] else "begins"
             console.print(f"{number} {run.name}: {resumed}", markup=False)
             started = time.monotonic()
-            if is_written_to(folder.run(run.name).path):
+            own = folder.run(run.name)
+            if is_written_to(own.path):
                 ended = "another process is working on it"
-            elif output := _made(folder, run, machine, [*command, "run", *backend], verbose):
-                folder.write(f"failures/{run.name}.txt", output[-4000:].encode())
-                lines = [line for line in output.splitlines() if line.strip()] or [FAILED]
-                reasons = [line for line in lines if re.match("refused|failed|error", line)]
-                failed[run.name] = [lines[-1], *reasons][-1]
-                ended = f"failed: {failed[run.name]}"
+            elif why := _made(own, run, machine, [*command, "run", *backend], verbose):
+                ended = f"{FAILED}: {why}"
+                own.append_text(LOG, ended)
+                failed[run.name] = why
             else:
                 made += 1
-                folder.failure_file(run.name).unlink(missing_ok=True)
                 took = timedelta(seconds=round(time.monotonic() - started))
-                metrics = folder.run(run.name).read_json(METRICS)
+                metrics = own.read_json(METRICS)
                 shown = [f"{n} {cell(metrics[m])}" for m, n in SHOWN.items() if m in metrics]
                 ended = "  ".join([*shown, f"({took})"])
             console.print(f"{number} {run.name}: {ended}", markup=False)
@@ -140,16 +136,15 @@ def make_study(
         interrupt.add_note(GO_ON)
         raise
     finally:
-        whole = open_study(folder.path, results=opened.places)
-        write_results(folder, gather(whole))
+        write_results(folder, replace(opened, patterns=()).results)
         done = len(opened.runs) - len(left) + made
         console.print(f"{done} of {len(opened.runs)} runs are done; results are in {folder.path}")
     if table:
         console.print(f"their table: {table}")
     if failed:
         head = (
-            f"{len(failed)} of {len(opened.runs)} runs have failed (see "
-            f"{folder.path / 'failures'}); the same command tries them again"
+            f"{len(failed)} of {len(opened.runs)} runs have failed (see {LOG} of their folders in "
+            f"{folder.runs}); the same command tries them again"
         )
         raise RunError("\n".join([head, *(f"{name}: {why}" for name, why in failed.items())]))
 
@@ -179,35 +174,32 @@ def _inline(value: Any) -> str:
 
 
 def _made(
-    folder: StudyFolder,
+    own: RunFolder,
     run: Run,
     machine: Mapping[str, Value],
     command: Sequence[str],
     verbose: bool,
 ) -> str:
-    """Make or resume a run in a process of its own; return its output if it fails."""
-    own = folder.run(run.name)
-    given = own.path / GIVEN
+    """Make or resume a run in a process of its own; return why it has failed, if it has."""
+    given, log = own.path / GIVEN, own.path / LOG
     values = tomli_w.dumps(dict(run.values)).encode()
     if own.holds(CONFIG) and (not given.is_file() or given.read_bytes() != values):
         return (
             f"{own.path} was begun under another configuration than the study has now; remove it, "
             "or give the study another name"
         )
-    try:
-        folder.write(f"runs/{run.name}/{GIVEN}", values)
-    except RunError as error:
-        return str(error)
+    with own.writing(GIVEN):
+        own.path.mkdir(parents=True, exist_ok=True)
+    own.write(GIVEN, values)
     # `bfl run` closes where nobody names a closing; a study's run where its file says so.
     place = {
         **machine,
-        "output-dir": str(folder.runs.absolute()),
+        "output-dir": str(own.path.parent.absolute()),
         "name": run.name,
         "closing": run.configuration.values["closing"],
     }
     pairs = tomli_w.dumps(place).replace("\n", " ")
     arguments = [*command, "--run-config", str(given), "--run-config", pairs, "--resume"]
-    log = own.path / LOG
     with log.open("ab") as stream:
         begins = stream.tell()
         output = None if verbose else stream
@@ -224,9 +216,10 @@ def _made(
             raise
     if code == 0 and own.holds(METRICS):
         return ""
-    written = log.read_bytes()[begins:].decode(errors="replace")
+    lines = log.read_bytes()[begins:].decode(errors="replace").splitlines()
+    reasons = [line for line in lines if re.match("refused|failed|error", line)]
     cause = signal.Signals(-code).name if code < 0 else f"status {code}"
-    return f"{written}\nthe run's process has ended ({cause})"
+    return [f"the run's process has ended ({cause})", *reasons][-1]
 
 
 def check_runs(

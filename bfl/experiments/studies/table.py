@@ -69,7 +69,7 @@ def mean_and_spread(values: Sequence[float], spread: str) -> tuple[float | None,
         >>> mean_and_spread([1.0, 3.0], "standard-error"), mean_and_spread([1.0], "")
         ((2.0, 1.0), (1.0, None))
     """
-    if not values:
+    if not len(values):
         return None, None
     mean = math.fsum(values) / len(values)
     if len(values) == 1 or not math.isfinite(mean):
@@ -86,6 +86,7 @@ def study_table(opened: OpenedStudy) -> StudyTable:
     by_cell: dict[Any, list[str]] = {}
     for run in opened.runs:
         by_cell.setdefault(run.cell.key, []).append(run.name)
+    numbers = {column.metric: results.numbers(column.metric) for column in study.columns}
     lines = []
     for cell in (cell for cell in study.cells() if cell.key in by_cell):
         names = by_cell[cell.key]
@@ -94,8 +95,8 @@ def study_table(opened: OpenedStudy) -> StudyTable:
         line: dict[str, Any] = {name: cell.labels[name] for name in study.label_columns}
         line |= {"runs_done": len(done), "runs": len(names), "state": ", ".join(states)}
         for column in study.columns:
-            numbers = results.numbers(column.metric)
-            values = [numbers[name] for name in done if name in numbers]
+            of_runs = numbers[column.metric]
+            values = [float(of_runs[name]) for name in done if name in of_runs]
             ours, spread = mean_and_spread([column.scale * n for n in values], study.spread)
             by_images = None
             if column.share_of_examples and values and all(map(math.isfinite, values)):

@@ -1,6 +1,7 @@
 """All runs are made, each by a process of its own: skipped, resumed, failed, interrupted."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -97,11 +98,18 @@ def test_each_run_is_made_once_in_a_process_of_its_own(fake: Fake, capsys: Any) 
     assert fake.asked == names
     assert len(folder.read_frame()) == 8
     # Of files alone nothing is made again.
-    for path in sorted(folder.runs.rglob("*"), reverse=True):
-        path.unlink() if path.is_file() else path.rmdir()
+    shutil.rmtree(folder.runs)
     fake.make()
     assert fake.asked == names
-    assert set(fake.opened().results.numbers("accuracy").values()) == {0.5}
+    assert set(fake.opened().results.numbers("accuracy")) == {0.5}
+
+
+def test_results_of_no_other_folder_are_written_where_none_is_named(fake: Fake) -> None:
+    fake.make()
+    made = fake.opened().folder.path
+    made.rename(fake.folder / "docs" / "results" / made.name)
+    fake.make(only=["ws_iid_seed-0"], results=[Path("none")])
+    assert list(fake.opened().folder.read_frame().run) == [FIRST]
 
 
 @pytest.mark.parametrize(
@@ -120,10 +128,11 @@ def test_a_failure_is_recorded_and_the_others_go_on(code: str, reason: str, fake
     opened = fake.opened(only=["seed-0"])
     assert len(opened.results.frame) == 3
     assert opened.results.states == {SECOND: "failed"}
-    assert f"this is {SECOND}" in opened.folder.failure_file(SECOND).read_text("utf-8")
+    log = (opened.folder.run(SECOND).path / "log.txt").read_text("utf-8")
+    assert f"this is {SECOND}" in log
+    assert reason in log.splitlines()[-1]
     fake.acts(SECOND, "")
     fake.make(only=["seed-0"])
-    assert not opened.folder.failure_file(SECOND).exists()
     assert fake.asked.count(SECOND) == 2
     assert fake.asked.count(FIRST) == 1
 
@@ -132,7 +141,8 @@ def test_a_run_that_has_begun_goes_on(fake: Fake, capsys: Any) -> None:
     fake.acts(FIRST, "def after_round(number):\n    if number == 2: raise SystemExit(1)")
     with pytest.raises(RunError):
         fake.make(only=["ws_iid_seed-0"])
-    fake.opened().folder.failure_file(FIRST).unlink()
+    assert fake.opened().results.states[FIRST] == "failed"
+    (fake.opened().folder.runs / FIRST / "log.txt").unlink()
     assert fake.opened().results.states[FIRST] == "begun, round 2 of 4"
     fake.acts(FIRST, "")
     capsys.readouterr()

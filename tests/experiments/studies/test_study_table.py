@@ -20,7 +20,7 @@ from bfl.evaluation.uncertainty import measure_all
 from bfl.experiments.results.foreign import BEFORE_CLOSING, describe_foreign, write_foreign
 from bfl.experiments.results.run_folder import ENVIRONMENT, FOREIGN, RunFolder
 from bfl.experiments.studies import Run
-from bfl.experiments.studies.columns import Column, number_of_curves
+from bfl.experiments.studies.columns import Column, numbers_of_curves
 from bfl.experiments.studies.results import StudyFolder, gather, read_run, write_results
 from bfl.experiments.studies.table import (
     StudyTable,
@@ -47,7 +47,7 @@ def make(folder: StudyFolder, run: Run) -> None:
         finish_run(folder, run, accuracy=accuracy, negative_log_likelihood=likelihood)
     if run.name == "flipout-ws_dirichlet-0.5_seed-0":
         finish_run(folder, run)
-    folder.write("failures/flipout-nwa_dirichlet-0.5_seed-0.txt", b"it has failed")
+    folder.write("runs/flipout-nwa_dirichlet-0.5_seed-0/log.txt", b"failed: no luck\n")
 
 
 def test_means_spreads_and_differences(tmp_path: Path) -> None:
@@ -201,6 +201,10 @@ POINTS = {
     ERROR: {2: 4.0, 4: 3.0},
     FRACTION_AT_FLOOR: {2: 0.1, 4: 0.2},
 }
+CURVES = pd.DataFrame(
+    [("run", n, metric, value) for metric, of in POINTS.items() for n, value in of.items()],
+    columns=["run", "round", "metric", "value"],
+)
 
 
 @pytest.mark.parametrize(
@@ -228,8 +232,9 @@ POINTS = {
     ],
 )
 def test_numbers_of_the_rounds_that_were_evaluated(name: str, number: float | None) -> None:
-    found = number_of_curves(name, POINTS)
-    assert found is None if number is None else found == pytest.approx(number, nan_ok=True)
+    found = numbers_of_curves(name, CURVES)
+    expected = {} if number is None else {"run": number}
+    assert found.to_dict() == pytest.approx(expected, nan_ok=True)
 
 
 def test_columns_know_their_names_and_which_way_is_up() -> None:
