@@ -83,26 +83,27 @@ def test_a_label_of_an_example_that_is_not_the_clients_is_nothing_to_it(tmp_path
     assert "the training labels are from 0 to 12" in asked(values, np.arange(40), simulation=True)
 
 
+NOT_THERE = "is asked to train on examples that are not in its data"
+OVERLAPPING = {"model": "mlp", "partition": "step-overlapping"}
+
+
 @pytest.mark.parametrize(
-    ("examples", "problem"),
+    ("values", "examples", "problem"),
     [
-        (np.array([0, 1, 1437]), "is asked to train on examples that are not in its data"),
-        (np.array([-1, 3]), "is asked to train on examples that are not in its data"),
-        (np.array([3, 5, 3]), "is asked to train on an example twice"),
-        (np.zeros(0, np.int64), "has no examples"),
-        (np.array([3, 5]), SOUND),
+        (PRIVATE, [0, 1, 1437], NOT_THERE),
+        (PRIVATE, [-1, 3], NOT_THERE),
+        (PRIVATE, [3, 5, 3], "is asked to train on an example twice"),
+        (PRIVATE, [], "has no examples"),
+        (PRIVATE, [3, 5], SOUND),
+        (OVERLAPPING, [3, 5, 3], SOUND),
+        ({**PRIVATE, "example-noise-multiplier": 0.0}, [3, 5, 3], SOUND),
     ],
 )
-def test_a_server_names_examples_that_are_there_and_each_once(examples: Any, problem: str) -> None:
+def test_a_server_names_examples_that_are_there_and_private_ones_once(
+    values: dict[str, Any], examples: list[int], problem: str
+) -> None:
     """From a server the client takes positions in 1,437 digits, and from -1 on none."""
-    assert problem in asked(PRIVATE, examples)
-
-
-def test_examples_stand_twice_where_none_is_private() -> None:
-    values = {"model": "mlp", "partition": "step-overlapping"}
-    assert SOUND in asked(values, np.array([3, 5, 3]))
-    values = {**PRIVATE, "example-noise-multiplier": 0.0}
-    assert SOUND in asked(values, np.array([3, 5, 3]))
+    assert problem in asked(values, np.array(examples, np.int64))
 
 
 def test_a_server_names_none_of_a_nodes_own_examples(tmp_path: Path) -> None:
@@ -121,14 +122,11 @@ def kept(word: str) -> dict[str, np.ndarray]:
     return {"mean": np.zeros(2), MODEL: np.frombuffer(word.encode(), np.uint8)}
 
 
-def test_the_model_that_was_kept_is_gone_on_with() -> None:
-    """What was kept before words were kept is taken as it is."""
+def test_a_kept_model_is_gone_on_with_and_another_one_refused() -> None:
+    """What was kept before words were kept is taken as it is; the server is told why not."""
     check_model(TASK, kept("resnet8"), "resnet8")
     check_model(TASK, {"mean": np.zeros(2)}, "resnet8")
     check_model(TASK, {}, "mlp")
-
-
-def test_another_model_is_refused_and_the_server_told_why() -> None:
     with pytest.raises(ConfigurationError, match=r"client 1.*round 2.*'mlp'.*'resnet8'") as refused:
         check_model(TASK, kept("mlp"), "resnet8")
     assert refused.value.public

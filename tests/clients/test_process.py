@@ -13,7 +13,7 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 
 from bfl.configuration import resolve
-from bfl.data.datasets import load_dataset
+from bfl.data.datasets import cached_dataset, load_dataset
 from bfl.engine.flower import new_run
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import (
@@ -26,7 +26,14 @@ from bfl.errors import (
     public,
 )
 from bfl.federation.wire import RUN_CANNOT_GO_ON
-from clients.process import deadline, reports_errors
+from clients.process import (
+    cached_configuration,
+    deadline,
+    own_data,
+    reports_errors,
+    shared_data,
+    start_tensorflow,
+)
 
 
 def text(**changes):
@@ -34,28 +41,18 @@ def text(**changes):
     return json.dumps({**values, **{k.replace("_", "-"): v for k, v in changes.items()}})
 
 
-def test_configurations_are_resolved_once():
-    from clients.process import cached_configuration
-
+def test_a_configuration_is_resolved_once_whatever_its_data_and_nonsense_is_not():
     first = cached_configuration(text())
     assert cached_configuration(text()) is first
     assert first.values == resolve(json.loads(text())).values
     assert cached_configuration(text(rounds=3)).keys.rounds == 3
-
-
-def test_configurations_of_data_elsewhere_are_taken_and_nonsense_is_not():
-    from clients.process import cached_configuration
-
-    configuration = cached_configuration(text(dataset="npz:elsewhere.npz"))
-    assert configuration.keys.dataset == "npz:elsewhere.npz"
+    elsewhere = cached_configuration(text(dataset="npz:elsewhere.npz"))
+    assert elsewhere.keys.dataset == "npz:elsewhere.npz"
     with pytest.raises(ConfigurationError, match="modl"):
         cached_configuration(text(modl="resnet8"))
 
 
 def test_run_data_are_loaded_once(tensorflow):
-    from bfl.data.datasets import cached_dataset
-    from clients.process import shared_data
-
     data = shared_data("digits", "")
     assert shared_data("digits", "").images is data.images
     dataset = load_dataset("digits")
@@ -68,8 +65,6 @@ def test_run_data_are_loaded_once(tensorflow):
 
 
 def test_own_data_are_all_training_images_of_the_archive(tensorflow, tmp_path):
-    from clients.process import own_data
-
     rng = np.random.default_rng(0)
     arrays = {
         "x_train": rng.integers(0, 256, (12, 8, 8, 1), dtype=np.uint8),
@@ -90,23 +85,18 @@ def test_own_data_are_all_training_images_of_the_archive(tensorflow, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"), [("1", 1), ("3", 3), ("2.7", 2), ("0.5", 1), ("64", 64)]
+    ("given", "expected"),
+    [("1", 1), ("2.7", 2), ("0.5", 1), ("0", len(os.sched_getaffinity(0)))],
 )
-def test_cpus_given_by_the_environment(monkeypatch, given, expected):
+def test_cpus_are_given_by_the_environment_or_the_operating_system(monkeypatch, given, expected):
     monkeypatch.setenv("BFL_CPUS", given)
     assert cpus_of_this_process() == expected
-
-
-def test_cpus_given_by_the_operating_system(monkeypatch):
     monkeypatch.delenv("BFL_CPUS")
-    assert cpus_of_this_process() == len(os.sched_getaffinity(0))
-    monkeypatch.setenv("BFL_CPUS", "0")
     assert cpus_of_this_process() == len(os.sched_getaffinity(0))
 
 
 def test_tensorflow_takes_the_threads_of_this_process(tensorflow, monkeypatch):
     from bfl.keras import configured_threads
-    from clients.process import start_tensorflow
 
     assert configured_threads() == 1
     # A second call changes nothing: TensorFlow has started.
@@ -180,20 +170,17 @@ def test_what_our_own_errors_say_of_a_real_client_stays_there(
     )
 
 
-def test_a_public_message_comes_without_a_traceback() -> None:
-    def work(message: Message, context: Context) -> Message:
-        raise public(DataError("no such archive"))
-
-    assert ask(work).error.reason == "DataError: no such archive"
-
-
-@pytest.mark.parametrize("kind", [LostStateError, SharedFolderError])
-def test_a_client_without_its_state_says_that_the_run_cannot_go_on(kind: type[BflError]) -> None:
+@pytest.mark.parametrize("kind", [DataError, LostStateError, SharedFolderError])
+def test_a_public_message_comes_alone_and_a_lost_state_says_that_the_run_cannot_go_on(
+    kind: type[BflError],
+) -> None:
     def work(message: Message, context: Context) -> Message:
         raise public(kind("not here"))
 
-    assert ask(work).error.code == RUN_CANNOT_GO_ON
-    assert ask(work).error.reason == "not here"
+    error = ask(work).error
+    lost = kind is not DataError
+    assert (error.code == RUN_CANNOT_GO_ON) == lost
+    assert error.reason == ("not here" if lost else "DataError: not here")
 
 
 def test_outside_of_an_actor_nothing_is_ended() -> None:

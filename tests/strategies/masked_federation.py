@@ -122,8 +122,6 @@ class MaskedNodes:
         if configuration.exchange.secure_sums:
             told = read_task(message, Node.of(context), configuration, count)
             update = self._training(task, received)
-            if any(part.draws for part in configuration.outgoing):
-                update = configuration.exchange.secure_sums.value_range.holding(update, received)
             content = masked_reply(message, context, told, configuration, update, received, count)
         else:
             posterior = self._training(task, received)

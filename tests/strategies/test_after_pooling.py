@@ -128,9 +128,7 @@ PRIVATE: dict[str, Any] = {
     "outgoing": "clip+noise",
     "round-retries": 0,
 }
-EXAMPLES: dict[str, Any] = {"model": "mlp", "example-privacy": "dp-sgd", "round-retries": 0}
 BY_SERVER: dict[str, Any] = {**PRIVATE, "noise-at": "server", "strategy": "aalv"}
-MEANS: dict[str, Any] = {"broadcast": "mean", "start": "mean"}
 
 
 def pulled(mean: float) -> Posterior:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,20 +12,16 @@ from flwr.app import Context, Message
 from untrained import train_nothing
 
 from bfl.aggregation.defences import Defence
-from bfl.configuration import resolve
 from bfl.configuration.keys import Keys
 from bfl.engine.flower import new_run
 from bfl.engine.flower.grid import new_context
 from bfl.engine.serial import SerialGrid
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.federation.attacks import Attack
-from bfl.federation.outgoing import Outgoing
 from bfl.posteriors import Posterior
 from bfl.registry import Component
 from clients import client_app, process
 from strategies.application import server_app
 from strategies.method import Method
-from strategies.privacy import PoolNoise
 from strategies.round import round_request, weigh
 from strategies.server_state import ServerState
 from strategies.updates import ClientUpdate
@@ -40,31 +36,6 @@ class Watching(Defence):
 
     def protect(self, posteriors: Sequence[Posterior]) -> list[Posterior]:
         raise AssertionError("all updates were held together")
-
-
-class Honest(Attack):
-    """Sends what was learned."""
-
-    idle: ClassVar[bool] = True
-
-    def corrupt(self, learned: Any, received: Any, generator: Any) -> Posterior:
-        raise AssertionError("nobody is hostile")
-
-
-class NoiseOnPools(Outgoing):
-    """Noise of the server's on differences of a length that is bounded."""
-
-    name = "noise-on-pools"
-
-    @property
-    def draws_on_pool(self) -> bool:
-        return True
-
-    def change(self, difference: Any, normals: Any) -> Any:
-        return difference
-
-    def holds(self, difference: Any) -> bool:
-        return bool(np.linalg.norm(difference) <= 1)
 
 
 def test_an_idle_defence_waits_for_no_other_update() -> None:
@@ -89,22 +60,6 @@ def test_an_idle_defence_waits_for_no_other_update() -> None:
         assert weight == 1 / 3
         assert pending == [update.partition_id]
         pending.clear()
-
-
-def test_with_an_idle_attack_nobody_is_hostile() -> None:
-    hostile = resolve({"attack": "sign-flip", "attackers": 1})
-    assert hostile.attacks(0)
-    honest = replace(hostile, attack=Honest())
-    assert not honest.attacks(0)
-    assert not honest.attack.has()
-
-
-def test_noise_of_the_servers_hides_differences_as_its_chain_holds_them() -> None:
-    """Whichever part adds it: a longer one is refused."""
-    noise = PoolNoise((NoiseOnPools(),), 0, anew=False)
-    far = Posterior(np.full(3, 2, np.float32), np.ones(3, np.float32))
-    assert noise.problem(START, START) is None
-    assert "outgoing has ['noise-on-pools']" in str(noise.problem(far, START))
 
 
 ROUNDS, CLIENTS = 3, 3

@@ -90,37 +90,34 @@ def test_replies_are_handed_on_before_the_next_client_is_asked() -> None:
         assert clients.asked == list(range(1, number + 1))
 
 
-def test_those_that_fail_are_asked_again_and_nobody_else() -> None:
-    clients = Clients({2: 1, 3: 2})
-    replies, reported = ask(clients)
-    assert replies == [(1, True), (4, True), (2, True), (3, True)]
-    assert clients.asked == [1, 2, 3, 4, 2, 3, 3]
-    assert [node for node, _ in reported] == [2, 3, 3]
-    assert "node 3 is out of memory" in reported[1][1]
-
-
-def test_the_last_failure_is_handed_on_and_not_reported() -> None:
-    clients = Clients({2: 9})
-    replies, reported = ask(clients, retries=1)
-    assert replies == [(1, True), (3, True), (4, True), (2, False)]
-    assert [node for node, _ in reported] == [2]
-    assert clients.asked.count(2) == 2
-
-
-def test_a_failure_is_handed_on_as_soon_as_there_are_enough() -> None:
-    """So that those that wait for it, in the order of partitions, need not wait for the end."""
-    clients = Clients({1: 9, 4: 9})
-    replies, reported = ask(clients, 5, needed=2)
-    assert replies == [(2, True), (3, True), (1, False), (4, False), (5, True)]
-    assert not reported
-    assert clients.asked == [1, 2, 3, 4, 5]
-
-
-def test_what_is_enough_in_the_second_attempt_counts_the_first() -> None:
-    clients = Clients({1: 1, 2: 9, 3: 9})
-    replies, _ = ask(clients, 4, needed=2)
-    assert replies == [(4, True), (1, True), (2, False), (3, False)]
-    assert clients.asked == [1, 2, 3, 4, 1, 2, 3]
+@pytest.mark.parametrize(
+    ("failures", "count", "given", "replies", "asked", "reported"),
+    [
+        # Those that fail are asked again, and nobody else.
+        ({2: 1, 3: 2}, 4, {}, [1, 4, 2, 3], [1, 2, 3, 4, 2, 3, 3], [2, 3, 3]),
+        # The last failure is handed on and not reported.
+        ({2: 9}, 4, {"retries": 1}, [1, 3, 4, -2], [1, 2, 3, 4, 2], [2]),
+        # One is handed on as soon as there are enough: who waits for it need not wait for the end.
+        ({1: 9, 4: 9}, 5, {"needed": 2}, [2, 3, -1, -4, 5], [1, 2, 3, 4, 5], []),
+        # What is enough in the second attempt counts the first.
+        ({1: 1, 2: 9, 3: 9}, 4, {"needed": 2}, [4, 1, -2, -3], [1, 2, 3, 4, 1, 2, 3], [1, 2, 3]),
+    ],
+)
+def test_those_that_fail_are_asked_again_until_there_are_enough(
+    failures: dict[int, int],
+    count: int,
+    given: dict[str, int],
+    replies: list[int],
+    asked: list[int],
+    reported: list[int],
+) -> None:
+    """Of the replies a failure has a minus before its node."""
+    clients = Clients(failures)
+    found, reasons = ask(clients, count, **given)  # type: ignore[arg-type]
+    assert [node if good else -node for node, good in found] == replies
+    assert clients.asked == asked
+    assert [node for node, _ in reasons] == reported
+    assert all(f"node {node} is out of memory" in reason for node, reason in reasons)
 
 
 def test_a_reply_that_is_of_no_use_is_none_of_those_that_are_enough() -> None:
@@ -212,32 +209,25 @@ def test_the_silence_begins_anew_with_every_reply(clock: Clock) -> None:
     assert clock.now > 3.0  # and never more than 1 s without a reply
 
 
-def test_waiting_takes_little_of_the_time(clock: Clock) -> None:
-    """Looking is made rarer when it is slow: with many messages, looking itself is the work."""
+@pytest.mark.parametrize(("look", "least", "most"), [(0.02, 2, 13), (0.0, 20, 300)])
+def test_waiting_takes_little_of_the_time(
+    look: float, least: int, most: int, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    """Looking is rarer when it is slow, and where nothing has come for long: pauses of 2 % of the
+    time so far are ln(20) / 0.02 looks from 0.05 to 1 s, and 50 before.
+    """
 
     class Slow(Deaf):
         pulls = 0
 
         def pull_messages(self, message_ids: Any) -> Any:
-            clock.sleep(0.02)
+            clock.sleep(look)
             return super().pull_messages(message_ids)
 
+    monkeypatch.setattr(strategies.messaging, "poll_interval", lambda grid: 0.001)
     assert outcome(exchange(make_grid(Clients().app, 2, Slow), messages(2), 1.0)) == [(1, True)]
     assert clock.now > 1.0
-    assert Slow.pulls * 0.02 < 0.25 * clock.now
-    assert Slow.pulls > 1 / strategies.messaging.LONGEST_PAUSE / 2
-
-
-def test_who_takes_long_is_looked_for_rarely(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
-    """Two hundred looks a second would take a share of the processors that clients train on."""
-
-    class Busy(Deaf):
-        pulls = 0
-
-    monkeypatch.setattr(strategies.messaging, "poll_interval", lambda grid: 0.001)
-    assert outcome(exchange(make_grid(Clients().app, 2, Busy), messages(2), 1.0)) == [(1, True)]
-    # Pauses of 2 % of the time so far: from 0.05 to 1 s about ln(20) / 0.02 looks, and 50 before.
-    assert 20 < Busy.pulls < 300
+    assert least < Slow.pulls < most
 
 
 def test_a_dead_engine_ends_the_wait() -> None:
@@ -289,7 +279,9 @@ def test_what_a_failed_client_says_is_for_no_terminal() -> None:
 
 @pytest.mark.parametrize("returned", ["", None])
 def test_a_message_that_is_not_taken_is_a_failure_at_once(returned: str | None) -> None:
-    """The HTTP grid returns an empty id for it, the one in memory leaves the id out."""
+    """The HTTP grid returns an empty id for it, the one in memory leaves the id out; of messages
+    that are too large together, none is taken.
+    """
     grid, _, sent = deployed(3)
     grid.unregistered = {FIRST_ID + 2}
     if returned is None:
@@ -298,27 +290,17 @@ def test_a_message_that_is_not_taken_is_a_failure_at_once(returned: str | None) 
     replies = list(exchange(grid, sent, 3600.0))  # who waited for it would wait for an hour
     assert outcome(replies) == [(FIRST_ID + 2, False), (FIRST_ID, True), (FIRST_ID + 1, True)]
     assert "Flower has not taken the message" in str(replies[0].error.reason)
-
-
-def test_nothing_is_taken() -> None:
-    """As when the messages together are too large for Flower."""
-    grid, _, sent = deployed(2)
     grid.push_messages = lambda m: []  # type: ignore[method-assign]
-    assert [good for _, good in outcome(exchange(grid, sent, 10.0))] == [False, False]
+    assert [good for _, good in outcome(exchange(grid, deployed(2)[2], 10.0))] == [False, False]
 
 
 def test_a_node_that_is_gone_is_asked_again_and_told_by_its_own_id() -> None:
     grid, clients, sent = deployed(3)
     grid.kill(FIRST_ID)
     reported: list[int] = []
-    usable = UsableReplies(3)
+    given: Any = {"silence": 10.0, "retries": 2, "usable": (usable := UsableReplies(3))}
     replies = exchange_with_retries(
-        grid,
-        sent,
-        silence=10.0,
-        retries=2,
-        usable=usable,
-        report=lambda node, reason: reported.append(node),
+        grid, sent, **given, report=lambda node, reason: reported.append(node)
     )
     found = outcome(counted(replies, usable))
     assert found == [(FIRST_ID + 1, True), (FIRST_ID + 2, True), (FIRST_ID, False)]
@@ -393,33 +375,26 @@ def test_any_order_of_arrival_gives_the_order_of_partitions() -> None:
         assert [u.partition_id for u in found] == [1, 3, 4, 7]
 
 
-def test_updates_come_out_as_soon_as_their_turn_comes() -> None:
+@pytest.mark.parametrize(
+    ("arriving", "failed", "found"),
+    [
+        ((1, 2, 0, 3, 5, 4), (), [(0, 3), (1, 3), (2, 3), (3, 4), (4, 6), (5, 6)]),
+        ((0, 1, 2, 3), (0, 2), [(1, 2), (3, 4)]),  # one without an update holds nobody up
+        ((3, 1), (), [(1, 2), (3, 2)]),  # nor one that is never heard of
+    ],
+)
+def test_updates_come_out_as_soon_as_their_turn_comes(
+    arriving: tuple[int, ...], failed: tuple[int, ...], found: list[tuple[int, int]]
+) -> None:
     heard: list[int] = []
 
     def replies() -> Iterator[Message]:
-        for partition_id in (1, 2, 0, 3, 5, 4):
+        for partition_id in arriving:
             heard.append(partition_id)
-            yield reply(100 + partition_id)
+            yield reply(100 + partition_id, "out of memory" if partition_id in failed else "")
 
-    found = [(u.partition_id, len(heard)) for u in out(list(range(6)), replies())]
-    assert found == [(0, 3), (1, 3), (2, 3), (3, 4), (4, 6), (5, 6)]
-
-
-def test_clients_without_an_update_hold_nobody_up() -> None:
-    heard: list[int] = []
-
-    def replies() -> Iterator[Message]:
-        for partition_id in (0, 1, 2, 3):
-            heard.append(partition_id)
-            yield reply(100 + partition_id, "out of memory" if partition_id in (0, 2) else "")
-
-    found = [(u.partition_id, len(heard)) for u in out([0, 1, 2, 3], replies())]
-    assert found == [(1, 2), (3, 4)]
-
-
-def test_those_that_are_never_heard_of_are_left_out() -> None:
-    found = out([0, 1, 2, 3], [reply(103), reply(101)])
-    assert [u.partition_id for u in found] == [1, 3]
+    clients = list(range(max(arriving) + 1))
+    assert [(u.partition_id, len(heard)) for u in out(clients, replies())] == found
 
 
 @pytest.mark.usefixtures("quick_collections")

@@ -14,7 +14,7 @@ from small_federation import arguments, make_app, make_grid
 
 import strategies
 from bfl.engine.serial import SerialGrid
-from bfl.errors import BflError, ConfigurationError, RunError
+from bfl.errors import BflError, ConfigurationError
 from bfl.federation.secure_aggregation.messages import Delivery
 from bfl.federation.secure_aggregation.on_the_wire import MaskedTask
 from bfl.federation.wire import (
@@ -96,20 +96,6 @@ def test_strategies_are_started_as_they_look() -> None:
     assert 0 < metrics["client/spread"] < 3
 
 
-def test_a_client_that_claims_more_than_it_has_declared_is_refused() -> None:
-    text = CLIENT.replace('"num-examples": len(data)', '"num-examples": len(data) + 1')
-    assert text != CLIENT
-    module: dict[str, Any] = {"__name__": "numpy_client"}
-    exec(text, module)
-    told: list[str] = []
-    strategy = strategies.Conflation(
-        **arguments(partition=[None] * CLIENTS, on_warning=told.append)
-    )
-    with pytest.raises(RunError, match="0 of 4 clients"):
-        strategy.start(make_grid(module["app"], CLIENTS), posterior_to_arrays(prior()))
-    assert "num-examples is 21; this client holds 20" in told[0]
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -165,14 +151,3 @@ def test_train_config_reaches_the_clients() -> None:
         strategy.start(
             grid, arrays, 1, train_config=ConfigRecord({"server-round": 9, "examples": b""})
         )
-
-
-def test_this_packages_clients_need_examples() -> None:
-    """Without a partition each once trained on all of the data."""
-    from clients.client_app import app
-
-    told: list[str] = []
-    strategy = strategies.Conflation(**arguments(on_warning=told.append, round_retries=0))
-    with pytest.raises(RunError, match="0 of 2 clients"):
-        strategy.start(make_grid(app, 2), posterior_to_arrays(prior()))
-    assert "client 0 has no examples: the server has assigned none" in told[0]

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from small_federation import make_app, make_grid
 
 from bfl.configuration import resolve
 from bfl.data.datasets import Dataset, cached_dataset, load_dataset
@@ -17,7 +16,6 @@ from bfl.data.datasets.subset import train_positions
 from bfl.errors import BflError, ConfigurationError
 from strategies.application.division import data_digests, own_test_positions, split
 from strategies.application.preflight import check_before_start
-from strategies.application.run import run_federation
 from strategies.federation import Federation
 
 FEDERATION = Federation(nodes={0: 10, 1: 11, 2: 12}, own_examples={0: 0, 1: 0, 2: 0})
@@ -200,23 +198,3 @@ def test_only_what_is_used_where_the_server_is() -> None:
     of_each = [digests(data, part)["server"] for part in parts]
     assert of_each == [digest_of(part.images) for part in parts]
     assert of_each[0] != of_each[1]
-
-
-@pytest.mark.slow
-def test_a_run_is_not_resumed_on_changed_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The folder is that of a run that was killed before its first round."""
-    values = {"model": "mlp", "clients": 3, "output-dir": str(tmp_path), "name": "run"}
-    configuration = resolve({**values, "rounds": 1, "test-examples": 20})
-
-    def killed(*_: object, **__: object) -> None:
-        raise InterruptedError
-
-    with monkeypatch.context() as patch:
-        patch.setattr("strategies.application.run._run_rounds", killed)
-        with pytest.raises(InterruptedError):
-            run_federation(make_grid(make_app(), 3), configuration)
-        patch.setattr(Dataset, "test_digest", property(lambda data: 64 * "0"))
-        with pytest.raises(ConfigurationError, match="other data: test data"):
-            run_federation(make_grid(make_app(), 3), configuration.replace(resume=True))

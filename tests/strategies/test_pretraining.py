@@ -5,6 +5,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from small_federation import make_app, make_grid
 
 from bfl.configuration import resolve
 from bfl.configuration.component_slots import SLOTS
@@ -15,7 +16,7 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoints
 from bfl.federation.wire import reply_content
 from bfl.learning.priors import NormalPrior
-from bfl.posteriors import Posterior
+from bfl.posteriors import Manifest, Parameter, Posterior
 from clients.state import StateInFolder
 from strategies.application.pretraining import (
     configuration_of_pretraining,
@@ -58,16 +59,19 @@ def test_no_image_left_is_refused():
         split_off(load_dataset("digits"), 1, 0.5, np.arange(20))
 
 
-def asked_of_the_node(
-    epochs=3,
-    accuracy=lambda *given: given[-1] / 10,
-    told=lambda *epoch: None,
-    trained_on=id,
-    **values,
+def pretrained(
+    reply, accuracy=lambda *given: given[-1] / 10, told=lambda *epoch: None, manifest=None, **values
 ):
-    """Return the configurations that the node of a pre-training of some epochs has been sent."""
-    from small_federation import make_app, make_grid
+    """Pre-train on a node that replies so."""
+    grid = make_grid(make_app(reply), 2)
+    configuration = resolve({"pretrain-examples": 200, **values})
+    initial = Posterior(np.zeros(2, np.float32), np.ones(2, np.float32), np.ones(1, np.float32))
+    given = (discover(grid, 2, 10.0), configuration, load_dataset("digits"), initial)
+    return pretrain(grid, *given, accuracy, told, manifest=manifest)
 
+
+def asked_of_the_node(epochs=3, *judging, trained_on=id, **values):
+    """Return the configurations that the node of a pre-training of some epochs has been sent."""
     sent = []
 
     def reply(task, received):
@@ -77,11 +81,7 @@ def asked_of_the_node(
         packed = configuration.exchange.pack(received, received)
         return reply_content(packed, {"num-examples": len(task.examples)})
 
-    grid = make_grid(make_app(reply), 2)
-    configuration = resolve({"pretrain-examples": 200, "pretrain-epochs": epochs, **values})
-    initial = Posterior(np.zeros(2, np.float32), np.ones(2, np.float32), np.ones(1, np.float32))
-    federation, digits = discover(grid, 2, 10.0), load_dataset("digits")
-    pretrain(grid, federation, configuration, digits, initial, accuracy, told)
+    pretrained(reply, *judging, **{"pretrain-epochs": epochs, **values})
     assert len(sent) == epochs
     return sent
 
@@ -92,10 +92,7 @@ def test_a_share_is_of_the_images_that_clients_have(validation):
     seen, judged = [], []
     shares = {"train-examples": 400, "pretrain-examples": 0.2, "pretrain-validation": validation}
     asked_of_the_node(
-        1,
-        lambda *given: judged.append(given[1]) or 0.5,
-        trained_on=seen.append,
-        **shares,
+        1, lambda *given: judged.append(given[1]) or 0.5, trained_on=seen.append, **shares
     )
     used = set(train_positions(load_dataset("digits"), 400))
     assert len(seen[0]) + len(judged[0]) == 80
@@ -111,46 +108,18 @@ def test_a_share_is_of_the_images_that_clients_have(validation):
         (1.0, 1, "num-examples is 181; this client holds 180"),
     ],
 )
-def test_what_the_node_sends_is_checked_like_an_update(variance, more, reason, tmp_path):
-    """With the manifest that the run's evaluator has: a moving variance below 0 began a run."""
-    from types import SimpleNamespace
-
-    from small_federation import make_app, make_grid
-
-    from bfl.posteriors import Manifest, Parameter
-    from strategies.application.run import _pretrain
+def test_what_the_node_sends_is_checked_like_an_update(variance, more, reason):
+    """A moving variance below 0 began a run."""
 
     def reply(task, received):
         point = np.full(1, variance, np.float32)
         posterior = Posterior(received.mean, received.variance, point)
         return reply_content(posterior, {"num-examples": len(task.examples) + more})
 
-    grid = make_grid(make_app(reply), 2)
-    evaluator = SimpleNamespace(
-        server_data=None,
-        configuration=resolve({"pretrain-examples": 200, "pretrain-epochs": 2}),
-        dataset=load_dataset("digits"),
-        initial=Posterior(np.zeros(2, np.float32), np.ones(2, np.float32), np.ones(1, np.float32)),
-        manifest=Manifest(
-            (
-                Parameter("kernel", (2,), True, "zeros"),
-                Parameter("norm/moving_variance", (1,), False, "ones", minimum=0.0),
-            )
-        ),
-        train_accuracy=lambda *given: 0.5,
-    )
-    server = SimpleNamespace(
-        grid=grid,
-        federation=discover(grid, 2, 10.0),
-        folder=SimpleNamespace(path=tmp_path),
-        path=str(tmp_path),
-        evaluator=evaluator,
-        configuration=evaluator.configuration,
-        progress=None,
-    )
-    (tmp_path / "run-key").write_text("0" * 32 + "\n")
+    moving = Parameter("norm/moving_variance", (1,), False, "ones", minimum=0.0)
+    manifest = Manifest((Parameter("kernel", (2,), True, "zeros"), moving))
     with pytest.raises(RunError, match=f"epoch 1, client 2: .*: .*{reason}"):
-        _pretrain(server, evaluator.initial)
+        pretrained(reply, manifest=manifest)
 
 
 @pytest.mark.parametrize("prior", ["fixed", "previous-global"])
@@ -204,26 +173,15 @@ def test_learning_rate_decays_only_if_asked(decay):
 
 
 @pytest.mark.usefixtures("tensorflow")
-def test_an_epoch_is_judged_with_samples_enough(monkeypatch):
+@pytest.mark.parametrize(("values", "samples"), [({}, 20), ({"pretrain-mc-samples": 3}, 3)])
+def test_an_epoch_is_judged_with_samples_enough(values, samples):
     from bfl.experiments.run.evaluator import Evaluator
 
-    judged = []
-
-    def accuracy(**values):
-        configuration = resolve({"model": "mlp", "evaluate-mc-samples": 1, **values})
-        evaluator = Evaluator(configuration, load_dataset("digits"))
-        predict = evaluator.predict
-
-        def watched(posterior, **given):
-            judged.append(given["samples"])
-            return predict(posterior, **given)
-
-        monkeypatch.setattr(evaluator, "predict", watched)
-        return evaluator.train_accuracy(evaluator.initial, np.arange(30), 1)
-
-    assert 0 <= accuracy() <= 1
-    accuracy(**{"pretrain-mc-samples": 3})
-    assert judged == [20, 3]
+    configuration = resolve({"model": "mlp", "evaluate-mc-samples": 1, **values})
+    evaluator = Evaluator(configuration, load_dataset("digits"))
+    evaluator.predict = Mock(wraps=evaluator.predict)
+    assert 0 <= evaluator.train_accuracy(evaluator.initial, np.arange(30), 1) <= 1
+    assert evaluator.predict.call_args.kwargs["samples"] == samples
 
 
 @pytest.fixture(scope="module")
@@ -237,19 +195,9 @@ def run(tmp_path_factory):
     output = tmp_path_factory.mktemp("runs")
 
     def make(name, **more):
-        values = {
-            "model": "mlp",
-            "inference": "deterministic",
-            "strategy": "nwa",
-            "train-examples": 300,
-            "test-examples": 100,
-            "rounds": 1,
-            "local-epochs": 1,
-            "learning-rate": 0.003,
-            "clients": 2,
-            "output-dir": str(output),
-            "name": name,
-        }
+        values = {"model": "mlp", "inference": "deterministic", "strategy": "nwa", "clients": 2}
+        values |= {"train-examples": 300, "test-examples": 100, "rounds": 1, "local-epochs": 1}
+        values |= {"learning-rate": 0.003, "output-dir": str(output), "name": name}
         values |= {key.replace("_", "-"): value for key, value in more.items()}
         run_serially(FlowerApp.read(root), values, 2, {})
         return RunFolder(output / name)

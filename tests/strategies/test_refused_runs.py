@@ -1,8 +1,7 @@
 """What a run refuses or warns of before its first round."""
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +10,8 @@ from flwr.app import RecordDict
 from small_federation import make_app, make_grid
 
 import bfl.keras
-from bfl.aggregation.samplers import GaussianSampler
 from bfl.configuration import resolve
+from bfl.data.datasets import Dataset
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
@@ -90,17 +89,10 @@ def test_a_run_holds_its_clients_to_the_networks_minima(tmp_path: Path, tensorfl
         return reply_content(sent, {"num-examples": len(task.examples)})
 
     values = {"model": "resnet8", "rounds": 1, "mc-samples": 1, "test-examples": 20}
+    values["evaluate-every"] = 0
     folder = run_federation(
         make_grid(make_app(reply), 3),
-        resolve(
-            {
-                **values,
-                "clients": 3,
-                "evaluate-every": 0,
-                "output-dir": str(tmp_path),
-                "name": "run",
-            }
-        ),
+        resolve({**values, "clients": 3, "output-dir": str(tmp_path), "name": "run"}),
     )
     [entry] = folder.rounds()
     assert (entry["refused"], entry["clients"]) == (1, 2)
@@ -193,7 +185,7 @@ def test_a_node_whose_labels_are_none_of_the_runs_is_refused_at_once(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_run_is_not_gone_on_with_by_another_partition(
+def test_a_run_is_not_gone_on_with_by_another_partition_or_other_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of a version that divides the images in another way; the folder stays as it was."""
@@ -233,6 +225,10 @@ def test_a_run_is_not_gone_on_with_by_another_partition(
         return [None if part is None else part[::-1] for part in split(*given)]
 
     with monkeypatch.context() as patch:
+        patch.setattr(Dataset, "test_digest", property(lambda data: 64 * "0"))
+        with pytest.raises(ConfigurationError, match="other data: test data"):
+            go_on(rounds=3)
+    with monkeypatch.context() as patch:
         patch.setattr(preflight, "split", reversed_parts)
         with pytest.raises(ConfigurationError, match=r"the positions of the clients' images"):
             go_on(rounds=3)
@@ -263,14 +259,14 @@ IDLE: dict[str, dict[str, Any]] = {
     "images that nobody looks at": {"server-data": "held-back", "server-labels": False},
     "an ensemble that is watched": {"strategy": "fedavg", "predictive": "ensemble"},
 }
+TWO: dict[str, Any] = {"server-threads": 2}
 
 
 class Process:
     """TensorFlow's threads in a process that may use three CPUs."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, begun: int | None = None) -> None:
-        self.threads = begun
-        self.operations: int | None = None
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, threads: int | None = None) -> None:
+        self.threads, self.operations = threads, 0
         monkeypatch.setattr(bfl.keras, "configure", self.configure)
         monkeypatch.setattr(bfl.keras, "configured_threads", lambda: self.threads)
         monkeypatch.setattr(run_context, "cpus_of_this_process", lambda: 3)
@@ -280,57 +276,52 @@ class Process:
         self.operations = self.operations or max(operations, threads)
 
 
-@pytest.mark.parametrize("what", DECIDES)
-@pytest.mark.parametrize("threads", [1, 2])
-def test_what_enters_the_result_has_the_configured_threads(
-    what: str, threads: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("values", "of_clients", "threads"),
+    [
+        *[(values, None, 1) for values in DECIDES.values()],
+        *[({**values, **TWO}, None, 2) for values in DECIDES.values()],
+        *[(values, 1, 3) for values in IDLE.values()],
+        ({**DECIDES["distillation"], **TWO}, 2, 2),
+    ],
+    ids=str,
+)
+def test_what_enters_the_result_has_the_configured_threads_and_the_rest_all(
+    values: dict[str, Any], of_clients: int | None, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By default one, whatever the machine has."""
-    given = {} if threads == 1 else {"server-threads": threads}
     process = Process(monkeypatch)
-    start_tensorflow(resolve({**DECIDES[what], **given}), None)
+    start_tensorflow(resolve(values), of_clients)
     assert (process.threads, process.operations) == (threads, 3)
 
 
-@pytest.mark.parametrize("what", IDLE)
-def test_what_does_not_may_use_the_machine(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    process = Process(monkeypatch)
-    start_tensorflow(resolve(IDLE[what]), 1)
-    assert process.threads == 3
-
-
-def test_a_process_with_other_threads_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    Process(monkeypatch, begun=2)
-    with pytest.raises(ConfigurationError, match=r"computes with 2 threads.*server-threads=2"):
-        start_tensorflow(resolve(DECIDES["distillation"]), None)
-
-
-def test_after_a_run_with_all_cpus_only_the_messages_ways_out_are_taken(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("before", "of_clients", "said"),
+    [
+        (2, None, r"computes with 2 threads.*server-threads=2"),
+        (None, 2, r"clients, which have 2.*server-threads=2"),
+        (3, None, r"own, BFL_CPUS=1 in .* or server-threads=3"),
+    ],
+)
+def test_other_threads_of_the_same_process_are_refused(
+    before: int | None, of_clients: int | None, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    averaging, distils = resolve(IDLE["averaging"]), DECIDES["distillation"]
-    Process(monkeypatch)
-    start_tensorflow(averaging, None)
-    with pytest.raises(ConfigurationError, match=r"own, BFL_CPUS=1 in .* or server-threads=3"):
-        start_tensorflow(resolve(distils), None)
-    start_tensorflow(resolve({**distils, "server-threads": 3}), None)
-    monkeypatch.undo()
+    """TensorFlow has one number of them: neither the server nor the clients get the other's."""
+    process = Process(monkeypatch, before)
+    with pytest.raises(ConfigurationError, match=said):
+        start_tensorflow(resolve(DECIDES["distillation"]), of_clients)
+    assert process.threads == before
+    remedy = {**DECIDES["distillation"], "server-threads": before or of_clients}
+    start_tensorflow(resolve(remedy), of_clients)
+
+
+def test_the_remedy_of_one_cpu_for_all_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
     monkeypatch.setenv("BFL_CPUS", "1")
     monkeypatch.setattr(run_context, "cpus_of_this_process", cpus_of_this_process)
-    start_tensorflow(averaging, None)
-    start_tensorflow(resolve(distils), None)
+    start_tensorflow(resolve(IDLE["averaging"]), None)
+    start_tensorflow(resolve(DECIDES["distillation"]), None)
     assert process.threads == 1
-
-
-def test_clients_of_the_same_process_have_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TensorFlow has one number of them: neither the server nor the clients get the other's."""
-    process = Process(monkeypatch)
-    with pytest.raises(ConfigurationError, match=r"clients, which have 2.*server-threads=2"):
-        start_tensorflow(resolve(DECIDES["distillation"]), 2)
-    assert process.threads is None
-    start_tensorflow(resolve({**DECIDES["distillation"], "server-threads": 2}), 2)
-    assert process.threads == 2
 
 
 def test_they_stand_in_the_record_and_are_not_sent() -> None:
@@ -363,16 +354,6 @@ def test_samples_that_are_not_drawn_around_the_pool_are_told(
     found = method_warnings(resolve({**FEDBE, **values}))
     assert len(found) == said
     assert all("not sampled around the pooled one" in text for text in found)
-
-
-def test_a_sampler_of_ones_own_may_weight_clients_in_another_way() -> None:
-    configuration = resolve({**FEDBE, "weighting": "equal"})
-
-    class ByOrder(GaussianSampler):
-        sample_weights: Literal["size", "equal", "order"] = "order"  # type: ignore[assignment]
-
-    assert method_warnings(configuration)
-    assert not method_warnings(replace(configuration, sampler=ByOrder()))
 
 
 def test_a_student_that_comes_away_from_its_targets_is_told_once() -> None:

@@ -80,24 +80,17 @@ def test_a_predictive_has_the_same_models_from_what_it_keeps(predictive: type[Pr
     context = round_context()
     kept = made.keep(context if made.needs_models else replace(context, clients=None))
     again = {name: np.array(array) for name, array in kept.items()}
-
-    def models(arrays: Any) -> list[Any]:
-        given: dict[str, Any] = {"sampler": context.sampler, "manifest": None, "seed": 0}
-        found = made.models(arrays, **given, server_round=1)
-        return [(m.name, m.values.tobytes(), m.point.tobytes()) for m in found or ()]
-
-    assert models(kept) == models(again)
-    names = [name for name, *_ in models(kept)]
-    assert len(set(names)) == len(names)
-
-
-@pytest.mark.parametrize("predictive", predictives.classes(), ids=lambda cls: cls.name)
-def test_a_predictives_models_have_the_networks_sizes(predictive: type[Predictive]) -> None:
-    made, context = predictive(), round_context()
-    found = made.models(
-        made.keep(context), sampler=context.sampler, manifest=None, seed=0, server_round=1
+    given: dict[str, Any] = {"sampler": context.sampler, "manifest": None, "seed": 0}
+    first, second = (
+        [
+            (member.name, member.values.tobytes(), member.point.tobytes())
+            for member in made.models(arrays, **given, server_round=1) or ()
+        ]
+        for arrays in (kept, again)
     )
-    for member in found or ():
+    assert first == second
+    assert len({name for name, *_ in first}) == len(first)
+    for member in made.models(kept, **given, server_round=1) or ():
         assert (member.values.shape, member.point.shape) == ((D,), (P,))
         assert np.isfinite(member.values).all()
 
@@ -138,17 +131,30 @@ def test_a_part_of_any_kind_that_asks_the_server_is_held_to_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "copies"), [("refinement", "distillation", 1), ("predictive", "ensemble", 3)]
+    ("parts", "in_folder", "copies"),
+    [
+        ({"refinement": "distillation"}, False, 1),
+        ({"predictive": "ensemble"}, False, 3),
+        ({"refinement": "distillation"}, True, 3),
+        ({"refinement": "distillation", "predictive": "ensemble"}, True, 5),
+    ],
 )
 def test_models_that_do_not_fit_in_memory_are_refused(
-    kind: str, name: str, copies: int, monkeypatch: pytest.MonkeyPatch
+    parts: dict[str, str],
+    in_folder: bool,
+    copies: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """4 clients of 10 values of 4 bytes, and 8 vectors of 6 values of 8 bytes beside them.
 
     What is kept of a round for its ensemble to be judged is a copy of all models, and that of the
-    round before is there until then.
+    round before is there until then. A round in a run's folder is in arrays and in a file, which
+    has those of the round before as well.
     """
-    given: dict[str, Any] = {kind: name, "server": NumpyServer(D + P)}
+    given: dict[str, Any] = {**parts, "server": NumpyServer(D + P)}
+    if in_folder:
+        given["run"] = RunSupport(folder=str(tmp_path))
     needed = copies * 4 * 10 * 4 + 8 * 8 * 6
     monkeypatch.setattr(strategies.preflight, "available_memory", lambda: needed - 1.0)
     with pytest.raises(ConfigurationError, match="models of all 4 clients of a round at once"):
@@ -156,24 +162,3 @@ def test_models_that_do_not_fit_in_memory_are_refused(
     start()
     monkeypatch.setattr(strategies.preflight, "available_memory", lambda: float(needed))
     start(**given)
-
-
-@pytest.mark.parametrize(("predictive", "copies"), [("posterior", 3), ("ensemble", 5)])
-def test_models_that_do_not_fit_while_a_round_is_kept_are_refused(
-    predictive: str, copies: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Beside what was sent, in arrays and in a file; the latter with those of the round before."""
-    given: dict[str, Any] = {"refinement": "distillation", "predictive": predictive}
-    given |= {"server": NumpyServer(D + P), "run": RunSupport(folder=str(tmp_path))}
-    needed = copies * 4 * 10 * 4 + 8 * 8 * 6
-    monkeypatch.setattr(strategies.preflight, "available_memory", lambda: needed - 1.0)
-    with pytest.raises(ConfigurationError, match="models of all 4 clients of a round at once"):
-        start(**given)
-    monkeypatch.setattr(strategies.preflight, "available_memory", lambda: float(needed))
-    start(**given)
-
-
-def test_the_memory_that_is_free_is_known_here() -> None:
-    from bfl.engine.resources import available_memory
-
-    assert 1e6 < available_memory() < 1e15

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from deployment_grid import DeploymentGrid
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from masked_federation import MASKED, SIZES, MaskedNodes, Run, Work
+from masked_federation import MASKED, SIZES, MaskedNodes, Run
 from small_federation import arguments, make_app, make_grid, make_training_app
 from untrained import train_nothing
 
 from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError, RunError
-from bfl.federation.secure_aggregation.on_the_wire import CONFIRM, SHARE_KEYS, UNMASK
 from bfl.federation.wire import (
     ARRAYS,
     CONFIG,
@@ -41,18 +40,11 @@ def test_no_file_of_the_server_is_named_in_a_task(tmp_path: Path) -> None:
         sent.append(task)
         return reply_content(received, {"num-examples": 3})
 
-    given = {
-        "output-dir": str(tmp_path),
-        "name": "secret-project",
-        "server-data": f"npz:{tmp_path}/x",
-    }
+    given = {"output-dir": str(tmp_path), "name": "secret-project"}
+    given["server-data"] = f"npz:{tmp_path}/x"
     configuration = resolve(given, check_data=False, check_parts=False)
-    strategy = make_strategy(
-        configuration,
-        10,
-        [np.arange(3), np.arange(3)],
-        run=RunSupport(folder=str(tmp_path / "run")),
-    )
+    run = RunSupport(folder=str(tmp_path / "run"))
+    strategy = make_strategy(configuration, 10, [np.arange(3), np.arange(3)], run=run)
     initial = Posterior(np.zeros(2, np.float32), np.ones(2, np.float32), np.ones(1, np.float32))
     for simulated in (False, True):
         sent.clear()
@@ -94,17 +86,10 @@ def test_where_the_runs_data_lie_is_told_to_nodes_alone_that_look_there(
         grid = DeploymentGrid(on_client, [], len(nodes))  # type: ignore[arg-type]
         for partition_id, config in enumerate(nodes):
             grid.start(partition_id, **config)
-        values = {
-            "model": "mlp",
-            "dataset": f"npz:{server}/mine.npz",
-            "data-dir": str(server),
-            "rounds": 1,
-            "server-evaluates": False,
-            "evaluate-every": 0,
-            "exchange": exchange,
-            "node-timeout": 10.0,
-            "output-dir": str(tmp_path / "runs"),
-        }
+        values = {"model": "mlp", "dataset": f"npz:{server}/mine.npz", "data-dir": str(server)}
+        values |= {"rounds": 1, "server-evaluates": False, "evaluate-every": 0}
+        values |= {"exchange": exchange, "node-timeout": 10.0}
+        values["output-dir"] = str(tmp_path / "runs")
         run = run_federation(grid, resolve(values))
         assert len(run.rounds()) == 1
         assert run.rounds()[0]["clients"] == len(nodes)
@@ -189,11 +174,6 @@ def another_posterior(content: Any) -> None:
     content[ARRAYS] = ArrayRecord({**content[ARRAYS], "mean": Array(mean + np.float32(1e-3))})
 
 
-def another_grid(content: Any) -> None:
-    secure = content["secure-aggregation"]
-    secure["exponents"] = [exponent - 1 for exponent in secure["exponents"]]
-
-
 def another_configuration(content: Any) -> None:
     given = json.loads(content[CONFIG]["configuration"])
     content[CONFIG]["configuration"] = json.dumps({**given, "learning-rate": 1e-9})
@@ -232,9 +212,7 @@ def run(lie: Lie, warnings: list[str]) -> Posterior:
     return Run(MASKED, 1, Lied(lie), round_retries=0, warnings=warnings).posterior
 
 
-@pytest.mark.parametrize(
-    "lie", [another_posterior, another_grid, another_configuration, another_total]
-)
+@pytest.mark.parametrize("lie", [another_posterior, another_configuration, another_total])
 def test_a_client_that_is_told_something_else_stays_masked_and_says_so(lie: Lie) -> None:
     """The others are told alike, and are enough: what they take off leaves its masks in the sum."""
     warnings: list[str] = []
@@ -251,34 +229,3 @@ def test_a_client_that_is_given_another_weight_sends_nothing() -> None:
     run(another_weight, warnings).check()
     said = "the server gives this client the weight 0.999, which by weighting 'train-size' is not"
     assert any(f"client {VICTIM}" in text and said in text for text in warnings)
-
-
-class Lowered(MaskedNodes):
-    """Clients that are told another threshold in one of the messages beside their tasks."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self._kind = kind
-
-    def _stage(self, kind: str, answer: Work) -> Work:
-        def lowered(message: Message, context: Context) -> Message:
-            config: Any = message.content[CONFIG]
-            given = json.loads(config["configuration"])
-            config["configuration"] = json.dumps({**given, "masked-threshold": 0.01})
-            return answer(message, context)
-
-        return super()._stage(kind, lowered if kind == self._kind else answer)
-
-
-@pytest.mark.parametrize("kind", [SHARE_KEYS, CONFIRM, UNMASK])
-def test_a_threshold_that_is_not_that_of_the_task_is_refused(kind: str) -> None:
-    """Masks hold what the task says; the other four messages say it anew."""
-    warnings: list[str] = []
-    given = {**MASKED, "pooling": "nwa", "masked-threshold": 1.0}
-    with pytest.raises(RunError, match="nothing was unmasked"):
-        Run(given, 1, Lowered(kind), round_retries=0, warnings=warnings)
-    told, kept = ("1.0", "0.01") if kind == SHARE_KEYS else ("0.01", "1.0")
-    assert len(warnings) == len(SIZES)
-    for text in warnings:
-        assert f"shared its secrets by masked-neighbours=30, masked-threshold={kept} and" in text
-        assert f"told masked-neighbours=30, masked-threshold={told}; it sends nothing" in text

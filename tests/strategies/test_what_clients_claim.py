@@ -214,24 +214,6 @@ def test_what_clients_measure_is_averaged_with_their_examples() -> None:
     assert finished.metrics["client/some"] == pytest.approx((3 * 1000 + 4 * 10000) / 11000)
 
 
-@pytest.mark.parametrize("absurd", [1.7e308, float("nan")])
-def test_absurd_metrics_are_left_out(absurd: float, tmp_path: Path) -> None:
-    """Their mean would overflow, and the run's last act, the figures, would fail."""
-    from bfl.experiments.results.figures import draw_all
-
-    def lying(task: TrainTask, received: Posterior) -> RecordDict:
-        value = absurd if task.partition_id == 1 else 2.0
-        return reply_content(received, {"num-examples": 5, "train-divergence": value})
-
-    _, (lied,), _ = play(lying)
-    assert lied.metrics["refused"] == 0
-    assert lied.metrics["client/train-divergence"] == 2.0
-    assert ["train-divergence" in entry for entry in lied.clients] == [True, False, True, True]
-    folder = RunFolder.create(tmp_path, "run", {}, {})
-    folder.append_round({"round": 1, "seconds": 1.0, **lied.metrics, "per-client": lied.clients})
-    assert "client-curves.png" in {path.name for path in draw_all(folder)}
-
-
 # Numbers of examples -------------------------------------------------------------------------
 
 
@@ -333,31 +315,34 @@ def echoing(task: TrainTask, received: Posterior) -> RecordDict:
     return shifted(task, received)
 
 
-def test_an_echo_under_distance_is_told_once_and_recorded_always() -> None:
-    pooled, rounds, told = play(echoing, weighting="distance", rounds=3)
-    assert [r.metrics["largest-weight"] for r in rounds] == pytest.approx([1.0] * 3)
-    assert [r.metrics["effective-clients"] for r in rounds] == pytest.approx([1.0] * 3)
-    np.testing.assert_allclose(pooled.mean, START.mean, atol=1e-6)  # it stands still
-    [warning] = told
-    assert warning.startswith("round 1: the weights of 4 clients are worth 1 (effective-clients)")
-    assert "distance" in warning
+def twins(task: TrainTask, received: Posterior) -> RecordDict:
+    reply = echoing if task.partition_id < 2 else shifted
+    return reply(replace(task, partition_id=max(task.partition_id - 1, 0)), received)
 
 
-def test_two_that_send_the_same_are_told_of() -> None:
-    def twins(task: TrainTask, received: Posterior) -> RecordDict:
-        reply = echoing if task.partition_id < 2 else shifted
-        return reply(replace(task, partition_id=max(task.partition_id - 1, 0)), received)
-
-    _, rounds, told = play(twins, clients=5, weighting="max-discrepancy")
-    assert rounds[0].metrics["effective-clients"] == pytest.approx(2.0)
-    assert len(told) == 1
-
-
-@pytest.mark.parametrize(("clients", "told_of"), [(2, 0), (3, 1)])
-def test_fewer_than_three_clients_are_no_news(clients: int, told_of: int) -> None:
-    _, rounds, told = play(echoing, clients=clients, weighting="distance")
-    assert rounds[0].metrics["effective-clients"] == pytest.approx(1.0)
-    assert len(told) == told_of
+@pytest.mark.parametrize(
+    ("reply", "weighting", "clients", "effective", "warned"),
+    [
+        (echoing, "distance", 4, 1.0, True),
+        (twins, "max-discrepancy", 5, 2.0, True),
+        (echoing, "distance", 3, 1.0, True),
+        (echoing, "distance", 2, 1.0, False),  # fewer than three are no news
+    ],
+)
+def test_who_outweighs_all_others_is_told_of_once_and_recorded_always(
+    reply: Reply, weighting: str, clients: int, effective: float, warned: bool
+) -> None:
+    """An echo under distance, or two that send the same."""
+    pooled, rounds, told = play(reply, clients=clients, weighting=weighting, rounds=2)
+    for done in rounds:
+        assert done.metrics["effective-clients"] == pytest.approx(effective)
+        assert done.metrics["largest-weight"] == pytest.approx(1 / effective)
+    assert len(told) == warned
+    for text in told:
+        assert text.startswith(f"round 1: the weights of {clients} clients are worth")
+        assert weighting in text
+    if reply is echoing:
+        np.testing.assert_allclose(pooled.mean, START.mean, atol=1e-6)  # it stands still
 
 
 # A Strategy of one's own ---------------------------------------------------------------------

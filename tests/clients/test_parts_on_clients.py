@@ -1,5 +1,6 @@
-"""What a part's half on a client gives is what the part has declared, or the client refuses it."""
+"""The parts' halves on a client: what they give is declared, what they keep shared or lost."""
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -7,12 +8,12 @@ import pytest
 
 from bfl.configuration import resolve
 from bfl.configuration.component_slots import SLOTS, base_of
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, LostStateError
 from bfl.federation.parts import Arrays, DeclaredArray, Trained, TwoSidedPart
 from bfl.federation.wire import TrainTask
 from bfl.learning.corrections import Correction, NoCorrection, Scaffold, corrections
 from bfl.posteriors import Posterior
-from clients.state import PartStates
+from clients.state import PartStates, StateInFolder, restore_state
 
 RECEIVED = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(2, np.float32))
 TRAINED = Trained(RECEIVED, RECEIVED, {}, 5, 1, 0.1, np.ones(2, bool))
@@ -128,3 +129,66 @@ def test_what_is_added_to_gradients_is_a_mean_and_a_point(
     with pytest.raises(ConfigurationError) as caught:
         Leaning().checked_offsets({}, {}, RECEIVED)
     assert f"correction 'leaning' adds {problem}" in str(caught.value)
+
+
+class Factors(TwoSidedPart):
+    name: ClassVar[str] = "factors"
+    state_name: ClassVar[str] = "shared"
+
+    def begin_client(self, received: Posterior) -> Arrays:
+        return {"precision": np.ones(received.size)}
+
+    def commit(self, state: Arrays, damping: float) -> Arrays:
+        return {**state, "precision": damping * state["precision"]}
+
+
+class Counter(TwoSidedPart):
+    name: ClassVar[str] = "counter"
+    state_name: ClassVar[str] = "shared"
+
+    def begin_client(self, received: Posterior) -> Arrays:
+        return {"rounds": np.array(0.0)}
+
+    def commit(self, state: Arrays, damping: float) -> Arrays:
+        return {**state, "rounds": state["rounds"] + 1.0}
+
+
+def test_parts_that_share_a_state_begin_it_and_commit_it_together() -> None:
+    for parts in ([Factors(), Counter()], [Counter(), Factors()]):
+        first = PartStates.of(parts, {}, TrainTask(1, 0, "{}", 2, None), RECEIVED)
+        begun = first.of_part(parts[0])
+        assert sorted(begun) == ["precision", "rounds"]
+        kept = {f"part.shared.{name}": array for name, array in begun.items()}
+        task = TrainTask(2, 0, "{}", 2, None, pooled_round=1, damping=0.5)
+        state = PartStates.of(parts, kept, task, RECEIVED).of_part(parts[1])
+        np.testing.assert_array_equal(state["precision"], [0.5, 0.5, 0.5])
+        assert state["rounds"] == 1.0
+
+
+def make_task(server_round: int, pooled_round: int) -> TrainTask:
+    return TrainTask(server_round, 0, "{}", 2, None, pooled_round=pooled_round)
+
+
+class Late(TwoSidedPart):
+    """A part that has nothing to keep before its second round."""
+
+    name: ClassVar[str] = "late"
+    state_name: ClassVar[str] = "late"
+
+    def commit(self, kept: Arrays, damping: float) -> Arrays:
+        return {"rounds": kept.get("rounds", np.array(0.0)) + 1.0}
+
+
+def test_a_part_that_has_kept_nothing_yet_has_lost_nothing(tmp_path: Path) -> None:
+    store = StateInFolder(tmp_path / "client")
+    parts = [Late()]
+    for server_round in range(1, 4):
+        task = make_task(server_round, server_round - 1)
+        states = PartStates.of(parts, restore_state(store, task), task, RECEIVED)
+        store.save(server_round, states.conclude(TRAINED)[1])
+    assert states.of_part(parts[0])["rounds"] == 2.0
+    # It would go on as if it had never trained.
+    for path in (tmp_path / "client").iterdir():
+        path.unlink()
+    with pytest.raises(LostStateError, match="client 0: what it kept in round 3 is gone"):
+        restore_state(store, make_task(4, 3))

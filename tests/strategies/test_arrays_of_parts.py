@@ -1,0 +1,293 @@
+"""What parts send, are sent and keep beside the posterior is as they declare it, or refused."""
+
+import math
+import re
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import small_federation
+from flwr.app import RecordDict
+
+from bfl.aggregation.server_optimizers import Array, Momentum, State, StepContext
+from bfl.configuration import resolve
+from bfl.errors import ConfigurationError, RunError
+from bfl.federation.parts import Arrays, Counts, DeclaredArray, TwoSidedPart
+from bfl.federation.wire import TrainTask, reply_content
+from bfl.learning.corrections import Scaffold
+from bfl.posteriors import Posterior
+from strategies.method import Method
+from strategies.run_support import Round
+from strategies.server_state import ServerState
+from strategies.updates import CombinedExtras
+
+SIZE, HOSTILE, ROUNDS = 3, 2, 6
+START = Posterior(np.zeros(SIZE, np.float32), np.ones(SIZE, np.float32), np.zeros(1, np.float32))
+ZEROS = np.zeros(3, np.float32)
+
+
+class Squares(TwoSidedPart):
+    """A part whose fold makes more of an array than its bounds say, and that bounds nothing."""
+
+    name: ClassVar[str] = "squares"
+    state_name: ClassVar[str] = "squares"
+    combined: ClassVar[Any] = "sum"
+
+    def begin_server(self, posterior: Posterior, clients: int) -> Arrays:
+        return {"sum": np.zeros(posterior.size)}
+
+    def declared_replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+        shape = (posterior.size,)
+        return (DeclaredArray("path", shape, self.combined, low=-math.inf, high=math.inf),)
+
+    def fold(self, state: Arrays, combined: Arrays, counts: Counts) -> Arrays:
+        return {"sum": state["sum"] + np.square(combined["path"])}
+
+
+class MeanSquares(Squares):
+    """The same of weighted means."""
+
+    combined: ClassVar[Any] = "mean"
+
+
+PARTS: dict[str, tuple[TwoSidedPart, str]] = {
+    "scaffold": (Scaffold(), "control-change-mean"),
+    "sum": (Squares(), "path"),
+    "mean": (MeanSquares(), "path"),
+}
+
+
+class Telling(TwoSidedPart):
+    """A part that sends what it is told, and declares one array within ±2."""
+
+    name: ClassVar[str] = "telling"
+    told: ClassVar[Any] = {"path": ZEROS}
+
+    def broadcast(self, state: Arrays) -> Arrays:
+        return self.told
+
+    def declared_broadcast(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+        return (DeclaredArray("path", (posterior.size,), low=-2, high=2),)
+
+
+class Undeclared(Telling):
+    """One that declares nothing."""
+
+    def declared_broadcast(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+        return ()
+
+
+class Growing(Telling):
+    """One that sends the sum of what clients have sent."""
+
+    name: ClassVar[str] = "growing"
+    state_name: ClassVar[str] = "growing"
+
+    def begin_server(self, posterior: Posterior, clients: int) -> Arrays:
+        return {"path": np.zeros(posterior.size, np.float32)}
+
+    def broadcast(self, state: Arrays) -> Arrays:
+        return state
+
+    def declared_replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+        return (DeclaredArray("path", (posterior.size,), "mean"),)
+
+    def fold(self, state: Arrays, combined: Arrays, counts: Counts) -> Arrays:
+        return {"path": state["path"] + combined["path"].astype(np.float32)}
+
+
+def play(
+    part: TwoSidedPart,
+    value: float | None = 0.5,
+    name: str = "path",
+    rounds: int = ROUNDS,
+    trained: list[int] | None = None,
+    **more: Any,
+) -> tuple[list[Round], list[str]]:
+    """Return the rounds in which one client sends a value, or nothing at all, and what is told."""
+
+    def reply(task: TrainTask, received: Posterior) -> RecordDict:
+        if trained is not None:
+            trained.append(task.partition_id)
+        if task.partition_id == HOSTILE and value is None:
+            raise RuntimeError("no reply")
+        beside = {
+            a.name: np.full(a.shape, 0.5, np.float32) for a in part.declared_replies(received)
+        }
+        if task.partition_id == HOSTILE and name in beside:
+            beside[name].fill(value)
+        return reply_content(received, {"num-examples": 5}, beside)
+
+    method = {"rule": "nwa", "parts": (part,), "round_retries": 0}
+    return small_federation.play(reply, start=START, rounds=rounds, **method, **more)[1:]
+
+
+def states(rounds: list[Round]) -> list[dict[str, bytes]]:
+    return [{n: a.tobytes() for n, a in done.state.to_arrays().items()} for done in rounds]
+
+
+# What clients send -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("case", "value", "reason"),
+    [
+        ("scaffold", 3e38, r"control-change-mean' with 3 of 3 values outside \[-1e\+06, 1e\+06\]"),
+        ("scaffold", 1e5, r"control-change-mean of up to 1e\+05"),
+        ("scaffold", -1.1e6, r"control-change-mean' with 3 of 3 values outside"),
+        ("scaffold", math.nan, "control-change-mean' with 3 of 3 values that are not finite"),
+        ("sum", 1e25, "the state 'squares' holds values of 'sum' that are not finite in float32"),
+        ("mean", -3e38, "the state 'squares' holds values of 'sum' that are not finite in float32"),
+    ],
+)
+def test_a_client_is_left_out_and_the_run_goes_on(case: str, value: float, reason: str) -> None:
+    part, name = PARTS[case]
+    rounds, told = play(part, value, name)
+    assert [done.metrics["refused"] for done in rounds] == [1] * ROUNDS
+    assert len(told) == ROUNDS
+    assert told[0].startswith(f"round 1, client {HOSTILE}: update refused: ")
+    assert re.search(reason, told[0])
+    assert states(rounds) == states(play(part, None, name)[0])
+
+
+@pytest.mark.parametrize("case", PARTS)
+def test_what_the_bounds_allow_is_pooled(case: str) -> None:
+    part, name = PARTS[case]
+    rounds, told = play(part, 99.0, name)
+    assert [done.metrics["refused"] for done in rounds] == [0] * ROUNDS
+    assert not told
+    state = rounds[-1].state.parts[part.state_name]
+    assert max(np.abs(array).max() for array in state.values() if array.size) > 10
+
+
+def test_a_mean_of_nobody_is_refused_and_a_sum_of_nobody_is_zero() -> None:
+    summed, mean = DeclaredArray("s", (2,)), DeclaredArray("m", (1,), "mean")
+    assert CombinedExtras([summed]).combined()["s"].tolist() == [0.0, 0.0]
+    combination = CombinedExtras([summed, mean])
+    with pytest.raises(ValueError, match="nothing to average"):
+        combination.combined()
+    for value, weight in ((1.0, 1.0), (4.0, 2.0)):
+        combination.add({"s": np.ones(2, np.float32), "m": np.float32([value])}, weight)
+    assert {k: v.tolist() for k, v in combination.combined().items()} == {"s": [2, 2], "m": [3]}
+
+
+class Recording(Momentum):
+    """A server optimizer that keeps what it is told of each round."""
+
+    seen: ClassVar[list[StepContext]] = []
+    server_momentum: float = 0.5
+
+    def step(self, state: State, delta: Array, context: StepContext) -> tuple[State, Array]:
+        self.seen.append(context)
+        return super().step(state, delta, context)
+
+
+@pytest.mark.parametrize(("case", "value"), [("sum", 1.0), ("mean", None)])
+def test_a_servers_step_is_told_of_the_cohort_and_what_it_has_sent(
+    case: str, value: float | None
+) -> None:
+    Recording.seen.clear()
+    play(PARTS[case][0], value, server_optimizer=Recording())
+    clients = 3 if value is None else 4
+    expected = 0.5 if case == "mean" else 0.5 * 3 + 1.0
+    for number, context in enumerate(Recording.seen, start=1):
+        assert (context.server_round, context.asked, context.pooled) == (number, 4, clients)
+        np.testing.assert_allclose(context.combined["path"], expected)
+    assert len(Recording.seen) == ROUNDS
+
+
+# What clients are sent ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("part", "sent", "problem"),
+    [
+        (Telling, {"path": ZEROS, "noise": ZEROS}, "an array 'noise'"),
+        (Telling, {}, "no array 'path'"),
+        (Telling, {"path": np.zeros(4, np.float32)}, "'path' as float32 (4,)"),
+        (Telling, {"path": np.zeros(3)}, "'path' as float64 (3,)"),
+        (Telling, {"path": ZEROS + 3}, "'path' with 3 of 3 values outside [-2, 2]"),
+        (Telling, {"path": ZEROS + np.inf}, "'path' with 3 of 3 values that are not finite"),
+        (Undeclared, {"path": ZEROS}, "an array 'path'"),
+    ],
+)
+def test_a_part_sends_the_arrays_that_it_declares(
+    part: type[Telling], sent: Arrays, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has trained when it is found out."""
+    trained: list[int] = []
+    if part is Telling:
+        assert play(part(), rounds=1)[1] == []
+    monkeypatch.setattr(Telling, "told", sent)
+    with pytest.raises((ConfigurationError, RunError)) as refused:
+        play(part(), rounds=1, trained=trained)
+    assert str(refused.value).startswith(f"part 'telling' broadcasts {problem}")
+    assert not trained
+
+
+def test_no_client_alone_makes_the_next_broadcast_impossible() -> None:
+    """It is refused as any other bad update is, and the run goes on."""
+    rounds, told = play(Growing(), 100.0, rounds=3)
+    assert [done.metrics["refused"] for done in rounds] == [1, 1, 1]
+    assert told[0].startswith("round 1, client 2: update refused")
+    assert "part 'growing' broadcasts 'path' with 3 of 3 values outside" in told[0]
+
+
+# What is kept ------------------------------------------------------------------------------------
+
+
+class Counter(TwoSidedPart):
+    """A part that has nothing to keep before its first round."""
+
+    name: ClassVar[str] = "counter"
+    state_name: ClassVar[str] = "counter"
+
+    def fold(self, state: Arrays, combined: Arrays, counts: Counts) -> Arrays:
+        return {"rounds.seen": state.get("rounds.seen", np.array(0)) + 1}
+
+
+class Nothing(TwoSidedPart):
+    """A part that keeps something on clients alone."""
+
+    name: ClassVar[str] = "nothing"
+    state_name: ClassVar[str] = "nothing"
+
+
+class Nameless(TwoSidedPart):
+    """A part that does not say where its state is."""
+
+    name: ClassVar[str] = "nameless"
+
+    def begin_server(self, posterior: Posterior, clients: int) -> Arrays:
+        return {"sum": np.zeros(2)}
+
+
+def method(*parts: TwoSidedPart) -> Method:
+    return replace(Method.of(resolve({"strategy": "nwa"}, check_data=False)), parts=parts)
+
+
+def test_a_state_that_begins_empty_is_folded_in_every_round() -> None:
+    made = method(Counter(), Nothing())
+    state = ServerState.first(START, 4, made.begin(START, 4))
+    assert not state.parts
+    for number in range(1, 4):
+        counts = Counts(asked=4, pooled=4, clients=4, server_round=number)
+        state = replace(state, parts=made.fold(state.parts, {}, counts))
+        state = ServerState.from_arrays(number, START, state.to_arrays())
+        assert list(state.parts) == ["counter"]
+        assert state.parts["counter"]["rounds.seen"] == number
+
+
+@pytest.mark.parametrize("given", ["a.b", "a b", "a/b", "."])
+def test_a_state_has_a_name_that_can_be_told_from_its_arrays(given: str) -> None:
+    """'a.b' with the array 'c' would be 'a' with the array 'b.c' after a resume."""
+    with pytest.raises(ValueError, match=r"state_name of Dotted is .* for instance '(a-b|state)'"):
+
+        class Dotted(TwoSidedPart):
+            state_name: ClassVar[str] = given
+
+
+def test_a_state_without_a_name_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="part 'nameless' keeps sum on the server and has"):
+        method(Nameless()).begin(START, 4)
