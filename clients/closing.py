@@ -16,7 +16,6 @@ from bfl import randomness
 from bfl.aggregation.weightings.counts import Equal
 from bfl.closing.base import FEATURE_BOUND, Examples, Sizes, with_one
 from bfl.closing.chain import deviations, greatest, measure, next_measurements
-from bfl.configuration import Configuration
 from bfl.data.datasets.encoding import Column
 from bfl.evaluation.regression import negative_log_likelihoods
 from bfl.federation.client_metrics import NUM_EXAMPLES
@@ -47,53 +46,34 @@ OWN_SAMPLES = 20
 
 
 def closing_sums(
-    message: Message,
-    context: Context,
-    task: TrainTask,
-    client: PreparedClient,
+    message: Message, context: Context, task: TrainTask, client: PreparedClient
 ) -> Message:
     """Answer with the sums that the chain of closings asks for in this round.
 
     They are measured at the posterior's mean, in inference mode, on the examples that the client
     trains on, and on those that it holds back from training.
     """
-    node, configuration, data = client.node, client.configuration, client.data
-    count, kept = int(client.examples.size), held_back(task, data, node, configuration)
+    node, configuration, count = client.node, client.configuration, int(client.examples.size)
     masked = None
     if configuration.exchange.secure_sums:
         masked = read_task(message, node, configuration, count, Equal())
-    noise = configuration.example_privacy.sums_noise
     start_tensorflow()
     arrays: Any = message.content[ARRAYS]
     posterior = posterior_from_arrays(arrays, 1.0)
+    numbers = client.data.targets is not None
     network = (configuration.architecture, configuration.inference)
-    predictor = _predictor(*network, data.image_shape, client.classes, data.targets is not None)
+    predictor = _predictor(*network, client.data.image_shape, client.classes, numbers)
     known = extra_arrays(message.content)
     measurements = next_measurements(configuration.closing, known)
-    kernel = [*predictor.manifest][-2]
-    stages = [*predictor.manifest.stages.values()]
-    sizes = Sizes(kernel.shape[0], client.classes, stages)
+    *_, kernel, _ = predictor.manifest
+    sizes = Sizes(kernel.shape[0], client.classes, [*predictor.manifest.stages.values()])
+    compares = any(each.compares_draws for each in measurements)
 
     def examples(of_held_back: bool) -> Examples | None:
-        positions = kept if of_held_back else client.examples
-        if not positions.size:
-            return None
-        images, labels = data.images[positions], client.labels[positions]
-        key = (posterior.digest(), task.configuration, task.partition_id, positions.tobytes())
-        found = _features(predictor, posterior, images, (*key, id(data.images)), task.partition_id)
-        first, *rest = (
-            with_one(each, noise.longest) if noise else with_one(each) for each in found
-        )
-        of_stages = [each[:, :-1] for each in rest]
-        seen = Examples(first, labels, client.classes, noise is not None, of_stages)
-        if data.targets is not None:
-            seen = replace(seen, targets=np.asarray(data.targets[positions], np.float64))
-        if of_held_back and any(each.compares_draws for each in measurements):
-            return _with_draws(seen, predictor, posterior, images, configuration)
-        return seen
+        return _examples(predictor, posterior, task, client, of_held_back, compares=compares)
 
     vector = measure(measurements, known, sizes, examples)
-    if noise:
+    if noise := configuration.example_privacy.sums_noise:
         deviation, _ = deviations(measurements, noise.longest, sizes)
         begun = sorted(f"{name} {value}" for name, value in known.items() if np.ndim(value) == 0)
         # No two releases have the same noise: their difference would have none.
@@ -105,12 +85,56 @@ def closing_sums(
         vector += noise.multiplier * deviation * normals.standard_normal(vector.size)
         vector = np.clip(vector, -greatest(count), greatest(count))
     if masked:
-        return Message(
-            masked_sums(message, context, masked, configuration, vector, count), reply_to=message
-        )
+        content = masked_sums(message, context, masked, configuration, vector, count)
+        return Message(content, reply_to=message)
     nothing = np.zeros(0, np.float32)
     sums = Posterior(nothing, nothing, vector.astype(np.float32))
     return Message(reply_content(sums, {NUM_EXAMPLES: count}), reply_to=message)
+
+
+def _examples(
+    predictor: Predictor,
+    posterior: Posterior,
+    task: TrainTask,
+    client: PreparedClient,
+    of_held_back: bool,
+    *,
+    compares: bool,
+) -> Examples | None:
+    """Return a client's examples as the last layer sees them; None without any.
+
+    Args:
+        of_held_back: Whether they are those that it holds back, and not those it trains on.
+        compares: Whether draws of the whole network predict the held-back ones, where it is drawn.
+    """
+    configuration, data = client.configuration, client.data
+    positions = client.examples
+    if of_held_back:
+        positions = held_back(task, data, client.node, configuration)
+    if not positions.size:
+        return None
+    images, labels = data.images[positions], client.labels[positions]
+    key = (posterior.digest(), task.configuration, task.partition_id, positions.tobytes())
+    found = _features(predictor, posterior, images, (*key, id(data.images)), task.partition_id)
+    noise = configuration.example_privacy.sums_noise
+    longest = noise.longest if noise else FEATURE_BOUND
+    features, *stages = (with_one(each, longest) for each in found)
+    seen = Examples(
+        features, labels, client.classes, noise is not None, [each[:, :-1] for each in stages]
+    )
+    if data.targets is not None:
+        seen = replace(seen, targets=np.asarray(data.targets[positions], np.float64))
+    drawn = posterior.size or predictor.network.inference.stochastic_prediction
+    if not (of_held_back and compares and drawn) or configuration.keys.evaluate_at == "mean":
+        return seen
+    seed = configuration.keys.seed
+    predicted: Any = predictor.predict(
+        posterior, images, samples=OWN_SAMPLES, seed=seed, labels=("closing",)
+    )
+    if data.targets is not None:
+        own = -negative_log_likelihoods(predicted, seen.targets)
+        return replace(seen, own=own, drawn=predicted)
+    return replace(seen, own=predicted.log_mean_probability[np.arange(len(labels)), labels])
 
 
 _kept: OrderedDict[tuple[object, ...], list[npt.NDArray[np.float32]]] = OrderedDict()
@@ -118,11 +142,7 @@ _kept: OrderedDict[tuple[object, ...], list[npt.NDArray[np.float32]]] = OrderedD
 
 
 def _features(
-    predictor: Predictor,
-    posterior: Posterior,
-    images: Any,
-    key: tuple[object, ...],
-    partition_id: int,
+    predictor: Predictor, posterior: Posterior, images: Any, key: tuple[object, ...], client: int
 ) -> list[npt.NDArray[np.float32]]:
     """Return the features (N, F) of images at the mean, and those of stages."""
     if key not in _kept:
@@ -133,7 +153,7 @@ def _features(
         longer = np.count_nonzero(np.linalg.norm(found, axis=1) > FEATURE_BOUND)
         if longer:
             print(
-                f"warning: client {partition_id}: features of {longer} of {len(found)} examples "
+                f"warning: client {client}: features of {longer} of {len(found)} examples "
                 f"are longer than {FEATURE_BOUND:g}; a closing shortens them to that, in its sums "
                 "and in predictions",
                 file=sys.stderr,
@@ -143,28 +163,6 @@ def _features(
     while len(_kept) > FEATURES_KEPT:
         _kept.popitem(last=False)
     return _kept[key]
-
-
-def _with_draws(
-    examples: Examples,
-    predictor: Predictor,
-    posterior: Posterior,
-    images: Any,
-    configuration: Configuration,
-) -> Examples:
-    """Return examples with what draws of the whole network predict, if it is drawn."""
-    drawn = posterior.size or predictor.network.inference.stochastic_prediction
-    if not drawn or configuration.keys.evaluate_at == "mean":
-        return examples
-    seed = configuration.keys.seed
-    found: Any = predictor.predict(
-        posterior, images, samples=OWN_SAMPLES, seed=seed, labels=("closing",)
-    )
-    if examples.targets.size:
-        own = -negative_log_likelihoods(found, examples.targets)
-        return replace(examples, own=own, drawn=found)
-    rows = np.arange(len(examples.labels))
-    return replace(examples, own=np.asarray(found.log_mean_probability[rows, examples.labels]))
 
 
 @lru_cache(maxsize=2)

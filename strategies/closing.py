@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.closing.base import DEVIATION, Array, Known, Measurement, Sizes
+from bfl.closing.base import DEVIATION, Array, Known, Sizes, initial_arrays
 from bfl.closing.chain import (
     ROUNDS_MADE,
     broadcast,
@@ -23,7 +23,6 @@ from bfl.closing.chain import (
     next_measurements,
     schedule,
 )
-from bfl.closing.closed import initial_arrays
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.node_description import code_digest
 from bfl.federation.secure_aggregation.masking import decoded, exponent_for
@@ -43,10 +42,8 @@ CLOSING = "closing"
 AT_MEAN = ("mean", "point")
 """The vectors of a posterior that features at its mean need."""
 
-_OF, _CODE = "of-posterior", "by-code"
-
-Problem = Callable[[Posterior, int], str | None]
-"""Says what is wrong with sums over so many examples; None if nothing is."""
+OWNER, CODE = "of-posterior", "by-code"
+"""Of which posterior and settings, and by which code, the sums in a snapshot are."""
 
 
 def last_layer(posterior: Posterior, manifest: Manifest | None) -> tuple[Sizes, Array]:
@@ -57,15 +54,10 @@ def last_layer(posterior: Posterior, manifest: Manifest | None) -> tuple[Sizes, 
     """
     if manifest is None:
         raise ConfigurationError("a closing needs the manifest of the network's parameters")
-    values = {
-        parameter.name: part
-        for gaussian, vector in ((True, posterior.mean), (False, posterior.point))
-        for parameter, part in zip(
-            manifest.gaussian if gaussian else manifest.point,
-            manifest.split(vector, gaussian=gaussian),
-            strict=True,
-        )
-    }
+    gaussian = manifest.split(posterior.mean, gaussian=True)
+    point = manifest.split(posterior.point, gaussian=False)
+    values = {each.name: part for each, part in zip(manifest.gaussian, gaussian, strict=True)}
+    values |= {each.name: part for each, part in zip(manifest.point, point, strict=True)}
     *_, kernel, bias = [values[parameter.name] for parameter in manifest]
     if kernel.ndim != 2 or bias.shape != kernel.shape[1:]:
         raise ConfigurationError(
@@ -106,28 +98,26 @@ def close(
     Raises:
         RunError: Too few clients have sent usable sums.
     """
-    chain, posterior = method.closing, state.posterior
+    chain, posterior, noise = method.closing, state.posterior, method.sums_noise
     if not schedule(chain):
         return None
-    sizes, weights = last_layer(posterior, manifest)
-    snapshots, code = (Snapshots(folder), code_digest()) if folder else (None, "")
-    # Another posterior, or other closings, have other sums.
-    whose = np.array(f"{posterior.digest()} {chain!r} {method.sums_noise or ''}".strip())
-    noise = method.sums_noise
+    sizes, head = last_layer(posterior, manifest)
     from_head = any(each.moves_head for each in chain)
-    known = initial_arrays(weights, from_head=from_head, longest=noise.longest if noise else None)
+    known = initial_arrays(head, from_head=from_head, longest=noise.longest if noise else None)
+    # Another posterior, or other closings, have other sums.
+    owner = f"{posterior.digest()} {chain!r} {method.sums_noise or ''}".strip()
+    snapshots, code = (Snapshots(folder), code_digest()) if folder else (None, "")
     if snapshots and (found := snapshots.latest()):
-        of, by = (str(found[1].pop(name, "")) for name in (_OF, _CODE))
-        # Under noise, to take sums anew would be another release, which costs ε.
-        kept = of == str(whose) and (by == code or noise)
-        known = found[1] if kept else known
-        if of != str(whose) or by != code:
-            other = "of other code" if of == str(whose) else "of another posterior or settings"
+        others, by_others = (str(found[1].pop(name, "")) for name in (OWNER, CODE))
+        if others == owner and (by_others == code or noise):
+            known = found[1]  # under noise, to take sums anew would be another release
+        if others != owner or by_others != code:
+            other = "of other code" if others == owner else "of another posterior or settings"
+            kept = others == owner and noise
             what = "kept, as new ones would cost ε" if kept else "taken anew"
             say(f"closing: the sums in {snapshots.folder} are {other}; they are {what}")
     while measurements := next_measurements(chain, known):
         number = int(known.get(ROUNDS_MADE, 0)) + 1
-        problem = partial(_problem, measurements, sizes, noised=noise is not None)
         request = TrainingRequest(
             method=method,
             state=state,
@@ -136,18 +126,20 @@ def close(
             name=f"closing round {number}",
             broadcast=broadcast(chain, known),
             expected=as_posterior(np.zeros(length(measurements, sizes), np.float32)),
-            sums_problem=problem,
+            sums_problem=partial(
+                find_problem, measurements=measurements, sizes=sizes, noised=noise is not None
+            ),
             vectors=VECTORS if any(each.compares_draws for each in measurements) else AT_MEAN,
         )
-        before(f"{whose} {code} {number}/{len(schedule(chain))}")
-        participants, total = sums_of_clients(method, request, clients, problem)
+        before(f"{owner} {code} {number}/{len(schedule(chain))}")
+        participants, total = sums_of_clients(request, clients)
         if noise:
             _, root = deviations(measurements, noise.longest, sizes)
             deviation = noise.multiplier * root * math.sqrt(len(participants))
             known = {**known, DEVIATION: np.array(deviation)}
         known = fold(chain, known, total, sizes)
         if snapshots:
-            snapshots.save(number, {**known, _OF: whose, _CODE: np.array(code)})
+            snapshots.save(number, {**known, OWNER: np.array(owner), CODE: np.array(code)})
         say(f"closing round {number}: sums of {len(participants)} clients")
     return known
 
@@ -158,50 +150,37 @@ def as_posterior(vector: npt.NDArray[Any]) -> Posterior:
     return Posterior(nothing, nothing, vector)
 
 
-def _problem(
-    measurements: Sequence[Measurement],
-    sizes: Sizes,
-    sums: Posterior,
-    examples: int,
-    *,
-    noised: bool,
-) -> str | None:
-    vector = np.asarray(sums.point, np.float64)
-    return find_problem(measurements, vector, examples, sizes, noised=noised)
-
-
 def sums_of_clients(
-    method: Method, request: TrainingRequest, clients: FlowerClients, problem: Problem
+    request: TrainingRequest, clients: FlowerClients
 ) -> tuple[Sequence[int], Array]:
     """Return whose sums have come, and their total (S,); masked where the exchange masks.
 
     Raises:
         RunError: Too few clients have sent usable sums, or their total cannot be.
     """
-    expected = request.expected
-    size = expected.point.size
-    if secure_sums := method.exchange.secure_sums:
-        shares = dict.fromkeys(request.partition_ids, 1.0 / clients.size)
-        most = greatest(max(clients.num_examples.values(), default=clients.options.max_examples))
-        wanted = WantedSum(
-            neighbourhood=secure_sums.neighbourhood,
-            weights=shares,
-            total=float(clients.size),
-            exponents=[exponent_for(most)],
-            size=size,
-        )
-        participants, added = add_up(clients, request, wanted)
-        total = decoded(added, exponent_for(most)) * clients.size
-        counts = [clients.num_examples.get(client, 0) for client in participants]
-        if wrong := all(counts) and problem(as_posterior(total), sum(counts)):
-            raise RunError(
-                f"{request.name}: {wrong}; only the sum of the clients' vectors is known "
-                "(exchange 'masked'), not which of them has sent what"
-            )
+    size, participants = request.expected.point.size, list[int]()
+    secure_sums = request.method.exchange.secure_sums
+    if not secure_sums:
+        total = np.zeros(size)
+        for update in clients.updates(request, clients.replies(request, clients.messages(request))):
+            total += update.posterior.point
+            participants.append(update.partition_id)
         return participants, total
-    total, who = np.zeros(size), []
-    replies = clients.replies(request, clients.messages(request))
-    for update in clients.updates(request, replies):
-        total += update.posterior.point
-        who.append(update.partition_id)
-    return who, total
+    most = greatest(max(clients.num_examples.values(), default=clients.options.max_examples))
+    wanted = WantedSum(
+        neighbourhood=secure_sums.neighbourhood,
+        weights=dict.fromkeys(request.partition_ids, 1.0 / clients.size),
+        total=float(clients.size),
+        exponents=[exponent_for(most)],
+        size=size,
+    )
+    masked_participants, added = add_up(clients, request, wanted)
+    total = decoded(added, exponent_for(most)) * clients.size
+    counts = [clients.num_examples.get(client, 0) for client in masked_participants]
+    assert request.sums_problem
+    if wrong := all(counts) and request.sums_problem(total, sum(counts)):
+        raise RunError(
+            f"{request.name}: {wrong}; only the sum of the clients' vectors is known "
+            "(exchange 'masked'), not which of them has sent what"
+        )
+    return masked_participants, total

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bfl import randomness
 from bfl.aggregation import pooling
@@ -70,7 +71,7 @@ class TrainingRequest:
     broadcast: Arrays = field(default_factory=dict)
     declared: tuple[DeclaredArray, ...] = ()
     implausible: Mapping[int, str] = field(default_factory=dict)
-    sums_problem: Callable[[Posterior, int], str | None] | None = None
+    sums_problem: Callable[[npt.NDArray[Any], int], str | None] | None = None
 
     @property
     def server_round(self) -> int:
@@ -81,7 +82,7 @@ class TrainingRequest:
         """Return why an update that is well formed is of no use in this round; None if it is."""
         method, state = self.method, self.state
         if self.sums_problem:
-            return self.sums_problem(update.posterior, update.num_examples)
+            return self.sums_problem(update.posterior.point, update.num_examples)
         if problem := method.weighting.unreported(update.metrics):
             return problem
         if method.pool_noise and (

@@ -104,6 +104,18 @@ class Examples:
         return Sizes(self.features.shape[1] - 1, self.classes, widths)
 
 
+def initial_arrays(head: Array, *, from_head: bool, longest: float | None = None) -> Known:
+    """Return what is known before the first round of sums.
+
+    Args:
+        head: The network's own last layer (F + 1, C), biases last.
+        from_head: Whether predictions are to come from it, and not from draws of the network.
+        longest: The longest features under privacy's noise; None: there is none.
+    """
+    bound = {} if longest is None else {LONGEST: np.array(longest)}
+    return {HEAD: np.asarray(head, np.float64), FROM_HEAD: np.array(from_head), **bound}
+
+
 def with_one(features: npt.ArrayLike, longest: float = FEATURE_BOUND) -> Array:
     """Return features (N, F) as (N, F + 1), no longer than a bound, with a 1 behind.
 
@@ -197,7 +209,7 @@ class Histogram(Measurement):
         return dict.fromkeys(self.shapes(sizes), 1.0)
 
     def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
-        """Return what of the histogram so many examples cannot have."""
+        """Return why the counts cannot be of at most so many examples."""
         [counts] = sums.values()
         return None if noised else count_problem(counts, examples)
 
@@ -209,7 +221,6 @@ class Closing(Component, ABC):
         moves_head: Whether predictions come from the last layer that it finds, and no longer from
             draws of the whole network.
         waits: Whether it begins when those that do not wait, and those before it, are done.
-        sees_stages: Whether it takes features of the stages before the last layer as well.
         takes_noise: Whether an example's part of its sums is bounded, so that noise can hide it.
         tasks: What runs predict that it can close, as in the key ``task``.
     """
@@ -218,11 +229,6 @@ class Closing(Component, ABC):
     waits: ClassVar[bool] = False
     takes_noise: ClassVar[bool] = True
     tasks: ClassVar[tuple[str, ...]] = ("classification",)
-
-    @property
-    def sees_stages(self) -> bool:
-        """True if it takes features of the stages before the last layer as well."""
-        return False
 
     @abstractmethod
     def measurements(self) -> Sequence[Measurement]:

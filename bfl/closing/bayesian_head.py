@@ -101,11 +101,9 @@ class Head:
     @classmethod
     def of(cls, known: Known) -> Head:
         """Return the last layer that closings have found."""
-        vectors = known.get(VECTORS, np.zeros((0, 0, 0)))
-        values = known.get(VALUES, np.zeros((0, 0)))
-        weights, vectors, values = (
-            np.asarray(each, np.float64) for each in (known[HEAD], vectors, values)
-        )
+        vectors = np.asarray(known.get(VECTORS, np.zeros((0, 0, 0))), np.float64)
+        values = np.asarray(known.get(VALUES, np.zeros((0, 0))), np.float64)
+        weights = np.asarray(known[HEAD], np.float64)
         return cls(weights, vectors, values, float(known.get(TEMPERATURE, 1.0)))
 
     def logits(self, features: Array) -> Iterator[Array]:
@@ -143,9 +141,8 @@ class Head:
 
 def normals(classes: int) -> Array:
     """Return 64 standard normal vectors (64, C), each with its opposite: always the same."""
-    half = randomness.generator(0, "closing", "logits", classes).standard_normal(
-        (DRAWS // 2, classes)
-    )
+    generator = randomness.generator(0, "closing", "logits", classes)
+    half = generator.standard_normal((DRAWS // 2, classes))
     return np.concatenate([half, -half])
 
 
@@ -163,52 +160,25 @@ class HeadCurvature(Measurement):
         return "full" if weights <= self._most_exact else "blocks"
 
     def shapes(self, sizes: Sizes) -> Shapes:
-        """Return the shapes of n, g and the curvature."""
+        """Return the shapes of g and the curvature."""
         width, classes = sizes.features + 1, sizes.classes
         of_curvature = curvature.shape(self.form(sizes), width, classes)
-        return {"examples": (), "gradient": (width, classes), "curvature": of_curvature}
+        return {"gradient": (width, classes), "curvature": of_curvature}
 
     def measure(self, known: Known, examples: Examples) -> Sums:
-        """Return n, g and the curvature at the network's own last layer."""
+        """Return g and the curvature at the network's own last layer."""
         phi, labels = examples.features, examples.labels
         probability = np.exp(log_softmax(phi @ known[HEAD]))
         residual = -probability
         residual[np.arange(len(labels)), labels] += 1.0
-        return {
-            "examples": np.array(float(len(labels))),
-            "gradient": phi.T @ residual,
-            "curvature": curvature.measure(self.form(examples.sizes), probability, phi),
-        }
+        found = curvature.measure(self.form(examples.sizes), probability, phi)
+        return {"gradient": phi.T @ residual, "curvature": found}
 
     def lengths(self, longest: float, sizes: Sizes) -> Mapping[str, float]:
-        """Return those of the gradient, ‖φ̃‖ ‖e_y − p‖ ≤ √2 ‖φ̃‖, and of the curvature.
-
-        How many examples a client trains on is known.
-        """
+        """Return those of the gradient, ‖φ̃‖ ‖e_y − p‖ ≤ √2 ‖φ̃‖, and of the curvature."""
         with_bias = math.hypot(longest, 1.0)
         of_curvature = curvature.greatest_length(self.form(sizes), with_bias, sizes.classes)
-        gradient = math.sqrt(2.0) * with_bias
-        return {"examples": 0.0, "gradient": gradient, "curvature": of_curvature}
-
-    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
-        """Return what of n, the gradient or the curvature so many examples cannot have.
-
-        The residuals e_y − p of an example add up to 0, and their absolute values to at most 2.
-        """
-        if abs(float(sums["examples"]) - examples) > WHOLE:
-            return f"they are of {float(sums['examples']):g}"
-        if noised:
-            return None
-        gradient, slack = sums["gradient"], ROUNDED * examples
-        absolute, total = np.abs(gradient).sum(axis=1), np.abs(gradient.sum(axis=1))
-        if (total > ROUNDED * absolute + slack).any():
-            return "a gradient of no residuals"
-        longest = math.hypot(FEATURE_BOUND, 1.0)
-        if absolute[-1] > 2.0 * examples + slack or absolute.max() > 2.0 * examples * longest:
-            return "a gradient that is too large for the features"
-        width, classes = gradient.shape
-        form = self.form(Sizes(width - 1, classes))
-        return curvature.find_problem(form, sums["curvature"], examples, classes, longest)
+        return {"gradient": math.sqrt(2.0) * with_bias, "curvature": of_curvature}
 
     def fold(self, known: Known, sums: Sums) -> Known:
         """Return the eigenvectors and values of the curvature, and the gradient along them."""
@@ -220,17 +190,18 @@ class HeadCurvature(Measurement):
         unit = self.lengths(float(known.get(LONGEST, FEATURE_BOUND)), sizes)["curvature"]
         noise = float(known.get(DEVIATION, 0.0)) * unit
         blocks = curvature.blocks_of(self.form(sizes), sums["curvature"], sizes.classes, noise)
-        values, vectors = np.linalg.eigh(blocks)
-        # Clients get them in float32, and predictions are to be of the same.
-        vectors = vectors.astype(np.float32).astype(np.float64)
-        slope = vectors.transpose(0, 2, 1) @ gradient.T.reshape(*values.shape, 1)
-        return {
-            **known,
-            HEAD: head,
-            VECTORS: vectors,
-            VALUES: np.maximum(values, 0.0),
-            STEP: slope[:, :, 0],
-        }
+        return {**known, HEAD: head, **along_eigenvectors(blocks, gradient)}
+
+
+def along_eigenvectors(blocks: Array, gradient: Array) -> Known:
+    """Return the eigenvectors and values of a curvature (B, S, S), and a gradient along them.
+
+    Clients get the vectors in float32, and predictions are to be of the same.
+    """
+    values, vectors = np.linalg.eigh(blocks)
+    vectors = vectors.astype(np.float32).astype(np.float64)
+    slope = vectors.transpose(0, 2, 1) @ gradient.T.reshape(*values.shape, 1)
+    return {VECTORS: vectors, VALUES: np.maximum(values, 0.0), STEP: slope[:, :, 0]}
 
 
 class HeldBackGains(Measurement):
@@ -251,9 +222,8 @@ class HeldBackGains(Measurement):
 
     def likelihoods(self, known: Known, examples: Examples, part: slice) -> Array:
         """Return the log-likelihood of some examples under each candidate, (candidates, N)."""
-        return np.array(
-            [*candidate_likelihoods(known, examples.features[part], examples.labels[part])]
-        )
+        features, labels = examples.features[part], examples.labels[part]
+        return np.array([*candidate_likelihoods(known, features, labels)])
 
     def measure(self, known: Known, examples: Examples) -> Sums:
         """Return the sums; the last gain is that of draws of the whole network."""
@@ -268,9 +238,10 @@ class HeldBackGains(Measurement):
                 gained = np.clip(gained, -NOISED_GAIN, NOISED_GAIN)
             gains += gained.sum(axis=1)
             likelihood += float(points.sum())
+        likelihood = 0.0 if examples.noised else likelihood
         return {
             "examples": np.array(float(count)),
-            "log-likelihood": np.array(0.0 if examples.noised else likelihood),
+            "log-likelihood": np.array(likelihood),
             "gains": gains,
         }
 
@@ -284,50 +255,57 @@ class HeldBackGains(Measurement):
         count, likelihood = float(sums["examples"]), float(sums["log-likelihood"])
         if not -WHOLE <= count <= examples + WHOLE:
             return f"they are of {count:g}"
-        if noised:
-            return None
         likelihoods = likelihood + np.append(sums["gains"], 0.0)
         slack = ROUNDED * (examples + abs(likelihood))
-        most = self.most_likely * count + slack
-        if likelihoods.max() > most or likelihoods.min() < LEAST_LIKELIHOOD * count - slack:
-            return "log-likelihoods above the greatest, or below the least"
-        return None
+        most, least = self.most_likely * count + slack, LEAST_LIKELIHOOD * count - slack
+        if noised or (least <= likelihoods.min() and likelihoods.max() <= most):
+            return None
+        return "log-likelihoods above the greatest, or below the least"
 
     def fold(self, known: Known, sums: Sums) -> Known:
-        """Return the candidate of the largest likelihood, but for what ``SHARPENING`` asks."""
+        """Return the last layer of the likeliest candidate, or that none was found."""
         gains, count = sums["gains"], float(sums["examples"])
-        worth = gains.copy()
-        worth[:CANDIDATES].reshape(-1, len(TEMPERATURES))[:, TEMPERATURES < 1.0] -= SHARPENING
-        best = int(np.argmax(worth))
         noise = float(known.get(DEVIATION, 0.0)) * self.lengths(0.0, Sizes(0, 0))["gains"]
-        if not noise and count >= 1.0:
-            likelihood = float(sums["log-likelihood"])
-            known = {
-                **known,
-                HELD_BACK: np.array(count),
-                BEFORE: np.array(-(likelihood + gains[CANDIDATES]) / count),
-                AFTER: np.array(-(likelihood + gains[best]) / count),
-            }
-        if count < 1.0:
-            best = POINTS
-        # The largest of so many gains that are nothing but noise is about this.
-        certain = gains[best] > noise * math.sqrt(2.0 * math.log(len(gains))) or not noise
-        point = {k: v for k, v in known.items() if k not in (VECTORS, VALUES, STEP)}
-        if best == CANDIDATES or not certain:
-            return {**point, FROM_HEAD: np.array(False)}
-        number, at = divmod(best, len(TEMPERATURES))
-        point |= {PRECISION: np.array(np.inf), TEMPERATURE: np.array(TEMPERATURES[at])}
-        if number == len(PRECISIONS) * len(STEPS):
-            return point
-        at, share = divmod(number, len(STEPS))
-        values = known[VALUES] + PRECISIONS[at]
-        return {
-            **point,
-            HEAD: known[HEAD] + STEPS[share] * newton_step(known, values),
-            PRECISION: np.array(PRECISIONS[at]),
-            VECTORS: known[VECTORS],
-            VALUES: values,
-        }
+        best = likeliest(gains, count, noise)
+        found = last_layer_of(best, known)
+        if noise or count < 1.0:
+            return found
+        before, after = float(sums["log-likelihood"]) + gains[[CANDIDATES, best]]
+        nll = {BEFORE: np.array(-before / count), AFTER: np.array(-after / count)}
+        return {**found, HELD_BACK: np.array(count), **nll}
+
+
+def likeliest(gains: Array, count: float, noise: float) -> int:
+    """Return the candidate of the largest gain, but for what ``SHARPENING`` asks.
+
+    Under noise, the network stays as it is unless the gain is certain: the largest of n gains that
+    are nothing but noise is about its deviation times √(2 log n).
+    """
+    worth = gains.copy()
+    worth[:CANDIDATES].reshape(-1, len(TEMPERATURES))[:, TEMPERATURES < 1.0] -= SHARPENING
+    best = int(np.argmax(worth)) if count >= 1.0 else POINTS
+    certain = not noise or gains[best] > noise * math.sqrt(2.0 * math.log(len(gains)))
+    return best if certain else CANDIDATES
+
+
+def last_layer_of(candidate: int, known: Known) -> Known:
+    """Return what is known with a candidate; the last of them is the network as it is."""
+    point = {k: v for k, v in known.items() if k not in (VECTORS, VALUES, STEP)}
+    if candidate == CANDIDATES:
+        return {**point, FROM_HEAD: np.array(False)}
+    number, at = divmod(candidate, len(TEMPERATURES))
+    point |= {PRECISION: np.array(np.inf), TEMPERATURE: np.array(TEMPERATURES[at])}
+    if number == len(PRECISIONS) * len(STEPS):
+        return point
+    at, share = divmod(number, len(STEPS))
+    values = known[VALUES] + PRECISIONS[at]
+    return {
+        **point,
+        HEAD: known[HEAD] + STEPS[share] * newton_step(known, values),
+        PRECISION: np.array(PRECISIONS[at]),
+        VECTORS: known[VECTORS],
+        VALUES: values,
+    }
 
 
 def candidate_likelihoods(

@@ -104,9 +104,9 @@ def fold(chain: Chain, known: Known, total: Array, sizes: Sizes) -> Known:
 
 
 def find_problem(
-    measurements: Sequence[Measurement],
     vector: Array,
     examples: int,
+    measurements: Sequence[Measurement],
     sizes: Sizes,
     *,
     noised: bool = False,
@@ -114,13 +114,13 @@ def find_problem(
     """Return why so many examples cannot have such sums; None if they may.
 
     Args:
-        measurements: What was measured in the round.
         vector: What one client has sent, or several together.
         examples: How many examples they are said to be of.
+        measurements: What was measured in the round.
         sizes: Those of the last layer.
         noised: Whether they have privacy's noise.
     """
-    most = greatest(examples)
+    vector, most = np.asarray(vector, np.float64), greatest(examples)
     if beyond := int(np.count_nonzero(~(np.abs(vector) <= most * (1.0 + ROUNDED)))):
         return f"{beyond} of {vector.size} sums are beyond ±{most:g}"
     for each, sums in _split(measurements, vector, sizes):
@@ -139,7 +139,7 @@ def _split(
         sums = {}
         for name, shape in each.shapes(sizes).items():
             size = int(np.prod(shape))
-            sums[name] = np.asarray(vector[start : start + size], np.float64).reshape(shape)
+            sums[name] = vector[start : start + size].reshape(shape)
             start += size
         yield each, sums
 

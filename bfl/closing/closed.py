@@ -258,15 +258,3 @@ def mix_with_uniform(predictions: Predictions, weights: Array) -> Predictions:
             weights < 1.0, np.maximum(whole - aleatoric, 0.0), predictions.epistemic
         ),
     )
-
-
-def initial_arrays(head: Array, *, from_head: bool, longest: float | None = None) -> Known:
-    """Return what is known before the first round of sums.
-
-    Args:
-        head: The network's own last layer (F + 1, C), biases last.
-        from_head: See ``Closed.from_head``.
-        longest: The longest features under privacy's noise; None: there is none.
-    """
-    bound = {} if longest is None else {LONGEST: np.array(longest)}
-    return {HEAD: np.asarray(head, np.float64), FROM_HEAD: np.array(from_head), **bound}

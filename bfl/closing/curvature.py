@@ -21,7 +21,7 @@ from typing import Literal
 
 import numpy as np
 
-from bfl.closing.base import ROUNDED, Array
+from bfl.closing.base import Array
 
 Form = Literal["full", "blocks"]
 
@@ -41,13 +41,13 @@ def measure(form: Form, probability: Array, features: Array) -> Array:
     """Return the triangles of a form, from probabilities (N, C) and features (N, F)."""
     if form == "blocks":
         shares = probability * (1.0 - probability)
-        return np.stack([packed(_moment(features, share)) for share in shares.T])
+        return np.stack([packed((features * share[:, None]).T @ features) for share in shares.T])
     classes, width = probability.shape[1], features.shape[1]
     hessian = np.empty((classes, width, classes, width))
     for a in range(classes):
         for b in range(a + 1):
             share = probability[:, a] * ((a == b) - probability[:, b])
-            hessian[a, :, b] = hessian[b, :, a] = _moment(features, share)
+            hessian[a, :, b] = hessian[b, :, a] = (features * share[:, None]).T @ features
     return packed(hessian.reshape(classes * width, classes * width))[None]
 
 
@@ -74,34 +74,6 @@ def blocks_of(form: Form, triangles: Array, classes: int, deviation: float = 0.0
     return blocks if form == "full" else blocks * classes / (classes - 1)
 
 
-def find_problem(
-    form: Form, triangles: Array, examples: int, classes: int, longest: float
-) -> str | None:
-    """Return why the curvature of so many examples cannot be such; None if it may.
-
-    It is positive semi-definite. No p (1 − p) is above 1/4, and those of an example add up to
-    1 − Σ p², at most 1 − 1/C.
-
-    Args:
-        triangles: What ``measure`` gives, of a client.
-        examples: How many examples it is of.
-        classes: The number C of classes.
-        longest: The longest features of an example, the 1 among them.
-    """
-    slack, diagonals = ROUNDED * examples, []
-    for matrix in map(unpacked, triangles):
-        if np.linalg.eigvalsh(matrix)[0] < -slack - ROUNDED * np.abs(matrix).max():
-            return "a curvature below 0"
-        diagonals.append(np.diag(matrix))
-    of_biases = np.reshape(diagonals, (classes, -1))[:, -1]
-    share = 1.0 - 1.0 / classes
-    if np.sum(diagonals) / share > examples * longest**2 * (1.0 + ROUNDED) + slack:
-        return "a curvature beyond that of its features"
-    if of_biases.max() > 0.25 * examples + slack or of_biases.sum() > share * examples + slack:
-        return "a curvature of more examples"
-    return None
-
-
 def packed(matrix: Array) -> Array:
     """Return the upper triangle of a symmetric matrix (S, S) as a vector."""
     return np.asarray(matrix[np.triu_indices(len(matrix))])
@@ -125,8 +97,3 @@ def _repaired(matrix: Array, deviation: float) -> Array:
     values, vectors = np.linalg.eigh(matrix)
     floored = np.maximum(values, 2.0 * deviation * np.sqrt(len(matrix)))
     return np.asarray((vectors * floored) @ vectors.T)
-
-
-def _moment(features: Array, share: Array) -> Array:
-    """Return Σ_n s_n φ_n φ_nᵀ (F, F)."""
-    return (features * share[:, None]).T @ features

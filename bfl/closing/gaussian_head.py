@@ -13,8 +13,6 @@ from bfl.closing.base import (
     FEATURE_BOUND,
     FROM_HEAD,
     HEAD,
-    ROUNDED,
-    WHOLE,
     Array,
     Closing,
     Examples,
@@ -29,13 +27,13 @@ from bfl.closing.base import (
 from bfl.closing.bayesian_head import (
     DRAWS,
     PRECISIONS,
-    STEP,
     STEPS,
     TEMPERATURE,
     TEMPERATURES,
     VALUES,
     VECTORS,
     HeldBackGains,
+    along_eigenvectors,
     newton_step,
 )
 from bfl.closing.curvature import packed, unpacked
@@ -59,9 +57,9 @@ class MeanCurvature(Measurement):
     told: ClassVar[tuple[str, ...]] = (HEAD,)
 
     def shapes(self, sizes: Sizes) -> Shapes:
-        """Return the shapes of n, Σ ψ r and the triangle of Σ ψψᵀ."""
+        """Return the shapes of Σ ψ r and the triangle of Σ ψψᵀ."""
         width = sizes.features + 1
-        return {"examples": (), "slope": (width,), "scatter": (width * (width + 1) // 2,)}
+        return {"slope": (width,), "scatter": (width * (width + 1) // 2,)}
 
     def measure(self, known: Known, examples: Examples) -> Sums:
         """Return the sums; ψ = φ̃/σ and the residual r = (y − μ)/σ count up to a length of 1,000."""
@@ -70,31 +68,13 @@ class MeanCurvature(Measurement):
         lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
         scaled *= FEATURE_BOUND / np.maximum(lengths, FEATURE_BOUND)
         residual = (examples.targets - mean) / np.sqrt(noise)
-        return {
-            "examples": np.array(float(len(mean))),
-            "slope": scaled.T @ np.clip(residual, -FEATURE_BOUND, FEATURE_BOUND),
-            "scatter": packed(scaled.T @ scaled),
-        }
-
-    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
-        """Return what of n or the curvature so many examples cannot have."""
-        if abs(float(sums["examples"]) - examples) > WHOLE:
-            return f"they are of {float(sums['examples']):g}"
-        matrix = unpacked(sums["scatter"])
-        slack = ROUNDED * (examples + np.abs(matrix).max())
-        return "a curvature below 0" if np.linalg.eigvalsh(matrix)[0] < -slack else None
+        slope = scaled.T @ np.clip(residual, -FEATURE_BOUND, FEATURE_BOUND)
+        return {"slope": slope, "scatter": packed(scaled.T @ scaled)}
 
     def fold(self, known: Known, sums: Sums) -> Known:
         """Return the curvature's eigenvectors and values, and the gradient along them."""
-        values, vectors = np.linalg.eigh(unpacked(sums["scatter"]))
-        vectors = vectors.astype(np.float32).astype(np.float64)  # as clients get them
-        return {
-            **known,
-            NUMBERS: np.array(True),
-            VECTORS: vectors[None],
-            VALUES: np.maximum(values, 0.0)[None],
-            STEP: (vectors.T @ sums["slope"])[None],
-        }
+        found = along_eigenvectors(unpacked(sums["scatter"])[None], sums["slope"])
+        return {**known, NUMBERS: np.array(True), **found}
 
 
 class HeldBackDensities(HeldBackGains):

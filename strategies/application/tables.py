@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
@@ -22,7 +23,6 @@ from bfl.errors import ConfigurationError, RunError
 from bfl.federation.client_metrics import neutralized
 from bfl.federation.node_description import ADD_UP_TABLE, TABLE_QUERY, TableDescription
 from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT, WireFormatError
-from bfl.posteriors import Posterior
 from strategies.closing import as_posterior, sums_of_clients
 from strategies.federation import Federation
 from strategies.flower_clients import FlowerClients
@@ -98,18 +98,17 @@ def sum_columns(
     )
     clients.more = ConfigRecord({COLUMNS: json.dumps([asdict(column) for column in columns])})
     expected = as_posterior(np.zeros(sums_size(columns)))
-    method, problem = Method.of(configuration), partial(_problem, columns)
     request = TrainingRequest(
-        method=method,
+        method=Method.of(configuration),
         state=ServerState.first(expected, federation.size),
         partition_ids=range(federation.size),
         message_type=ADD_UP_TABLE,
         name="sums over tables",
         expected=expected,
-        sums_problem=problem,
+        sums_problem=partial(_problem, columns),
         vectors=(),
     )
-    _, total = sums_of_clients(method, request, clients, problem)
+    _, total = sums_of_clients(request, clients)
     constant = CONSTANT if configuration.exchange.secure_sums else 0.0
     summed = finish(total, columns, keys.dataset, keys.missing, constant)
     found = [asdict(column) for column in summed]
@@ -192,8 +191,8 @@ def _merge(
     return sorted(names, key=lambda name: (int(name) if whole else 0, name)), tuple(reference)
 
 
-def _problem(columns: tuple[Column, ...], sums: Posterior, examples: int) -> str | None:
-    found = np.asarray(sums.point, np.float64)
+def _problem(columns: tuple[Column, ...], sums: npt.NDArray[Any], examples: int) -> str | None:
+    found = np.asarray(sums, np.float64)
     if column := impossible_column(found, columns, examples):
         return f"no {examples} rows have such sums of column '{column}'"
     if np.abs(found).max() > greatest(examples) * (1 + 1e-6):

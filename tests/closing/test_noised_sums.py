@@ -15,10 +15,9 @@ from scipy.special import softmax
 from test_closings import CLASSES, FEATURES, FORMS, in_form, sums_of
 
 from bfl.closing import Closed
-from bfl.closing.base import DEVIATION, Examples, with_one
+from bfl.closing.base import DEVIATION, Examples, initial_arrays, with_one
 from bfl.closing.bayesian_head import PRECISION
 from bfl.closing.chain import deviations, fold, next_measurements
-from bfl.closing.closed import initial_arrays
 from bfl.closing.conformal import Conformal, scores
 from bfl.closing.curvature import _repaired, greatest_length, packed
 from bfl.closing.feature_density import FeatureDensity

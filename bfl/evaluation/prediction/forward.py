@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ class ForwardPass:
         self.network = network
         self.batch_size = batch_size
         self.traces = 0
-        self._folded = FoldedModel(network.model)
+        self._folded = folded_model(network)
         whole = self._folded.model
         self._model = _before_head(whole, stages) if features else whole
         key = tf.TensorSpec([2], tf.int32)
@@ -212,6 +213,12 @@ class FoldedModel:
             )
             pair.folded.kernel.assign(kernel)
             pair.folded.bias.assign(bias)
+
+
+@lru_cache(maxsize=4)
+def folded_model(network: Network) -> FoldedModel:
+    """Return the folded model of a network, which all its forward passes share."""
+    return FoldedModel(network.model)
 
 
 def _foldable_normalization(layer: Any) -> Any:

@@ -76,7 +76,7 @@ class Predictor:
         self.network = build_predictor(of, architecture, precision, role)
         self._of = of
         self._points = (architecture, precision, role)
-        self._drawn = ForwardPass(of.manifest, self.network, batch_size)
+        self._batch_size = batch_size
 
     @property
     def traces(self) -> int:
@@ -150,12 +150,16 @@ class Predictor:
         return self._drawn.logits(values, point, images, seed, labels)
 
     @cached_property
+    def _drawn(self) -> ForwardPass:
+        return ForwardPass(self.manifest, self.network, self._batch_size)
+
+    @cached_property
     def _at_mean(self) -> ForwardPass:
         """Forward pass without any draw: the same where a draw of the weights is all there is."""
         if not self.network.inference.stochastic_prediction:
             return self._drawn
         points = build_network_of_points(self._of, *self._points)
-        return ForwardPass(self.manifest, points, self._drawn.batch_size)
+        return ForwardPass(self.manifest, points, self._batch_size)
 
     @cached_property
     def _features(self) -> ForwardPass:
@@ -167,5 +171,5 @@ class Predictor:
         return self._before_head(self.manifest.stages)
 
     def _before_head(self, stages: Iterable[str]) -> ForwardPass:
-        points, size = build_network_of_points(self._of, *self._points), self._drawn.batch_size
-        return ForwardPass(self.manifest, points, size, features=True, stages=stages)
+        points = build_network_of_points(self._of, *self._points)
+        return ForwardPass(self.manifest, points, self._batch_size, features=True, stages=stages)
