@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -102,6 +102,19 @@ class Examples:
         """The sizes of the last layer."""
         widths = [stage.shape[1] for stage in self.stages]
         return Sizes(self.features.shape[1] - 1, self.classes, widths)
+
+    def take(self, rows: slice) -> Examples:
+        """Return some of the examples."""
+        positions = np.arange(len(self.labels))[rows]
+        return replace(
+            self,
+            features=self.features[rows],
+            labels=self.labels[rows],
+            stages=[stage[rows] for stage in self.stages],
+            own=None if self.own is None else self.own[rows],
+            targets=self.targets[rows],
+            drawn=None if self.drawn is None else self.drawn.take(positions),
+        )
 
 
 def initial_arrays(head: Array, *, from_head: bool, longest: float | None = None) -> Known:

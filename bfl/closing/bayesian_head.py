@@ -220,19 +220,18 @@ class HeldBackGains(Measurement):
         """Return the shapes of the number of examples, their ℓ, and the gains of candidates."""
         return {"examples": (), "log-likelihood": (), "gains": (CANDIDATES + 1,)}
 
-    def likelihoods(self, known: Known, examples: Examples, part: slice) -> Array:
-        """Return the log-likelihood of some examples under each candidate, (candidates, N)."""
-        features, labels = examples.features[part], examples.labels[part]
-        return np.array([*candidate_likelihoods(known, features, labels)])
+    def likelihoods(self, known: Known, examples: Examples) -> Array:
+        """Return the log-likelihood of examples under each candidate, (candidates, N)."""
+        return np.array([*candidate_likelihoods(known, examples.features, examples.labels)])
 
     def measure(self, known: Known, examples: Examples) -> Sums:
         """Return the sums; the last gain is that of draws of the whole network."""
         count, likelihood, gains = len(examples.labels), 0.0, np.zeros(CANDIDATES + 1)
         for start in range(0, count, AT_ONCE):
-            part = slice(start, start + AT_ONCE)
-            found = self.likelihoods(known, examples, part)
+            part = examples.take(slice(start, start + AT_ONCE))
+            found = self.likelihoods(known, part)
             points = np.maximum(found[POINTS], LEAST_LIKELIHOOD)
-            own = points if examples.own is None else examples.own[part]
+            own = points if part.own is None else part.own
             gained = np.maximum([*found, own], LEAST_LIKELIHOOD) - points
             if examples.noised:
                 gained = np.clip(gained, -NOISED_GAIN, NOISED_GAIN)

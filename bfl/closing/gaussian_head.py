@@ -82,9 +82,13 @@ class HeldBackDensities(HeldBackGains):
 
     most_likely: ClassVar[float] = -0.5 * math.log(2 * math.pi * LEAST_NOISE * TEMPERATURES[0] ** 2)
 
-    def likelihoods(self, known: Known, examples: Examples, part: slice) -> Array:
-        """Return the log-density of some targets under each candidate, (candidates, N)."""
-        features = examples.features[part]
+    def measure(self, known: Known, examples: Examples) -> Sums:
+        """Return the sums over every other target."""
+        return super().measure(known, examples.take(slice(0, None, 2)))
+
+    def likelihoods(self, known: Known, examples: Examples) -> Array:
+        """Return the log-density of targets under each candidate, (candidates, N)."""
+        features = examples.features
         mean, noise = _outputs(known, features)
         along = (features @ known[VECTORS][0]) ** 2
         candidates = []
@@ -95,9 +99,7 @@ class HeldBackDensities(HeldBackGains):
             candidates += [(mean + share * step, spread) for share in STEPS]
         candidates.append((mean, np.zeros_like(mean)))
         found = [
-            -negative_log_likelihoods(
-                _mixtures(each, noise, spread, factor), examples.targets[part]
-            )
+            -negative_log_likelihoods(_mixtures(each, noise, spread, factor), examples.targets)
             for each, spread in candidates
             for factor in TEMPERATURES
         ]
@@ -115,7 +117,8 @@ class DistancesOfTargets(Histogram):
         return {"distances": (BINS,)}
 
     def measure(self, known: Known, examples: Examples) -> Sums:
-        """Return how many examples have a distance in each bin."""
+        """Return how many examples have a distance in each bin, of those that picked nothing."""
+        examples = examples.take(slice(1, None, 2))
         found = predicted(known, examples.features)
         if examples.drawn is not None and not known[FROM_HEAD]:
             found = examples.drawn
@@ -140,12 +143,13 @@ class GaussianHead(Closing):
     The network's outputs are a mean μ = wᵀφ̃ and a variance σ². Clients send Σ φ̃φ̃ᵀ/σ² and
     Σ φ̃ (y − μ)/σ² of the examples that they train on: the curvature H and the gradient g of w,
     with σ² as it is. Candidates are N(w + s d, (H + δI)⁻¹) as for ``bayesian-head``; each has 11
-    factors of all standard deviations in place of temperatures. The log-density of held-back
-    targets picks one of them, or draws of the whole network. Numbers have the deviation 1 here.
+    factors of all standard deviations in place of temperatures. The log-density of every other
+    held-back target of a client picks one of them, or draws of the whole network. Numbers have the
+    deviation 1 here.
 
-    In a third message clients send a histogram of |y − μ|, in predicted standard deviations, of
-    their held-back examples. Its ⌈(n + 1) 0.9⌉-th smallest is half the width of the interval of
-    90 %. With fewer than nine held back the interval is that of the prediction.
+    In a third message clients send a histogram of |y − μ|, in predicted standard deviations, of the
+    others, so that they are exchangeable with new ones. Its ⌈(n + 1) 0.9⌉-th smallest is half the
+    width of the interval of 90 %. With n below nine the interval is that of the prediction.
 
     Reference: Bishop (2006), "Pattern recognition and machine learning", section 3.3; Lei et al.
     (2018), "Distribution-free predictive inference for regression", section 5.2.

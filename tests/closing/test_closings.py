@@ -91,23 +91,10 @@ def numbers(seed: int, count: int = 400) -> Examples:
     return Examples(features, (targets > 0).astype(int), 2, targets=targets)
 
 
-def part(whole: Examples, rows: slice) -> Examples:
-    """Return some of the examples."""
-    own = None if whole.own is None else whole.own[rows]
-    return replace(
-        whole,
-        features=whole.features[rows],
-        labels=whole.labels[rows],
-        stages=[stage[rows] for stage in whole.stages],
-        own=own,
-        targets=whole.targets[rows],
-    )
-
-
 def split(whole: Examples, *sizes: int) -> list[Examples]:
     """Return the examples split into parts of some sizes, and the rest."""
     ends = [*np.minimum(np.cumsum([0, *sizes]), len(whole.labels)), len(whole.labels)]
-    parts = [part(whole, slice(*ends[i : i + 2])) for i in range(len(ends) - 1)]
+    parts = [whole.take(slice(*ends[i : i + 2])) for i in range(len(ends) - 1)]
     return [each for each in parts if len(each.labels)]
 
 
@@ -175,7 +162,7 @@ def test_the_split_over_clients_makes_no_difference(closing, sizes, reverse) -> 
     make, known, _ = data_of(closing)
     whole, held_back, shown = make(0), make(1, 60), make(2, 50).features[:, :-1]
     clients = split(whole, *sizes)[:: -1 if reverse else 1]
-    kept = [held_back, *[part(held_back, slice(0))] * (len(clients) - 1)]
+    kept = [held_back, *[held_back.take(slice(0))] * (len(clients) - 1)]
     found = [
         Closed(close((closing,), known, *group)).predict(shown, lambda: data_of(closing)[2])
         for group in (([whole], [held_back]), (clients, kept))
@@ -292,7 +279,7 @@ def test_a_closing_never_raises_the_nll_of_held_back_examples(form: str) -> None
 
 
 def test_without_held_back_examples_nothing_is_moved() -> None:
-    none = part(examples(1), slice(0))
+    none = examples(1).take(slice(0))
     chain = (
         closings.create(each.name, {}) for each in closings.classes() if each is not GaussianHead
     )
@@ -302,7 +289,7 @@ def test_without_held_back_examples_nothing_is_moved() -> None:
     np.testing.assert_allclose(found.mean_probability, expected, atol=1e-12)
     assert found.familiarity is None
 
-    of_numbers = close((GaussianHead(),), start_of_numbers(), [part(numbers(1), slice(0))])
+    of_numbers = close((GaussianHead(),), start_of_numbers(), [numbers(1).take(slice(0))])
     found = closed_numbers(of_numbers, numbers(2, 20))
     np.testing.assert_allclose(found.mean, numbers(2, 20).features @ start_of_numbers()[HEAD][:, 0])
     assert found.interval_deviations is None
@@ -314,9 +301,13 @@ def closed_numbers(known: Known, shown: Examples) -> Any:
 
 
 def test_held_back_targets_pick_the_best_gaussian_of_all_candidates() -> None:
-    """By brute force from all data together, each candidate a Gaussian of the plane's weights."""
-    whole, kept = numbers(4, 60), numbers(5, 80)
-    known = close((GaussianHead(),), start_of_numbers(), split(whole, 20), split(kept, 50))
+    """By brute force from all data together, each candidate a Gaussian of the plane's weights.
+
+    Every other target picks, and the others give the interval.
+    """
+    whole, kept = numbers(4, 60), numbers(5, 160)
+    known = close((GaussianHead(),), start_of_numbers(), split(whole, 20), split(kept, 100))
+    others, kept = (kept.take(slice(first, None, 2)) for first in (1, 0))
     mean, rho = start_of_numbers()[HEAD].T
     of_noise = [np.log1p(np.exp(each.features @ rho)) + 1e-6 for each in (whole, kept)]
     weighted = whole.features / of_noise[0][:, None]
@@ -340,13 +331,15 @@ def test_held_back_targets_pick_the_best_gaussian_of_all_candidates() -> None:
     found = -negative_log_likelihoods(closed_numbers(known, kept), kept.targets)
     of_targets = -np.maximum(found, LEAST_LIKELIHOOD).mean()
     assert of_targets == pytest.approx(float(known[AFTER]), abs=1e-4)
+    within = covered(closed_numbers(known, others), others.targets)
+    assert within.sum() in (73, 74)  # ⌈81 · 0.9⌉, and one more in the same bin
 
 
-@pytest.mark.parametrize("count", [9, 59])
+@pytest.mark.parametrize("count", [18, 59])
 def test_intervals_cover_as_many_targets_as_they_promise(count: int) -> None:
     """200 draws of exchangeable data, of heavy tails and another noise than is predicted.
 
-    Also with the fewest that have an interval, which pick the Gaussian and its factor as well.
+    Also with the fewest that have an interval.
     """
     share = []
     for seed in range(200):
@@ -354,12 +347,12 @@ def test_intervals_cover_as_many_targets_as_they_promise(count: int) -> None:
         known = close((GaussianHead(),), start_of_numbers(), [trained], [kept])
         share.append(covered(closed_numbers(known, shown), shown.targets).mean())
     slack = 3 * np.std(share) / np.sqrt(200)
-    assert 0.9 - slack < np.mean(share) < 0.9 + 1 / (count + 1) + slack
+    assert 0.9 - slack < np.mean(share) < 0.9 + 1 / (count // 2 + 1) + slack
 
 
 def test_a_target_however_far_has_a_place_in_the_histogram() -> None:
     kept = numbers(5, 80)
-    kept.targets[0] = 1e100
+    kept.targets[1] = 1e100
     known = close((GaussianHead(),), start_of_numbers(), [numbers(4)], [kept])
     assert np.isfinite(known[INTERVAL])
 
@@ -372,7 +365,7 @@ def test_draws_of_the_whole_network_may_predict_numbers_best() -> None:
     kept = replace(kept, own=own, drawn=drawn)
     known = close((GaussianHead(),), start_of_numbers(), [numbers(4)], [kept])
     assert not known[FROM_HEAD]
-    assert float(known[AFTER]) == pytest.approx(-own.mean(), abs=1e-6)
+    assert float(known[AFTER]) == pytest.approx(-own[::2].mean(), abs=1e-6)
     assert float(known[INTERVAL]) < 0.01
 
 
@@ -441,7 +434,7 @@ def test_density_is_that_of_the_classes_gaussians(widths: tuple[int, ...]) -> No
     stages = [rng.normal(size=(900, w)) + np.eye(CLASSES, w)[labels] for w in widths]
     whole = examples(8, 900, stages=stages)
     chain = (FeatureDensity(density_shrinkage=1e-6),)
-    clients = [part(whole, slice(0, 100)), part(whole, slice(100, None))]
+    clients = [whole.take(slice(0, 100)), whole.take(slice(100, None))]
     known = close(chain, start(), clients)
     parts = [whole.features[:, :-1], *stages]
     logs = np.log(np.bincount(labels) / 900)[:, None] + np.zeros(900)
