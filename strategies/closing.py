@@ -43,7 +43,7 @@ AT_MEAN = ("mean", "point")
 """The vectors of a posterior that features at its mean need."""
 
 OWNER, CODE = "of-posterior", "by-code"
-"""Of which posterior and settings, and by which code, the sums in a snapshot are."""
+"""Names of what a snapshot has beside sums: their posterior and settings, and the code."""
 
 
 def last_layer(posterior: Posterior, manifest: Manifest | None) -> tuple[Sizes, Array]:
