@@ -35,6 +35,7 @@ from bfl.closing.feature_density import (
     DENSITY,
     EDGES,
     FAMILIARITY,
+    MIXED_BELOW,
     MIXES,
     SHARES,
     density,
@@ -204,7 +205,7 @@ class Closed:
     def scored(self, predictions: Any, features: npt.ArrayLike) -> Any:
         """Return predictions with the scores and sets of their images' features (N, F).
 
-        Those of images unlike the training data go to the uniform, where the closing mixes.
+        Those of the least familiar images go to the uniform, where the closing mixes.
         Numbers get their familiarity, and their interval.
         """
         familiar, scores = None, {}
@@ -221,7 +222,8 @@ class Closed:
                 return replace(predictions, familiarity=familiar, interval_deviations=half)
             held = sets(self.known, self._bounded(features))
         if familiar is not None and self.known[MIXES]:
-            predictions = mix_with_uniform(predictions, np.minimum(familiar / self.threshold, 1.0))
+            weights = np.minimum(familiar / min(self.threshold, MIXED_BELOW), 1.0)
+            predictions = mix_with_uniform(predictions, weights)
             # A set of what is unlike the calibration examples would promise nothing.
             strange = familiar < self.threshold
             held = {name: members | strange[:, None] for name, members in held.items()}

@@ -38,6 +38,12 @@ FAMILIARITY = "familiarity-counts"
 
 THRESHOLD, MIXES = "familiarity-threshold", "familiarity-mixing"
 
+MIXED_BELOW = 0.002
+"""The familiarity below which probabilities go to the uniform, if no threshold is lower.
+
+Of exchangeable examples that costs at most ∫ −log(a/0.002) da = 0.002 nats on average.
+"""
+
 REACH = 20.0
 EDGES = np.sinh(np.linspace(-REACH, REACH, 4001))
 """Edges of the bins of scores, in deviations from the mean of what Gaussian features have."""
@@ -205,9 +211,10 @@ class FeatureDensity(Closing):
 
     In a second message clients send a histogram of u over the examples that they have held back.
     The familiarity a(x) of an example is the share of these whose density is lower; beyond the five
-    strangest it falls as their excesses do. An example below ``familiarity-threshold`` t is unlike
-    the training data. Its probabilities p become w p + (1 − w)/C with w = a/t
-    (``familiarity-mixing``), and what they gain in uncertainty is epistemic.
+    strangest it falls as their excesses do. An example below ``familiarity-threshold`` is unlike
+    the training data. Below 0.002 its probabilities p become w p + (1 − w)/C with w = a/0.002
+    (``familiarity-mixing``), and what they gain in uncertainty is epistemic. Of examples that are
+    like the training data this costs at most 0.002 nats on average.
 
     Under privacy's noise the server leaves out classes whose count is below three standard
     deviations of its noise. Covariances get what noise makes of their eigenvalues.
@@ -234,7 +241,7 @@ class FeatureDensity(Closing):
     )
     familiarity_mixing: bool = Field(
         True,
-        description="whether probabilities of what is unlike the training data go to the uniform",
+        description="whether probabilities go to the uniform where the familiarity is below 0.002",
     )
 
     @property

@@ -45,10 +45,11 @@ from bfl.closing.bayesian_head import (
     normals,
 )
 from bfl.closing.chain import broadcast, fold, length, measure, next_measurements
+from bfl.closing.closed import mix_with_uniform
 from bfl.closing.conformal import Conformal
 from bfl.closing.curvature import blocks_of, packed, unpacked
 from bfl.closing.curvature import measure as curvature_sums
-from bfl.closing.feature_density import FeatureDensity, density
+from bfl.closing.feature_density import MIXED_BELOW, MIXES, FeatureDensity, density
 from bfl.closing.gaussian_head import GaussianHead
 from bfl.data.datasets.encoding import Column
 from bfl.evaluation.prediction import PredictionStatistics
@@ -482,16 +483,30 @@ def test_familiarity_is_uniform_on_exchangeable_examples(count: int) -> None:
 
     Those unlike the training data are about as many as the threshold says, by few held back too.
     """
-    found = []
+    found, cost = [], []
     for seed in range(200):
         chain, whole = (FeatureDensity(),), examples(1000 + seed, 400)
         trained, kept, shown = split(whole, 150, count)
         known = close(chain, start(), [trained], [kept])
-        found.append(Closed(known).predict(shown.features[:, :-1]).familiarity)
+        mixed, plain = (
+            Closed({**known, MIXES: np.array(mixes)}).predict(shown.features[:, :-1])
+            for mixes in (True, False)
+        )
+        change = plain.log_mean_probability - mixed.log_mean_probability
+        cost.append(change[np.arange(len(shown.labels)), shown.labels].mean())
+        found.append(mixed.familiarity)
     first = np.array([each[0] for each in found])
     assert kstest(first, "uniform").pvalue > 0.01
     assert kstest(first**1.5, "uniform").pvalue < 0.01
     assert 0.006 < np.mean(np.concatenate(found) < 0.01) < 0.0125
+    assert np.mean(cost) < 0.002
+
+
+def test_mixing_costs_at_most_two_thousandths_of_a_nat_where_familiarity_is_uniform() -> None:
+    """Of a network that is certain and right, so that all it loses is −log w."""
+    certain = PredictionStatistics.of([np.tile([1.0, 0.0], (100_000, 1))]).result()
+    weights = np.minimum((np.arange(100_000) + 0.5) / 100_000 / MIXED_BELOW, 1.0)
+    assert 0.0005 < -mix_with_uniform(certain, weights).log_mean_probability[:, 0].mean() <= 0.002
 
 
 def test_features_that_outnumber_examples_tell_far_ones_from_others() -> None:
@@ -515,14 +530,11 @@ def test_what_is_unlike_the_training_data_goes_to_the_uniform() -> None:
     )
     mixed, plain = on.predict(shown), off.predict(shown)
     np.testing.assert_array_equal(mixed.familiarity, plain.familiarity)
-    likely = np.minimum(plain.familiarity / 0.01, 1.0)[:, None]
+    likely = np.minimum(plain.familiarity / 0.002, 1.0)[:, None]
     expected = likely * plain.mean_probability + (1.0 - likely) / CLASSES
     np.testing.assert_allclose(mixed.mean_probability, expected, atol=1e-12)
-    flagged = plain.familiarity < 0.01
-    assert 0.0 < flagged.mean() < 0.04
-    np.testing.assert_array_equal(
-        mixed.mean_probability[~flagged], plain.mean_probability[~flagged]
-    )
+    left = plain.familiarity >= 0.002
+    np.testing.assert_array_equal(mixed.mean_probability[left], plain.mean_probability[left])
     far = on.predict(20.0 + 0.0 * shown)
     np.testing.assert_allclose(far.mean_probability, 1 / CLASSES, atol=0.01)
     assert far.epistemic.min() > 0.6  # all of it: 1 − Σ 1/9
