@@ -16,12 +16,8 @@ RUN = TrackedRun(Path("nowhere"), "name", "0" * 32, {})
 
 class Remembered(Tracking):
     def __init__(self, last: int = 0, failing: str = "") -> None:
-        self.last, self.failing = last, failing
+        self.last_round, self.failing = last, failing
         self.called: list[Any] = []
-
-    @property
-    def last_round(self) -> int:
-        return self.last
 
     def log_round(self, number: int, metrics: Mapping[str, float]) -> None:
         self._call("log_round", number, dict(metrics))

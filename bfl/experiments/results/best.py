@@ -92,9 +92,8 @@ class BestPosterior:
     def describe(self) -> str:
         """Return a message on the best round and on early stopping."""
         rounds = self.folder.rounds()
-        best = best_of(rounds, self.metric)
-        made = int(rounds[-1]["round"]) if rounds else 0
-        stopped = out_of_patience(rounds, self.metric, self.patience) and made < self.rounds
+        best, made = best_of(rounds, self.metric), int(rounds[-1]["round"]) if rounds else 0
+        stopped = made < self.rounds and out_of_patience(rounds, self.metric, self.patience)
         early = f"stopped early, after round {made} of {self.rounds}; " if stopped else ""
         if best is None:
             return f"{early}no round has a finite validation-{self.metric}"

@@ -15,19 +15,10 @@ from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.experiments.results.run_folder import DATA, RunFolder
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 
-LEAST_SHARE = 1e-2
-MOST_AT_FLOOR = 0.5
+LEAST_SHARE, MOST_AT_FLOOR = 1e-2, 0.5
 ERROR_AUROC, CHANCE_DEVIATION = "epistemic-error-auroc", "chance-deviation"
 
 CLOSING = f"bayesian-head+{DENSITY}"
-REMEDIES = {
-    "closed": f"; the score {DENSITY} of its closing round does",
-    "simulated": f'; the score {DENSITY} does, which closing="{CLOSING}" adds, and "bfl close '
-    f'FOLDER --closing {CLOSING}" to a run that is over',
-    "nodes": f"; the score {DENSITY} does, which the run gets while its clients are there, by "
-    f'closing="{CLOSING}" resume=true and its name',
-    "numbers": '; rules such as strategy="nwa" keep it longer',
-}
 
 
 def collapse(numbers: Mapping[str, Any], samples: int) -> str | None:
@@ -92,14 +83,18 @@ class CollapseWatch:
     def look(self, numbers: Mapping[str, Any], samples: int, when: str) -> None:
         """Assess a variational posterior by its numbers; see ``collapse``."""
         found = collapse(numbers, samples)
-        if found and not any("has collapsed" in text for text in self.folder.warnings()):
-            config = self.folder.config()
-            simulated = self.folder.read_json(DATA, {"train": ""}).get("train") is not None
-            which = "simulated" if simulated else "nodes"
-            if config.get("task", "classification") != "classification":
-                which = "numbers"  # a number has no such score
-            elif DENSITY in config.get("closing", ""):
-                which = "closed"
-            found += REMEDIES[which]
-            self.say(f"warning, {when}: {found}")
-            self.folder.append_warning(f"{when}: {found}")
+        if not found or any("has collapsed" in text for text in self.folder.warnings()):
+            return
+        config = self.folder.config()
+        if config.get("task", "classification") != "classification":  # a number has no such score
+            remedy = 'rules such as strategy="nwa" keep it longer'
+        elif DENSITY in config.get("closing", ""):
+            remedy = f"the score {DENSITY} of its closing round does"
+        else:
+            remedy = f'the score {DENSITY} does, which closing="{CLOSING}" adds'
+            if self.folder.read_json(DATA, {"train": ""}).get("train") is not None:
+                remedy += f', and "bfl close FOLDER --closing {CLOSING}" to a run that is over'
+            else:  # nodes have data of their own
+                remedy += ", while its clients are there, with resume=true and its name"
+        self.say(f"warning, {when}: {found}; {remedy}")
+        self.folder.append_warning(f"{when}: {found}; {remedy}")

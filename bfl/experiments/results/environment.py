@@ -17,10 +17,8 @@ from bfl.cpus import available_cpus, memory_bytes
 
 PACKAGES = ("flwr", "tensorflow", "tensorflow-probability", "tf-keras", "numpy", "scipy", "ray")
 
-
 VECTORS = re.compile("avx|amx|fma|f16c|sse4|asimd|neon|sve|bf16|i8mm")
 """Prefixes of the kernel's names of vector instructions."""
-
 
 STARTED, ENDED = "started", "ended"
 """Keys of the start and the end in a run's environment; a resumed run has its last end."""

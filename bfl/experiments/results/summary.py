@@ -210,6 +210,10 @@ class Examples:
     predicted: npt.NDArray[np.int64]
     uncertainty: npt.NDArray[np.float64]
 
+    def take(self, part: slice | npt.NDArray[np.int64]) -> Examples:
+        """Return some of them."""
+        return Examples(**{name: array[part] for name, array in vars(self).items()})
+
 
 def write_examples(
     folder: RunFolder, predictions: Predictions, images: Images, labels: npt.ArrayLike
@@ -222,31 +226,22 @@ def write_examples(
     order = np.argsort(ranks, kind="stable")
     of_each = min(MOST, len(order) // 2)
     chosen = np.concatenate([order[:of_each], order[len(order) - of_each :]])
-    examples = Examples(
-        positions=chosen,
-        images=images[chosen],
-        labels=np.asarray(labels, np.int64)[chosen],
-        predicted=predictions.predicted[chosen],
-        uncertainty=ranks[chosen],
+    every = Examples(
+        np.arange(len(order)), images, np.asarray(labels, np.int64), predictions.predicted, ranks
     )
+    of_examples = {f"{EXAMPLE}{name}": each for name, each in vars(every.take(chosen)).items()}
     with folder.reading_arrays(PREDICTIONS) as held:
         before = dict(held)
-    of_examples = {f"{EXAMPLE}{name}": array for name, array in vars(examples).items()}
     folder.write_arrays(PREDICTIONS, before | of_examples)
 
 
 def read_examples(folder: RunFolder) -> tuple[Examples, Examples]:
     """Return a run's most certain images and its least certain ones, both in ascending order."""
-    names = tuple(Examples.__dataclass_fields__)
+    names = [f"{EXAMPLE}{name}" for name in Examples.__dataclass_fields__]
     with folder.reading_arrays(PREDICTIONS) as held:
-        of_examples = [f"{EXAMPLE}{name}" for name in names]
-        found = held.checked(of_examples, rows=of_examples[0])
-        arrays = {name.removeprefix(EXAMPLE): array for name, array in found.items()}
-        count = len(arrays["positions"])
-        if arrays["images"].ndim != 4:
+        found = held.checked(names, rows=names[0])
+        examples = Examples(*(found[name] for name in names))
+        if examples.images.ndim != 4:
             raise ValueError("the arrays do not go together")
-        certain, uncertain = (
-            Examples(**{name: arrays[name][part] for name in names})
-            for part in (slice(None, count // 2), slice(count // 2, None))
-        )
-    return certain, uncertain
+    half = len(examples.positions) // 2
+    return examples.take(slice(half)), examples.take(slice(half, None))

@@ -17,8 +17,7 @@ from bfl.configuration import Configuration
 from bfl.configuration.settings import default_values, in_sections
 from bfl.errors import ConfigurationError, DataError, PosteriorError
 from bfl.experiments.results import run_folder
-from bfl.experiments.results.evaluated_clients import drop_evaluations
-from bfl.experiments.results.identity import RUN_KEY, locked
+from bfl.experiments.results.identity import locked
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.state import Snapshots
 from bfl.files import MOST_BYTES_OF_A_NAME, given_path
@@ -93,10 +92,10 @@ def open_run(
 ) -> Iterator[tuple[RunFolder, Checkpoint | None]]:
     """Yield the folder of a run, locked, and the last checkpoint of a resumed run.
 
-    With ``resume``, a run that has not begun starts, so a supervisor may always set it; and one
-    that has made no round starts anew under another configuration. A run can get more rounds, even
-    if it is finished, or fewer, down to those that it has made. Rounds recorded after the
-    checkpoint are dropped with the final results, and repeated with the same result.
+    With ``resume``, a run that has not begun starts, so a supervisor may always set it. A run can
+    get more rounds, even if it is finished, or fewer, down to those that it has made. Rounds
+    recorded after the checkpoint are dropped with the final results, and repeated with the same
+    result.
 
     Args:
         data: Digests of the run's data, by purpose.
@@ -110,10 +109,6 @@ def open_run(
     keys = configuration.keys
     folder = RunFolder.named(keys.output_dir, name)
     with locked(folder.path):
-        if keys.resume and _starts_anew(folder, configuration):
-            # The configuration last: until it is gone, the folder is that of a run without a round.
-            for file in (RUN_KEY, run_folder.RUN, *reversed(run_folder.FILES_OF_A_BEGUN_RUN)):
-                (folder.path / file).unlink(missing_ok=True)
         if not keys.resume or not folder.holds(run_folder.CONFIG):
             values = in_sections(configuration.values)
             plugins = [plugin for plugin in keys.plugins.split(", ") if plugin]
@@ -122,40 +117,26 @@ def open_run(
             checkpoint = None
         else:
             # All checks come before the first write.
-            _refuse_changes(folder, configuration)
+            changed = _refuse_changes(folder, configuration)
             checkpoint = Checkpoints(folder).latest()
             _refuse_other_data(folder, data or {}, partition or {}, checkpoint)
             _refuse_loss(folder, checkpoint)
-            _reset(folder, configuration, checkpoint)
+            if checkpoint is None and (lost := len(folder.rounds())) > 1:
+                # A server may have been killed between a round's record and its checkpoint.
+                warnings.warn(
+                    f"{folder.path / CHECKPOINTS} has no valid checkpoint; all {lost} rounds are "
+                    "repeated",
+                    stacklevel=3,
+                )
+            if changed:
+                now, end = configuration.values, keys_of_the_end()
+                kept = {key: value for key, value in folder.config().items() if key not in end}
+                of_end = {key: now[key] for key in end & now.keys()}
+                folder.reconfigure(in_sections({**kept, **of_end, "rounds": now["rounds"]}))
+            folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
         if data and not folder.holds(run_folder.DATA):
             folder.write_json(run_folder.DATA, data)
         yield folder, checkpoint
-
-
-def _starts_anew(folder: RunFolder, configuration: Configuration) -> bool:
-    """Return whether a folder has a run of another configuration without a round or a release."""
-    if not folder.holds(run_folder.CONFIG) or not _changed_keys(folder, configuration):
-        return False
-    left = [*folder.path.glob(f"{CHECKPOINTS}/*"), *folder.path.glob("*-begun")]
-    return not (left or folder.final_results() or folder.rounds())
-
-
-def _reset(folder: RunFolder, configuration: Configuration, checkpoint: Checkpoint | None) -> None:
-    """Reset a folder to a checkpoint, and its configuration to the one resumed with."""
-    if checkpoint is None and (lost := len(folder.rounds())) > 1:
-        # A server may have been killed between a round's record and its checkpoint.
-        warnings.warn(
-            f"{folder.path / CHECKPOINTS} has no valid checkpoint; all {lost} rounds are repeated",
-            stacklevel=3,
-        )
-    if _changed_keys(folder, configuration):  # rounds or keys of the end: others are refused
-        now, end = configuration.values, keys_of_the_end()
-        kept = {key: value for key, value in folder.config().items() if key not in end}
-        changed = {key: now[key] for key in end & now.keys()} | {"rounds": now["rounds"]}
-        folder.reconfigure(in_sections(kept | changed))
-    folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
-    if configuration.keys.evaluated_by == "clients":
-        drop_evaluations(folder, configuration.keys.clients_evaluate)
 
 
 def check_output(configuration: Configuration) -> None:
@@ -187,50 +168,38 @@ def check_output(configuration: Configuration) -> None:
             f"{folder.path} holds another run; choose another name, overwrite it (--overwrite), or "
             "go on with it (--resume, or resume=true)"
         )
-    if not _starts_anew(RunFolder.at(folder.path), configuration):
-        _refuse_changes(folder, configuration)
+    _refuse_changes(RunFolder.at(folder.path), configuration)
 
 
-def _changed_keys(folder: RunFolder, configuration: Configuration) -> dict[str, tuple[Any, Any]]:
-    """Return the keys that affect the result and differ from the folder's, with both values.
+def _refuse_changes(folder: RunFolder, configuration: Configuration) -> bool:
+    """Raise if keys differ that the rounds made so far depend on; return whether others do.
 
     A key that a folder of an older version lacks has its default there.
     """
-    saved, now = folder.config(), configuration.values
-    if type(saved.get("rounds")) is not int:
-        raise DataError(
-            f"{folder.path / run_folder.CONFIG} is not the configuration of a run: rounds is "
-            f"{saved.get('rounds')!r}; expected a whole number"
-        )
+    now, saved = configuration.values, folder.config()
     # A run begun with clients = 0 has recorded the number of clients.
     free = FREE_TO_CHANGE if now.get("clients") else FREE_TO_CHANGE | {"clients"}
     keys = [key for key in {**saved, **now} if key not in free]
-    saved = {**default_values(), **saved}
-    return {key: (saved.get(key), now.get(key)) for key in keys if saved.get(key) != now.get(key)}
-
-
-def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
-    """Raise if keys differ that the rounds made so far depend on."""
-    end = keys_of_the_end()
-    changed = {k: both for k, both in _changed_keys(folder, configuration).items() if k not in end}
-    was, now = changed.get("rounds", (0, 0))
-    hint = ""
-    if now != was:
+    was = {**default_values(), **saved}
+    changed = [key for key in keys if was.get(key) != now.get(key)]
+    refused, hint = [key for key in changed if key not in keys_of_the_end()], ""
+    if "rounds" in refused:
         # Read only if needed: damaged rounds fail their run, and must not refuse a whole study.
         made = max((entry["round"] for entry in folder.rounds()), default=1)
         hint = f"; allowed: rounds of at least {made}"
-        if now >= made and not configuration.schedule.depends_on_rounds():
-            del changed["rounds"]  # nothing else in a round depends on it
-        elif now >= made:
+        if configuration.schedule.depends_on_rounds():
             schedule = configuration.schedule.name
-            hint = f"; allowed: rounds {was}, on which schedule '{schedule}' depends"
-    if changed:
-        differences = (f"{key} was {was!r} and is {now!r}" for key, (was, now) in changed.items())
+            hint = f"; allowed: rounds {was['rounds']}, on which schedule '{schedule}' depends"
+        elif configuration.keys.rounds >= made:
+            refused.remove("rounds")  # nothing else in a round depends on it
+            hint = ""
+    if refused:
+        differences = (f"{key} was {was.get(key)!r} and is {now.get(key)!r}" for key in refused)
         raise ConfigurationError(
             f"cannot resume {folder.path} under another configuration: {'; '.join(differences)}"
-            f"{hint * ('rounds' in changed)}; resume with the same values, or give the run, or its "
-            "study, another name"
+            f"{hint}; resume with the same values, or give the run, or its study, another name"
         )
+    return bool(changed)
 
 
 def _refuse_other_data(
@@ -240,27 +209,23 @@ def _refuse_other_data(
     checkpoint: Checkpoint | None,
 ) -> None:
     """Raise if data, or the positions that clients or the server have, are not the run's."""
-    before = {
-        f"{what} data": digest for what, digest in folder.read_json(run_folder.DATA, data).items()
+    recorded = folder.read_json(run_folder.DATA, data)
+    digests = {
+        f"{what} data": (recorded.get(what), data.get(what)) for what in sorted({*recorded, *data})
     }
-    now: dict[str, Any] = {f"{what} data": digest for what, digest in data.items()}
     was = folder.read_json(run_folder.PARTITION, missing=partition)
     same_clients = len(was.get("client_sha256", ())) == len(partition.get("client_sha256", ()))
     if same_clients and checkpoint is not None:
         for who, one, two in (
-            ("the positions of the clients' images", was, partition),
-            (
-                "the positions of the server's images",
-                was.get("server", {}),
-                partition.get("server", {}),
-            ),
+            ("clients", was, partition),
+            ("server", was.get("server", {}), partition.get("server", {})),
         ):
             if one.get("sha256") and two.get("sha256"):
-                before[who], now[who] = one["sha256"], two["sha256"]
+                digests[f"the positions of the {who}'s images"] = one["sha256"], two["sha256"]
     other = [
-        f"{what} had the SHA-256 {str(before.get(what))[:12]} and have {str(now.get(what))[:12]}"
-        for what in sorted({*before, *now})
-        if before.get(what) != now.get(what)
+        f"{what} had the SHA-256 {str(before)[:12]} and have {str(now)[:12]}"
+        for what, (before, now) in digests.items()
+        if before != now
     ]
     if other:
         raise ConfigurationError(

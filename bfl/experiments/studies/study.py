@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count, cycle, islice, product
+from itertools import cycle, product
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import pydantic
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, Field
 
 from bfl.configuration import Configuration, expanded, resolve
 from bfl.configuration.configuration import Value
@@ -35,8 +35,8 @@ from bfl.plugins import named_plugins
 from bfl.registry import STRICT
 from bfl.texts import decoded
 
-SEED = "seed"
-"""The axis over which tables and figures take means and spreads."""
+SEED, SEEDS = "seed", "seeds"
+"""The axis over which tables and figures take means and spreads, and its name in a scale."""
 
 ROW = "row"
 """The label column of rows whose label is a string."""
@@ -48,7 +48,7 @@ GIVEN_BY_THE_RUNNER = ("name", "output-dir", "resume", "data-dir")
 """Keys of a run's place, which the study's folder and the machine decide."""
 
 EXAMPLES = ("train-examples", "test-examples")
-SEEDS = "seeds"
+
 LISTED = 6
 """The most lines that a message names."""
 
@@ -180,15 +180,14 @@ class _Claim(BaseModel):
     worse: dict[str, Labels] = Field(default_factory=dict)
     than: str = ""
     beforehand: bool = True
-    published: Annotated[
-        list[float], BeforeValidator(lambda n: n if isinstance(n, list) else [n])
-    ] = Field(default_factory=list)
+    published: float | list[float] = Field(default_factory=list)
 
     @pydantic.model_validator(mode="after")
     def _compares_lines_or_metrics(self) -> Self:
         if bool(self.worse) == bool(self.than):
             raise ValueError("allowed: either worse, other lines, or than, another metric of these")
-        if (given := len(self.published)) not in (0, 1, number := len(self.claims())):
+        given = len(self.published) if isinstance(self.published, list) else 1
+        if given not in (0, 1, number := len(self.claims())):
             raise ValueError(f"published has {given} numbers; allowed: one, or {number}")
         return self
 
@@ -198,7 +197,8 @@ class _Claim(BaseModel):
             [dict(zip(labels, chosen, strict=True)) for chosen in product(*labels.values())]
             for labels in (self.better, self.worse)
         )
-        numbers = cycle(self.published or [None])
+        given = self.published if isinstance(self.published, list) else [self.published]
+        numbers = cycle(given or [None])
         return [
             Claim(metric, one, other, self.than, self.beforehand, next(numbers))
             for metric, one, other in product(self.metric, better, worse)
@@ -253,8 +253,6 @@ class _Published(BaseModel):
         lines: dict[Key, dict[str, tuple[float | None, float | None]]] = {}
         for number, row in enumerate(rows, start=2):
             try:
-                if len(row) != len(header):
-                    raise ValueError(f"not {len(header)} cells")
                 line = dict(zip(header, map(str.strip, row), strict=True))
                 if any(labels.items() <= line.items() for labels in self.leave_out):
                     continue
@@ -315,13 +313,14 @@ def reduced(number: float, amount: float, key: str) -> float:
         >>> reduced(400, 0.05, "rounds"), reduced(5, 20, "rounds"), reduced(0, 0.2, EXAMPLES[0])
         (20, 5, 0.2)
     """
+    if key in EXAMPLES and not number:  # all
+        return amount
     if key in EXAMPLES and number < 1:
-        if number and amount >= 1:
+        if amount >= 1:
             raise ConfigurationError(
-                f"--scale: {key} is a share in the study, {number:g}, and {amount:g} may be more; "
-                "give a share"
+                f"--scale: {key} is a share in the study, {number:g}; allowed: a share of it"
             )
-        return number * amount if number else amount
+        return number * amount
     least = max(1, round(number * amount)) if amount < 1 else min(number, int(amount))
     return float(least) if key in EXAMPLES else least
 
@@ -413,24 +412,14 @@ class Study:
         return tuple(found)
 
     def scaled(self, text: str) -> Study:
-        """Return the study at another scale, with fewer or more seeds if the scale says so."""
+        """Return the study at another scale, with fewer seeds if the scale says so."""
         scale = read_scale(text)
         if SEEDS not in scale:
             return replace(self, scale=scale)
         if SEED not in self.axes:
             raise ConfigurationError(f"--scale: {self.source} has no axis 'seed'")
-        seeds, amount = self.axes[SEED], scale[SEEDS]
-        there = [choice.values.get(SEED) for choice in seeds]
-        number = int(reduced(len(seeds), amount, SEED) if amount < 1 else amount)
-        alone = all(choice.values.keys() == {SEED} for choice in seeds)
-        if number > len(seeds) and not (alone and all(type(seed) is int for seed in there)):
-            raise ConfigurationError(
-                f"--scale: seeds can be at most {len(seeds)}, as those of {self.source} are not "
-                "numbers, or set other keys"
-            )
-        free = islice((s for s in count() if s not in there), max(0, number - len(seeds)))
-        more = (Choice({SEED: str(seed)}, {SEED: seed}, f"{SEED}-{seed}") for seed in free)
-        return replace(self, axes={**self.axes, SEED: (*seeds[:number], *more)}, scale=scale)
+        number = int(reduced(len(self.axes[SEED]), scale[SEEDS], SEED))
+        return replace(self, axes={**self.axes, SEED: self.axes[SEED][:number]}, scale=scale)
 
 
 class _File(BaseModel):
@@ -628,10 +617,10 @@ def read_extended(path: Path) -> tuple[dict[str, Any], Path]:
         ConfigurationError: A file cannot be read or is not TOML, ``extends`` is not a path, or a
             file extends itself.
     """
-    lineage = _lineage(path, ())
+    *extended, (_, own) = _lineage(path, ())
     tables: dict[str, Any] = {}
     published_folder = path.parent
-    for each, content in lineage:
+    for each, content in (*extended, (path, own)):
         for key, value in content.items():
             table = isinstance(value, Mapping)
             if key in BY_KEY and not table and (key, value) != ("published", False):
@@ -641,11 +630,12 @@ def read_extended(path: Path) -> tuple[dict[str, Any], Path]:
             by_key = key in BY_KEY and table and isinstance(tables.get(key), Mapping)
             tables[key] = {**tables[key], **value} if by_key and not whole else value
             published_folder = each.parent if whole else published_folder
-    own = lineage[-1][1]
-    tables = {k: v for k, v in tables.items() if k not in ("name", "title") or k in own}
-    if tables.get("published") is False:
-        del tables["published"]
-    if "axes" in tables and len(lineage) > 1:
+    tables = {
+        key: value
+        for key, value in tables.items()
+        if (key not in ("name", "title") or key in own) and (key, value) != ("published", False)
+    }
+    if "axes" in tables and extended:
         tables["axes"] = {name: values for name, values in tables["axes"].items() if values != []}
     return tables, published_folder
 
@@ -667,11 +657,9 @@ def _lineage(path: Path, below: tuple[Path, ...]) -> list[tuple[Path, dict[str, 
         )
     found: dict[Path, tuple[Path, dict[str, Any]]] = {}
     for name in names:
-        named = path.parent / given_path(name, f"study {path}: extends")
-        # For a symbolic link, paths are relative to the link's target as well.
-        other = named if named.exists() else path.resolve().parent / name
+        other = path.parent / given_path(name, f"study {path}: extends")
         if not other.is_file():
-            raise ConfigurationError(f"study {path} extends '{name}', and there is no file {named}")
+            raise ConfigurationError(f"study {path} extends '{name}', and there is no file {other}")
         for each, tables in _lineage(other, (*below, path)):
             found.setdefault(each.resolve(), (each, tables))
     return [*found.values(), (path, own)]

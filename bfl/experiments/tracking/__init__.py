@@ -23,10 +23,8 @@ from bfl.registry import Component, Registry
 class Tracking:
     """The open log of one run, which keeps nothing; its errors end the log, never the run."""
 
-    @property
-    def last_round(self) -> int:
-        """The last round in the log; 0 without any."""
-        return 0
+    last_round = 0
+    """The last round in the log; 0 without any."""
 
     def log_round(self, number: int, metrics: Mapping[str, float]) -> None:
         """Add the metrics of a round; each round comes once, in ascending order."""
@@ -99,10 +97,10 @@ class LiveLog:
     ) -> None:
         self._name = tracker.name
         self._warn = warn
-        self._tracking: Tracking | None = None
+        self._tracking: Tracking | None = Tracking()
         self._last = 0
 
-        def begin() -> None:
+        def begin(_: Tracking) -> None:
             self._tracking = tracker.open(run)
             self._last = self._tracking.last_round
 
@@ -113,26 +111,25 @@ class LiveLog:
     def round(self, entry: Mapping[str, Any]) -> None:
         """Log a line of ``rounds.jsonl``, unless the log already has it."""
         number = int(entry["round"])
-        if number > self._last and (tracking := self._tracking):
+        if number > self._last:
             self._last = number
-            self._guarded(lambda: tracking.log_round(number, numbers(entry)))
+            self._guarded(lambda log: log.log_round(number, numbers(entry)))
 
     def end(self, metrics: Mapping[str, Any], figures: Sequence[Path]) -> None:
         """Log the final metrics and the figures."""
-        if tracking := self._tracking:
-            self._guarded(lambda: tracking.log_end(self._last, numbers(metrics), figures))
+        self._guarded(lambda log: log.log_end(self._last, numbers(metrics), figures))
 
     def __enter__(self) -> LiveLog:
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         """Close the log; after an error or an interruption the run is not finished."""
-        if tracking := self._tracking:
-            self._guarded(lambda: tracking.close(finished=error is None))
+        self._guarded(lambda log: log.close(finished=error is None))
 
-    def _guarded(self, act: Callable[[], None]) -> None:
+    def _guarded(self, act: Callable[[Tracking], None]) -> None:
         try:
-            act()
+            if self._tracking:
+                act(self._tracking)
         except Exception as error:  # trackers and their servers raise errors of any type
             self._tracking = None
             lines = str(error).strip().splitlines() or [type(error).__name__]
@@ -178,10 +175,7 @@ class _MlflowRun(Tracking):
                 part = parameters[at : at + MOST_PARAMETERS]
                 self._client.log_batch(self._id, params=part)
         self._client.log_artifact(self._id, str(run.path / "config.toml"))
-
-    @property
-    def last_round(self) -> int:
-        return self._last_step("seconds")
+        self.last_round = self._last_step("seconds")
 
     def log_round(self, number: int, metrics: Mapping[str, float]) -> None:
         self._log(number, metrics)

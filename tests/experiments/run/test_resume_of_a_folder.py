@@ -60,48 +60,6 @@ def finished_run(place: Path) -> RunFolder:
     return folder
 
 
-def judged(server_round: int) -> dict[str, Any]:
-    """Return what a round's record has of clients that have judged their models."""
-    numbers = {"meme-accuracy": server_round / 10, "test-examples": 5, "better-accuracy": 0.5}
-    return {
-        **{f"client/{name}": value for name, value in numbers.items()},
-        "per-client": [{"client": 0, "num-examples": 7, "weight": 1.0, **numbers}],
-    }
-
-
-UNJUDGED = {"per-client": [{"client": 0, "num-examples": 7, "weight": 1.0}]}
-
-
-@pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize(
-    ("every", "rounds", "due"), [(2, 3, [2, 3]), (2, 4, [2]), (0, 4, []), (1, 4, [1, 2, 3])]
-)
-def test_what_clients_measured_as_in_a_last_round_goes_when_it_is_not_the_last(
-    every: int, rounds: int, due: list[int], killed: bool, tmp_path: Path
-) -> None:
-    """Also where the run is killed as soon as it has been given the rounds."""
-    changes: dict[str, Any] = {"evaluated-by": "clients", "evaluate-every": every}
-    with open_run(configured(tmp_path, **changes), "run", {}) as (folder, _):
-        for number in range(1, ROUNDS + 1):
-            was_due = number == ROUNDS or (every and number % every == 0)
-            measured = judged(number) if was_due else UNJUDGED
-            folder.append_round({"round": number, "accuracy": 0.9, "client/memory": 1, **measured})
-            Checkpoints(folder).save(Checkpoint(number, posterior_of(number), {}))
-    if killed:
-        folder.reconfigure({**folder.config(), "rounds": rounds})
-    with open_run(configured(tmp_path, rounds=rounds, resume=True, **changes), "run", {}):
-        pass
-    assert folder.rounds() == [
-        {
-            "round": number,
-            "accuracy": 0.9,
-            "client/memory": 1,
-            **(judged(number) if number in due else UNJUDGED),
-        }
-        for number in range(1, ROUNDS + 1)
-    ]
-
-
 def content(folder: RunFolder) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
 
@@ -154,25 +112,6 @@ def test_an_interrupted_run_without_checkpoints_begins_anew_and_says_so(tmp_path
     ):
         assert checkpoint is None
     assert folder.rounds() == []
-
-
-def test_a_run_without_a_round_starts_anew_under_another_configuration(tmp_path: Path) -> None:
-    wanted = configured(tmp_path, resume=True, seed=1)
-    with open_run(configured(tmp_path), "run", {}, {"train": "a"}) as (folder, _):
-        before = run_key(folder.path)
-    (ledger := folder.path / "rounds-begun").write_text("1\n", encoding="ascii")
-    with pytest.raises(ConfigurationError, match=r"seed was 0 and is 1.*another name"):
-        check_output(wanted)
-    ledger.unlink()
-    check_output(wanted)
-    with open_run(wanted, "run", {}, {"train": "b"}) as (folder, checkpoint):
-        assert checkpoint is None
-    assert folder.config()["seed"] == 1
-    assert folder.read_json("run.json:data") == {"train": "b"}
-    assert run_key(folder.path) != before
-    folder.append_round({"round": 1})
-    with pytest.raises(ConfigurationError, match="seed was 1 and is 0"):
-        check_output(configured(tmp_path, resume=True))
 
 
 def test_a_key_that_an_older_version_did_not_have_was_its_default(tmp_path: Path) -> None:
