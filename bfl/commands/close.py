@@ -11,7 +11,8 @@ from bfl.api import load
 from bfl.commands.terminal import add_run_config_to, path_argument
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
-from bfl.experiments.results.run_folder import DATA, RunFolder
+from bfl.experiments.results.report import run_report
+from bfl.experiments.results.run_folder import DATA, REPORT, RunFolder
 
 
 def add_to(close: argparse.ArgumentParser) -> None:
@@ -87,7 +88,11 @@ def finish_run(given: argparse.Namespace) -> None:
 def _resume(given: argparse.Namespace, keys: Mapping[str, str | int | None]) -> None:
     from bfl.commands.flower_simulation import parser, start
 
+    folder = RunFolder(given.folder)
+    reported = folder.holds(REPORT)
     pairs = {**keys, "plugins": given.plugins}
     texts = [*given.run_config, *(f"{key}={json.dumps(v)}" for key, v in pairs.items() if v)]
     options = [f"--resume={given.folder}", f"--backend={given.backend}"]
     start(parser().parse_args([*options, *(f"--run-config={text}" for text in texts)]))
+    if reported:  # the old one is gone with the old results
+        print(folder.write(REPORT, run_report(folder).encode()))

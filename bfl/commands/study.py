@@ -64,7 +64,7 @@ def add_place_to(options: argparse.ArgumentParser) -> None:
         default="",
         metavar="NAME=AMOUNT,...",
         help="a reduction, such as rounds=0.05,train-examples=0.2,seeds=1: below 1 a share, from 1 "
-        f"the most; names: {', '.join(REDUCIBLE)}",
+        f"a number, which can be greater for seeds; names: {', '.join(REDUCIBLE)}",
     )
     options.add_argument(
         "--only",

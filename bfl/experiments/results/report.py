@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import bfl
 from bfl.closing.bayesian_head import AFTER, BEFORE
-from bfl.evaluation.metrics import higher_is_better
-from bfl.evaluation.metrics import metrics as registered_metrics
+from bfl.evaluation.metrics import higher_is_better, metrics
 from bfl.evaluation.metrics.scores import NegativeLogLikelihood, wilson_interval
 from bfl.evaluation.prediction.predictions import IntArray, Predictions
 from bfl.evaluation.regression import ERROR, SQUARED
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
 TEMPLATE = Path(__file__).with_name("report.html")
+GLOSSARY = Path(bfl.__file__).with_name("commands") / "glossary.md"
 
 SECTIONS = {
     "Calibration": ("reliability-diagram", "confusion-matrix", "predicted-numbers"),
@@ -49,6 +53,7 @@ SECTIONS = {
 NLL, ECE, ACCURACY = "negative-log-likelihood", "expected-calibration-error", "accuracy"
 COVERAGE, RANKED = "interval-coverage", "continuous-ranked-probability-score"
 NAMES = {ERROR: "RMSE", NLL: "NLL (nats)", ECE: "ECE", RANKED: "CRPS"}
+"""What cards call metrics."""
 
 
 @dataclass(frozen=True)
@@ -86,36 +91,71 @@ class Section:
     tables: list[Table] = field(default_factory=list)
 
 
+@cache
+def _glossary() -> dict[str, str]:
+    """Return the first sentence on each word of the glossary; NAME in a word is any name."""
+    registered = (metrics, uncertainties)
+    found = {n: registry.get(n).summary() for registry in registered for n in registry.names()}
+    entries = re.findall(
+        r"^- (.*?): (.*?)(?=[.;]\s|[.;]$|\Z)", GLOSSARY.read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    for words, sentence in entries:
+        meaning = " ".join(re.sub(r"[`*]", "", sentence).split())
+        meaning = f"{meaning[:1].upper()}{meaning[1:]}."
+        found |= {word.lower(): meaning for word in re.findall(r"[`*]([^`*]+)[`*]", words)}
+    return found
+
+
+@cache
+def explained(word: str) -> str:
+    """Return the glossary's sentence on a metric or a word of the report; empty: it has none."""
+    words = _glossary()
+    keys = {called: name for name, called in NAMES.items()}
+    word = keys.get(word, word.partition(":")[0].lower())
+    for known in (word, word.replace(" ", "-")):
+        for entry, meaning in words.items():
+            pattern = re.sub("name|metric", ".+", re.escape(entry)) if "-" in entry else entry
+            if known == entry or re.fullmatch(pattern, known):
+                return meaning
+    return ""
+
+
 def svg(figure: MatplotlibFigure, name: str) -> str:
     """Return a figure as an SVG element in the page's colours; its name makes its ids unique."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
     figure.set_layout_engine("none")  # as it has been laid out
     for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
         patch.set_alpha(0.0)
-    box = figure.get_tightbbox().padded(0.1)  # "tight" would draw the figure once more
-    text = style.image_of(figure, "svg", name, bbox_inches=box).decode()
-    text = text[text.index("<svg") :]
+    box, height = figure.get_tightbbox().padded(0.1), figure.get_figheight()
+    buffer = io.StringIO()
+    with style.styled(), rc_context({"svg.hashsalt": name}):
+        # Not by savefig, which would draw it once more to find its edges.
+        canvas: Any = FigureCanvasSVG(figure)
+        canvas.print_svg(buffer, metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
     colors = {"ink": style.INK, "faint": style.FAINT, "grid": style.GRID, "back": style.PAPER}
     for variable, color in colors.items():
         text = text.replace(color.lower(), f"var(--{variable})")
+    view = (box.x0, height - box.y1, box.width, box.height)
+    shown = " ".join(f"{72.0 * inches:.2f}" for inches in view)
     # By default SVG fills outlines without a colour, such as letters, with black.
-    label = f'role="img" aria-label="{name}" fill="var(--ink)" '
-    return text.replace("<svg ", f"<svg {label}", 1)
+    head = f'<svg role="img" aria-label="{name}" fill="var(--ink)" viewBox="{shown}">'
+    return head + text[text.index(">", text.index("<svg")) + 1 :]
 
 
 def run_report(folder: RunFolder) -> str:
     """Return the report of a run as one HTML page; DataError for a run that is not finished."""
     found = _Run(folder)
+    cards = _cards(found)
     return page(
         title=folder.path.name,
         about=list(_about(found)),
         summary=[_how_good(found), _how_sure(found), _what_to_beware(found)],
-        tiles=_cards(found),
+        tiles=cards,
         tested=found.tested,
-        glossary=[
-            (name, registry.get(name).summary())
-            for registry in (registered_metrics, uncertainties)
-            for name in registry.names()
-        ],
+        words=sorted({*found.numbers, *(card["name"] for card in cards)}),
         sections=[s for s in _sections(found) if s.items or s.figures or s.tables],
     )
 
@@ -163,7 +203,8 @@ def page(**content: Any) -> str:
     from jinja2 import Environment
 
     environment = Environment(autoescape=True, trim_blocks=False, keep_trailing_newline=True)
-    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(**content)
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    return template.render(**content, explained=explained)
 
 
 def _about(run: _Run) -> Iterator[str]:
@@ -221,11 +262,22 @@ def _how_sure(run: _Run) -> str:
         if not wrong.any() or wrong.all():
             return f"{calibrated}."
         area = auroc(uncertainties.create("predictive-entropy").measure(predictions), wrong)
-        return f"{calibrated}; it is less certain of an error than of a hit in {_percent(area)}."
+        return (
+            f"{calibrated}; it is less certain of an error than of a hit in {_percent(area)}"
+            f"{_held_back(run)}."
+        )
     if (coverage := run.numbers.get(COVERAGE)) is not None:
         known = f" ({_interval(coverage, run.tested)})" if run.tested else ""
-        return f"Its intervals of 90 % hold {_percent(coverage)} of the true numbers{known}."
+        hits = f"Its intervals of 90 % hold {_percent(coverage)} of the true numbers{known}"
+        return f"{hits}{_held_back(run)}."
     return "Nothing is known of its calibration on test data."
+
+
+def _held_back(run: _Run) -> str:
+    if BEFORE not in run.numbers:
+        return ""
+    before, after = (three_digits(run.numbers[name]) for name in (BEFORE, AFTER))
+    return f"; by the closing round, the NLL of held-back examples goes from {before} to {after}"
 
 
 def _what_to_beware(run: _Run) -> str:
@@ -309,9 +361,6 @@ def _sections(run: _Run) -> Iterator[Section]:
                 section.figures.append(Drawn(name, svg(drawn, name), figure.summary()))
         if title == "Clients":
             section.tables += _clients(run)
-        if title == "Uncertainty" and BEFORE in run.numbers:
-            before, after = (f"{run.numbers[name]:.3f}" for name in (BEFORE, AFTER))
-            section.texts.append(f"The closing round: held-back NLL {before} → {after}.")
         scale = run.config.get("initial-scale")
         if title == "Learning" and scale and folder.holds(run_folder.POSTERIOR):
             spread = scale_spread(folder.posterior()[0], float(scale))

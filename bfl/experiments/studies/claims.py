@@ -25,7 +25,7 @@ from bfl.experiments.results.figures.style import COLORS, new_figure, styled
 from bfl.experiments.results.table import ABSENT, markdown_table
 from bfl.experiments.studies.results import rounded
 from bfl.experiments.studies.study import SEED, Choice, Claim, Study
-from bfl.experiments.studies.table import StudyTable
+from bfl.experiments.studies.table import StudyTable, number_as_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -238,14 +238,12 @@ def _in_words(
     return f"{', '.join(shared)}: {what}" if shared else what
 
 
-def claims_as_text(table: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataFrame:
-    """Return a result of ``claims`` as text, with the decimals of each metric's heading."""
-    shown, digits = table.copy(), table.metric.map(decimals)
+def claims_as_text(table: pd.DataFrame, decimals: Mapping[str, int] | None = None) -> pd.DataFrame:
+    """Return a result of ``claims`` as text, with the decimals of each heading or three digits."""
+    shown, digits = table.copy(), [(decimals or {}).get(metric) for metric in table.metric]
     for name in ("published", "ours", "low", "high"):
-        texts = [
-            ABSENT if math.isnan(value) else f"{value:+.{number}f}"
-            for value, number in zip(table[name], digits, strict=True)
-        ]
+        numbers = zip(table[name], digits, strict=True)
+        texts = [number_as_text(value, number, sign="+") for value, number in numbers]
         shown[name] = np.array(texts, object)  # without a claim they are no numbers either
     interval = shown.ours + " (" + shown.low + " to " + shown.high + ")"
     shown["ours (95 %)"] = shown.ours.where(table.ours.isna(), interval)

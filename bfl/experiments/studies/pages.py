@@ -115,7 +115,7 @@ def study_report(opened: OpenedStudy) -> str:
     sections = []
     tested = claims({study.name: table})
     if len(tested):
-        rows = claims_as_text(tested, _decimals(table)).drop(columns="study")
+        rows = claims_as_text(tested).drop(columns="study")
         caption = (
             "Difference of each claim's two lines, better − worse, in the column's unit, ours with "
             "its interval over the seeds, and the published one; above 0 is as claimed where "
@@ -137,7 +137,9 @@ def study_report(opened: OpenedStudy) -> str:
     ]
     sections += [
         Section(
-            "Table", list(table.notes), tables=[Table.of("", as_text(table).to_dict("records"))]
+            "Table",
+            list(table.notes),
+            tables=[Table.of("", as_text(table, three_digits=True).to_dict("records"))],
         ),
         Section("Figures", figures=figures),
     ]

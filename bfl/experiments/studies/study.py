@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import cycle, product
+from itertools import count, cycle, islice, product
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -412,14 +412,24 @@ class Study:
         return tuple(found)
 
     def scaled(self, text: str) -> Study:
-        """Return the study at another scale, with fewer seeds if the scale says so."""
+        """Return the study at another scale, with fewer or more seeds if the scale says so."""
         scale = read_scale(text)
         if SEEDS not in scale:
             return replace(self, scale=scale)
         if SEED not in self.axes:
             raise ConfigurationError(f"--scale: {self.source} has no axis 'seed'")
-        number = int(reduced(len(self.axes[SEED]), scale[SEEDS], SEED))
-        return replace(self, axes={**self.axes, SEED: self.axes[SEED][:number]}, scale=scale)
+        seeds, amount = self.axes[SEED], scale[SEEDS]
+        there = [choice.values.get(SEED) for choice in seeds]
+        number = int(reduced(len(seeds), amount, SEED) if amount < 1 else amount)
+        alone = all(choice.values.keys() == {SEED} for choice in seeds)
+        if number > len(seeds) and not (alone and all(type(seed) is int for seed in there)):
+            raise ConfigurationError(
+                f"--scale: seeds can be at most {len(seeds)}, as those of {self.source} are not "
+                "numbers, or set other keys"
+            )
+        free = islice((s for s in count() if s not in there), max(0, number - len(seeds)))
+        more = (Choice({SEED: str(seed)}, {SEED: seed}, f"{SEED}-{seed}") for seed in free)
+        return replace(self, axes={**self.axes, SEED: (*seeds[:number], *more)}, scale=scale)
 
 
 class _File(BaseModel):

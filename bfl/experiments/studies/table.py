@@ -12,6 +12,7 @@ import numpy as np
 
 from bfl.experiments.results.collapse import MOST_AT_FLOOR
 from bfl.experiments.results.table import ABSENT, markdown_table
+from bfl.experiments.results.table import three_digits as in_three_digits
 from bfl.experiments.studies.results import (
     CHANGED,
     FAILED,
@@ -191,43 +192,55 @@ def _listed(texts: Sequence[str]) -> str:
     return f"{', '.join(texts[:LISTED])}{more}"
 
 
-def as_text(table: StudyTable) -> pd.DataFrame:
-    """Return the table as text: each number with its spread, next to the published one."""
+def as_text(table: StudyTable, *, three_digits: bool = False) -> pd.DataFrame:
+    """Return the table as text: each number with its spread, next to the published one.
+
+    Numbers have their column's decimals, or three digits.
+    """
     import pandas as pd
 
     lines = table.lines.to_dict("records")
     columns: dict[str, Any] = {n: table.lines[n] for n in table.study.label_columns}
     columns["runs"] = [f"{line['runs_done']} of {line['runs']}" for line in lines]
     for column in table.study.columns:
-        metric, digits, ours = column.metric, column.decimals, []
+        metric, digits = column.metric, None if three_digits else column.decimals
+        ours = []
         for line in lines:
-            text = _number(line[metric], line[f"{metric}_spread"], digits)
+            text = number_as_text(line[metric], digits, line[f"{metric}_spread"])
             if line[metric] is None and not line["runs_done"]:
                 text = str(line["state"])  # a finished run need not have every number
             images = line[f"{metric}_by_images"]
-            ours.append(f"{text} ({images:.{digits}f})" if images else text)
+            ours.append(f"{text} ({number_as_text(images, digits)})" if images else text)
         columns[column.heading] = ours
         if column.published:
             columns[f"{column.heading}, published"] = [
-                _number(line[f"{metric}_published"], line[f"{metric}_published_spread"], digits)
+                number_as_text(
+                    line[f"{metric}_published"], digits, line[f"{metric}_published_spread"]
+                )
                 for line in lines
             ]
             columns[f"{column.heading}, difference"] = [
-                ABSENT if (d := line[f"{metric}_difference"]) is None else f"{d:+.{digits}f}"
-                for line in lines
+                number_as_text(line[f"{metric}_difference"], digits, sign="+") for line in lines
             ]
     return pd.DataFrame(columns)
 
 
-def _number(value: float | None, spread: float | None, decimals: int) -> str:
-    if value is None:
+def number_as_text(
+    value: float | None, decimals: int | None, spread: float | None = None, sign: str = ""
+) -> str:
+    """Return a number, with its spread if known, with some decimals, or with three digits."""
+    if value is None or (sign and math.isnan(value)):
         return ABSENT
+    if decimals is None:
+        shown = [in_three_digits(n) for n in (value, spread) if n is not None]
+        return sign * (value > 0) + " ± ".join(shown)
     # With the column's decimals, a small value and its spread would be all zeros.
-    small = bool(value) and not float(f"{value:.{decimals}f}")
-    shown = [
-        f"{n:.1e}" if small and n else f"{n:.{decimals}f}" for n in (value, spread) if n is not None
-    ]
-    return " ± ".join(shown)
+    small = not sign and bool(value) and not float(f"{value:.{decimals}f}")
+    return " ± ".join(
+        f"{n:.1e}" if small and n else f"{n:{sign}.{decimals}f}"
+        for n in (value, spread)
+        if n is not None
+    )
 
 
 def markdown(table: StudyTable) -> str:

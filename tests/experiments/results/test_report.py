@@ -51,6 +51,8 @@ def test_the_report_is_one_page_with_every_figure(tmp_path):
     assert drawn == set(figures.names()) - {"predicted-numbers"}  # those of regressions
     assert not re.findall(r"""(?:src|href)=["'](?!#|data:)""", page), "it loads nothing"
     assert CONFIG["partition"] in page
+    [meaning] = set(re.findall(r'<abbr title="([^"]+)">expected-calibration-error</abbr>', page))
+    assert f"<td>expected-calibration-error</td><td>{meaning}</td>" in page
     predictions, labels = run.predictions()
     right, likelihood = (m().values(predictions, labels) for m in (Accuracy, NegativeLogLikelihood))
     ends = binomtest(int(right.sum()), len(labels)).proportion_ci(method="wilson")
@@ -66,6 +68,7 @@ def test_the_report_of_a_study_has_its_claims_and_figures(tmp_path):
     assert page.count("<td>open</td>") == 44
     assert "6 seeds cannot carry 28 claims; 11 can" in page
     assert "iid: WS &gt; NWA" in page
+    assert re.search(r"<td>[+-]0\.0\d{3}", page), "three digits of a small difference"
     for part in ("<td>dataset</td><td>fashion-mnist</td>", "seeds 0, 1", "<td>tensorflow</td>"):
         assert part in page
     shows(page, 2, tmp_path)
@@ -99,7 +102,8 @@ def test_a_report_shows_metrics_of_numbers_and_overwrites_no_other_file(tmp_path
     assert '<figure id="learning-curve"' in page
     assert script not in page
     assert re.findall(r"<b>([^<]+)</b>", page) == ["1.50", "0.875"]
-    better = dict(re.findall(r"<td>([^<]+)</td><td[^>]*>[^<]+</td><td>(\w*)</td>", page))
+    plain = re.sub("</?abbr[^>]*>", "", page)
+    better = dict(re.findall(r"<td>([^<]+)</td><td[^>]*>[^<]+</td><td>(\w*)</td>", plain))
     assert better == {**dict.fromkeys(numbers, ""), "root-mean-squared-error": "lower"}
     (tmp_path / "notes.md").write_text("mine")
     for options in (["--output", "x"], ["--to", str(tmp_path / "notes.md")], ["--only", "a"]):
@@ -174,7 +178,8 @@ def test_two_classes_have_sensitivity_specificity_and_an_auroc(tmp_path):
     folder.write_predictions(predictions, labels)
     folder.write_metrics({"accuracy": float(np.mean(predictions.predicted == labels))})
     page = run_report(folder)
-    cards = dict(re.findall(r'"faint">([^<]+)</span><b>([^<]+)', page))
+    plain = re.sub("</?abbr[^>]*>", "", page)
+    cards = dict(re.findall(r'"faint">([^<]+)</span><b>([^<]+)', plain))
     hits = predictions.predicted[labels == 1].mean()
     assert cards["sensitivity: 1"] == three_digits(float(hits))
     assert cards["specificity: 0"] == three_digits(

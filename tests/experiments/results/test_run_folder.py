@@ -342,11 +342,12 @@ def finished_run(tmp_path):
 def test_results_of_fewer_rounds_and_their_warnings_go_when_there_are_to_be_more(tmp_path):
     folder = finished_run(tmp_path)
     folder.write_json("run.json:clients", {"0": {"meme-accuracy": 0.5}})
+    folder.write("report.html", b"of two rounds")
     folder.append_warning("round 1: the posterior is narrow")
     folder.append_warning("final evaluation: the posterior is narrow")
     folder.reconfigure({**folder.config(), "rounds": 3})
     assert folder.config() == {"rounds": 3}
-    assert not any(map(folder.holds, ("metrics.json", "predictions.npz", "run.json:clients")))
+    assert not any(map(folder.holds, ("metrics.json", "report.html", "run.json:clients")))
     assert folder.warnings() == ["round 1: the posterior is narrow"]
 
 

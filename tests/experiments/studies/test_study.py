@@ -305,8 +305,21 @@ def test_a_reduction_changes_every_run_and_its_name_stays(tmp_path: Path) -> Non
     assert small.folder_name == "small_local-epochs-0.1_rounds-0.25_train-examples-0.2"
     assert full.folder_name == "small"
     # A number raises nothing; the default counts where the study is silent.
-    small = scaled_study(tmp_path, "rounds=100,seeds=9,mc-samples=7")
+    small = scaled_study(tmp_path, "rounds=100,seeds=2,mc-samples=7")
     assert {(run.values["rounds"], run.values["mc-samples"]) for run in small.runs} == {(4, 7)}
+
+
+def test_a_study_grows_by_seeds_that_its_file_does_not_have(tmp_path: Path) -> None:
+    full, more = scaled_study(tmp_path), scaled_study(tmp_path, "seeds=4")
+    assert [run.name for run in more.runs[:8]] == [run.name for run in full.runs]
+    assert [run.values["seed"] for run in more.runs[8:]] == [2, 2, 2, 2, 3, 3, 3, 3]
+    assert more.folder_name == full.folder_name
+    others = scaled_study(tmp_path, "seeds=4", text=STUDY.replace("[0, 1]", "[1, 7]"))
+    assert [run.values["seed"] for run in others.runs[::4]] == [1, 7, 0, 2]
+    # A further seed would lack the other keys, and be averaged with those that have them.
+    seeds = "[{ label = 'a', seed = 0, train-examples = 100 }, { label = 'b', seed = 1 }]"
+    with pytest.raises(ConfigurationError, match="seeds"):
+        scaled_study(tmp_path, "seeds=3", text=STUDY.replace("[0, 1]", seeds))
 
 
 @pytest.mark.parametrize(
