@@ -170,7 +170,7 @@ def cell(size: Size, scratch: Path, data: Path | None) -> str:
 def checks(size: Size, scratch: Path, data: Path | None) -> dict[str, Callable[[float], Any]]:
     """Return the checks by name, each a function of the seconds that are left."""
     found: dict[str, Callable[[float], Any]] = {"tensorflow": lambda left: here(left, "seen")}
-    default = f'model="{size.model}" rounds={size.rounds} figures="none"'
+    default = f'model="{size.model}" strategy="ws" rounds={size.rounds} figures="none"'
     for turn in ("first", "second"):
         found[f"default-run-{turn}"] = lambda left, turn=turn: simulated(
             size, left, scratch, turn, default

@@ -382,7 +382,7 @@ class Mine(BASES):
     ("bases", "setting", "said"),
     [
         ("Refinement", "local_epochs", "a setting 'local-epochs', a key of every run"),
-        ("Refinement", "weighting", "a setting 'weighting', a key of every run"),
+        ("Refinement", "batch_size", "a setting 'batch-size', a key of every run"),
         (
             "Refinement, TwoSidedPart",
             "my_steps",

@@ -27,6 +27,7 @@ from bfl.configuration.messages import nearest_key, refused_values, unknown_key
 from bfl.configuration.pairs import Value, parse_pairs
 from bfl.configuration.settings import (
     NamedStrategy,
+    default_strategy,
     default_values,
     given_values,
     named_strategy,
@@ -243,7 +244,7 @@ def resolve(
     if "plugins" in [nearest_key(key, known) for key in unknown[:MOST_PROBLEMS]]:
         _raise_if_any(problems)  # the parts of a plugin that is not named are unknown as well
     strategy = NamedStrategy("", {})
-    word = given.get("strategy", known["strategy"])
+    word = given.get("strategy", default_strategy(given))
     if isinstance(word, str):
         with _collect(problems):
             strategy = named_strategy(word)

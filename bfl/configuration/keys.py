@@ -233,9 +233,9 @@ class Everyday(Section):
 
     dataset: str = "digits"
     """data: a name, npz:FILE, folder:PATH, table:FILE or hf:NAME"""
-    strategy: str = server_field("weighted-sum-of-normals")
+    strategy: str = server_field("federated-averaging")
     """a method's name, for the values of other keys, or a pooling rule's; what is given for one of
-    those keys wins"""
+    those keys wins; with pooling or inference given, by default weighted-sum-of-normals"""
     clients: int = server_field(0, ge=0, le=MOST)
     """number of clients; 0: as many as there are SuperNodes"""
     rounds: int = Field(10, ge=1, le=MOST)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,7 +152,7 @@ def expanded(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     given = given_values(values)
     defaults = default_values()
-    strategy = named_strategy(str(given.get("strategy", defaults["strategy"])))
+    strategy = named_strategy(str(given.get("strategy", default_strategy(given))))
     return {**defaults, **strategy.values, **given}
 
 
@@ -163,6 +163,15 @@ class NamedStrategy:
     name: str
     values: Mapping[str, Any]
     only_a_rule: bool = False
+
+
+def default_strategy(given: Container[str]) -> str:
+    """Return the strategy of a configuration that gives these keys, and no strategy.
+
+    Federated averaging has point weights; who names a pooling rule or an inference wants Gaussians.
+    """
+    parts = "pooling" in given or "inference" in given
+    return "weighted-sum-of-normals" if parts else str(default_values()["strategy"])
 
 
 def named_strategy(word: str) -> NamedStrategy:

@@ -157,6 +157,7 @@ DIGITS = load_dataset("digits")
 NLL = "negative-log-likelihood"
 CLAMPED = {
     "model": "mlp",
+    "strategy": "ws",
     "scale-parametrization": "log-variance",
     "log-variance-clamp": 4.0,
     "initial-scale": 0.001,

@@ -108,7 +108,9 @@ def test_a_users_empty_string_wins_over_a_preset(way: Any) -> None:
 
 
 def test_nothing_given_is_the_defaults() -> None:
-    assert resolve(unset_values()) == resolve({}) == resolve(default_values())
+    assert resolve(unset_values()) == resolve({}) == resolve({"strategy": "fedavg"})
+    assert resolve({"inference": "flipout"}) == resolve({"strategy": "ws"})
+    assert resolve({"pooling": "conflation"}).inference.name == "flipout"
     assert resolve({"rounds": ""}).keys.rounds == default_values()["rounds"]
 
 
@@ -197,7 +199,7 @@ def test_idle_parts_are_not_refused() -> None:
     "method",
     [
         *({"strategy": strategy} for strategy in PRESETS),
-        {"start": "mean-own-variances"},
+        {"inference": "flipout", "start": "mean-own-variances"},
         {"start": "initial-network", "start-afterwards": "received"},
         {"start": "initial-network", "start-afterwards": "own"},
     ],

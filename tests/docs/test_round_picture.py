@@ -29,7 +29,7 @@ STEP = re.compile(r'^ +(\w+)\["([\w/]+\.py)<br/>(\w+)\(\)<br/>', re.MULTILINE)
 STEPS = {name: (file, function) for name, file, function in STEP.findall(PAGE.read_text("utf-8"))}
 ELSEWHERE = {"learn": "trains with TensorFlow", "record": "is told of rounds by the ServerApp"}
 
-GIVEN = {"dataset": "digits"}
+GIVEN = {"dataset": "digits", "inference": "flipout"}
 START = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(1, np.float32))
 
 

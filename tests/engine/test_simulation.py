@@ -59,7 +59,7 @@ def simulate(
 @pytest.fixture(scope="module")
 def default_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """What ``scripts/simulate.sh`` runs, with a smaller network and fewer rounds."""
-    config = 'model="mlp" rounds=4 local-epochs=3'
+    config = 'model="mlp" strategy="ws" rounds=4 local-epochs=3'
     return simulate(tmp_path_factory.mktemp("default"), "run", config=config, figures="png")
 
 

@@ -205,7 +205,7 @@ def test_clients_are_sent_their_examples_and_the_configuration() -> None:
         **arguments(
             weighting=weightings.create("equal"),
             partition=partition,
-            configuration=json.dumps({"seed": 4}),
+            configuration=json.dumps({"seed": 4, "inference": "flipout"}),
             num_classes=7,
         )
     )
@@ -213,7 +213,7 @@ def test_clients_are_sent_their_examples_and_the_configuration() -> None:
     assert tasks[0].examples is not None
     assert tasks[0].examples.tolist() == [5, 3, 1]
     assert tasks[1].examples is None
-    assert json.loads(tasks[2].configuration) == {"seed": 4}
+    assert json.loads(tasks[2].configuration) == {"seed": 4, "inference": "flipout"}
     assert tasks[2].num_classes == 7
 
 

@@ -30,7 +30,7 @@ PRIVATE: dict[str, Any] = {
 }
 EXAMPLES: dict[str, Any] = {"model": "mlp", "example-privacy": "dp-sgd", "round-retries": 0}
 BY_SERVER: dict[str, Any] = {**PRIVATE, "noise-at": "server", "strategy": "aalv"}
-MEANS: dict[str, Any] = {"broadcast": "mean", "start": "mean"}
+MEANS: dict[str, Any] = {"inference": "flipout", "broadcast": "mean", "start": "mean"}
 
 
 def test_what_goes_with_noise_is_taken() -> None:

@@ -101,6 +101,7 @@ def test_a_run_that_has_collapsed_says_so_once_and_keeps_it(
     root = Path(__file__).resolve().parent.parent.parent
     values = {
         "model": "mlp",
+        "inference": "flipout",
         "train-examples": 200,
         "test-examples": 60,
         "rounds": 2,

@@ -113,7 +113,7 @@ def test_runs_that_differ_in_what_tempers_an_objective_begin_alike() -> None:
 
 
 START = Posterior(np.full(3, 0.5, np.float32), np.full(3, 4.0, np.float32), np.ones(2, np.float32))
-MEAN = {"broadcast": "mean", "start": "mean"}
+MEAN = {"inference": "flipout", "broadcast": "mean", "start": "mean"}
 
 
 def test_a_broadcast_mean_holds_no_variance_and_clients_send_theirs_back():

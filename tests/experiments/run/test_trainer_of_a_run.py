@@ -10,7 +10,7 @@ from bfl.experiments.run.trainer import trainer_for
 
 def configuration(**changes):
     changed = {key.replace("_", "-"): value for key, value in changes.items()}
-    return resolve({"model": "resnet8", "dataset": "digits", **changed})
+    return resolve({"model": "resnet8", "dataset": "digits", "strategy": "ws", **changed})
 
 
 def test_trainers_are_built_once_for_all_clients_rounds_and_rules(tensorflow):

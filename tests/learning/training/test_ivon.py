@@ -187,7 +187,7 @@ def test_what_is_left_of_the_first_hessian_does_not_depend_on_the_steps(rounds):
     ("values", "named"),
     [
         ({"inference": "ivon"}, "optimizer 'adam'"),
-        ({"optimizer": "ivon"}, "inference 'flipout'"),
+        ({"strategy": "ws", "optimizer": "ivon"}, "inference 'flipout'"),
         ({"strategy": "ivon", "objective": "proximal"}, "objective 'proximal'"),
         ({"strategy": "ivon", "correction": "scaffold"}, "correction 'scaffold'"),
         ({"strategy": "pvi", "inference": "ivon", "optimizer": "ivon"}, "likelihood-examples"),
