@@ -10,6 +10,7 @@ from pathlib import Path
 from bfl.commands.terminal import add_run_config_to, check_suffix, path_argument, write_output
 from bfl.configuration.sources import read_run_config
 from bfl.errors import ConfigurationError, DataError, unknown_name
+from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.report import run_report
 from bfl.experiments.results.run_folder import REPORT, RunFolder
@@ -43,6 +44,11 @@ def add_to(study: argparse.ArgumentParser) -> None:
     )
     study.add_argument(
         "--dry-run", action="store_true", help="check all runs and list them; make none"
+    )
+    study.add_argument(
+        "--uncommitted",
+        action="store_true",
+        help="make runs with code of a checkout that has changes, though nobody can repeat them",
     )
     study.add_argument(
         "--verbose", action="store_true", help="show the runs' output instead of logging it"
@@ -98,11 +104,17 @@ def run_study(given: argparse.Namespace) -> None:
     if given.backend not in BACKENDS:
         raise ConfigurationError(unknown_name("--backend", given.backend, BACKENDS))
     read_backend_config(given.backend_config)
+    study = opened(given.file, given)
+    if describe_environment()["git-changed"] and not (given.dry_run or given.uncommitted):
+        raise ConfigurationError(
+            "the checkout of bfl has changes that are not committed, so nobody could repeat the "
+            "study's runs: commit them, or give --uncommitted"
+        )
     output = [] if given.output == Path(OUTPUT) else ["--output", given.output]
     scale = ["--scale", given.scale] if given.scale else []
     results = chain.from_iterable(("--results", place) for place in given.results)
     make_study(
-        opened(given.file, given),
+        study,
         read_run_config(given.run_config),
         backend=("--backend", given.backend, "--backend-config", given.backend_config),
         dry_run=given.dry_run,

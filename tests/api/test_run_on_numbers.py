@@ -145,7 +145,7 @@ def test_a_study_of_numbers_from_its_runs_to_a_report(
         beforehand = false
     """)
     folder = tmp_path / "numbers"
-    options = ["--output", str(tmp_path), "--backend", "serial"]
+    options = ["--output", str(tmp_path), "--backend", "serial", "--uncommitted"]
     refused = tmp_path / "of-classes.toml"
     text = (tmp_path / "numbers.toml").read_text()
     column = '[[columns]]\nmetric = "accuracy-at-round-1"\n'

@@ -22,6 +22,7 @@ from terminal import Terminal  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
+STUDY = [executable("bfl"), "study", "study.toml", "--uncommitted"]
 SETTINGS = (
     'model="resnet8" inference="deterministic" strategy="nwa" train-examples=300 '
     'test-examples=100 rounds=4 local-epochs=1 figures="none" closing="none"'
@@ -70,7 +71,7 @@ def test_sigterm_before_the_first_round(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_ctrl_c_in_a_study(tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(small_study(4), encoding="utf-8")
-    terminal = Terminal([executable("bfl"), "study", "study.toml"], tmp_path, {"BFL_CPUS": "1"})
+    terminal = Terminal(STUDY, tmp_path, {"BFL_CPUS": "1"})
     terminal.wait_for("accuracy")
     assert terminal.end(signal.SIGINT, again=True) == 130
     assert "of 2 runs are done" in terminal.printed
@@ -83,7 +84,7 @@ def test_ctrl_c_in_a_study(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_study_goes_on_when_the_raylet_is_killed(tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(small_study(12), encoding="utf-8")
-    terminal = Terminal([executable("bfl"), "study", "study.toml"], tmp_path, {"BFL_CPUS": "1"})
+    terminal = Terminal(STUDY, tmp_path, {"BFL_CPUS": "1"})
     terminal.wait_for("1/2 nwa_seed-0: begins")
     while not list(tmp_path.rglob("rounds.jsonl")):
         assert terminal.read(0.1), terminal.printed
@@ -94,6 +95,6 @@ def test_a_study_goes_on_when_the_raylet_is_killed(tmp_path: Path) -> None:
     [log] = tmp_path.rglob("nwa_seed-0/log.txt")
     assert log.read_text("utf-8").splitlines()[-1].startswith("failed")
     assert "2/2 nwa_seed-1: accuracy" in terminal.printed
-    again = Terminal([executable("bfl"), "study", "study.toml"], tmp_path, {"BFL_CPUS": "1"})
+    again = Terminal(STUDY, tmp_path, {"BFL_CPUS": "1"})
     assert again.wait(120) == 0
     assert "2 of 2 runs are done" in again.printed

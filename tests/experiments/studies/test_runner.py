@@ -224,11 +224,23 @@ def test_bad_studies_and_options_are_refused_before_the_first_run(
     old: str, new: str, options: list[str], named: str, tmp_path: Path, capsys: Any
 ) -> None:
     path = write_study(tmp_path / "files", STUDY.replace(old, new) if old else STUDY)
-    assert bfl("study", path, "--output", tmp_path / "out", *options) == 2
+    assert bfl("study", path, "--uncommitted", "--output", tmp_path / "out", *options) == 2
     told = capsys.readouterr().err
     assert named in told
     assert told.startswith("refused: ")
     assert not (tmp_path / "out").exists()
+
+
+def test_code_that_no_commit_has_makes_no_study(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_study(tmp_path / "files", STUDY)
+    given = ("study", path, "--output", tmp_path / "out")
+    monkeypatch.setattr("bfl.commands.study.describe_environment", lambda: {"git-changed": True})
+    assert bfl(*given) == 2
+    assert "--uncommitted" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert bfl(*given, "--dry-run") == 0
 
 
 def test_a_dry_run_lists_and_writes_nothing(tmp_path: Path, capsys: Any) -> None:
@@ -306,10 +318,11 @@ def test_a_real_study(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPat
     labels = np.arange(80) % 4
     np.savez(tmp_path / "images.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
     path = write_study(tmp_path / "files", REAL, PUBLISHED)
-    assert bfl("study", path, "--backend", "serial") == 0, capsys.readouterr().err
+    options = ("--uncommitted", "--backend", "serial")
+    assert bfl("study", path, *options) == 0, capsys.readouterr().err
     assert "1 of 1 runs are done" in capsys.readouterr().out
     folder = tmp_path / "runs" / "small"
-    assert bfl("study", path, "--backend", "serial", "--only", "nwa") == 0
+    assert bfl("study", path, *options, "--only", "nwa") == 0
     assert bfl("table", folder) == 0
     assert "| nwa | 1 of 1 |" in capsys.readouterr().out
     assert bfl("plot", folder) == 0
