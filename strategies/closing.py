@@ -162,7 +162,9 @@ def sums_of_clients(
     secure_sums = request.method.exchange.secure_sums
     if not secure_sums:
         total = np.zeros(size)
-        for update in clients.updates(request, clients.replies(request, clients.messages(request))):
+        for update in clients.updates(
+            request, clients.replies(request.name, clients.messages(request))
+        ):
             total += update.posterior.point
             participants.append(update.partition_id)
         return participants, total

@@ -113,8 +113,11 @@ class FlowerClients:
         """Have nodes that have come take the place of those gone, in a round of that name."""
         self.federation = self.federation.refreshed(self.grid, partial(self.warn, name))
 
-    def replies(self, request: TrainingRequest, messages: Sequence[Message]) -> Iterator[Message]:
-        """Send messages and yield the replies as they come; ask again whose are lost.
+    def replies(self, name: str, messages: Sequence[Message]) -> Iterator[Message]:
+        """Send a round's messages and yield the replies as they come; ask again whose are lost.
+
+        Args:
+            name: The round, in warnings.
 
         Raises:
             RunError: The engine has died.
@@ -126,7 +129,7 @@ class FlowerClients:
             retries=self.options.round_retries,
             usable=self.usable,
             report=lambda node, reason: self.warn(
-                request.name, self.federation.partition_of(node), f"failed: {reason}"
+                name, self.federation.partition_of(node), f"failed: {reason}"
             ),
         )
 

@@ -70,7 +70,7 @@ class PosteriorPooling(GivenParts, Strategy):
         closed: What the closing has found, once ``start`` has ended; None for no closing.
         running: The federation, and where it stands, once it has begun.
         request: The round in progress; None between rounds.
-        pooled: What the last round has led to, or what an interrupted server has left of this one.
+        pooled: What the last round has led to; None before the first.
         implausible: Why updates of this round are refused with which it has been pooled before.
 
     Raises:
@@ -143,10 +143,8 @@ class PosteriorPooling(GivenParts, Strategy):
                 f"exchange '{self.method.exchange.name}' takes several messages a round, which "
                 "Flower's own start and its wrappers do not send; call this Strategy's start"
             )
-        request = self.begin_round(server_round, arrays, config, grid)
-        if self.pooled or self.running is None:  # an interrupted server has left it pooled
-            return []
-        self._messages = self.running.clients.messages(request)
+        request, running = self.begin_round(server_round, arrays, config, grid)
+        self._messages = running.clients.messages(request)
         return self._messages
 
     def aggregate_train(
@@ -166,42 +164,32 @@ class PosteriorPooling(GivenParts, Strategy):
         if request is None or running is None or request.server_round != server_round:
             raise RunError(f"round {server_round} has not begun: configure_train comes first")
         clients, method = running.clients, self.method
-        unfinished = running.unfinished if method.refinement.keeps_pooled_round else None
-        pooled = self.pooled
-        if pooled is None:
-            try:
-                if secure_sums := method.exchange.secure_sums:
-                    from strategies.masked import pool_masked_round
+        try:
+            if secure_sums := method.exchange.secure_sums:
+                from strategies.masked import pool_masked_round
 
-                    pooled = pool_masked_round(request, secure_sums, clients, run.manifest)
-                else:
-                    pooled = pool_round(
-                        request,
-                        clients.updates(request, name_nodes(replies, self._messages)),
-                        seed=self.seed,
-                        num_examples=clients.num_examples,
-                        manifest=run.manifest,
-                        server=run.server,
-                    )
-            except PosteriorError as error:
-                raise RunError(f"{request.name}, pooling: {error}") from error
-            pooled = clients.add_counts(request, pooled)
-            if unfinished:
-                unfinished.save(request.state, pooled)
-        if not (method.refinement.idle and method.predictive.idle):
-            try:
-                pooled = refine_round(
+                pooled = pool_masked_round(request, secure_sums, clients, run.manifest)
+            else:
+                pooled = pool_round(
                     request,
-                    pooled,
+                    clients.updates(request, name_nodes(replies, self._messages)),
                     seed=self.seed,
+                    num_examples=clients.num_examples,
                     manifest=run.manifest,
                     server=run.server,
-                    parametrization=running.parametrization,
                 )
-            except RunError:
-                if unfinished:  # a resume would meet the same: its clients train again
-                    unfinished.clear()
-                raise
+        except PosteriorError as error:
+            raise RunError(f"{request.name}, pooling: {error}") from error
+        pooled = clients.add_counts(request, pooled)
+        if not (method.refinement.idle and method.predictive.idle):
+            pooled = refine_round(
+                request,
+                pooled,
+                seed=self.seed,
+                manifest=run.manifest,
+                server=run.server,
+                parametrization=running.parametrization,
+            )
         running.state, self.pooled = pooled.state, replace(pooled, models=None)
         self.request, self._messages = None, ()
         running.warnings.warn_of_weights(server_round, method.weighting.name, pooled)
@@ -263,7 +251,7 @@ class PosteriorPooling(GivenParts, Strategy):
 
     def begin_round(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> TrainingRequest:
+    ) -> tuple[TrainingRequest, RunningFederation]:
         """Begin a round with some arrays, of a new federation if it is no later one of the last."""
         running = self.running
         again = bool(self.implausible)
@@ -281,8 +269,6 @@ class PosteriorPooling(GivenParts, Strategy):
         posterior = initial_posterior(arrays, self.run.manifest)
         state = replace(running.state, server_round=server_round - 1, posterior=posterior)
         self.request = round_request(self.method, state, self.seed, self.implausible)
-        unfinished = running.unfinished if self.method.refinement.keeps_pooled_round else None
-        self.pooled = unfinished.after(state, self.run.manifest) if unfinished else None
         running.last = server_round
         running.clients.more = config
-        return self.request
+        return self.request, running

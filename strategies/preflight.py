@@ -130,23 +130,15 @@ WORKING_VECTORS = 8
 """Vectors over all parameters that the server holds besides the clients' models, in float64."""
 
 
-def check_memory(method: Method, posterior: Posterior, most: int, *, keeps_rounds: bool) -> None:
-    """Refuse a round whose parts need the models of all clients, where these do not fit in memory.
-
-    Args:
-        most: The number of clients of a round.
-        keeps_rounds: Whether a round is kept on the disk between pooling and refining.
-    """
+def check_memory(method: Method, posterior: Posterior, most: int) -> None:
+    """Refuse a round of ``most`` clients whose models have to be in memory and do not fit."""
     if not method.needs_models:
         return
     parameters = posterior.size + posterior.point.size
     model = sum(vector.nbytes for vector in posterior.vectors().values())
-    # A predictive keeps all models in arrays of their own, besides those that were sent and
-    # those that it has from the round before. A round that is kept has them in arrays and in
-    # the file that is put together, which has those of the round before as well.
-    predicts = int(method.predictive.needs_models)
-    saved = keeps_rounds and method.refinement.keeps_pooled_round
-    copies = 3 + 2 * predicts if saved else 1 + 2 * predicts
+    # A predictive keeps all models in arrays of its own, besides those that were sent and those
+    # that it has from the round before.
+    copies = 1 + 2 * int(method.predictive.needs_models)
     needed = copies * most * model + WORKING_VECTORS * 8 * parameters
     if needed > (free := available_memory()):
         parts = [p.name for p in (method.refinement, method.predictive) if p.needs_models]

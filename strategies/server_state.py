@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +12,8 @@ import numpy.typing as npt
 from bfl.aggregation.samplers import ClientModels
 from bfl.errors import PosteriorError, RunError
 from bfl.federation.parts import Arrays
-from bfl.federation.state import Snapshots
 from bfl.named_arrays import add_prefix, strip_prefix
 from bfl.posteriors import Manifest, Posterior
-from bfl.texts import from_json
-
-_POSTERIOR, _STATE, _MODELS, _REPORT = "posterior.", "state.", "models.", "report"
 
 
 @dataclass(frozen=True)
@@ -42,46 +35,6 @@ class PooledRound:
     models: ClientModels | None = None
     left_out: Sequence[Mapping[str, Any]] = ()
     suspicion: Mapping[int, str] = field(default_factory=dict)
-
-    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return all but the round as arrays by name."""
-        report = json.dumps(
-            {
-                "metrics": self.metrics,
-                "clients": list(self.entries),
-                "left-out": list(self.left_out),
-                "suspicion": [*self.suspicion.items()],
-            }
-        )
-        return {
-            **add_prefix(_POSTERIOR, self.state.posterior.vectors()),
-            **add_prefix(_STATE, self.state.to_arrays()),
-            **add_prefix(_MODELS, self.models.to_arrays() if self.models else {}),
-            _REPORT: np.frombuffer(report.encode(), np.uint8),
-        }
-
-    @classmethod
-    def from_arrays(
-        cls, server_round: int, arrays: Mapping[str, npt.NDArray[Any]], manifest: Manifest | None
-    ) -> PooledRound:
-        """Return the round whose ``to_arrays`` this is.
-
-        Raises:
-            KeyError: An array is missing.
-        """
-        posterior, models = (
-            Posterior(**strip_prefix(_POSTERIOR, arrays)),
-            strip_prefix(_MODELS, arrays),
-        )
-        report = from_json(arrays[_REPORT].tobytes())
-        return cls(
-            state=ServerState.from_arrays(server_round, posterior, strip_prefix(_STATE, arrays)),
-            metrics=report["metrics"],
-            entries=report["clients"],
-            models=ClientModels.from_arrays(models, manifest) if models else None,
-            left_out=report.get("left-out", ()),
-            suspicion=dict(report.get("suspicion", ())),
-        )
 
 
 _OPTIMIZER, _PARTS, _PREDICTIVE = "server-optimizer.", "part.", "predictive."
@@ -211,53 +164,3 @@ def beyond_float32(states: Mapping[str, Arrays]) -> str | None:
                     f"the state '{state}' holds values of '{name}' that are not finite in float32"
                 )
     return None
-
-
-DIGEST = "of"
-"""The entry of a kept round with a digest of where it began."""
-
-
-class UnfinishedRounds:
-    """The round that a run has pooled and not finished: a kill costs what follows, no training.
-
-    A folder may hold what another run has left. So a round counts only for the run that has pooled
-    it, and only if it began where the round that is asked for begins.
-
-    Args:
-        folder: Where it is kept; it is made when the first one is.
-        run: What makes a round of this run another than that of any other run.
-    """
-
-    def __init__(self, folder: Path, run: str) -> None:
-        self._snapshots = Snapshots(folder, kept=1)
-        self._run = run
-
-    def save(self, before: ServerState, pooled: PooledRound) -> None:
-        """Keep a round in place of the one before.
-
-        Raises:
-            RunError: It cannot be written.
-        """
-        arrays = {**pooled.to_arrays(), DIGEST: self._digest(before)}
-        self._snapshots.save(pooled.state.server_round, arrays)
-
-    def after(self, before: ServerState, manifest: Manifest | None) -> PooledRound | None:
-        """Return the round after a state if it is the one that is kept, and sound."""
-        found = self._snapshots.latest()
-        if found is None or found[0] != before.server_round + 1:
-            return None
-        if not np.array_equal(found[1].get(DIGEST, np.zeros(0)), self._digest(before)):
-            return None
-        return PooledRound.from_arrays(found[0], found[1], manifest)
-
-    def clear(self) -> None:
-        """Remove what is kept: the run is over."""
-        self._snapshots.clear()
-
-    def _digest(self, before: ServerState) -> npt.NDArray[np.uint8]:
-        found = hashlib.sha256(self._run.encode())
-        vectors = add_prefix("posterior.", before.posterior.vectors())
-        for name, array in sorted({**vectors, **before.to_arrays()}.items()):
-            found.update(f"{name} {array.dtype.str} {array.shape} ".encode())
-            found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        return np.frombuffer(found.digest(), np.uint8)

@@ -30,13 +30,10 @@ from strategies.messaging import UsableReplies, exchange
 from strategies.plausibility import ImplausibleUpdatesError
 from strategies.preflight import check_memory, check_method
 from strategies.run_support import Round, Warnings
-from strategies.server_state import ServerState, UnfinishedRounds
+from strategies.server_state import ServerState
 
 if TYPE_CHECKING:
     from strategies.posterior_pooling import PosteriorPooling
-
-UNFINISHED = "pooled-round"
-"""The folder in a run's, with the round that is pooled and not yet refined."""
 
 
 @dataclass
@@ -48,7 +45,6 @@ class RunningFederation:
         last: The last round that has begun.
         parametrization: The clients' network's, which may compute with other variances than a
             posterior has.
-        unfinished: The round that an interrupted server has pooled; None where none is kept.
     """
 
     grid: Grid
@@ -57,7 +53,6 @@ class RunningFederation:
     state: ServerState
     last: int
     parametrization: Parametrization
-    unfinished: UnfinishedRounds | None
 
 
 def begin(
@@ -111,25 +106,10 @@ def begin(
             "this Strategy has no manifest, which would say what are moving statistics; give it as "
             "run=RunSupport(manifest=…) (bfl.posteriors.Manifest) if the network has some"
         )
-    check_memory(method, initial, len(selected[1]), keeps_rounds=bool(run.folder))
+    check_memory(method, initial, len(selected[1]))
     state = run.state or ServerState.first(initial, nodes.size, method.begin(initial, nodes.size))
-    unfinished = None
-    if run.folder:
-        # The run's key stands for a configuration that a resume has compared already, but for keys
-        # that change no result.
-        unfinished = UnfinishedRounds(
-            Path(run.folder) / UNFINISHED,
-            f"{run.key or options.configuration_text()} {strategy.seed} {method!r}",
-        )
-    return RunningFederation(
-        grid,
-        clients,
-        warnings,
-        state,
-        state.server_round,
-        known.inference.parametrization if known else SOFTPLUS,
-        unfinished,
-    )
+    parametrization = known.inference.parametrization if known else SOFTPLUS
+    return RunningFederation(grid, clients, warnings, state, state.server_round, parametrization)
 
 
 def run_rounds(
@@ -160,11 +140,10 @@ def run_rounds(
             strategy.begin_round(number, arrays, train_config, grid)
         else:
             messages = list(strategy.configure_train(number, arrays, train_config, grid))
-            if messages and strategy.request:
-                replies = clients.replies(strategy.request, messages)
-                if run.on_replies:
-                    show = partial(run.on_replies, len(messages))
-                    replies = _show(replies, show, clients.usable)
+            replies = clients.replies(f"round {number}", messages)
+            if run.on_replies:
+                show = partial(run.on_replies, len(messages))
+                replies = _show(replies, show, clients.usable)
         try:
             pooled_arrays, metrics = strategy.aggregate_train(number, replies)
         except ImplausibleUpdatesError as error:  # again, without those who sent them
@@ -194,8 +173,6 @@ def run_rounds(
                 if run.on_round and run.on_round(finished):
                     break
             except RunError as error:  # the pool is of no use: again, likewise
-                if running.unfinished:
-                    running.unfinished.clear()
                 if not isinstance(error, ImplausibleUpdatesError):
                     raise
                 known = error.reasons.keys() <= strategy.implausible.keys()
@@ -209,8 +186,6 @@ def run_rounds(
         if should_stop and should_stop(number, result):
             break
         started = time.perf_counter()
-    if running.unfinished:
-        running.unfinished.clear()
     strategy.closed = close(
         strategy.method,
         replace(running.state, posterior=run.to_close(running.state.posterior)),

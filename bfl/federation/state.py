@@ -7,7 +7,6 @@ import io
 import re
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,13 +98,6 @@ class Snapshots:
         for entry in self._entries():
             if after < entry.server_round < before:
                 entry.path.unlink(missing_ok=True)
-
-    def clear(self) -> None:
-        """Remove all snapshots, and the folder if nothing else is in it."""
-        for entry in self._entries():
-            entry.path.unlink(missing_ok=True)
-        with suppress(OSError):
-            self.folder.rmdir()
 
     def rounds(self) -> list[int]:
         """Return the rounds that have a snapshot, sound or not, ascending."""

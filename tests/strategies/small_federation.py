@@ -121,7 +121,7 @@ def federated_round(
     if not isinstance(clients, FlowerClients):
         pooled = pool_round(request, clients.train(request), num_examples=known, **fixed)
     else:
-        replies = clients.replies(request, clients.messages(request))
+        replies = clients.replies(request.name, clients.messages(request))
         updates = clients.updates(request, replies)
         pooled = clients.add_counts(
             request, pool_round(request, updates, num_examples=known, **fixed)

@@ -2,7 +2,6 @@
 
 import copy
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +21,6 @@ from bfl.federation.wire import posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies import NaiveWeightedAveraging
 from strategies.method import Method
-from strategies.run_support import RunSupport
 
 D, P = 4, 2
 
@@ -131,30 +129,17 @@ def test_a_part_of_any_kind_that_asks_the_server_is_held_to_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "in_folder", "copies"),
-    [
-        ({"refinement": "distillation"}, False, 1),
-        ({"predictive": "ensemble"}, False, 3),
-        ({"refinement": "distillation"}, True, 3),
-        ({"refinement": "distillation", "predictive": "ensemble"}, True, 5),
-    ],
+    ("parts", "copies"), [({"refinement": "distillation"}, 1), ({"predictive": "ensemble"}, 3)]
 )
 def test_models_that_do_not_fit_in_memory_are_refused(
-    parts: dict[str, str],
-    in_folder: bool,
-    copies: int,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    parts: dict[str, str], copies: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """4 clients of 10 values of 4 bytes, and 8 vectors of 6 values of 8 bytes beside them.
 
     What is kept of a round for its ensemble to be judged is a copy of all models, and that of the
-    round before is there until then. A round in a run's folder is in arrays and in a file, which
-    has those of the round before as well.
+    round before is there until then.
     """
     given: dict[str, Any] = {**parts, "server": NumpyServer(D + P)}
-    if in_folder:
-        given["run"] = RunSupport(folder=str(tmp_path))
     needed = copies * 4 * 10 * 4 + 8 * 8 * 6
     monkeypatch.setattr(strategies.preflight, "available_memory", lambda: needed - 1.0)
     with pytest.raises(ConfigurationError, match="models of all 4 clients of a round at once"):

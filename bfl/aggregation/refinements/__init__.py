@@ -35,11 +35,6 @@ class Refinement(Component, UsesServer, ABC):
         """True if it needs the models of all clients of a round at once, held in memory."""
         return False
 
-    @property
-    def keeps_pooled_round(self) -> bool:
-        """True if the pooled round is kept while it is refined, so that a kill costs no more."""
-        return self.needs_server or self.needs_models
-
     def has(self) -> frozenset[str]:
         """Return whether another posterior is sent than the pooled one, made of single models."""
         refined = {"refined-pool"} if self.needs_server or self.needs_models else set()
@@ -70,7 +65,6 @@ class NoRefinement(Refinement):
 
     idle: ClassVar[bool] = True
     needs_models: ClassVar[bool] = False
-    keeps_pooled_round: ClassVar[bool] = False
 
     def refine(self, context: RoundContext) -> Refined:
         """Return the pooled posterior."""

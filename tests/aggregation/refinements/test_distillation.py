@@ -42,7 +42,6 @@ def test_who_learns_labels_looks_at_no_single_model() -> None:
     assert not from_labels.needs_models
     assert from_ensemble.has() == {"refined-pool", "single-models"}
     assert from_labels.has() == {"refined-pool"}
-    assert from_labels.keeps_pooled_round
 
 
 def test_the_rate_falls_in_each_cycle_and_ends_at_the_lowest() -> None:
