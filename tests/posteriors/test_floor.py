@@ -1,17 +1,10 @@
 """The floor of pooled standard deviations: what it changes, and that training can leave it."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from one_layer import task_of
-from small_network import build
 
-from bfl.data.datasets import cached_dataset
-from bfl.learning.augmentations import augmentations
 from bfl.learning.networks.parametrizations import SMALLEST_SCALE, SOFTPLUS
 from bfl.learning.optimizers import TrainedVariable, optimizers
-from bfl.learning.priors import NormalPrior
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR, SCALE_FLOOR, with_scale_floor
 
@@ -96,26 +89,3 @@ def test_from_the_floor_training_moves_a_scale_as_fast_as_from_anywhere(word, ra
     assert abs(without) < 1e-6 * far_above
     near = grown(tensorflow, word, rate, SMALLEST_SCALE**2, steps)
     assert abs(near) < 1e-6 * far_above
-
-
-@pytest.mark.slow
-def test_a_client_trains_a_posterior_at_the_floor_wider(tensorflow):
-    """A real network on digits, its prior the default one: σ leaves the floor in 20 epochs."""
-    from bfl.learning.training.trainer import local_trainer
-
-    network, data = build("resnet8", "flipout"), cached_dataset("digits", "")
-    trainer = local_trainer(network, 32, augmentations.create("none"), optimizers.create("adam"))
-    initial = network.initial_posterior(0)
-    of = {"examples": np.arange(320), "epochs": 20, "learning_rate": 1e-3}
-
-    def trained(variance):
-        received = replace(initial, variance=np.full_like(initial.variance, variance))
-        task = task_of(received, prior=NormalPrior(0.0, 10.0), **of)
-        result = trainer.train(data.train_images, data.train_labels, task)
-        return np.sqrt(result.posterior.variance.astype(np.float64))
-
-    steps = 200
-    from_floor = np.log(trained(SCALE_FLOOR**2) / SCALE_FLOOR)
-    # Adam moves ρ by at most its rate a step.
-    assert np.median(from_floor) > 0.9 * 1e-3 * steps
-    np.testing.assert_allclose(trained(1e-20), SMALLEST_SCALE, rtol=1e-5)

@@ -49,16 +49,6 @@ def test_weighted_clients_that_come_give_the_bits_of_pool(rule: Any, count: int)
     assert got.diagnostics == same.diagnostics
 
 
-def test_a_client_of_weight_zero_is_not_looked_at() -> None:
-    rule = pooling_rules.create("ws")
-    everyone = make_clients(0, 3)
-    broken: Any = object()
-    got = pool_weighted(
-        rule, [(broken, 0.0, None), *((c, 1 / 3, None) for c in everyone), (broken, 0.0, None)]
-    )
-    assert got.posterior.digest() == pool(rule, everyone, [1, 1, 1]).posterior.digest()
-
-
 def test_numbers_of_clients_must_agree() -> None:
     rule, clients = pooling_rules.create("nwa"), make_clients(0, 3)
     for weights, drawers in ((np.ones(4), None), (np.ones(2), None), (np.ones(3), generators(1))):

@@ -120,17 +120,6 @@ def test_identical_posteriors_give_the_declared_variance(
 
 
 @EVERY
-def test_one_client_gives_itself_back(rule: PoolingRule) -> None:
-    if rule.stochastic or rule.damped or hasattr(rule, "dispersion_floor"):
-        pytest.skip("declared: the rule does not give one client back")
-    one, previous = make_clients(5, 2, dtype=np.float32)
-    for given_previous in (None, previous):
-        got = pool_all(rule, [one], [0.3], given_previous).posterior
-        np.testing.assert_allclose(got.mean, one.mean, rtol=1e-6, atol=1e-7)
-        np.testing.assert_allclose(got.variance, one.variance, rtol=1e-6)
-
-
-@EVERY
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @given(seed=SEEDS, count=st.integers(1, 6), with_previous=st.booleans())
 @settings(max_examples=20)

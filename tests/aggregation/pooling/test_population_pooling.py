@@ -70,17 +70,6 @@ def test_the_expectation_is_the_linear_pools_but_for_one_over_n() -> None:
     assert variance.mean() == pytest.approx(expected, abs=error * variance.std())
 
 
-def test_large_populations_tend_to_the_linear_pool() -> None:
-    weights = [0.5, 0.3, 0.2]
-    mean, variance = pooled(100_000_000, weights, seed=4)
-    posteriors = [
-        Posterior(np.full(1, m), np.full(1, s**2)) for m, s in zip(MEANS, SCALES, strict=True)
-    ]
-    expected = pool(pooling_rules.create("lp"), posteriors, weights).posterior
-    np.testing.assert_allclose(mean, expected.mean[0], atol=1e-3)
-    np.testing.assert_allclose(variance, expected.variance[0], rtol=1e-3)
-
-
 def test_sample_counts_round_halves_up_and_are_at_least_one() -> None:
     rule = pooling_rules.create("ppa", {"population-size": 1000})
     assert [rule.mass(w) for w in (1e-9, 0.0014, 0.0625, 1 / 16 - 1e-16, 0.333, 1.0)] == [

@@ -118,13 +118,6 @@ def test_the_dirichlet_multiplies_by_sizes() -> None:
         np.testing.assert_allclose(found.sum(), 1.0, rtol=1e-12)
 
 
-def test_a_tiny_alpha_gives_one_client_at_a_time() -> None:
-    sampler = samplers.create("dirichlet", {"sample-alpha": 1e-6})
-    clients = np.stack([join_values(p) for p in client_models().posteriors])
-    for sample in drawn(sampler, client_models(), 20):
-        assert np.abs(clients - sample).max(axis=1).min() < 1e-6
-
-
 def test_normalized_differences_are_those_of_the_published_code() -> None:
     """Its loop over tensors and clients, written out."""
     models = client_models()

@@ -14,12 +14,11 @@ from bfl.data.datasets import (
     portable_dataset,
     validate_dataset,
 )
-from bfl.data.datasets.subset import train_positions
 from bfl.data.images import padded
 from bfl.errors import ConfigurationError
 from strategies.application.division import clients_positions, own_test_positions, split
 from strategies.application.evaluation import server_data
-from strategies.application.preflight import check_before_start, check_own_images
+from strategies.application.preflight import check_before_start
 from strategies.federation import Federation
 
 
@@ -136,29 +135,6 @@ def test_images_are_held_back_from_those_that_the_clients_of_every_task_have(fol
         assert used.size == 5
 
 
-def test_images_of_the_clients_of_any_task_are_not_the_servers(folder: Path) -> None:
-    """The second task's six images; by classes alone only four are asked for."""
-    values = {"strategy": "fedavg", "dataset": WORD, "train-examples": 10}
-    dataset = cached_dataset(resolve(values).keys.dataset, "")
-    used = clients_positions(resolve(values), dataset, None, 5)
-    by_classes = train_positions(dataset, 10)
-    (first, *_) = sorted({*used} - {*by_classes})
-    images = dataset.train_images[[first, first]]
-    images[1] = 0  # nobody's
-    np.savez("own.npz", x_train=images, y_train=[0, 1], x_test=images, y_test=[0, 1])
-    theirs = {"weighting": "accuracy", "server-data": "npz:own.npz", "server-examples": 0.0}
-    configuration = resolve({**values, **theirs})
-    own = server_data(configuration, dataset, 5)
-    with pytest.raises(ConfigurationError, match="1 of its 2 images are among those"):
-        check_own_images(configuration, dataset, own, 5)
-
-
-def test_more_training_images_than_a_task_has_are_refused(folder: Path) -> None:
-    configuration = resolve({"strategy": "fedper", "dataset": WORD, "train-examples": 20})
-    with pytest.raises(ConfigurationError, match=r"12 are for the 3 clients .*b.npz.* at most 16"):
-        check_before_start(configuration, 5)
-
-
 @pytest.mark.parametrize(
     ("changes", "clients", "said"),
     [
@@ -169,6 +145,7 @@ def test_more_training_images_than_a_task_has_are_refused(folder: Path) -> None:
             r"2 clients, all of which .* before 'npz:.*b.npz'",
         ),
         ({"shared": "all"}, 5, "shared is 'all', heads and all"),
+        ({"train-examples": 20}, 5, r"12 are for the 3 clients .*b.npz.* at most 16"),
         ({"dataset": "tasks:npz:a.npz:20,npz:b.npz:3"}, 23, "only 15 training examples"),
         ({"partition": "shards", "shards-per-client": 20}, 5, "shards"),
     ],

@@ -1,4 +1,4 @@
-"""Crops and flips against all crops and flips."""
+"""What every augmentation keeps to, and crops and flips against all crops and flips."""
 
 import numpy as np
 import pytest
@@ -86,14 +86,18 @@ def test_padding_may_be_black():
     np.testing.assert_array_equal(results, np.where(grey == 0, -1, grey))
 
 
-def test_keyed_in_a_graph_and_out_of_it(tensorflow):
-    images = make_images(40)
-    crop_flip = augmentations.create("crop-flip")
-    first = crop_flip.augment(images, KEY).numpy()
-    others = [crop_flip.augment(images, np.array(k, np.int32)).numpy() for k in ([1, 3], [2, 2])]
-    for other in others:
-        same = (first == other).all(axis=(1, 2, 3))
-        assert same.mean() < 0.2
-    graph = tensorflow.function(crop_flip.augment)
-    np.testing.assert_array_equal(crop_flip.augment(images, KEY).numpy(), first)
-    np.testing.assert_array_equal(graph(tensorflow.constant(images), KEY), first)
+@pytest.mark.parametrize("name", augmentations.names())
+def test_images_stay_images_and_the_key_alone_decides(name: str) -> None:
+    from bfl.keras import tf
+
+    augmentation = augmentations.create(name)
+    augment = tf.function(augmentation.augment)
+    images = np.random.default_rng(0).uniform(-1, 1, (6, 9, 8, 2)).astype(np.float32)
+    keys = [np.array(words, np.int32) for words in ((1, 2), (1, 3), (1, 2))]
+    first, other, again = (augment(images, key).numpy() for key in keys)
+    assert first.shape == images.shape
+    assert first.dtype == images.dtype
+    assert np.isfinite(first).all()
+    np.testing.assert_array_equal(first, again)
+    changes = not np.array_equal(first, images)
+    assert changes == (name != "none") == (not np.array_equal(first, other))

@@ -63,9 +63,3 @@ def test_a_convolution_pads_as_asked(inference, layers, padding, side):
     assert layer(np.zeros((2, 12, 12, 3), np.float32)).shape == (2, side, side, 4)
     kept = chosen.convolution(4, 3, strides=2, name="convolution")
     assert kept(np.zeros((2, 12, 12, 3), np.float32)).shape == (2, 6, 6, 4)
-
-
-@pytest.mark.parametrize("inference", GAUSSIAN)
-def test_an_inference_goes_by_its_names(inference):
-    for alias in inferences.get(inference).aliases:
-        assert inferences.get(alias) is inferences.get(inference)

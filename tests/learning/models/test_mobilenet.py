@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 from small_network import build
 
-from bfl.learning.models import architectures, create_architecture
-
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
 CIFAR, TINY_IMAGENET = (32, 32, 3), (64, 64, 3)
@@ -79,11 +77,6 @@ def test_sides_of_images_of_32_and_64_pixels(shape, strides, sides):
     model = mobilenet(shape=shape, **{"first-strides": strides}).model
     names = ("conv1_norm", "conv3_1c_norm", "conv4_1c_norm", "conv5_1c_norm", "conv9_norm")
     assert tuple(model.get_layer(name).output.shape[1] for name in names) == sides
-
-
-def test_words():
-    for word in ("mobilenet-v2", "MobileNetV2", "mobilenet"):
-        assert isinstance(create_architecture(word), architectures.get("mobilenet-v2"))
 
 
 def test_dropout_follows_depthwise_convolutions_too():

@@ -45,19 +45,6 @@ def test_sizes(word: str, shape: tuple[int, int, int], size: int) -> None:
     assert (manifest.gaussian_size, manifest.point_size) == (size, 0)
 
 
-def test_smaller_images_than_a_network_takes_are_refused() -> None:
-    side = architectures.get("convnet").minimum_side - 1
-    with pytest.raises(ValueError, match=r"[Nn]egative dimension"):
-        build("convnet", "deterministic", (side, side, 1))
-
-
-def test_the_convolutions_of_cnn1_are_those_of_lenet5_under_the_same_names() -> None:
-    first, second = (shapes(build(word, "deterministic", CIFAR)) for word in ("cnn1", "lenet5"))
-    convolutions = {f"conv{index}/{part}" for index in (1, 2) for part in ("kernel", "bias")}
-    assert {name for name in first if first[name] == second.get(name)} >= convolutions
-    assert set(second) - set(first) == {"dense2/kernel", "dense2/bias"}
-
-
 def test_extra_convolutions_keep_the_features_as_they_are() -> None:
     """Fig. 4 of FedBE: each adds 9 · 64² + 64 parameters, and the dense layers stay."""
     plain, deep = (
@@ -112,17 +99,3 @@ def test_forward_passes_are_those_of_the_papers(
     expected = forward(parameters, images.astype(np.float64), pooled)
     np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
     assert np.abs(expected).max() > 0.1
-
-
-def test_a_network_with_point_convolutions_predicts_with_drawn_dense_layers() -> None:
-    from bfl.evaluation.prediction.monte_carlo import Predictor
-
-    settings = {"variational-layers": "dense"}
-    network = build("convolutional", "reparameterization", SMALLEST, **settings)
-    predicts = Predictor(network, create_architecture("convolutional"))
-    images = np.random.default_rng(0).integers(0, 256, (5, *SMALLEST), dtype=np.uint8)
-    predictions = predicts.predict(
-        network.initial_posterior(0), images, samples=4, seed=0, labels=("test",)
-    )
-    assert predictions.samples == 4
-    assert (predictions.epistemic > 0).all()

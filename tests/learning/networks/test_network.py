@@ -74,14 +74,6 @@ def test_divergence_from_a_fixed_prior_is_the_closed_form(inference, layers, sca
     assert divergence(network, times=3) == pytest.approx(expected, rel=1e-5)
 
 
-def test_divergence_from_another_posterior_is_the_closed_form(flipout):
-    posterior, prior = (random_posterior(flipout.manifest, seed) for seed in (0, 1))
-    flipout.load(posterior)
-    flipout.set_prior(NormalPrior(prior.mean, np.sqrt(prior.variance)))
-    expected = closed_form(posterior, prior.mean, np.sqrt(prior.variance))
-    assert divergence(flipout) == pytest.approx(expected, rel=1e-5)
-
-
 @pytest.mark.parametrize("inference", ["deterministic", "mc-dropout"])
 def test_divergence_of_points_is_0_and_a_prior_does_nothing(inference):
     network = build("resnet8", inference)
@@ -132,25 +124,18 @@ def test_every_variable_is_in_the_manifest_once(inference):
     assert len(set(names)) == len(names)
 
 
-def test_wrong_sizes_are_refused(flipout):
+def test_what_is_refused_changes_nothing(flipout):
     right = random_posterior(flipout.manifest)
-    wrong = [
-        Posterior(right.mean[:-1], right.variance[:-1], right.point),
-        Posterior(right.mean, right.variance[:-1], right.point),
-        Posterior(right.mean, right.variance, right.point[:-1]),
-        Posterior(right.mean, right.variance, np.append(right.point, np.float32(1))),
-        build("resnet8", "deterministic").initial_posterior(0),
-        Posterior(right.mean, -right.variance, right.point),
-        Posterior(right.mean * np.float32(np.nan), right.variance, right.point),
-    ]
     flipout.load(right)
     before = flipout.posterior()
-    for posterior in wrong:
+    for wrong in (
+        replace(right, point=right.point[:-1]),
+        replace(right, variance=-right.variance),
+        build("resnet8", "deterministic").initial_posterior(0),
+    ):
         with pytest.raises(PosteriorError):
-            flipout.load(posterior)
+            flipout.load(wrong)
     assert flipout.posterior().digest() == before.digest()
-    with pytest.raises(PosteriorError, match=f"mean has {right.size} values; expected 0"):
-        build("resnet8", "deterministic").load(right)
 
 
 def test_values_of_another_network_are_loaded_by_name(flipout):
@@ -242,42 +227,3 @@ def test_networks_are_built_once(flipout):
     assert build_predictor(flipout, architecture) is points
     assert build_predictor(points, architecture) is points
     assert build_predictor(dropped, architecture) is dropped
-
-
-@pytest.mark.parametrize("inference", INFERENCES)
-def test_logits_are_keyed(inference):
-    network = build("resnet8", inference)
-    network.load(network.initial_posterior(0))
-    for training in (False, True):
-        network.load(network.initial_posterior(0))
-        first = network.logits(IMAGES, KEY, training=training).numpy()
-        network.load(network.initial_posterior(0))
-        other = network.logits(IMAGES, KEY + 1, training=training).numpy()
-        network.load(network.initial_posterior(0))
-        again = network.logits(IMAGES, KEY, training=training).numpy()
-        np.testing.assert_array_equal(first, again)
-        assert (inference == "deterministic") == np.array_equal(first, other)
-
-
-def test_layers_of_a_network_draw_different_masks():
-    """Dropout of layers of one shape: no two masks of a call are the same."""
-    from bfl.keras import keras
-    from bfl.learning.networks.layers import keyed
-
-    network = build("resnet8", "mc-dropout", **{"dropout-rate": 0.5})
-    names = [f"{layer}_dropout" for layer in ("conv1", "conv2_1a", "conv2_1b")]
-    outputs = [network.model.get_layer(name).output for name in names]
-    masks = keras.Model(network.model.input, outputs)
-    network.load(random_posterior(network.manifest))
-    with keyed(KEY):
-        first, second, third = (mask.numpy() == 0 for mask in masks(IMAGES))
-    for one, other in ((first, second), (second, third), (first, third)):
-        assert (one == other).mean() == pytest.approx(0.5, abs=0.06)
-
-
-def test_images_are_scaled_to_both_sides_of_0():
-    from bfl.learning.networks.network import normalized_images
-
-    values = normalized_images(np.array([0, 127, 128, 255], np.uint8)).numpy()
-    np.testing.assert_allclose(values, [-1, -1 / 255, 1 / 255, 1], atol=1e-6)
-    assert values.dtype == np.float32

@@ -59,13 +59,6 @@ def test_log_variances_are_held_as_they_are(variance):
     assert np.isfinite(LogVariance().untransformed(np.array([0.0, -1.0]))).all()
 
 
-def test_networks_that_say_nothing_hold_softplus():
-    variance = SOFTPLUS.variance(np.linspace(-20, 5, 50))
-    assert SOFTPLUS.used_variance(variance) is variance
-    for name in ("flipout", "reparameterization"):
-        assert inferences.create(name).parametrization is SOFTPLUS
-
-
 @pytest.mark.parametrize("layer", ["reparameterized", "flipout"])
 @pytest.mark.parametrize(("alpha", "moves"), [(-9.0, False), (-8.1, False), (-7.9, True)])
 def test_what_lies_outside_the_clamp_has_no_gradient(layer, alpha, moves):

@@ -124,13 +124,6 @@ def test_defaults_are_those_of_the_paper():
     assert (optimizer.momentum, optimizer.weight_decay) == (0.9, 1e-5)
 
 
-@pytest.mark.parametrize("name", optimizers.names())
-def test_slots_have_names_of_their_own(name):
-    slots = optimizers.get(name).slots
-    assert len(set(slots)) == len(slots)
-    assert "steps" not in slots  # a client keeps their number beside them
-
-
 def test_adam_is_that_of_keras():
     from bfl.keras import keras, tf
 

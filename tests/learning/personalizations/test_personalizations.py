@@ -232,14 +232,6 @@ def test_a_personal_model_begins_by_itself_and_goes_on_from_what_was_kept() -> N
     assert trainer.traces == 1
 
 
-def test_a_variational_personal_model_has_an_elbo_of_its_own() -> None:
-    trainer = trainer_of("distillation", personal="flipout", optimizer="adam")
-    result = train(trainer, state={})
-    assert result.personal["mean"].size == result.personal["variance"].size == 15
-    started = trainer.companion.network.initial_posterior(5)
-    assert np.abs(result.personal["variance"] - started.variance).max() > 1e-6
-
-
 def test_the_divergence_of_a_variational_personal_model_is_whole() -> None:
     """One step on all N examples from N(m, s²) under two priors N(0, p²), with the same draws.
 

@@ -152,26 +152,6 @@ def test_its_first_undamped_round_is_distributed_weight_consolidation() -> None:
     assert_close(federation.posterior, expected, 1e-12)
 
 
-def test_iterated_consolidation_counts_the_data_again_and_this_does_not() -> None:
-    """Round n of it has Λ₀ + n G, with G the data's precision; this stays at Λ₀ + G."""
-    clients = make_clients(diagonal=True)
-    prior, data = 1.0 / PRIOR.variance, sum(np.diag(c.gram) for c in clients)
-    rule = pooling_rules.create("distributed-weight-consolidation")
-    federation = Federation(clients, undamped())
-    truth, posterior = exact(clients), PRIOR
-    for number in range(1, 5):
-        previous = priors.create("cavity")
-        density = previous.density(posterior, previous.begin_client(posterior))  # the previous one
-        updates = [c.solve(density) for c in clients]  # type: ignore[arg-type]
-        posterior = pool(rule, updates, np.ones(5), previous=posterior).posterior
-        federation.round(list(range(5)))
-        ratios = truth.variance / posterior.variance
-        np.testing.assert_allclose(ratios, (prior + number * data) / (prior + data), rtol=1e-10)
-        # Nearly once more a round, as little as the prior says beside the data.
-        assert number - 0.2 < ratios.mean() <= number * (1 + 1e-12)
-        assert_close(federation.posterior, truth, 1e-10)
-
-
 @pytest.mark.parametrize("cyclic", [True, False])
 def test_correlated_designs_end_at_variational_inference_on_all_data(cyclic: bool) -> None:
     clients = make_clients(diagonal=False)

@@ -86,7 +86,3 @@ def test_exponential_decay_begins_after_the_silent_rounds() -> None:
 def test_a_cosine_is_half_way_down_after_half_of_the_rounds() -> None:
     rates = [schedules.create("cosine").learning_rate(0.2, number, 9) for number in (1, 4, 7, 9)]
     assert rates == pytest.approx([0.2, 0.15, 0.05, 0.1 * (1 - math.cos(math.pi / 9))])
-
-
-def test_a_constant_rate_is_constant() -> None:
-    assert schedules.create("constant").learning_rate(0.01, 400, 400) == 0.01

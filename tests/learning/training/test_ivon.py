@@ -211,13 +211,3 @@ def test_a_decay_that_does_not_fit_the_steps_is_warned_of():
     assert warnings(100, **{"hessian-decay": 0.9995})
     assert not warnings(10_000, **{"hessian-decay": 0.9995})
     assert not warnings(1, **{"hessian-decay": 0.0})
-
-
-def test_what_goes_together():
-    own = {"inference": "ivon", "optimizer": "ivon", "likelihood-examples": "client"}
-    for values in (
-        {"strategy": "ivon", "objective": "elbo+proximal"},
-        {**own, "strategy": "pvi"},
-        {**own, "strategy": "conflation", "personalization": "alone"},
-    ):
-        assert resolve(values, check_data=False).inference.name == "ivon"

@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 from one_layer import BATCH, IMAGES, LABELS, posterior_of, task_of, train, trainer_of
+from scipy import stats
 
 from bfl.federation.parts import Arrays
 from bfl.learning.corrections import corrections
-from bfl.learning.objectives import objectives
+from bfl.learning.objectives import Step, objectives
 from bfl.learning.optimizers import optimizers
 from bfl.learning.priors import NormalPrior, priors
 from bfl.posteriors.divergence import divergence
@@ -17,6 +18,20 @@ pytestmark = pytest.mark.usefixtures("tensorflow")
 
 
 # Objectives
+
+
+def test_numbers_have_gaussian_noise() -> None:
+    from bfl.keras import tf
+
+    generator = np.random.default_rng(0)
+    outputs = generator.normal(size=(6, 2)).astype(np.float32)
+    numbers = generator.normal(size=6).astype(np.float32)
+    weights = np.array([1, 1, 1, 1, 0, 0], np.float32)
+    network: Any = None
+    step = Step(network, tf.constant(outputs), tf.constant(numbers), tf.constant(weights))
+    deviations = np.sqrt(np.log1p(np.exp(outputs[:, 1])) + 1e-6)
+    each = -stats.norm.logpdf(numbers, outputs[:, 0], deviations)
+    np.testing.assert_allclose(step.negative_log_likelihood, each[:4].sum(), rtol=1e-5)
 
 
 def test_proximal_term_alone_is_a_geometric_path_to_what_was_received() -> None:
@@ -77,18 +92,6 @@ def test_norms_that_are_not_squared_pull_as_strongly_from_near_as_from_far() -> 
     assert held == ["norm/scale", "logits/kernel"]
 
 
-def test_norms_of_gaussians_are_their_divergence() -> None:
-    """The setting is of points; by means and variances µ KL acts in both."""
-    results = []
-    for distance in ("squared", "norms"):
-        settings = {"proximal-mu": 0.8, "proximal-distance": distance}
-        trainer = trainer_of("flipout", objective=(objectives.create("proximal", settings),))
-        received, start = (posterior_of(trainer.network, seed) for seed in (1, 2))
-        results.append(train(trainer, task_of(received, start=start)).posterior)
-    np.testing.assert_allclose(results[0].mean, results[1].mean, rtol=1e-6)
-    assert results[0].digest() != results[1].digest()
-
-
 @pytest.mark.parametrize("decay", [1.0, 0.5])
 def test_a_rate_may_fall_from_step_to_step(decay: float) -> None:
     """Six steps of η γ^t along a linear gradient; with 1 the bits are those without."""
@@ -119,25 +122,6 @@ def test_reported_objective_has_all_terms() -> None:
     assert result.objective == pytest.approx(expected, rel=1e-5)
     assert far > 1
     assert np.sum(gap**2) > 0.1
-
-
-def test_a_proximal_term_holds_a_client_near_what_it_received() -> None:
-    moved = []
-    for mu in (0.0, 10.0, 1000.0):
-        terms = (objectives.create("elbo"), objectives.create("proximal", {"proximal-mu": mu}))
-        trainer = trainer_of("flipout", optimizers.create("adam"), objective=terms)
-        received = posterior_of(trainer.network, 1)
-        result = train(trainer, task_of(received, epochs=60, learning_rate=0.01)).posterior
-        shift = [
-            result.mean - received.mean,
-            np.log(result.variance / received.variance),
-            (result.point - received.point)[trainer.network.manifest.trainable_points],
-        ]
-        moved.append([np.sqrt(np.mean(part**2)) for part in shift])
-    free, held, firmly = np.array(moved)
-    assert (free > 1.5 * held).all(), moved
-    assert (held > 2 * firmly).all(), moved
-    assert (firmly < 0.02).all(), moved
 
 
 @pytest.mark.parametrize("name", objectives.names())
@@ -266,17 +250,6 @@ def test_the_pass_for_the_gradient_changes_nothing_else() -> None:
     assert results[0].posterior.digest() == results[1].posterior.digest()
     assert results[0].gradient
     assert not results[1].gradient
-
-
-def test_only_what_a_gradient_moves_is_trainable() -> None:
-    for inference in ("deterministic", "flipout"):
-        network = trainer_of(inference).network
-        named = {p.name: p.trainable for p in network.manifest.point}
-        assert {name for name, moves in named.items() if not moves} == {
-            "norm/moving_mean",
-            "norm/moving_variance",
-        }
-        assert {"norm/scale", "norm/offset"} <= set(named)
 
 
 def test_one_trace_serves_all_tasks_of_all_parts() -> None:

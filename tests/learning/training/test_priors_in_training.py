@@ -101,21 +101,6 @@ def test_gradient_from_a_cavity_whatever_its_precisions(share: float) -> None:
 # Partitioned variational inference
 
 
-def test_a_cavity_without_a_factor_is_the_previous_global_posterior() -> None:
-    trainer = trainer_of("flipout")
-    received = posterior_of(trainer.network, 1)
-    results = []
-    for name in ("cavity", "previous-global"):
-        prior = priors.create(name)
-        density = prior.density(received, prior.begin_client(received))
-        results.append(train(trainer, task_of(received, prior=density, epochs=10)))
-    for vector in ("mean", "variance", "point"):
-        one, other = (getattr(result.posterior, vector) for result in results)
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-    assert results[0].divergence == pytest.approx(results[1].divergence, rel=1e-4)
-    assert np.abs(results[0].posterior.mean - received.mean).max() > 0.05
-
-
 class Conjugate(Term):
     """Data that see every parameter with Gaussian noise: ½ a (θ − y)², and the divergence."""
 

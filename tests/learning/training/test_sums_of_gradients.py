@@ -1,11 +1,6 @@
 """A gradient of many parts is a sum of two again and again: the same bits in every process."""
 
-import json
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,20 +8,6 @@ from one_layer import trainer_of
 
 from bfl.learning.objectives import objectives
 from bfl.learning.training.trainer import LocalTrainer
-
-ROOT = Path(__file__).resolve().parent.parent.parent.parent
-PROXIMAL = """
-import json, sys
-from contextlib import redirect_stdout
-from pathlib import Path
-from bfl.configuration.pairs import parse_pairs
-from bfl.engine.flower import FlowerApp, run_serially
-values = parse_pairs('model="mlp" clients=2 rounds=1 local-epochs=1 train-examples=300 '
-                     'test-examples=60 evaluate-every=0 strategy="fedprox" mc-samples=2 '
-                     f'evaluate-mc-samples=1 output-dir="{sys.argv[1]}" name="run"')
-with redirect_stdout(sys.stderr):
-    run_serially(FlowerApp.read(Path(sys.argv[2])), values, 2, {})
-"""
 
 
 def numbers_added_at_once(trainer: LocalTrainer) -> Counter[int]:
@@ -56,20 +37,3 @@ def test_no_more_than_two_tensors_are_added_at_once(inference: str, further: int
     added = numbers_added_at_once(trainer_of(inference, objective=tuple(terms)))
     assert set(added) <= {2}
     assert bool(added) or not further
-
-
-@pytest.mark.long
-def test_other_processes_find_the_same_bits_with_a_proximal_term(tmp_path: Path) -> None:
-    """About 55 s."""
-    digests = set()
-    for number in range(5):
-        folder = tmp_path / str(number)
-        subprocess.run(
-            [sys.executable, "-c", PROXIMAL, str(folder), str(ROOT)],
-            check=True,
-            capture_output=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        last = (folder / "run" / "rounds.jsonl").read_text(encoding="utf-8").splitlines()[-1]
-        digests.add(json.loads(last)["posterior-sha256"])
-    assert len(digests) == 1

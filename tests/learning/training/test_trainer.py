@@ -164,15 +164,6 @@ def test_moving_statistics_follow_the_batches(received, monkeypatch):
     np.testing.assert_allclose(actual, expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("inference", ["deterministic", "mc-dropout"])
-def test_points_have_no_divergence(inference):
-    trainer = trainer_of(inference)
-    received = trainer.network.initial_posterior(0)
-    result = trainer.train(*digits(), make_task(received, np.arange(40)))
-    assert result.divergence == 0
-    assert result.objective == result.negative_log_likelihood > 0
-
-
 def test_labels_and_images_belong_together():
     """A client's examples are those at its positions: another client's do not matter."""
     trainer, (images, labels) = trainer_of("deterministic"), digits()
@@ -224,52 +215,15 @@ def test_what_an_optimizer_keeps_goes_on(optimizer):
 
 
 @pytest.mark.parametrize("inference", INFERENCES)
-def test_untransformed_scales_are_known_from_values(inference):
-    """Weight decay asks for it."""
+def test_weight_decay_knows_kernels_and_untransformed_scales(inference):
     trainer = trainer_of(inference)
-    scales = [p.untransformed_scale for p in trainer.network._parameters]
+    network, trained = trainer.network, trainer.learner.optimized.trained
+    scales = [p.untransformed_scale for p in network._parameters]
     expected = {id(variable) for variable in scales if variable is not None}
-    assert {id(t.variable) for t in trainer.learner.optimized.trained if t.scale} == expected
-    assert bool(expected) == trainer.network.inference.gaussian
-
-
-@pytest.mark.parametrize("inference", INFERENCES)
-def test_kernels_are_known_from_biases_and_normalization(inference):
-    """Weight decay asks for it."""
-    trainer = trainer_of(inference)
-    kernels = {
-        t.variable.shape.num_elements() for t in trainer.learner.optimized.trained if t.kernel
-    }
-    assert kernels == {p.size for p in trainer.network.manifest if len(p.shape) > 1}
-    number = len([p for p in trainer.network.manifest if len(p.shape) > 1])
-    assert sum(t.kernel for t in trainer.learner.optimized.trained) == number > 0
-
-
-def test_descent_is_that_of_the_gradient_by_hand(received, monkeypatch):
-    """One step of SGD from the received posterior: θ − η (g + λ θ)."""
-    recorded = record_order(monkeypatch)
-    settings = {"weight-decay": 0.5, "momentum": 0.9}
-    trainer = trainer_of("flipout", optimizer="sgd", **settings)
-    rate, prior = 0.02, 10.0
-    result = trainer.train(*digits(), make_task(received, np.arange(32), (0.0, prior), rate=rate))
-    order, weights = recorded[0]
-    _, gradients = ByHand(received).batch(order[0], weights[0])
-    manifest = trainer.network.manifest
-    names = [p.name for p in manifest.gaussian]
-    for name, before, after in zip(
-        names,
-        manifest.split(received.mean.astype(np.float64), gaussian=True),
-        manifest.split(result.posterior.mean, gaussian=True),
-        strict=True,
-    ):
-        gradient = gradients[name].numpy() + before / prior**2 / 32 + 0.5 * before
-        assert_close((before - after) / rate, gradient)
-    # Untransformed scales do not decay: here the divergence's gradient alone moves them.
-    slope = -np.expm1(np.finfo(np.float32).eps - SIGMA)
-    step = rate / 32 * (SIGMA / prior**2 - 1 / SIGMA) * slope
-    rho = np.log(np.expm1(SIGMA))
-    expected = np.logaddexp(0, rho - step) ** 2
-    np.testing.assert_allclose(result.posterior.variance, expected, rtol=2e-2)
+    assert {id(t.variable) for t in trained if t.scale} == expected
+    assert bool(expected) == network.inference.gaussian
+    kernels = [t.variable.shape.num_elements() for t in trained if t.kernel]
+    assert sorted(kernels) == sorted(p.size for p in network.manifest if len(p.shape) > 1)
 
 
 @pytest.mark.slow

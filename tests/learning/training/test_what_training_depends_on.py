@@ -13,16 +13,12 @@ from trained_digits import (
     INFERENCES,
     digits,
     make_task,
-    network_of,
     record_order,
     trainer_of,
 )
 
 import bfl
 from bfl.data.datasets import load_dataset
-from bfl.learning.augmentations import augmentations
-from bfl.learning.optimizers import optimizers
-from bfl.learning.priors import priors
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
@@ -71,44 +67,6 @@ def test_seed_round_and_partition_all_key_the_order(monkeypatch):
     orders = [order.tobytes() for order, _ in recorded]
     assert len(set(orders)) == 4
     assert orders[0] == orders[4]
-
-
-@pytest.mark.parametrize("inference", ["flipout", "mc-dropout", "reparameterization"])
-def test_steps_of_a_task_draw_anew(inference):
-    """Each step has weights or masks of its own: at a rate of 0 its losses still differ."""
-    from bfl.keras import tf
-
-    trainer = trainer_of(inference)
-    images, labels = digits()
-    received = trainer.network.initial_posterior(0)
-    trainer._begin(make_task(received, np.arange(32), rate=0.0), received)
-    order = tf.constant(np.tile(np.arange(32, dtype=np.int32), (6, 1)))
-    measured = trainer._run(
-        images, labels.astype(np.int32), order, tf.ones([6, 32]), tf.constant([1, 2]), 32.0, 0.0
-    )
-    assert len(np.unique(measured[:, 0])) == 6
-
-
-def test_one_trace_serves_all_clients_sizes_and_rounds():
-    from bfl.learning.training.trainer import LocalTrainer
-
-    trainer = LocalTrainer(
-        network_of("flipout"), BATCH, augmentations.create("none"), optimizers.create("adam")
-    )
-    initial = trainer.network.initial_posterior(0)
-    prior = priors.create("previous-global").density(initial, {})
-    for n in range(20):
-        task = make_task(
-            initial,
-            np.arange(n, n + 1 + 7 * n),
-            prior if n % 2 else (0.0, 1.0 + n),
-            epochs=1 + n % 3,
-            rate=1e-3 / (n + 1),
-            labels=(n + 1, n),
-            seed=n % 4,
-        )
-        trainer.train(*digits(), task)
-    assert trainer.traces == 1
 
 
 @pytest.mark.slow
