@@ -269,41 +269,6 @@ def test_results_alone_are_compared_as_their_runs_are(tmp_path: Path, capsys: Ou
     assert "finished" in capsys.readouterr().out
 
 
-def evaluated_by_clients(parent: Path, name: str, accuracy: float) -> RunFolder:
-    """Make the folder of a run with heads, of which the server has judged nothing."""
-    heads = {"strategy": "fedper", "evaluated-by": "clients", "rounds": 2}
-    folder = RunFolder.create(parent, name, resolve({**heads, "name": name}).values, {})
-    for number in (1, 2):
-        folder.append_round({"round": number, "seconds": 1.0, "client/meme-accuracy": 0.5})
-    folder.write_metrics({"clients-last-meme-accuracy": accuracy})
-    return folder
-
-
-def test_runs_that_clients_alone_have_judged_are_compared_by_what_there_is(
-    tmp_path: Path, capsys: Output
-) -> None:
-    one, two = (
-        evaluated_by_clients(tmp_path, name, value).path
-        for name, value in (("a", 0.25), ("b", 0.75))
-    )
-    figure = tmp_path / "figure.png"
-    assert bfl("compare", one, two, "--output", figure) == 0
-    printed = capsys.readouterr().out
-    assert not figure.exists()
-    assert f"no figure: {figure} is not written" in printed
-    assert all(f"{name}: no curve" in printed for name in "ab")
-    assert bfl("compare", one, two, "--output", figure) == 0
-    row = table(capsys)["clients-last-meme-accuracy"]
-    assert [float(cell) for cell in row[:2]] == [0.25, 0.75]
-    # A run that the server has evaluated has a curve.
-    other = make_run(tmp_path, "c").path
-    assert bfl("compare", one, other, "--output", figure) == 0
-    printed = capsys.readouterr().out
-    assert "a: no curve" in printed
-    assert "c: no curve" not in printed
-    assert figure.is_file()
-
-
 def test_comparisons_that_say_nothing_are_refused(tmp_path: Path, capsys: Output) -> None:
     one, two = (make_run(tmp_path, name, rounds=0, finished=False).path for name in "ab")
     study = make_study(tmp_path)

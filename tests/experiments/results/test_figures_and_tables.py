@@ -188,12 +188,6 @@ def test_confidences_of_members_are_drawn_by_kind(tmp_path):
         figure.draw(folder)
 
 
-@pytest.mark.parametrize("numbers", [{"clients-last-accuracy": 0.5}, {"epsilon": 3.0}, {}], ids=str)
-def test_final_metrics_name_no_samples_where_the_server_has_judged_nothing(numbers):
-    assert "20" in metrics_table({"accuracy": 1.0}, 20).title
-    assert "20" not in metrics_table(numbers, 20).title
-
-
 def test_learning_curve_shows_evaluated_rounds_with_a_finite_number_only(run, tmp_path):
     figure = figures.create("learning-curve").draw(run)
     left, right = figure.axes
@@ -209,39 +203,20 @@ def test_learning_curve_shows_evaluated_rounds_with_a_finite_number_only(run, tm
     assert list(right.lines[0].get_xdata()) == [2]
 
 
-def test_learning_curve_shows_likelihood_and_divergence_of_training_apart(tmp_path):
+@pytest.mark.parametrize("numbers", [False, True])
+def test_likelihoods_on_two_scales_share_no_axes(tmp_path, numbers):
+    """Nor does what training pays for the divergence; that of classes is the test data's scale."""
     folder = RunFolder.create(tmp_path, "run", {}, {})
-    for number, divergence in ((1, 90.0), (2, 80.0)):
-        folder.append_round(
-            {
-                "round": number,
-                "accuracy": 0.5,
-                "negative-log-likelihood": 1.0 / number,
-                "client/train-negative-log-likelihood": 2.0 / number,
-                "client/train-divergence-per-example": divergence,
-                "client/train-objective": 2.0 / number + divergence,
-            }
-        )
-    _, middle, right = figures.create("learning-curve").draw(folder).axes
-    drawn = [line.get_ydata().tolist() for line in middle.lines]
-    assert [1.0, 0.5] in drawn
-    assert [2.0, 1.0] in drawn
-    assert right.lines[0].get_ydata().tolist() == [90.0, 80.0]
-    labels = [text.get_text() for text in middle.get_legend().get_texts()]
-    assert labels == ["test data", "training data"]
-
-
-def test_likelihoods_of_numbers_on_two_scales_share_no_axes(tmp_path):
-    folder = RunFolder.create(tmp_path, "run", {}, {})
-    shown = {"root-mean-squared-error": 5.0, "negative-log-likelihood": 4.0}
+    shown = {"root-mean-squared-error" if numbers else "accuracy": 5.0}
     trained = {"train-negative-log-likelihood": 0.5, "train-divergence-per-example": 9.0}
-    entry = {"round": 1, **shown, **{f"client/{name}": n for name, n in trained.items()}}
-    folder.append_round(entry)
-    folder.append_round({**entry, "round": 2})
+    entry = {**shown, "negative-log-likelihood": 4.0}
+    for number in (1, 2):
+        of_clients = {f"client/{name}": value for name, value in trained.items()}
+        folder.append_round({"round": number, **entry, **of_clients})
     figure = figures.create("learning-curve").draw(folder)
-    drawn = [[line.get_ydata()[0] for line in axes.lines] for axes in figure.axes]
-    assert [set(values) for values in drawn] == [{5.0}, {4.0}, {0.5}, {9.0}]
-    assert len({axes.get_ylabel() for axes in figure.axes}) == 4
+    drawn = [{line.get_ydata()[0] for line in axes.lines} for axes in figure.axes]
+    assert drawn == [{5.0}, {4.0}, {0.5}, {9.0}] if numbers else [{5.0}, {4.0, 0.5}, {9.0}]
+    assert len({axes.get_ylabel() for axes in figure.axes}) == len(drawn)
 
 
 def test_retention_figure_shows_curves_baseline_and_oracle(run):
@@ -362,6 +337,8 @@ def test_metrics_table_points_to_the_better_side(run):
     assert "retention-area-accuracy-epistemic ↑" in text
     assert "retention-area-negative-log-likelihood-epistemic ↓" in text
     assert "mean-epistemic  " in text
+    for numbers in ({"clients-last-accuracy": 0.5}, {"epsilon": 3.0}, {}):
+        assert "20" not in metrics_table(numbers, 20).title, "the server has judged nothing"
 
 
 def test_cells():
@@ -451,15 +428,6 @@ def test_class_names_of_any_script_and_length_are_drawn_and_told_apart(
         assert max(map(len, shown)) <= longest
         assert all("\n" not in name and not name.startswith("_") for name in shown)
     assert drawable("é μ²") == "é μ²"
-
-
-def test_a_confusion_matrix_without_names_and_of_a_class_without_examples(
-    folder: RunFolder,
-) -> None:
-    predictions = PredictionStatistics.of([[[0.9, 0.1, 0.0], [0.2, 0.8, 0.0]]]).result()
-    write_evaluation(folder, predictions, [0, 1])
-    axes, _ = draw("confusion-matrix", folder).axes
-    assert axes.images[0].get_array()[2].tolist() == [0, 0, 0]
 
 
 def test_right_and_wrong_predictions_are_told_apart(folder: RunFolder) -> None:
@@ -559,21 +527,6 @@ def test_many_clients_are_a_median_and_bands(folder: RunFolder) -> None:
     (median,) = axes.lines
     assert list(median.get_ydata()) == [16, 17]
     assert len(axes.collections) == 2
-
-
-def test_both_models_of_clients_that_judge_have_a_panel_each(folder: RunFolder) -> None:
-    """Yang et al. (2023), Figs. 5 to 7; only rounds in which clients have judged have points."""
-    for number in (1, 2, 3):
-        judged = {"personal-accuracy": 0.1 * number, "meme-accuracy": 0.2} if number != 2 else {}
-        folder.append_round({"round": number, "per-client": clients(2, number, **judged)})
-    *_, personal, meme = draw("client-curves", folder).axes
-    assert personal.get_ylabel() == "personal model's accuracy (%)"
-    assert meme.get_ylabel() == "meme's accuracy (%)"
-    for axes, values in ((personal, [0.1, 0.3]), (meme, [0.2, 0.2])):
-        assert len(axes.lines) == 2
-        for line in axes.lines:
-            assert list(line.get_xdata()) == [1, 3]
-            assert list(line.get_ydata()) == pytest.approx(values)
 
 
 def test_rounds_of_older_runs_and_corrupt_ones(folder: RunFolder) -> None:

@@ -124,14 +124,6 @@ def test_holm_by_hand() -> None:
     assert holm([], 0).size == 0
 
 
-def test_the_page_does_not_change_the_test(tmp_path: Path) -> None:
-    table = made(tmp_path, BETTER, WORSE)
-    alone = claims({"": table})
-    many = claims(dict.fromkeys(map(str, range(9)), table))
-    assert set(many.p) == set(alone.p)
-    assert alone.p.tolist() == [4 / 2**7] * 2
-
-
 def test_a_study_whose_seeds_cannot_carry_its_claims_is_refused(tmp_path: Path) -> None:
     check_seeds(scaled_study(tmp_path, text=TEXT + CLAIMS, published=None))
     for seeds, can in ((6, 7), (2, 7)):
