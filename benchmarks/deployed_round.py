@@ -3,12 +3,13 @@
 
     python benchmarks/deployed_round.py --output FILE --runs 5 --clients 2 4 8
 
-A federation as `scripts/federation.sh` makes it: TLS, keys, a warm worker for each client.
+A federation as `scripts/federation.py` makes it: TLS, keys, a warm worker for each client.
 """
 
 from __future__ import annotations
 
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,8 +32,8 @@ def rounds(clients: int, folder: Path, runs: int) -> list[tuple[float, float]]:
     """Return seconds and the slowest client's seconds of training, of rounds after the warm-up."""
     name = f"{clients}-clients"
     config = f'{SETTINGS} rounds={WARM_UP + runs} output-dir="{folder}" name="{name}"'
-    script = str(ROOT / "scripts" / "federation.sh")
-    command = [script, "--clients", str(clients), "--run-config", config]
+    script = str(ROOT / "scripts" / "federation.py")
+    command = [sys.executable, script, "--clients", str(clients), "--run-config", config]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return [
         (entry["seconds"], max(each["train-seconds"] for each in entry["per-client"]))

@@ -5,12 +5,22 @@ from __future__ import annotations
 import argparse
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from bfl.commands.terminal import path_argument
+from bfl.commands.terminal import add_run_config_to, path_argument
+from bfl.configuration import resolve
+from bfl.configuration.sources import read_run_config
 from bfl.deployment import setup
 from bfl.deployment.client_list import ClientList
-from bfl.deployment.private_files import CA, CLIENTS, IDENTITY, SERVER_CERTIFICATE, FederationFolder
+from bfl.deployment.private_files import (
+    CA,
+    CLIENTS,
+    IDENTITY,
+    SERVER_CERTIFICATE,
+    SETTINGS,
+    FederationFolder,
+)
 from bfl.deployment.settings import ServerSettings, checked_hosts
 from bfl.errors import BflError, ConfigurationError, RunError
 from bfl.texts import read_text
@@ -83,6 +93,11 @@ def add_to(federation: argparse.ArgumentParser) -> None:
             help=f"where Flower's state is kept (default: {STATE} in the folder)",
         )
         process.set_defaults(run=_run(run))
+    started = parts.add_parser("run", help="start a run on the server's machine, and follow it")
+    started.add_argument("folder", type=path_argument, help="the folder of a server that runs")
+    started.add_argument("--state", type=path_argument, metavar="DIR", help="as the server's")
+    add_run_config_to(started, "key=value pairs or a TOML file, as for bfl run; repeatable")
+    started.set_defaults(run=_run(start_run))
     check = parts.add_parser("check", help="check the folder of the server or of a client")
     check.add_argument("folder", type=path_argument)
     check.set_defaults(run=_run(check_folder))
@@ -189,6 +204,47 @@ def join(given: argparse.Namespace) -> None:
     from bfl.deployment.client import run_client
 
     run_client(given.folder, given.state or given.folder / STATE, partial(print, flush=True))
+
+
+def start_run(given: argparse.Namespace) -> None:
+    """Start a run in a federation whose server runs on this machine, and follow it to its end."""
+    from bfl.deployment.processes import command, flower_environment
+    from bfl.deployment.run import follow_run, wait_for_server
+    from bfl.deployment.server import CONNECTION, HOME
+    from bfl.engine.flower import FlowerApp
+    from bfl.engine.flower.app import bundled
+    from bfl.experiments.run.simulation import made_up_name
+
+    settings = ServerSettings.read(given.folder / SETTINGS)
+    home = (given.state or given.folder / STATE).resolve() / HOME
+    app = FlowerApp.own()
+    overrides = read_run_config(given.run_config)
+    configuration = resolve(app.run_config(overrides), check_data=False)  # data may be elsewhere
+    keys = configuration.keys
+    folder = Path(keys.output_dir).absolute() / (keys.name or made_up_name(configuration))
+    values = app.for_flwr_run(overrides)
+    # The app runs in a folder of Flower's: its paths are absolute.
+    values |= {"output-dir": str(folder.parent), "name": folder.name}
+    if keys.plugins:
+        values["plugins"] = keys.plugins
+    say = partial(print, flush=True)
+    wait_for_server(settings.superlink_port, say)
+    say(f"run {folder.name}: its code is sent to the server, which starts a process for it")
+    try:
+        with bundled(app.folder) as code:
+            follow_run(
+                (command("flwr"), str(code)), CONNECTION, flower_environment(home), values, say
+            )
+    except (RunError, KeyboardInterrupt) as error:
+        # Not where it was refused before it began.
+        if not (folder / "config.toml").is_file():
+            raise
+        goes_on = f"--run-config 'name=\"{folder.name}\" resume=true'"
+        advice = f"it goes on after its last finished round by the same command with {goes_on}"
+        if isinstance(error, RunError):
+            raise RunError(f"{error}; {advice}") from error
+        error.add_note(advice)
+        raise
 
 
 def serve_proxy(given: argparse.Namespace) -> None:

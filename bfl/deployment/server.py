@@ -33,7 +33,9 @@ from bfl.errors import BflError, DataError, RunError
 from bfl.experiments.results.identity import locked
 from bfl.texts import from_json
 
-NODES = "nodes.json"
+NODES, HOME = "nodes.json", "flower"
+"""In the server's state: the file of bound nodes, and Flower's home."""
+
 CONNECTION = "federation"
 """The name of the connection in the server's own Flower configuration."""
 
@@ -68,7 +70,7 @@ def serve_federation(folder: Path, state: Path, say: Say) -> None:
     state = private_folder(state.resolve())
     # Locked before the first write, as a running server reads these files.
     with locked(state, "another server uses"):
-        home, work = private_folder(state / "flower"), private_folder(state / "work")
+        home, work = private_folder(state / HOME), private_folder(state / "work")
         connection = {
             "address": f"127.0.0.1:{settings.superlink_port}",
             "root-certificates": str(folder / names.CA),
@@ -81,6 +83,7 @@ def serve_federation(folder: Path, state: Path, say: Say) -> None:
             lambda *words: processes.run(command("flwr"), *words), state / NODES, say
         )
         with processes:
+            say("Flower's SuperLink is started, which takes some seconds")
             _start_flower(processes, folder, state, settings)
             registration.follow(listed)
             processes.start("the proxy", command("bfl"), "federation", "proxy", folder)
@@ -88,7 +91,7 @@ def serve_federation(folder: Path, state: Path, say: Say) -> None:
             processes.keep_alive("the proxy")  # what reaches it from outside must not end a run
             say(
                 f"clients call {settings.hosts[0]}:{settings.port}; runs are started on this "
-                f"machine: FLWR_HOME={home} scripts/flwr-run.sh {CONNECTION}"
+                f"machine: bfl federation run {folder} --run-config 'rounds=10'"
             )
             _watch(processes, folder / names.CLIENTS, registration, say)
 

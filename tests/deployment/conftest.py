@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 from federation_folders import HOSTS, NOW
-from flower_processes import ROOT, Flower, final_digest, run_config
+from flower_processes import Flower
 
-from bfl.configuration.pairs import parse_pairs
 from bfl.deployment import setup
 from bfl.deployment.private_files import FederationFolder
 from bfl.deployment.settings import ServerSettings
-from bfl.engine.flower import FlowerApp, run_serially
 
 
 @pytest.fixture(scope="module")
@@ -23,14 +21,6 @@ def flower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flower]:
         yield flower
     finally:
         flower.end()
-
-
-@pytest.fixture(scope="session")
-def serial_digest(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the posterior's SHA-256 of the same run in one process."""
-    folder = tmp_path_factory.mktemp("serial")
-    run_serially(FlowerApp.read(ROOT), parse_pairs(run_config(folder, "run")), 2, {})
-    return final_digest(folder / "run")
 
 
 @pytest.fixture(scope="session")

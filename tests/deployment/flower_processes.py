@@ -18,8 +18,6 @@ from bfl.experiments.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SETTINGS = 'model="mlp" rounds=1 local-epochs=1 mc-samples=2 evaluate-mc-samples=1 figures="none"'
-PRESET_SET_BACK = 'strategy="fedprox" pooling="weighted-sum-of-normals" objective="elbo"'
-"""A preset each of whose values a user sets back to the default: the bits are those of none."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -60,13 +58,6 @@ def end_processes(roots: set[int]) -> None:
         while waiting and time.monotonic() < deadline:
             waiting = {pid for pid in waiting if _lives(pid)}
             time.sleep(0.1)
-
-
-def kill(root: int) -> None:
-    """Kill a process and its descendants at once, with no chance to say goodbye."""
-    for pid in descendants({root}):
-        _send(pid, signal.SIGKILL)
-    os.waitpid(root, 0)
 
 
 def wait_for(what: Callable[[], bool], seconds: float) -> None:
@@ -135,8 +126,8 @@ class Flower:
 
     def start(self, *command: str) -> int:
         """Start a process in the empty working folder; its output goes to a log."""
-        log = self.folder / f"{Path(command[0]).name}-{len(self.started)}.log"
-        with log.open("wb") as stream:
+        self.newest_log = self.folder / f"{Path(command[0]).name}-{len(self.started)}.log"
+        with self.newest_log.open("wb") as stream:
             process = subprocess.Popen(
                 command,
                 cwd=self.work,
@@ -196,14 +187,6 @@ class Flower:
 def final_digest(folder: Path) -> str:
     """Return the SHA-256 of a run's last posterior."""
     return str(RunFolder(folder).rounds()[-1]["posterior-sha256"])
-
-
-def take_back_last_round(folder: Path) -> None:
-    """Make a finished run of two rounds one that was killed in its second."""
-    for name in ("metrics.json", "posterior.npz", "predictions.npz"):
-        (folder / name).unlink()
-    [checkpoint] = (folder / "checkpoints").glob("round-000002.*.snapshot")
-    checkpoint.unlink()
 
 
 def check_complete(folder: Path, settings: Mapping[str, object]) -> None:

@@ -155,7 +155,6 @@ class Federation:
         self.flower, self.hosts = flower, hosts
         self.made = FederationFolder(folder / "federation")
         self.bfl("init", "--host", NAME, "--clients", "2")
-        flower.environment["FLWR_HOME"] = str(self.made.server / "state" / "flower")
         self.logs: dict[str, list[Path]] = {}
         self.pids: dict[str, int] = {}
 
@@ -215,13 +214,12 @@ class Federation:
 
     def run(self, config: str) -> None:
         """Start a run on the server's host."""
-        script = str(ROOT / "scripts" / "flwr-run.sh")
-        self._start("run", SERVER, script, "federation", "--run-config", config)
+        command = (executable("bfl"), "federation", "run", str(self.made.server))
+        self._start("run", SERVER, *command, "--run-config", config)
 
     def _start(self, name: str, host: str, *command: str) -> None:
-        log = self.flower.folder / f"ip-{len(self.flower.started)}.log"
         self.pids[name] = self.flower.start(*self.hosts.on(host, *command))
-        self.logs.setdefault(name, []).append(log)
+        self.logs.setdefault(name, []).append(self.flower.newest_log)
 
     def said(self, name: str) -> str:
         """Return what all processes of a name have said, in one line."""

@@ -2,17 +2,18 @@
 
 import os
 import re
+import runpy
 import shutil
 import signal
 import ssl
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 from flower_processes import (
     ROOT,
@@ -21,19 +22,24 @@ from flower_processes import (
     descendants,
     end_processes,
     executable,
-    final_digest,
     free_ports,
-    run_config,
     wait_for,
 )
 
+from bfl.configuration.pairs import parse_pairs
 from bfl.deployment import setup
 from bfl.deployment.settings import ServerSettings
+from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.federation.state import Snapshots
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
-SCRIPT = str(ROOT / "scripts" / "federation.sh")
+SETTINGS = (
+    'strategy="pvi" optimizer-state="keep" model="mlp" rounds=2 local-epochs=1 mc-samples=2 '
+    'evaluate-mc-samples=1 figures="none"'
+)
+"""Clients keep a factor and an optimizer's state from round to round."""
 
 
 def secrets_of(federation: Path) -> set[bytes]:
@@ -64,57 +70,6 @@ def command_lines(roots: set[int]) -> str:
     return listing.stdout
 
 
-# The whole ------------------------------------------------------------------------------------
-
-
-def test_the_posterior_is_that_of_the_simulation_and_no_secret_is_told(
-    flower: Flower, serial_digest: str, tmp_path: Path
-) -> None:
-    """Clients have folders of their own, whose images are those of the simulation's clients."""
-    process = flower.start(
-        *("env", f"TMPDIR={tmp_path}", "BFL_KEEP_LOGS=1", SCRIPT, "--clients", "2"),
-        *("--run-config", run_config(tmp_path / "runs", "run")),
-    )
-    seen, over = set(), threading.Event()
-
-    def look() -> None:
-        while not over.wait(0.5):
-            seen.update(command_lines({process}).splitlines())
-
-    looking = threading.Thread(target=look)
-    looking.start()
-    try:
-        wait_for(lambda: not descendants({process}) or _has_ended(process), 400)
-    finally:
-        over.set()
-        looking.join()
-    run = tmp_path / "runs" / "run"
-    assert run.is_dir(), flower.logs()
-    check_complete(run, {"rounds": 1, "clients": 2, "model": "mlp"})
-    assert final_digest(run) == serial_digest
-    entry = RunFolder(run).rounds()[-1]
-    assert entry["clients"] == 2
-    [scratch] = [path.parent for path in tmp_path.glob("bfl-flower.*/federation")]
-    secrets = secrets_of(scratch / "federation")
-    # Keys of the authority, the server and two clients, of several lines each; and the secret.
-    assert len(secrets) > 8
-    assert files_with(secrets, tmp_path) == {
-        f"{scratch.name}/federation/{name}"
-        for name in (
-            *("authority/ca.key", "server/server.key", "server/superexec.secret"),
-            *("clients/client-0/client.key", "clients/client-1/client.key"),
-            # Of the port between a SuperNode and its worker, made anew at each start.
-            *("clients/client-0/state/runtime.key", "clients/client-1/state/runtime.key"),
-        )
-    }
-    for path in scratch.rglob("*.key"):
-        assert path.stat().st_mode & 0o077 == 0, path
-    told = "\n".join(seen).encode()
-    assert b"superlink.py" in told
-    assert b"client.key" in told
-    assert not [secret for secret in secrets if secret in told]
-
-
 def _has_ended(pid: int) -> bool:
     listing = subprocess.run(
         ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
@@ -122,49 +77,29 @@ def _has_ended(pid: int) -> bool:
     return listing.stdout.strip()[:1] in ("", "Z")
 
 
-def test_ctrl_c_stops_all(flower: Flower, tmp_path: Path) -> None:
-    (tmp_path / "scratch").mkdir()
-    process = subprocess.Popen(
-        [SCRIPT, "--run-config", run_config(tmp_path, "run")],
-        cwd=flower.work,
-        env={**flower.environment, "TMPDIR": str(tmp_path / "scratch")},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    flower.started.add(process.pid)
-    logs = tmp_path / "scratch"
-
-    def said(name: str, text: str) -> bool:
-        return any(text in path.read_text() for path in logs.glob(f"bfl-flower.*/logs/{name}"))
-
-    wait_for(lambda: said("server", "ControlServicer.StartRun"), 180)
-    family = descendants({process.pid})
-    assert len(family) > 8
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 130
-    wait_for(lambda: all(_has_ended(pid) for pid in family), 30)
-    assert not list(logs.glob("bfl-flower.*"))
-
-
-# Nobody else ----------------------------------------------------------------------------------
-
-
 class Server:
     """A server that runs, and who calls it."""
 
     def __init__(self, flower: Flower, folder: Path) -> None:
         self.flower = flower
-        self.port, superlink = free_ports(2)
-        settings = ServerSettings(
-            hosts=("localhost",), bind="127.0.0.1", port=self.port, superlink_port=superlink
-        )
-        self.federation = setup.init(folder / "federation", settings, 2, datetime.now(UTC))
+        script = runpy.run_path(str(ROOT / "scripts" / "federation.py"))
+        self.federation = script["make"](folder / "federation", 2)
+        script["give_data"](self.federation, 2, [SETTINGS])
+        settings = ServerSettings.read(self.federation.server / "server.toml")
+        self.port = settings.port
         self.others = setup.init(folder / "others", settings, 1, datetime.now(UTC))
-        self.log = flower.folder / f"sh-{len(flower.started)}.log"
-        self.process = flower.start("sh", str(self.federation.server / "start.sh"))
+        self.process = self.start(self.federation.server)
+        self.log = flower.newest_log
         wait_for(lambda: self.said("clients call"), 120)
+
+    def start(self, folder: Path) -> int:
+        """Start the server or a client by its script."""
+        return self.flower.start("sh", str(folder / "start.sh"))
+
+    def run(self, config: str) -> int:
+        """Start a run."""
+        command = (executable("bfl"), "federation", "run", str(self.federation.server))
+        return self.flower.start(*command, "--run-config", config)
 
     def said(self, text: str) -> bool:
         """Return whether the server has said something."""
@@ -222,19 +157,14 @@ def server(flower: Flower, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def test_nobody_else_gets_anything_while_a_run_waits(server: Server, tmp_path: Path) -> None:
     """A run is there to be taken part in. Its only node has a key of the list, and says that it
     plays the partition of another key."""
-    flower, federation = server.flower, server.federation
-    impostor = federation.client("client-1")
+    impostor = server.federation.client("client-1")
     own = (impostor / "identity.toml").read_text()
     (impostor / "identity.toml").write_text(own.replace("partition-id = 1", "partition-id = 0"))
-    node = flower.start("sh", str(impostor / "start.sh"))
-    node_log = flower.folder / f"sh-{len(flower.started) - 1}.log"
+    node = server.start(impostor)
+    node_log = server.flower.newest_log
     wait_for(lambda: server.said("Activated node_id"), 90)
-    flower.environment["FLWR_HOME"] = str(federation.server / "state" / "flower")
-    run = flower.start(
-        *(str(ROOT / "scripts" / "flwr-run.sh"), "federation"),
-        *("--run-config", run_config(tmp_path, "run", "node-timeout=75")),
-    )
-    run_log = flower.folder / f"flwr-run.sh-{len(flower.started) - 1}.log"
+    run = server.run(f'{SETTINGS} output-dir="{tmp_path}" name="run" node-timeout=60')
+    run_log = server.flower.newest_log
     # The node has been asked who it is, so there is something to be had.
     wait_for(lambda: "query message" in node_log.read_text(), 90)
     _check_outsiders(server)
@@ -247,7 +177,60 @@ def test_nobody_else_gets_anything_while_a_run_waits(server: Server, tmp_path: P
     assert not (tmp_path / "run").exists()
     assert "train message" not in node_log.read_text()
     _check_ports(node)
-    _check_revoked(server, node, impostor)
+    end_processes({node})
+    (impostor / "identity.toml").write_text(own)
+
+
+def test_the_posterior_is_that_of_one_process_and_no_secret_is_told(
+    server: Server, tmp_path: Path
+) -> None:
+    """Also of clients that keep states; then one of them is revoked, and the server ended."""
+    run_serially(
+        FlowerApp.read(ROOT),
+        parse_pairs(f'{SETTINGS} output-dir="{tmp_path}" name="serial"'),
+        2,
+        {},
+    )
+    made = server.federation
+    nodes = [server.start(made.client(f"client-{number}")) for number in range(2)]
+    process = server.run(f'{SETTINGS} output-dir="{tmp_path}" name="run"')
+    roots, seen = {server.process, process, *nodes}, set[str]()
+
+    def has_ended() -> bool:
+        seen.update(command_lines(roots).splitlines())
+        return _has_ended(process)
+
+    wait_for(has_ended, 300)
+    assert (tmp_path / "run").is_dir(), server.flower.logs()
+    check_complete(tmp_path / "run", {"rounds": 2, "clients": 2, "model": "mlp"})
+    found, wanted = (RunFolder(tmp_path / name).rounds() for name in ("run", "serial"))
+    for entry, other in zip(found, wanted, strict=True):
+        assert entry["clients"] == 2
+        assert entry["posterior-sha256"] == other["posterior-sha256"]
+    assert not (tmp_path / "run" / "clients").exists()
+    for number in range(2):
+        [folder] = (made.client(f"client-{number}") / "state" / "client").glob("*/*")
+        kept = Snapshots(folder, kept=3).at(2)
+        assert kept is not None
+        assert np.abs(kept["part.factors.factor-precision"]).max() > 0
+        assert any(key.startswith("optimizer.") for key in kept)
+    secrets = secrets_of(made.path)
+    # Keys of the authority, the server and two clients, of several lines each; and the secret.
+    assert len(secrets) > 8
+    assert not files_with(secrets, tmp_path) | files_with(secrets, server.flower.folder)
+    assert files_with(secrets, made.path) == {
+        *("authority/ca.key", "server/server.key", "server/superexec.secret"),
+        *("clients/client-0/client.key", "clients/client-1/client.key"),
+        # Of the port between a SuperNode and its worker, made anew at each start.
+        *("clients/client-0/state/runtime.key", "clients/client-1/state/runtime.key"),
+    }
+    for path in made.path.rglob("*.key"):
+        assert path.stat().st_mode & 0o077 == 0, path
+    told = "\n".join(seen).encode()
+    assert b"superlink.py" in told
+    assert b"client.key" in told
+    assert not [secret for secret in secrets if secret in told]
+    _check_revoked(server, nodes[1], made.client("client-1"))
     _check_ctrl_c(server)
 
 

@@ -1,9 +1,7 @@
 """Flower's engine in memory: a round's messages handed out at once, and kept for days."""
 
 import datetime
-import threading
 from collections.abc import Iterable
-from queue import Queue
 from typing import Any
 
 import pytest
@@ -103,22 +101,6 @@ def test_it_looks_at_new_messages_only(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = 0
     assert engine.taken() == []
     assert looked <= 1
-
-
-def test_the_loop_fills_the_queue_until_it_is_stopped() -> None:
-    engine = Engine(3)
-    queue: Queue[Message] = Queue()
-    stop = threading.Event()
-    thread = threading.Thread(target=grid.hand_out, args=(engine.state, queue, engine.nodes, stop))
-    thread.start()
-    try:
-        for node in (*engine.nodes, *engine.nodes):
-            engine.push([node])
-            assert queue.get(timeout=5).metadata.dst_node_id == node
-    finally:
-        stop.set()
-        thread.join(timeout=5)
-    assert not thread.is_alive()
 
 
 def test_replies_are_looked_for_often_in_this_process_and_not_elsewhere() -> None:

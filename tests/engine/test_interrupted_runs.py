@@ -1,6 +1,5 @@
 """Runs on Ray that are told to end, in a terminal: at once, with nothing lost and nothing left."""
 
-import os
 import re
 import signal
 import sys
@@ -79,22 +78,3 @@ def test_ctrl_c_in_a_study(tmp_path: Path) -> None:
     assert "Traceback" not in terminal.printed
     logs = [log.read_text("utf-8").splitlines() for log in tmp_path.rglob("log.txt")]
     assert not any(lines[-1].startswith("failed") for lines in logs if lines)
-
-
-@pytest.mark.long
-def test_a_study_goes_on_when_the_raylet_is_killed(tmp_path: Path) -> None:
-    (tmp_path / "study.toml").write_text(small_study(12), encoding="utf-8")
-    terminal = Terminal(STUDY, tmp_path, {"BFL_CPUS": "1"})
-    terminal.wait_for("1/2 nwa_seed-0: begins")
-    while not list(tmp_path.rglob("rounds.jsonl")):
-        assert terminal.read(0.1), terminal.printed
-    [raylet] = terminal.named("raylet")
-    os.kill(raylet, signal.SIGKILL)
-    assert terminal.wait(120) == 1
-    assert "1 of 2 runs have failed" in terminal.printed
-    [log] = tmp_path.rglob("nwa_seed-0/log.txt")
-    assert log.read_text("utf-8").splitlines()[-1].startswith("failed")
-    assert "2/2 nwa_seed-1: accuracy" in terminal.printed
-    again = Terminal(STUDY, tmp_path, {"BFL_CPUS": "1"})
-    assert again.wait(120) == 0
-    assert "2 of 2 runs are done" in again.printed

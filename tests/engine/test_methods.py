@@ -100,16 +100,6 @@ def test_methods_differ_and_without_what_makes_them_they_are_averaging(
         assert digests(run(tmp_path / strategy, strategy=strategy, **values)) == averaging
 
 
-def test_fedprox_and_conflation_go_together(tmp_path: Path) -> None:
-    """The term is on, beside the rule; off, it is the rule alone."""
-    small = {"model": "mlp", "mc_samples": 1, "train_examples": 60, "batch_size": 10}
-    alone = digests(run(tmp_path / "alone", **small, strategy="conflation"))
-    both = {**small, "strategy": "fedprox", "pooling": "conflation"}
-    assert digests(run(tmp_path / "off", **both, proximal_mu=0.0)) == alone
-    together = digests(run(tmp_path / "together", **both, proximal_mu=1.0))
-    assert len({*together, *alone}) == 2 * ROUNDS
-
-
 def test_ivon_counts_the_examples_of_all_clients_and_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

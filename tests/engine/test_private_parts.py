@@ -225,25 +225,6 @@ def _is_private(module: str, name: str) -> bool:
     return bool(re.match(r"flwr(\.|$)", module)) and (module, name) not in known
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("from flwr.app import Message\nimport flwr_datasets.partitioner", set()),
-        ("from flwr.simulation import run_simulation\nimport ray\nray.get(1)", set()),
-        ("from flwr.app import DEFAULT", {("flwr.app", "DEFAULT")}),
-        ("def f():\n    import flwr.server.app as a", {("flwr.server.app", "")}),
-        ("import flwr\nflwr.supercore.now()", {("flwr.supercore", "now")}),
-        ("import ray\nray._private.worker", {("ray._private", "worker")}),
-        ("import sys\nsys.modules['flwr.superlink.grid']", {("flwr.superlink.grid", "")}),
-        ("m.metadata.__dict__['_message_id'] = 1", {("", "_message_id")}),
-        ("state.message_ins_store", {("", "message_ins_store")}),
-        ("from ray._private import worker", {("ray._private", "worker")}),
-    ],
-)
-def test_every_way_of_using_a_private_part_is_found(text: str, found: set[tuple[str, str]]) -> None:
-    assert private_uses(text) == found
-
-
 def _modules() -> list[Path]:
     return [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 

@@ -11,7 +11,6 @@ import pytest
 import ray
 
 from bfl.engine import ray_cluster
-from bfl.engine.flower import FlowerApp, RayEngine
 from bfl.errors import ConfigurationError, RunError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -97,18 +96,6 @@ def test_a_temporary_folder_too_long_for_sockets_is_refused_by_its_name(
             ray_cluster.connect({}, print)
     with pytest.raises(ConfigurationError, match=r"^_temp_dir .*--backend serial"):
         ray_cluster.connect({"_temp_dir": str(folder)}, print)
-
-
-def test_an_engine_whose_actors_fit_on_no_node_is_refused(
-    started: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nodes = [{"Alive": True, "Resources": {"CPU": 4.0}}]
-    monkeypatch.setattr(ray, "nodes", lambda: nodes)
-    backend = {"client_resources": {"num_cpus": 1, "num_gpus": 1.0}}
-    engine = RayEngine(FlowerApp.read(ROOT), backend, most_clients=2)
-    with pytest.raises(ConfigurationError, match=r"num_gpus 1 for a client.*a fraction of a GPU"):
-        engine.__enter__()
-    assert started["address"] == "local"
 
 
 @pytest.mark.parametrize("address", ["", "elsewhere:6379"])

@@ -1,11 +1,5 @@
 """A run that is interrupted and gone on with ends as if nothing had happened."""
 
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -251,32 +245,6 @@ def test_what_is_no_run_cannot_be_resumed(
     where = [str(tmp_path / name) for name in run_folder]
     assert main(["--app", str(ROOT), "--resume", *where]) == 2
     assert word in capsys.readouterr().err
-
-
-@pytest.mark.long
-def test_a_run_killed_at_any_moment_ends_with_the_same_posterior(
-    uninterrupted: RunFolder, tmp_path: Path
-) -> None:
-    """SIGKILL, twice; ``scripts/soak.sh`` does it twenty times, with Ray as well."""
-    folder = tmp_path / "run"
-    pairs = " ".join(
-        f'{key}="{value}"' if isinstance(value, str) else f"{key}={value}"
-        for key, value in {**VALUES, "output-dir": str(tmp_path), "name": "run"}.items()
-    )
-    command = [sys.executable, "-c", "from bfl.commands.flower_simulation import main; main()"]
-    command += ["--app", str(ROOT), "--backend", "serial", "--num-supernodes", "3", "--resume"]
-    command += ["--run-config", pairs]
-    moments = random.Random(0)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    for _ in range(2):
-        with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
-            begun = time.monotonic()
-            until = 8.0 + 6.0 * moments.random()  # TensorFlow takes five seconds to be imported
-            while process.poll() is None and time.monotonic() - begun < until:
-                time.sleep(0.05)
-            process.send_signal(signal.SIGKILL)
-    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL, timeout=300)
-    assert same(RunFolder(folder), uninterrupted)
 
 
 @pytest.mark.parametrize("where", ["record", "checkpoint"])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import pkgutil
+import shutil
 import sys
+import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -131,6 +134,22 @@ def own_folder() -> Path:
     package = Path(__file__).resolve().parent.parent.parent
     packaged = package / "app"
     return packaged if (packaged / "pyproject.toml").is_file() else package.parent
+
+
+@contextmanager
+def bundled(folder: Path) -> Iterator[Path]:
+    """Give the folder of which Flower makes a bundle: an installed app's code is beside it."""
+    package = folder.parent
+    if folder.name != "app" or not (package / "__init__.py").is_file():
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="bfl-app-") as scratch:
+        app = Path(scratch) / "bfl"
+        shutil.copytree(folder, app)
+        ignored = shutil.ignore_patterns("__pycache__", "app")
+        for name in ("bfl", "strategies", "clients"):
+            shutil.copytree(package.parent / name, app / name, ignore=ignored)
+        yield app
 
 
 def prepare(app: FlowerApp, verbose: bool) -> None:

@@ -1,0 +1,172 @@
+"""A run that Flower's command starts, followed to its end, with a stand-in for that command."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from federation_folders import HOSTS, NOW
+from flower_processes import ROOT, wait_for
+
+from bfl.commands.main import main
+from bfl.configuration.pairs import parse_pairs
+from bfl.deployment import processes, run, setup
+from bfl.deployment.run import follow_run
+from bfl.deployment.settings import ServerSettings
+from bfl.errors import RunError
+
+UNAVAILABLE = json.dumps({"success": False, "error-message": "Connection is unavailable."})
+COMPLETED = "finished:completed"
+
+PLUGIN = """
+from pydantic import Field
+from bfl.aggregation.weightings.base import weightings
+from bfl.aggregation.weightings.counts import Equal
+
+
+@weightings.register("own")
+class Own(Equal):
+    own_power: float = Field(0.5, description="power")
+    own_word: str = Field("", description="word")
+"""
+FLWR = """#!/bin/sh
+# The n-th question for the run's status is answered by the n-th line, and by the last from then on.
+cd "$FAKE_FOLDER"
+if [ "$1" = run ]; then
+    while [ "$1" != --run-config ]; do shift; done
+    cp "$2" given.toml
+    [ -z "$FAKE_LATE" ] || { echo "Loading"; sleep "$FAKE_LATE"; }
+    [ -z "$FAKE_RUN" ] || echo "Successfully started run $FAKE_RUN"
+    [ -z "$FAKE_HANGS" ] || sleep 60
+    exit "$FAKE_STREAM_STATUS"
+fi
+[ "$1" != stop ] || { echo "$@" >>stopped; exec sleep "${FAKE_HANGS:-0}"; }
+echo "$@" >>asked
+number=$(wc -l <asked)
+last=$(wc -l <answers)
+[ "$number" -le "$last" ] || number=$last
+sed -n "${number}p" answers
+"""
+CALL = """
+import os, sys
+from bfl.commands.terminal import exits_with_status
+from bfl.deployment.run import follow_run
+sys.exit(exits_with_status(lambda _: follow_run((sys.argv[1], "."), "c", os.environ, {}, print))())
+"""
+
+
+def status(text: str, details: str = "") -> str:
+    return json.dumps({"success": True, "runs": [{"status": text, "status-details": details}]})
+
+
+@pytest.fixture
+def flwr(tmp_path: Path) -> str:
+    """Return a command in the place of Flower's."""
+    path = tmp_path / "flwr"
+    path.write_text(FLWR, encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    given = {"FAKE_FOLDER": str(folder), "FAKE_STREAM_STATUS": "0", "FAKE_RUN": "42", **more}
+    return {**os.environ, "FAKE_LATE": "", "FAKE_HANGS": "", **given}
+
+
+@pytest.mark.parametrize(
+    ("by", "code", "late"), [(signal.SIGTERM, 143, ""), (signal.SIGINT, 130, "0.3")]
+)
+def test_a_signal_stops_the_run(by: int, code: int, late: str, flwr: str, tmp_path: Path) -> None:
+    """It may be sent in the moment before flwr says that it has started the run; the SuperLink
+    need not answer."""
+    with subprocess.Popen(
+        [sys.executable, "-c", CALL, flwr],
+        env=environment(tmp_path, FAKE_HANGS="20", FAKE_LATE=late, PYTHONPATH=str(ROOT)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(by)
+        printed, _ = process.communicate(timeout=15)
+    assert process.returncode == code, printed
+    wait_for((tmp_path / "stopped").exists, 5)
+    assert (tmp_path / "stopped").read_text().split() == ["stop", "42", "c"]
+
+
+RUNNING = status("running")
+
+
+@pytest.mark.parametrize(
+    ("answers", "more", "failure", "asked"),
+    [
+        ([RUNNING, status(COMPLETED)], {}, "", 2),
+        # The SuperLink may be away for a while; what counts is how the run ends.
+        ([UNAVAILABLE, RUNNING, "", RUNNING, status(COMPLETED)], {"STREAM_STATUS": "1"}, "", 5),
+        ([status("finished:failed", "KeyError: 1")], {}, "run 42 .*KeyError: 1", 1),
+        ([UNAVAILABLE], {"STREAM_STATUS": "1"}, "not answered", None),
+        ([], {"RUN": ""}, "not started", 0),
+    ],
+)
+def test_a_run_ends_as_the_superlink_says(
+    answers: list[str],
+    more: dict[str, str],
+    failure: str,
+    asked: int | None,
+    flwr: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run, "LOOK_INTERVAL", 0.01)
+    monkeypatch.setattr(run, "PATIENCE", 1.0)
+    (tmp_path / "answers").write_text("".join(f"{a}\n" for a in answers), encoding="utf-8")
+    said: list[str] = []
+    ended: Any = pytest.raises(RunError, match=failure) if failure else nullcontext()
+    with ended:
+        given = environment(tmp_path, **{f"FAKE_{name}": value for name, value in more.items()})
+        follow_run((flwr, "."), "c", given, {"rounds": 1}, said.append)
+    questions = tmp_path / "asked"
+    times = len(questions.read_text().splitlines()) if questions.exists() else 0
+    assert asked is None or times == asked
+    assert len(said) == (asked == 5)
+    if times:
+        assert questions.read_text().splitlines()[0] == "ls c --run-id 42 --format json"
+
+
+def test_a_run_is_given_as_flower_takes_it(
+    flwr: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Paths that hold in Flower's folder, and keys that no pyproject.toml declares in one text;
+    how a failed run goes on is said where it has begun."""
+    server = setup.init(tmp_path / "made", ServerSettings(hosts=HOSTS), 1, NOW).server
+    monkeypatch.setattr(run, "wait_for_server", lambda *_: None)
+    monkeypatch.setattr(processes, "command", lambda name: flwr)
+    for name, value in environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(PLUGIN, encoding="utf-8")
+    (tmp_path / "answers").write_text(status("finished:failed", "KeyError: 1") + "\n")
+    words = ["federation", "run", str(server), "--run-config"]
+    config = 'plugins="mine.py" weighting="own" own-power=2.0 own-word="a b" rounds=3 name="mine"'
+    for begun in (False, True):
+        if begun:
+            (tmp_path / "runs" / "mine").mkdir(parents=True)
+            (tmp_path / "runs" / "mine" / "config.toml").touch()
+        assert main([*words, config]) == 1
+        assert ('name="mine" resume=true' in capsys.readouterr().err) == begun
+    given = tomllib.loads((tmp_path / "given.toml").read_text(encoding="utf-8"))
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert given.keys() <= table["tool"]["flwr"]["app"]["config"].keys()
+    assert parse_pairs(given["plugin-settings"]) == {"own-power": 2.0, "own-word": "a b"}
+    assert given["plugins"] == str(tmp_path / "mine.py")
+    assert (given["output-dir"], given["name"]) == (str(tmp_path / "runs"), "mine")
+    assert (given["weighting"], given["rounds"]) == ("own", 3)
+    assert main([*words, 'name="a/b" resume=true']) == 2
+    assert main([*words[:2], str(tmp_path), *words[3:], "rounds=1"]) == 2
