@@ -41,13 +41,6 @@ def test_a_component_is_found_by_name_alias_case_and_underscores() -> None:
     assert Polygon.summary() == "A polygon."
 
 
-def test_two_components_cannot_share_a_spelling() -> None:
-    registry = make_registry()
-    registry.register("circle", aliases=("round",))(Shape)
-    with pytest.raises(ValueError, match="registered twice"):
-        registry.register("round")(Shape)
-
-
 @pytest.mark.parametrize("given", ["my_rule", "My-Rule", "my-rule", "myalias", " MyAlias "])
 def test_case_and_underscores_make_no_difference_to_what_is_registered(given: str) -> None:
     registry = make_registry()

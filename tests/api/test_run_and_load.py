@@ -1,6 +1,5 @@
 """``bfl.run`` and ``bfl.load``: the keys of the command line, errors as exceptions, notebooks."""
 
-import asyncio
 import math
 import os
 import shutil
@@ -46,13 +45,6 @@ def test_a_key_of_several_words_takes_a_list() -> None:
         with pytest.raises(ConfigurationError, match=words[1]) as caught:
             bfl.run(**{key: words})
         assert "allowed" in str(caught.value)
-
-
-def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"it has no config\.toml"):
-        bfl.load(tmp_path)
-    with pytest.raises(DataError, match="no such folder"):
-        bfl.load(tmp_path / "none")
 
 
 def test_a_run_that_has_not_ended_says_where_it_stands(tmp_path: Path) -> None:
@@ -148,24 +140,6 @@ def test_a_configuration_can_be_a_file_or_a_mapping_and_keys_win(
     assert bfl.load(tmp_path / "mapping").finished
     with pytest.raises(ConfigurationError, match="holds another run"):
         bfl.run(result.configuration, backend="serial", name="file", output_dir=tmp_path)
-
-
-@pytest.mark.slow
-@AFTER_THE_RESULT
-def test_runs_where_notebooks_run_them(
-    result: bfl.Result, small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a running event loop of the main thread."""
-    monkeypatch.setenv("BFL_CPUS", "7")
-    keys = {**small, "strategy": "conflation", "output_dir": str(tmp_path)}
-    made: list[bfl.Result] = []
-
-    async def in_a_loop() -> None:
-        made.append(bfl.run(**keys))
-
-    asyncio.run(in_a_loop())
-    assert made[0].posterior.digest() == result.posterior.digest()
-    assert os.environ["BFL_CPUS"] == "7"
 
 
 @pytest.mark.slow

@@ -1,16 +1,13 @@
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
-from bfl import __version__
-from bfl.aggregation.pooling.base import pooling_rules
 from bfl.commands.choices import glossary_entry
 from bfl.commands.main import COMMANDS, main
-from bfl.configuration import default_values, resolve, unset_values
+from bfl.configuration import resolve
 from bfl.configuration.component_slots import REGISTRIES, SLOTS
 from bfl.configuration.settings import settings_of
 from bfl.data.datasets import dataset_sources
@@ -18,7 +15,6 @@ from bfl.evaluation.metrics import metrics
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.simulation import DEFAULT_CLOSING
-from bfl.presets import presets
 
 PLUGIN = """
 from pydantic import Field
@@ -124,12 +120,6 @@ def test_help_needs_no_numerics_and_each_command_has_its_own(
         assert capsys.readouterr().out.startswith(f"usage: bfl {name}")
 
 
-def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["--version"])
-    assert capsys.readouterr().out == f"bfl {__version__}\n"
-
-
 def test_the_glossary_is_that_of_the_registries(capsys: pytest.CaptureFixture[str]) -> None:
     """Metrics and uncertainties of one's own need not stand in it."""
     page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
@@ -149,26 +139,6 @@ def test_the_reference_pages_are_as_printed(name: str, capsys: pytest.CaptureFix
     page = ROOT / "docs" / {"keys": "keys.md", "list": "parts.md"}[name]
     assert main([name, "--markdown"]) == 0
     assert page.read_text("utf-8") == capsys.readouterr().out, f"bfl {name} --markdown prints it"
-
-
-def test_pooling_rules_are_listed_as_strategies(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list", "strategy"]) == 0
-    printed = capsys.readouterr().out
-    assert all(f" {name} " in printed for name in (*presets.names(), *pooling_rules.names()))
-    assert "a strategy as well" in printed
-    assert main(["list", "pooling"]) == 0
-    assert "strategy" not in capsys.readouterr().out.splitlines()[0]
-
-
-def test_keys_are_printed(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "250")
-    assert main(["keys", "--toml"]) == 0
-    assert tomllib.loads(capsys.readouterr().out) == unset_values()
-    assert main(["keys"]) == 0
-    printed = capsys.readouterr().out
-    assert all(key in printed for key in default_values())
 
 
 def test_keys_are_found_by_a_word_of_theirs_and_by_others_names(

@@ -206,12 +206,6 @@ def test_a_revoked_client_is_gone_and_stays_out(federation: FederationFolder) ->
     check_client(federation.client("newcomer"), NOW)
 
 
-def test_one_client_more_is_told_to_all(federation: FederationFolder) -> None:
-    assert setup.add_client(federation.path, "fourth").partition_id == 3
-    for name in ("client-0", "fourth"):
-        assert Identity.read(federation.client(name) / "identity.toml").num_partitions == 4
-
-
 def test_a_client_may_bring_its_own_key(federation: FederationFolder, tmp_path: Path) -> None:
     other = setup.init(tmp_path / "other", ServerSettings(hosts=HOSTS), 1, NOW)
     public = (other.client("client-0") / "client.pub").read_text().strip()

@@ -100,18 +100,6 @@ def test_a_run_that_fails_and_has_lost_nothing_says_how_to_go_on(values: dict[st
     assert len(run({**values, "resume": True}).rounds()) == 2
 
 
-def test_a_run_that_fails_in_its_first_round_is_begun_again_by_going_on(
-    values: dict[str, Any],
-) -> None:
-    folder = lose(values)
-    (folder / "at-once").touch()
-    with pytest.raises(RunError, match=f"--resume {folder}"):
-        run(values, code=2)
-    for name in ("lost", "at-once"):
-        (folder / name).unlink()
-    assert len(run({**values, "resume": True}).rounds()) == 2
-
-
 def test_a_run_whose_states_end_with_it_never_advises_to_go_on(
     values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,7 @@
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from bfl.engine.flower import new_run, poll_interval
+from bfl.engine.flower import new_run
 from bfl.engine.serial import SerialGrid
 
 
@@ -45,16 +45,3 @@ def test_each_gets_the_replies_to_its_own_messages() -> None:
     assert [reply.metadata.src_node_id for reply in grid.pull_messages(second)] == [2]
     assert [reply.metadata.src_node_id for reply in grid.pull_messages(first)] == [1]
     assert asked == [2, 1]
-
-
-def test_send_and_receive_answers_all() -> None:
-    grid, asked = make()
-    replies = list(grid.send_and_receive(messages(1, 2, 3, 4)))
-    assert [reply.metadata.src_node_id for reply in replies] == [1, 2, 3, 4]
-    assert [reply.has_error() for reply in replies] == [False, False, True, False]
-    assert "RuntimeError: no" in str(replies[2].error.reason)
-    assert asked == [1, 2, 3, 4]
-
-
-def test_nobody_waits_for_it() -> None:
-    assert poll_interval(make()[0]) == 0.0

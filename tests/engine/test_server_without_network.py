@@ -133,12 +133,3 @@ def test_what_needs_a_network_is_refused(values: dict[str, Any], key: str) -> No
     text, *_ = str(caught.value).splitlines()
     assert "server-evaluates" in text
     assert f" {key} is " in text
-
-
-def test_an_answer_without_parameters_is_a_failure() -> None:
-    class NoManifest(Manifest):
-        def to_json(self) -> str:
-            return "[7]"
-
-    with pytest.raises(RunError, match="client 0: a node says no parameters of its network"):
-        asked(NoManifest(own_parameters().parameters))

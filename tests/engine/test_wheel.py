@@ -106,3 +106,19 @@ def test_a_study_of_the_project_is_found_by_its_name(scripts: Path, tmp_path: Pa
 def test_the_lists(scripts: Path, tmp_path: Path) -> None:
     assert "conflation" in run(scripts, tmp_path, "bfl", "list", "strategy")
     assert "learning-rate" in run(scripts, tmp_path, "bfl", "keys", "--toml")
+
+
+def test_a_run_of_a_federation_ships_all_code(scripts: Path, tmp_path: Path) -> None:
+    code = """
+import io, zipfile
+from flwr.cli.build import build_fab_from_disk
+from bfl.engine.flower import FlowerApp
+from bfl.engine.flower.app import bundled
+with bundled(FlowerApp.own().folder) as folder:
+    print(*zipfile.ZipFile(io.BytesIO(build_fab_from_disk(folder))).namelist(), sep="\\n")
+"""
+    shipped = set(run(scripts, tmp_path, "python", "-c", code).splitlines())
+    packages = [ROOT / name for name in ("bfl", "strategies", "clients")]
+    modules = {p.relative_to(ROOT).as_posix() for each in packages for p in each.rglob("*.py")}
+    assert len(modules) > 200
+    assert not modules - shipped
