@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bfl.api.alone import predicting_alone
 from bfl.closing import Closed
 from bfl.engine.resources import cpus_of_this_process
-from bfl.errors import DataError
+from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.network import NetworkDescription
@@ -30,6 +32,38 @@ if TYPE_CHECKING:
 
 FINAL = ("evaluation", "final")
 """Labels that key the draws of a run's final evaluation."""
+
+# A process keeps its networks, whose weights are set anew all the time: one user at a time.
+_run = threading.Lock()
+_networks = threading.Lock()
+
+
+@contextmanager
+def running_alone() -> Iterator[None]:
+    """Make a run inside, after predictions that have begun, unless another thread makes one."""
+    if not _run.acquire(blocking=False):
+        raise _refusal()
+    try:
+        with _networks:
+            yield
+    finally:
+        _run.release()
+
+
+@contextmanager
+def predicting_alone() -> Iterator[None]:
+    """Predict inside, after other predictions, unless another thread makes a run."""
+    if _run.locked():
+        raise _refusal()
+    with _networks:
+        yield
+
+
+def _refusal() -> ConfigurationError:
+    return ConfigurationError(
+        "another thread of this process makes a run, whose networks this would share, and both "
+        "results would be wrong; wait for its end, or use another process"
+    )
 
 
 @dataclass(frozen=True)

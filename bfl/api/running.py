@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from bfl.api.alone import running_alone
 from bfl.api.arrays import Data, naming_data, stored
+from bfl.api.network import running_alone
 from bfl.api.result import Result, load
 from bfl.configuration import resolve
 from bfl.configuration.component_slots import SLOTS

@@ -6,7 +6,6 @@ import argparse
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from bfl.commands.terminal import add_run_config_to, path_argument
 from bfl.configuration import resolve
@@ -22,7 +21,7 @@ from bfl.deployment.private_files import (
     FederationFolder,
 )
 from bfl.deployment.settings import ServerSettings, checked_hosts
-from bfl.errors import BflError, ConfigurationError, RunError
+from bfl.errors import ConfigurationError, RunError
 from bfl.texts import read_text
 
 STATE = "state"
@@ -52,7 +51,7 @@ def add_to(federation: argparse.ArgumentParser) -> None:
     init.add_argument(
         "--superlink-port", type=int, help="the SuperLink's port, on loopback (default: 9443)"
     )
-    init.set_defaults(run=_run(make))
+    init.set_defaults(run=make)
 
     add = parts.add_parser("add-client", help="add a client")
     add.add_argument(
@@ -65,20 +64,20 @@ def add_to(federation: argparse.ArgumentParser) -> None:
         help="a key that the client has made itself (ssh-keygen -t ecdsa -b 384), so that the "
         "private one never leaves its machine",
     )
-    add.set_defaults(run=_run(add_client))
+    add.set_defaults(run=add_client)
     revoke = parts.add_parser("revoke-client", help="revoke a client's key for ever")
     for each in (add, revoke):
         each.add_argument(
             "folder", type=path_argument, metavar="DIR", help="the federation's folder"
         )
         each.add_argument("name", metavar="NAME", help="the client's name")
-    revoke.set_defaults(run=_run(revoke_client))
+    revoke.set_defaults(run=revoke_client)
     renew = parts.add_parser("renew", help="make the server's certificate anew, for the same key")
     renew.add_argument("folder", type=path_argument, metavar="DIR", help="the federation's folder")
     renew.add_argument(
         "--host", action="append", default=[], metavar="NAME", help="other hosts than before"
     )
-    renew.set_defaults(run=_run(renew_certificate))
+    renew.set_defaults(run=renew_certificate)
 
     for name, run, what in (
         ("server", serve, "run the server, until Ctrl-C"),
@@ -92,33 +91,18 @@ def add_to(federation: argparse.ArgumentParser) -> None:
             metavar="DIR",
             help=f"where Flower's state is kept (default: {STATE} in the folder)",
         )
-        process.set_defaults(run=_run(run))
+        process.set_defaults(run=run)
     started = parts.add_parser("run", help="start a run on the server's machine, and follow it")
     started.add_argument("folder", type=path_argument, help="the folder of a server that runs")
     started.add_argument("--state", type=path_argument, metavar="DIR", help="as the server's")
     add_run_config_to(started, "key=value pairs or a TOML file, as for bfl run; repeatable")
-    started.set_defaults(run=_run(start_run))
+    started.set_defaults(run=start_run)
     check = parts.add_parser("check", help="check the folder of the server or of a client")
     check.add_argument("folder", type=path_argument)
-    check.set_defaults(run=_run(check_folder))
+    check.set_defaults(run=check_folder)
     proxy = parts.add_parser("proxy", help="the server's door alone; `server` starts it")
     proxy.add_argument("folder", type=path_argument, help="the server's folder")
-    proxy.set_defaults(run=_run(serve_proxy))
-
-
-def _run(command: Any) -> Any:
-    """Return a command whose system errors are RunErrors."""
-
-    def run(given: argparse.Namespace) -> None:
-        try:
-            command(given)
-        except BflError:
-            raise
-        except OSError as error:
-            where = f" {error.filename}" if error.filename else ""
-            raise RunError(f"cannot use{where}: {error.strerror or error}") from error
-
-    return run
+    proxy.set_defaults(run=serve_proxy)
 
 
 def make(given: argparse.Namespace) -> None:
@@ -232,9 +216,7 @@ def start_run(given: argparse.Namespace) -> None:
     say(f"run {folder.name}: its code is sent to the server, which starts a process for it")
     try:
         with bundled(app.folder) as code:
-            follow_run(
-                (command("flwr"), str(code)), CONNECTION, flower_environment(home), values, say
-            )
+            follow_run(command("flwr"), code, CONNECTION, flower_environment(home), values, say)
     except (RunError, KeyboardInterrupt) as error:
         # Not where it was refused before it began.
         if not (folder / "config.toml").is_file():

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from bfl.commands.terminal import path_argument, write_output
-from bfl.errors import ConfigurationError, RunError
+from bfl.errors import ConfigurationError
 
 
 def add_to(init: argparse.ArgumentParser) -> None:
@@ -21,9 +21,6 @@ def make_folder(given: argparse.Namespace) -> None:
     files = sorted(path for path in template.iterdir() if path.is_file())
     if there := [path.name for path in files if (given.folder / path.name).exists()]:
         raise ConfigurationError(f"{given.folder} has {', '.join(there)}; choose another folder")
-    try:
-        given.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"cannot make {given.folder}: {error.strerror or error}") from error
+    given.folder.mkdir(parents=True, exist_ok=True)
     for path in files:
         write_output(given.folder / path.name, path.read_bytes())

@@ -15,11 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from bfl.commands.interruption import Interruption
-from bfl.errors import BflError, ConfigurationError, DataError, RunError
+from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.files import given_path, write_atomically
 from bfl.texts import for_terminal
-
-REFUSED, FAILED = 2, 1
 
 
 def exits_with_status(command: Callable[[list[str] | None], None]) -> Callable[..., int]:
@@ -40,19 +38,22 @@ def exits_with_status(command: Callable[[list[str] | None], None]) -> Callable[.
                 if interruption.number:  # of Ray, which sets a handler of its own while it starts
                     return interruption.over(error)
                 raise
-            except BflError as error:
+            except (BflError, OSError) as error:
                 if interruption.number:
                     return interruption.over(error)
                 if isinstance(error, ConfigurationError | DataError):
-                    return _say("refused", error, REFUSED)
-                return _say("failed", error, FAILED)
+                    return _say("refused", str(error), 2)
+                if isinstance(error, OSError):
+                    where = f" {error.filename}" if error.filename else ""
+                    return _say("failed", f"cannot use{where}: {error.strerror or error}", 1)
+                return _say("failed", str(error), 1)
             return 0
 
     return run
 
 
-def _say(what: str, error: BflError, status: int) -> int:
-    lines = for_terminal(str(error)).splitlines()
+def _say(what: str, reason: str, status: int) -> int:
+    lines = for_terminal(reason).splitlines()
     text = lines[0] if len(lines) == 1 else "\n  ".join(["", *lines])
     print(f"{what}: {text}", file=sys.stderr)
     return status
@@ -78,11 +79,8 @@ def path_argument(given: str) -> Path:
 
 
 def write_output(path: Path, data: bytes) -> None:
-    """Write a command's output as a whole, or raise RunError, and print its path."""
-    try:
-        write_atomically(path, data)
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+    """Write a command's output as a whole, and print its path."""
+    write_atomically(path, data)
     print(path)
 
 

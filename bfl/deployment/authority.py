@@ -56,7 +56,7 @@ class Authority:
     def save(self, folder: Path) -> None:
         """Write key and certificate."""
         write_private(folder / KEY, private_pem(self.key))
-        write_atomically(folder / CERTIFICATE, certificate_pem(self.certificate))
+        write_atomically(folder / CERTIFICATE, self.certificate.public_bytes(Encoding.PEM))
 
     def renewed(self, now: datetime) -> Authority:
         """Return the same authority, key and name, with a certificate that begins now.
@@ -142,11 +142,6 @@ def private_pem(
 ) -> bytes:
     """Return a private key without a password; Flower reads its nodes' keys as ``OpenSSH``."""
     return key.private_bytes(Encoding.PEM, form, serialization.NoEncryption())
-
-
-def certificate_pem(certificate: x509.Certificate) -> bytes:
-    """Return a certificate as PEM."""
-    return certificate.public_bytes(Encoding.PEM)
 
 
 def _authority_certificate(

@@ -7,7 +7,6 @@ import secrets
 import socket
 import ssl
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -16,19 +15,19 @@ from typing import Any
 import tomli_w
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from bfl.deployment import private_files as names
 from bfl.deployment.authority import (
     AUTHORITY_DAYS,
     Authority,
-    certificate_pem,
     check_dates,
     load_certificate,
     new_key,
     private_pem,
 )
 from bfl.deployment.private_files import check_private, private_folder, write_private
-from bfl.deployment.processes import Processes, flower_environment
+from bfl.deployment.processes import Processes, Say, flower_environment
 from bfl.deployment.settings import Identity, NodeSettings, NodeTable
 from bfl.engine.flower.warm import NodePort, Task, Tasks, WarmWorker, node_command
 from bfl.errors import DataError
@@ -42,8 +41,6 @@ time, and takes what is 5 s from the future to 305 s old."""
 RUNTIME_CA, RUNTIME_CERTIFICATE, RUNTIME_KEY = "runtime-ca.crt", "runtime.crt", "runtime.key"
 CALL_TIMEOUT, CALL_INTERVAL = 10.0, 2.0
 """Seconds of a call of the server, and until the next one where it does not answer."""
-
-Say = Callable[[str], None]
 
 
 def check_client(folder: Path, now: datetime) -> tuple[Identity, NodeSettings]:
@@ -135,51 +132,45 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
     # Locked before the first write, as a running client reads these files.
     with locked(state, "another client uses"):
         wait_for_server(identity, folder / names.CA, say)
-        _play(identity, node, folder, state, say)
-
-
-def _play(identity: Identity, node: NodeSettings, folder: Path, state: Path, say: Say) -> None:
-    home, work = private_folder(state / "flower"), private_folder(state / "work")
-    config = state / "node-config.toml"
-    settings = node_config(identity, node, state, folder / names.CLIENT_KEY)
-    write_atomically(config, tomli_w.dumps(settings).encode())
-    secret = state / names.SECRET
-    write_private(secret, secrets.token_hex(32).encode())
-    environment = {**flower_environment(home), "BFL_CLIENT": f"client {identity.name}"}
-    if node.cpus:
-        environment["BFL_CPUS"] = str(node.cpus)
-    with socket.create_server(("127.0.0.1", 0)) as probe:  # a free port
-        port = NodePort(f"127.0.0.1:{probe.getsockname()[1]}", state / RUNTIME_CA)
-    _certify_port(state, datetime.now(UTC))
-    with (
-        Processes(environment, work) as processes,
-        WarmWorker(port, environment, work, say, node.task_timeout, node.bundles or ()) as worker,
-    ):
-        processes.start(
-            f"the SuperNode of client {identity.name}",
-            *(*node_command(), "--superlink", identity.address),
-            *("--root-certificates", folder / names.CA),
-            *("--auth-supernode-private-key", folder / names.CLIENT_KEY),
-            *("--host", "127.0.0.1", "--port", port.address.rpartition(":")[2]),
-            *("--ssl-ca-certfile", state / RUNTIME_CA),
-            *("--ssl-certfile", state / RUNTIME_CERTIFICATE),
-            *("--ssl-keyfile", state / RUNTIME_KEY),
-            *("--isolation", "process", "--superexec-auth-secret-file", secret),
-            *("--node-config", config),
-        )
-        say(
-            f"client {identity.name} has partition {identity.partition_id} of "
-            f"{identity.num_partitions} at {identity.address}"
-        )
-        tasks = Tasks(port, secret.read_bytes())
-        task: Task | None = None
-        while True:
-            processes.check()
-            task = task or tasks.next()
-            if task:
-                task = worker.play(task, processes.check, tasks)
-            else:
-                time.sleep(0.1)
+        home, work = private_folder(state / "flower"), private_folder(state / "work")
+        config = state / "node-config.toml"
+        settings = node_config(identity, node, state, folder / names.CLIENT_KEY)
+        write_atomically(config, tomli_w.dumps(settings).encode())
+        secret = state / names.SECRET
+        write_private(secret, secrets.token_hex(32).encode())
+        environment = {**flower_environment(home), "BFL_CLIENT": f"client {identity.name}"}
+        if node.cpus:
+            environment["BFL_CPUS"] = str(node.cpus)
+        with socket.create_server(("127.0.0.1", 0)) as probe:  # a free port
+            port = NodePort(f"127.0.0.1:{probe.getsockname()[1]}", state / RUNTIME_CA)
+        _certify_port(state, datetime.now(UTC))
+        worker = WarmWorker(port, environment, work, say, node.task_timeout, node.bundles or ())
+        with Processes(environment, work) as processes, worker:
+            processes.start(
+                f"the SuperNode of client {identity.name}",
+                *(*node_command(), "--superlink", identity.address),
+                *("--root-certificates", folder / names.CA),
+                *("--auth-supernode-private-key", folder / names.CLIENT_KEY),
+                *("--host", "127.0.0.1", "--port", port.address.rpartition(":")[2]),
+                *("--ssl-ca-certfile", state / RUNTIME_CA),
+                *("--ssl-certfile", state / RUNTIME_CERTIFICATE),
+                *("--ssl-keyfile", state / RUNTIME_KEY),
+                *("--isolation", "process", "--superexec-auth-secret-file", secret),
+                *("--node-config", config),
+            )
+            say(
+                f"client {identity.name} has partition {identity.partition_id} of "
+                f"{identity.num_partitions} at {identity.address}"
+            )
+            tasks = Tasks(port, secret.read_bytes())
+            task: Task | None = None
+            while True:
+                processes.check()
+                task = task or tasks.next()
+                if task:
+                    task = worker.play(task, processes.check, tasks)
+                else:
+                    time.sleep(0.1)
 
 
 def _certify_port(state: Path, now: datetime) -> None:
@@ -187,6 +178,6 @@ def _certify_port(state: Path, now: datetime) -> None:
     authority, key = Authority.create(now), new_key()
     certificate = authority.server_certificate(key.public_key(), (), now, days=AUTHORITY_DAYS)
     write_private(state / RUNTIME_KEY, private_pem(key))
-    write_atomically(state / RUNTIME_CERTIFICATE, certificate_pem(certificate))
+    write_atomically(state / RUNTIME_CERTIFICATE, certificate.public_bytes(Encoding.PEM))
     # Its own key is kept nowhere.
-    write_atomically(state / RUNTIME_CA, certificate_pem(authority.certificate))
+    write_atomically(state / RUNTIME_CA, authority.certificate.public_bytes(Encoding.PEM))

@@ -14,6 +14,9 @@ from pathlib import Path
 from bfl.engine.processes import StoppedWhenLeft, descendants, kill, with_parent
 from bfl.errors import RunError
 
+Say = Callable[[str], None]
+"""Prints a line for the operator."""
+
 PATIENCE = 2.5
 """Seconds for ending in good order: less than an interrupted command has for all."""
 

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -16,6 +16,7 @@ from typing import Any
 
 import tomli_w
 
+from bfl.deployment.processes import Say
 from bfl.errors import RunError
 
 STARTED = re.compile(r"Successfully started run (\d+)")
@@ -23,8 +24,6 @@ COMPLETED = "finished:completed"
 
 START_WAIT, PATIENCE, LOOK_INTERVAL = 120.0, 300.0, 1.0
 """Seconds until a SuperLink has to answer at first and in a run, and between questions to it."""
-
-Say = Callable[[str], None]
 
 
 def wait_for_server(port: int, say: Say) -> None:
@@ -46,7 +45,8 @@ def wait_for_server(port: int, say: Say) -> None:
 
 
 def follow_run(
-    flwr: tuple[str, ...],
+    command: str,
+    app: Path,
     connection: str,
     environment: Mapping[str, str],
     values: Mapping[str, Any],
@@ -58,14 +58,13 @@ def follow_run(
     what counts is what the SuperLink says. An interruption stops the run as well.
 
     Args:
-        flwr: The command ``flwr``, and the app's folder.
+        command: The command ``flwr``.
         connection: The SuperLink's name in the Flower home of the environment.
         values: The run configuration, of keys that the app declares.
 
     Raises:
         RunError: The run has not been started or completed, or nobody answers any more.
     """
-    command, app = flwr
     started: list[str] = []
     said, over = Event(), Event()
     # Elsewhere than in a checkout, whose packages would be imported in place of the bundle's.
@@ -73,7 +72,7 @@ def follow_run(
         config = Path(work) / "run-config.toml"
         config.write_text(tomli_w.dumps(dict(values)), encoding="utf-8")
         process = subprocess.Popen(
-            [command, "run", app, connection, "--stream", "--run-config", str(config)],
+            [command, "run", str(app), connection, "--stream", "--run-config", str(config)],
             cwd=work,
             env={**environment, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,

@@ -26,7 +26,7 @@ from bfl.deployment.client_list import (
     write_bound_nodes,
 )
 from bfl.deployment.private_files import check_private, private_folder
-from bfl.deployment.processes import Processes, command, flower_environment
+from bfl.deployment.processes import Processes, Say, command, flower_environment
 from bfl.deployment.settings import EVERY_ADDRESS, EVERY_ADDRESS_6, ServerSettings
 from bfl.engine.flower.superlink import superlink_command
 from bfl.errors import BflError, DataError, RunError
@@ -41,8 +41,6 @@ CONNECTION = "federation"
 
 START_WAIT, LOOK_INTERVAL = 120.0, 1.0
 """Seconds that the SuperLink may take to answer, and between looks at the list of clients."""
-
-Say = Callable[[str], None]
 
 
 def check_server(folder: Path, now: datetime) -> tuple[ServerSettings, ClientList]:

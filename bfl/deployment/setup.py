@@ -9,13 +9,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import PrivateFormat
+from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat
 
 from bfl.deployment import private_files as names
 from bfl.deployment.authority import (
     SERVER_DAYS,
     Authority,
-    certificate_pem,
     load_private_key,
     new_key,
     openssh_public,
@@ -131,8 +130,10 @@ def _certify(
     now: datetime,
 ) -> None:
     certificate = authority.server_certificate(key, hosts, now)
-    write_atomically(folder.server / names.SERVER_CERTIFICATE, certificate_pem(certificate))
-    write_atomically(folder.server / names.CA, certificate_pem(authority.certificate))
+    write_atomically(
+        folder.server / names.SERVER_CERTIFICATE, certificate.public_bytes(Encoding.PEM)
+    )
+    write_atomically(folder.server / names.CA, authority.certificate.public_bytes(Encoding.PEM))
 
 
 def _added(

@@ -57,7 +57,7 @@ CALL = """
 import os, sys
 from bfl.commands.terminal import exits_with_status
 from bfl.deployment.run import follow_run
-sys.exit(exits_with_status(lambda _: follow_run((sys.argv[1], "."), "c", os.environ, {}, print))())
+sys.exit(exits_with_status(lambda _: follow_run(sys.argv[1], ".", "c", os.environ, {}, print))())
 """
 
 
@@ -131,7 +131,7 @@ def test_a_run_ends_as_the_superlink_says(
     ended: Any = pytest.raises(RunError, match=failure) if failure else nullcontext()
     with ended:
         given = environment(tmp_path, **{f"FAKE_{name}": value for name, value in more.items()})
-        follow_run((flwr, "."), "c", given, {"rounds": 1}, said.append)
+        follow_run(flwr, Path(), "c", given, {"rounds": 1}, said.append)
     questions = tmp_path / "asked"
     times = len(questions.read_text().splitlines()) if questions.exists() else 0
     assert asked is None or times == asked

@@ -115,11 +115,6 @@ class RayEngine:
         """The number of actors, each of which runs one client at a time."""
         return int(self._pool.num_actors)
 
-    @property
-    def alive(self) -> bool:
-        """True if another run can be made."""
-        return not self._death
-
     def run(
         self,
         overrides: Mapping[str, Any],
