@@ -45,6 +45,12 @@ class ScaleSpread(NamedTuple):
         return f"variances {found}: {self.median:.3g} times their initial scale everywhere"
 
 
+def isotropic(posterior: Posterior) -> Posterior:
+    """Return the posterior of the same means and the same noise power, alike for all weights."""
+    alike = np.full_like(posterior.variance, posterior.variance.mean(dtype=np.float64))
+    return Posterior(posterior.mean, alike, posterior.point)
+
+
 def scale_spread(posterior: Posterior, initial_scale: float) -> ScaleSpread | None:
     """Return the quantiles of σ/σ₀ over a posterior's weights; None of a network of points."""
     if not posterior.size:

@@ -32,7 +32,7 @@ from bfl.experiments.results.table import metrics_table
 from bfl.experiments.run.resume import Checkpoints
 from bfl.federation.wire import Positions
 from bfl.posteriors import Posterior
-from bfl.posteriors.spread import scale_spread
+from bfl.posteriors.spread import isotropic, scale_spread
 from strategies.application.evaluation import NoEvaluator, evaluated_ensemble, not_finite
 from strategies.application.run_context import (
     RunContext,
@@ -130,10 +130,8 @@ def _evaluate(
         numbers |= _familiarities(context, closed, predictions, foreign)
     if not test.encoding and test.test_targets is None:
         write_examples(folder, predictions, test.test_images, test.test_labels)
+    _write_learnt(context, posterior, samples)
     if posterior.size:
-        initial = context.configuration.inference.initial_standard_deviation
-        if spread := scale_spread(posterior, initial):
-            context.progress.say(spread.sentence())
         seen = numbers
         if isinstance(predictions, Predictions):
             wrong = predictions.predicted != test.tested_on
@@ -151,6 +149,39 @@ def _evaluate(
         }
 
     return numbers, of_some
+
+
+COMPARED = 1000
+"""The most test images on which draws are compared with isotropic noise."""
+
+
+def _write_learnt(context: RunContext, posterior: Posterior, samples: int) -> None:
+    """Say and write whether training has told the posterior's variances apart, and what it does."""
+    evaluator, folder = context.evaluator, context.folder
+    spread = scale_spread(posterior, context.configuration.inference.initial_standard_deviation)
+    if not spread:
+        sentence = "The weights are points: they have no variances that could be learnt."
+        folder.write_json(files.LEARNT, {"sentence": sentence})
+        return
+    found = {**spread._asdict(), "sentence": f"The posterior's {spread.sentence()}."}
+    images = evaluator.dataset.test_images[:COMPARED]
+    with suppress(NotFiniteError):
+        own, alike = (
+            float(
+                evaluator.predict(
+                    q, samples=samples, purpose="final", images=images
+                ).epistemic.mean()
+            )
+            for q in (posterior, isotropic(posterior))
+        )
+        if alike > 0.0:
+            found["over-isotropic"] = own / alike
+            found["sentence"] += (
+                f" Its draws disagree {own / alike:.2f} times as much as those of isotropic noise "
+                "of the same size."
+            )
+    context.progress.say(found["sentence"])
+    folder.write_json(files.LEARNT, found)
 
 
 def _besides_closing(

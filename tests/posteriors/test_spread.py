@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bfl.posteriors import Posterior
-from bfl.posteriors.spread import scale_spread
+from bfl.posteriors.spread import isotropic, scale_spread
 
 
 def posterior(deviations: np.ndarray) -> Posterior:
@@ -31,3 +31,11 @@ def test_one_factor_for_all_is_not_learnt(factor: float, word: str) -> None:
 
 def test_a_network_of_points_has_no_spread() -> None:
     assert scale_spread(Posterior(np.zeros(0), np.zeros(0), np.ones(3)), 1.0) is None
+
+
+def test_isotropic_noise_has_the_same_size_and_the_same_means() -> None:
+    learnt = Posterior(np.arange(3.0), np.array([1.0, 2.0, 6.0]), np.ones(2))
+    found = isotropic(learnt)
+    np.testing.assert_array_equal(found.variance, [3.0, 3.0, 3.0])
+    np.testing.assert_array_equal(found.mean, learnt.mean)
+    np.testing.assert_array_equal(found.point, learnt.point)

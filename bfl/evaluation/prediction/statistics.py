@@ -12,6 +12,9 @@ from bfl.evaluation.prediction.predictions import FloatArray, Predictions, norma
 
 SMALLEST = float(np.nextafter(0.0, 1.0))
 
+OFF_BY_ROUNDING = 1e-3
+"""The most by which the sum of probabilities may differ from 1, as those in float16 do."""
+
 
 def finite_logits(outputs: npt.ArrayLike) -> FloatArray:
     """Return a network's outputs in float64.
@@ -120,10 +123,16 @@ class PredictionStatistics:
                 parameters, whose rows sum to 1.
 
         Raises:
-            ValueError: They have another shape than the sample before.
+            ValueError: They have another shape than the sample before, or are no probabilities.
         """
         sample = np.array(probabilities, dtype=np.float64)  # a copy: it may change later
         _check_shape("probabilities", sample, self._mean.shape if self._samples else None)
+        right = (sample >= 0.0).all(axis=1) & (np.abs(sample.sum(axis=1) - 1.0) <= OFF_BY_ROUNDING)
+        if wrong := int(np.count_nonzero(~right)):
+            raise ValueError(
+                f"{wrong} of {len(sample)} rows are no probabilities; expected numbers from 0 on "
+                "that sum to 1"
+            )
         self._add(sample, np.log(np.maximum(sample, SMALLEST)))
 
     def add_logits(self, logits: npt.ArrayLike) -> None:

@@ -26,7 +26,6 @@ from bfl.experiments.results.left_out import CLIENTS_LEFT_OUT, describe_left_out
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.table import ABSENT, auroc, tabulated, three_digits
 from bfl.federation.client_metrics import TEST_EXAMPLES
-from bfl.posteriors.spread import scale_spread
 from bfl.texts import counted, few
 
 if TYPE_CHECKING:
@@ -156,7 +155,7 @@ def run_report(folder: RunFolder) -> str:
         tiles=cards,
         tested=found.tested,
         words=sorted({*found.numbers, *(card["name"] for card in cards)}),
-        sections=[s for s in _sections(found) if s.items or s.figures or s.tables],
+        sections=[s for s in _sections(found) if s.items or s.texts or s.figures or s.tables],
     )
 
 
@@ -361,10 +360,8 @@ def _sections(run: _Run) -> Iterator[Section]:
                 section.figures.append(Drawn(name, svg(drawn, name), figure.summary()))
         if title == "Clients":
             section.tables += _clients(run)
-        scale = run.config.get("initial-scale")
-        if title == "Learning" and scale and folder.holds(run_folder.POSTERIOR):
-            spread = scale_spread(folder.posterior()[0], float(scale))
-            section.texts += [f"The posterior's {spread.sentence()}."] if spread else []
+        if title == "Learning" and folder.holds(run_folder.LEARNT):
+            section.texts.append(str(folder.read_json(run_folder.LEARNT)["sentence"]))
         yield section
     words = {True: "higher", False: "lower", None: ""}
     rows = [

@@ -69,12 +69,13 @@ CLIENTS = f"{RUN}:clients"
 FOREIGN = f"{RUN}:foreign"
 CORRUPTIONS = f"{RUN}:corruptions"
 RETENTION = f"{RUN}:retention"
+LEARNT = f"{RUN}:posterior"
 ENSEMBLE = f"{RUN}:ensemble"
 _WARNINGS = "warnings"
 
 FINAL_RESULTS = (
     *(METRICS, PREDICTIONS, CLOSING, POSTERIOR),
-    *(CLIENTS, FOREIGN, CORRUPTIONS, RETENTION, ENSEMBLE),
+    *(CLIENTS, FOREIGN, CORRUPTIONS, RETENTION, ENSEMBLE, LEARNT),
 )
 """Final results of a run, without figures. The first one marks a finished run: it is removed first
 and written last."""

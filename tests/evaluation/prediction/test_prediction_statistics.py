@@ -121,6 +121,11 @@ def test_what_is_no_logit_is_refused_and_not_taken_in(logits):
     for add in (statistics.add, statistics.add_logits):
         with pytest.raises(ValueError, match=r"\(11, 4\)"):
             add(random_samples(9, examples=12)[0])
+    for wrong in (np.nan, -0.1, 1.5, np.inf):
+        sample = random_samples(6)[3]
+        sample[2, 1] = wrong
+        with pytest.raises(ValueError, match="1 of 11 rows"):
+            statistics.add(sample)
     statistics.add(random_samples(6)[3])
     # A result does not change with later samples.
     assert_equal_statistics(early, whole_array(random_samples(9)))
