@@ -25,7 +25,7 @@ from bfl.experiments.results.evaluated_clients import (
     means_over_clients,
 )
 from bfl.experiments.results.figures import draw_all
-from bfl.experiments.results.foreign import ByStrength, ShownForeign
+from bfl.experiments.results.foreign import ShownForeign
 from bfl.experiments.results.left_out import describe_left_out
 from bfl.experiments.results.summary import write_ensemble, write_evaluation, write_examples
 from bfl.experiments.results.table import metrics_table
@@ -123,8 +123,7 @@ def _evaluate(
         folder, predictions, test.tested_on, settings, posterior, ensemble=ensemble
     )
     of_foreign, foreign = _besides_closing(context, posterior, samples, predictions, closed)
-    of_corrupted, corrupted = _corrupted(context, posterior, samples, predictions, closed)
-    numbers |= of_foreign | of_corrupted
+    numbers |= of_foreign | _corrupted(context, posterior, samples, predictions, closed)
     _tell(context, numbers)
     if closed:
         numbers |= _familiarities(context, closed, predictions, foreign)
@@ -140,13 +139,7 @@ def _evaluate(
 
     def of_some(positions: Positions) -> dict[str, float]:
         some, labels = predictions.take(positions), test.tested_on[positions]
-        taken = {name: [each.take(positions) for each in rows] for name, rows in corrupted.items()}
-        return {
-            **evaluate(some, labels, settings),
-            **set_numbers(some, labels),
-            **foreign_data.foreign_to_some(predictions, foreign, positions, settings),
-            **foreign_data.means_by_corruption(foreign_data.by_strength(taken, labels, settings)),
-        }
+        return {**evaluate(some, labels, settings), **set_numbers(some, labels)}
 
     return numbers, of_some
 
@@ -252,7 +245,7 @@ def _corrupted(
     samples: int,
     predictions: Predictions,
     closed: Closed | None,
-) -> tuple[dict[str, float], ByStrength]:
+) -> dict[str, float]:
     """Write how good predictions are of corrupted test images."""
     evaluator = context.evaluator
     test = evaluator.dataset
@@ -266,11 +259,11 @@ def _corrupted(
             ),
         )
     except NotFiniteError as error:
-        return not_finite(error, foreign_data.CORRUPTED), {}
+        return not_finite(error, foreign_data.CORRUPTED)
     if shown:
         found = foreign_data.by_strength(shown, test.tested_on, context.configuration.values)
         context.folder.write_json(files.CORRUPTIONS, found)
-    return {}, shown
+    return {}
 
 
 def _tell(context: RunContext, numbers: Mapping[str, float]) -> None:

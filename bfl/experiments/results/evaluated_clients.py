@@ -15,11 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.closing.conformal import SETS
-from bfl.data.datasets.foreign import CORRUPTIONS
 from bfl.evaluation.metrics import Metric, metric_names, metrics
 from bfl.evaluation.prediction_sets import NUMBERS
 from bfl.evaluation.regression import ERROR
-from bfl.experiments.results.foreign import CORRUPTED, METRICS, OF_FOREIGN
 from bfl.experiments.results.run_folder import PER_CLIENT
 from bfl.federation.client_metrics import (
     BETTER,
@@ -149,23 +147,19 @@ def names_of_sets() -> tuple[str, ...]:
 
 
 def names_of_means() -> tuple[str, ...]:
-    """Return all names that ``means_over_clients`` may give, except those of foreign images."""
+    """Return all names that ``means_over_clients`` may give."""
     reported, _ = _bounded(metrics.classes())
-    corrupted = [f"{CORRUPTED}{kind}-{what}" for kind in CORRUPTIONS for what in METRICS]
     last = [f"last-{name}" for name in reported]
     best = [f"best-{name}" for name in reported if name.endswith("accuracy")]
-    of_all = [f"global-{name}" for name in (*metric_names(), *names_of_sets(), *corrupted)]
+    of_all = [f"global-{name}" for name in (*metric_names(), *names_of_sets())]
     return tuple(f"{CLIENTS}{name}" for name in (*of_all, *last, *best))
 
 
 def number_of_a_client(name: str) -> tuple[str, str] | None:
     """Return client and metric of a name such as ``client-3-best-better-accuracy``, or None."""
     match = re.fullmatch(r"client-(0|[1-9][0-9]*)-(.+)", name)
-    if not match:
-        return None
-    of_foreign = re.fullmatch(rf"global-{OF_FOREIGN}.+-(auroc|aupr|fpr95)", match[2])
-    known = of_foreign or f"{CLIENTS}{match[2]}" in names_of_means()
-    return (match[1], match[2]) if known else None
+    known = match and f"{CLIENTS}{match[2]}" in names_of_means()
+    return (match[1], match[2]) if match and known else None
 
 
 def describe_clients(table: Mapping[str, Mapping[str, float]], called: Sequence[str] = ()) -> str:

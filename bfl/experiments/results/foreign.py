@@ -13,7 +13,6 @@ from bfl.data.datasets.foreign import STRENGTHS, ForeignImages, corrupted
 from bfl.data.images import Images
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction import Predictions
-from bfl.evaluation.prediction.predictions import IntArray
 from bfl.evaluation.uncertainty import measure_all
 from bfl.experiments.results.run_folder import FOREIGN, RunFolder
 
@@ -21,7 +20,7 @@ METRICS = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
 """The metrics of corrupted images."""
 
 CORRUPTED = "corrupted-"
-"""The prefix of metrics of corrupted images, means over the strengths from 1."""
+"""The prefix of numbers of logits of corrupted images that are not finite."""
 
 BEFORE_CLOSING = "before-closing-"
 """The prefix of metrics of the posterior without its closing."""
@@ -65,15 +64,6 @@ def by_strength(
     return found
 
 
-def means_by_corruption(found: Mapping[str, Mapping[str, list[float]]]) -> dict[str, float]:
-    """Return the means of a result of ``by_strength`` over strengths 1 to 5."""
-    return {
-        f"{CORRUPTED}{corruption}-{metric}": float(np.mean(values[1:]))
-        for corruption, by_metric in found.items()
-        for metric, values in by_metric.items()
-    }
-
-
 def write_foreign(
     folder: RunFolder,
     test: Shown,
@@ -88,32 +78,11 @@ def write_foreign(
     content = evaluated_foreign(test, foreign, settings)
     if content:
         folder.write_json(FOREIGN, content)
-    return _by_score(content)
-
-
-def _by_score(content: Mapping[str, Any]) -> dict[str, float]:
     return {
         f"{OF_FOREIGN}{name}-{what}": value
         for name, source in content.get("sources", {}).items()
         for what, value in source["uncertainties"][content["score"]].items()
     }
-
-
-def foreign_to_some(
-    test: Predictions,
-    foreign: Iterable[ShownForeign],
-    positions: IntArray,
-    settings: Mapping[str, Any],
-) -> dict[str, float]:
-    """Return the detection against the test images at some positions, by the run's score.
-
-    Foreign sources that are changed test images are restricted to the same ones.
-    """
-    shown = [
-        (each.name, each.near, {"": by[""].take(positions) if each.changed else by[""]})
-        for each, by in foreign
-    ]
-    return _by_score(evaluated_foreign({"": test.take(positions)}, shown, settings))
 
 
 def evaluated_foreign(

@@ -113,6 +113,7 @@ def _reason(error: Exception) -> str:
 class Files:
     """The files of a folder, which somebody else may have made.
 
+    ``run.json:network`` stands for a section of a file: an object in it, or an array of an archive.
     Readers raise a DataError that names the file if it is missing or corrupt, or no regular file;
     writers raise a RunError that names the file if it cannot be written.
     """
@@ -120,8 +121,15 @@ class Files:
     path: Path
 
     def holds(self, file: str) -> bool:
-        """Return whether the folder has a file."""
-        return (self.path / file).is_file()
+        """Return whether the folder has a file, or a section of one."""
+        name, _, section = file.partition(":")
+        there = (self.path / name).is_file()
+        if not section or not there:
+            return there
+        if name.endswith(".json"):
+            return section in self.read_json(name)
+        with self.reading_arrays(name) as arrays:
+            return section in arrays
 
     @contextmanager
     def decoding(self, file: str) -> Iterator[None]:
@@ -153,21 +161,31 @@ class Files:
             raise RunError(f"cannot write {self.path / file}: {_reason(error)}") from error
 
     def write(self, file: str, data: bytes) -> Path:
-        """Replace a file atomically."""
+        """Replace a file atomically; make its folder if needed."""
         with self.writing(file) as path:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for inner in reversed([*path.relative_to(self.path).parents][:-1]):
+                private_folder(self.path / inner)
             write_atomically(path, data, mode=PRIVATE_FILE)
         return path
 
     def write_json(self, file: str, content: Mapping[str, Any]) -> None:
-        """Write a JSON object."""
-        self.write(file, (json.dumps(plain(content), indent=2) + "\n").encode())
+        """Write a JSON object as a file or a section of one."""
+        name, _, section = file.partition(":")
+        kept = {**self.read_json(name, {}), section: content} if section else content
+        self.write(name, (json.dumps(plain(kept), indent=2) + "\n").encode())
 
     def read_json(self, file: str, missing: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return a JSON object; ``missing`` if it is given and the file does not exist."""
+        """Return a JSON object of a file or section; ``missing`` if it is given and that is."""
+        name, _, section = file.partition(":")
         if missing is not None and not self.holds(file):
             return dict(missing)
-        with self.reading(file) as data:
-            return _json_object(from_json(data))
+        with self.reading(name) as data:
+            content = _json_object(from_json(data))
+        if section and section not in content:
+            raise DataError(f"there is no {section} in {self.path / name}")
+        with self.decoding(file):
+            return _json_object(content[section]) if section else content
 
     def append_text(self, file: str, text: str) -> None:
         """Append a text and a newline."""
@@ -223,10 +241,7 @@ def config_of(data: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RunFolder(Files):
-    """The folder of one run; see ``Files`` for the errors of reading and writing.
-
-    ``run.json:network`` stands for a section of a file: an object in it, or an array of an archive.
-    """
+    """The folder of one run; see ``Files`` for the errors of reading and writing."""
 
     @classmethod
     def create(
@@ -303,45 +318,14 @@ class RunFolder(Files):
             raise ConfigurationError(f"run name '{name}' is not the name of a folder: {problem}")
         return cls(Path(output_dir) / name)
 
-    # Sections of run.json ----------------------------------------------------------------------
-
-    def holds(self, file: str) -> bool:
-        """Return whether the folder has a file, or a section of one."""
-        name, _, section = file.partition(":")
-        if not section or not super().holds(name):
-            return super().holds(name)
-        if name.endswith(".json"):
-            return section in super().read_json(name)
-        with self.reading_arrays(name) as arrays:
-            return section in arrays
-
-    def read_json(self, file: str, missing: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return a JSON object of a file or section; ``missing`` if it is given and that is."""
-        name, _, section = file.partition(":")
-        if not section:
-            return super().read_json(name, missing)
-        content = super().read_json(name, {} if missing is not None else None)
-        if section not in content:
-            if missing is None:
-                raise DataError(f"there is no {section} in {self.path / name}")
-            return dict(missing)
-        with self.decoding(file):
-            return _json_object(content[section])
-
-    def write_json(self, file: str, content: Mapping[str, Any]) -> None:
-        """Write a JSON object as a file or a section."""
-        name, _, section = file.partition(":")
-        kept = {**super().read_json(name, {}), section: content} if section else content
-        super().write_json(name, kept)
-
     def append_warning(self, text: str) -> None:
         """Add a warning, unless a resumed run has it already."""
         if text not in (known := self.warnings()):
-            super().write_json(RUN, {**super().read_json(RUN, {}), _WARNINGS: [*known, text]})
+            self.write_json(RUN, {**self.read_json(RUN, {}), _WARNINGS: [*known, text]})
 
     def warnings(self) -> list[str]:
         """Return the warnings, a line each."""
-        return list(map(str, super().read_json(RUN, {}).get(_WARNINGS, [])))
+        return list(map(str, self.read_json(RUN, {}).get(_WARNINGS, [])))
 
     # Configuration and results -----------------------------------------------------------------
 
@@ -372,12 +356,12 @@ class RunFolder(Files):
             if not (figures := self.path / FIGURES).is_symlink():
                 for figure in figures.glob("*.*"):
                     figure.unlink()
-        before = super().read_json(RUN, {})
+        before = self.read_json(RUN, {})
         kept = {name: content for name, content in before.items() if name not in sections}
         if warnings := self.warnings():
             kept[_WARNINGS] = [text for text in warnings if not text.startswith(FINAL_EVALUATION)]
         if kept != before:
-            super().write_json(RUN, kept)
+            self.write_json(RUN, kept)
 
     def write_metrics(self, metrics: Mapping[str, float]) -> None:
         """Write the final metrics, which mark the run as finished; see ``results.summary``."""
@@ -390,18 +374,20 @@ class RunFolder(Files):
 
     def check_finished(self, file: str) -> None:
         """Raise DataError where a file of a run's end is missing, with what ends the run."""
-        if not self.holds(file):
-            path, made = self.path, (self.rounds() or [{"round": 0}])[-1]["round"]
-            config = self.config({})
-            planned = f" of {config['rounds']}" if "rounds" in config else ""
-            own = f" --plugins {config['plugins']}" if config.get("plugins") else ""
-            end = f", end it there by bfl finish {path}{own}" if made else ""
-            end += ', or take the posterior "latest"' if made else ""
-            with_own = f" --run-config 'plugins=\"{config['plugins']}\"'" if own else ""
-            raise DataError(
-                f"{path} has no {file}: the run has not come to its end (it stands at round "
-                f"{made}{planned}); go on with it by bfl run --resume {path}{with_own}{end}"
-            )
+        if self.holds(file):
+            return
+        path, made = self.path, (self.rounds() or [{"round": 0}])[-1]["round"]
+        config = self.config({})
+        planned = f" of {config['rounds']}" if "rounds" in config else ""
+        resumed, finished = f"bfl run --resume {path}", f"bfl finish {path}"
+        if plugins := config.get("plugins"):
+            resumed += f" --run-config 'plugins=\"{plugins}\"'"
+            finished += f" --plugins {plugins}"
+        end = f', end it there by {finished}, or take the posterior "latest"' if made else ""
+        raise DataError(
+            f"{path} has no {file}: the run has not come to its end (it stands at round "
+            f"{made}{planned}); go on with it by {resumed}{end}"
+        )
 
     # Rounds ------------------------------------------------------------------------------------
 
@@ -549,12 +535,8 @@ class RunFolder(Files):
             )
             return predictions, found["targets"]
 
-    # Figures -----------------------------------------------------------------------------------
-
     def write_figure(self, name: str, image: bytes) -> Path:
         """Write a file into ``figures/`` and return its path."""
-        with self.writing(FIGURES) as path:
-            private_folder(path)
         return self.write(f"{FIGURES}/{name}", image)
 
 

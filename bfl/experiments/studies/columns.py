@@ -45,10 +45,7 @@ CHECKED = "names are checked"
 
 _ROUNDS_TO = re.compile(r"rounds-to-([a-z-]+)-([0-9]+(?:\.[0-9]+)?)")
 _AT_ROUND = re.compile(r"([a-z-]+)-at-round-([1-9][0-9]*)")
-_OF_FOREIGN = re.compile(
-    rf"(?:{CLIENTS}global-|client-\d+-global-)?{OF_FOREIGN}.+-"
-    rf"(auroc|aupr|fpr95|{UNFAMILIAR_SHARE}|{CONFIDENCE})"
-)
+_OF_FOREIGN = re.compile(rf"{OF_FOREIGN}.+-(auroc|aupr|fpr95|{UNFAMILIAR_SHARE}|{CONFIDENCE})")
 
 
 class Column(BaseModel):

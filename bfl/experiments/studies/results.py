@@ -149,12 +149,6 @@ class StudyFolder(Files):
         """The folder of the runs."""
         return self.path / "runs"
 
-    def write(self, file: str, data: bytes) -> Path:
-        """Replace a file atomically; make its folder if needed."""
-        with self.writing(file) as path:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        return super().write(file, data)
-
     def run(self, name: str) -> RunFolder:
         """Return the folder of a run."""
         return RunFolder(self.runs / name)

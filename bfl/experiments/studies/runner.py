@@ -26,7 +26,7 @@ from bfl.evaluation.regression import ERROR
 from bfl.experiments.results.best import VALIDATION
 from bfl.experiments.results.foreign import BEFORE_CLOSING
 from bfl.experiments.results.identity import is_written_to
-from bfl.experiments.results.run_folder import CONFIG, METRICS, RunFolder
+from bfl.experiments.results.run_folder import CONFIG, METRICS
 from bfl.experiments.results.table import cell
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.studies.claims import check_seeds
@@ -121,7 +121,7 @@ def make_study(
             own = folder.run(run.name)
             if is_written_to(own.path):
                 ended = "another process is working on it"
-            elif why := _made(own, run, machine, [*command, "run", *backend], verbose):
+            elif why := _made(folder, run, machine, [*command, "run", *backend], verbose):
                 ended = f"{FAILED}: {why}"
                 own.append_text(LOG, ended)
                 failed[run.name] = why
@@ -174,13 +174,14 @@ def _inline(value: Any) -> str:
 
 
 def _made(
-    own: RunFolder,
+    folder: StudyFolder,
     run: Run,
     machine: Mapping[str, Value],
     command: Sequence[str],
     verbose: bool,
 ) -> str:
     """Make or resume a run in a process of its own; return why it has failed, if it has."""
+    own = folder.run(run.name)
     given, log = own.path / GIVEN, own.path / LOG
     values = tomli_w.dumps(dict(run.values)).encode()
     if own.holds(CONFIG) and (not given.is_file() or given.read_bytes() != values):
@@ -188,9 +189,7 @@ def _made(
             f"{own.path} was begun under another configuration than the study has now; remove it, "
             "or give the study another name"
         )
-    with own.writing(GIVEN):
-        own.path.mkdir(parents=True, exist_ok=True)
-    own.write(GIVEN, values)
+    folder.write(f"runs/{run.name}/{GIVEN}", values)
     # `bfl run` closes where nobody names a closing; a study's run where its file says so.
     place = {
         **machine,
