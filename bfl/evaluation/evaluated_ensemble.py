@@ -52,17 +52,6 @@ class EvaluatedMember:
         """The share of the images that it predicts right."""
         return float(np.mean(self.right))
 
-    def histogram(self) -> npt.NDArray[np.int64]:
-        """Return how many images (2, 10) it predicts right and wrong, by confidence.
-
-        The bins are those of the expected calibration error: open below.
-        """
-        bins = ExpectedCalibrationError(calibration_bins=HISTOGRAM_BINS)
-        found = [
-            bins.bins_of(self.confidence[of], self.right[of]) for of in (self.right, ~self.right)
-        ]
-        return np.stack([each.count for each in found])
-
 
 @dataclass(frozen=True)
 class EvaluatedEnsemble:
@@ -114,14 +103,18 @@ class EvaluatedEnsemble:
     def confidences(self) -> dict[str, dict[str, list[float]]]:
         """Return how many images a sample, and a client, predicts right and wrong by confidence.
 
-        Means over the samples and over the clients, in ten bins of equal width.
+        Means over the samples and over the clients, in ten bins of equal width that are open below.
 
         Source: Chen and Chao (2021), FedBE, Figs. 1 (c) and 9.
         """
-        found = {}
+        bins, found = ExpectedCalibrationError(calibration_bins=HISTOGRAM_BINS), {}
         for kind, of_it in self._kinds().items():
-            right, wrong = np.mean([member.histogram() for member in of_it], axis=0).tolist()
-            found[kind] = {"right": right, "wrong": wrong}
+            right = [bins.bins_of(m.confidence[m.right], m.right[m.right]) for m in of_it]
+            wrong = [bins.bins_of(m.confidence[~m.right], m.right[~m.right]) for m in of_it]
+            found[kind] = {
+                "right": np.mean([each.count for each in right], axis=0).tolist(),
+                "wrong": np.mean([each.count for each in wrong], axis=0).tolist(),
+            }
         return found
 
     def _kinds(self) -> dict[str, list[EvaluatedMember]]:

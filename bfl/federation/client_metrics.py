@@ -79,14 +79,9 @@ OF_EACH_CLIENT = (
 """Numbers that a round's record keeps of each client; of others it keeps their mean."""
 
 
-def of_evaluated_models(name: str) -> bool:
-    """Return whether a client has measured what it sends under a name of one of its models."""
-    return name == BETTER or name.startswith((MEME, PERSONAL))
-
-
 def of_each_client(name: str) -> bool:
     """Return whether a round's record keeps what each client has sent under a name."""
-    return name in OF_EACH_CLIENT or of_evaluated_models(name)
+    return name in (*OF_EACH_CLIENT, BETTER) or name.startswith((MEME, PERSONAL))
 
 
 def recorded(name: str) -> str:

@@ -7,7 +7,7 @@ with other weights, which saves a pass over the activations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -90,11 +90,7 @@ class ForwardPass:
             randomness.key(seed, "masks", *labels, start)
             for start in range(0, len(images), self.batch_size)
         ]
-        return self._all_logits(images, keys)
 
-    def _all_logits(
-        self, images: Images, keys: Sequence[npt.NDArray[np.int32]]
-    ) -> npt.NDArray[Any]:
         def logits(number: int) -> npt.NDArray[Any]:
             start = number * self.batch_size
             batch = tf.constant(images[start : start + self.batch_size])

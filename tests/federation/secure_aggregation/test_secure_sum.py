@@ -76,17 +76,6 @@ def test_below_the_threshold_nothing_is_unmasked(stage):
         run(Clients(vectors), gone, refusals=[]).total()
 
 
-def test_a_server_that_makes_a_round_twice_learns_what_the_second_sum_lacks():
-    """Which no attempt by itself gives away, and nothing here prevents: the page says so."""
-    vectors = random_vectors(4)
-    client, *others = vectors
-    both = [
-        run(Clients({c: vectors[c] for c in asked}), label=label).total()
-        for label, asked in (("run/1/0", [client, *others]), ("run/1/1", others))
-    ]
-    np.testing.assert_array_equal(both[0] - both[1], vectors[client])
-
-
 @pytest.mark.parametrize("alone", [False, True])
 def test_no_client_gives_both_secrets_of_another(alone):
     """The server says to some that a client is left, and to others that it is not.

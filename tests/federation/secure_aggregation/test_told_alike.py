@@ -1,7 +1,6 @@
 """A server that tells one client something else than the others learns nothing of its vector."""
 
 import json
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -11,16 +10,14 @@ from in_memory import TOLD, Clients, plain_sum, random_vectors, run
 
 from bfl.aggregation.pooling import client_statistics, pooling_rules
 from bfl.configuration.configuration import without_paths
-from bfl.errors import ProtocolError, TooFewClientsError
+from bfl.errors import TooFewClientsError
 from bfl.federation.exchanges.masked import Masked
-from bfl.federation.secure_aggregation import client as half
 from bfl.federation.secure_aggregation.accuracy import agreed_exponents
 from bfl.federation.secure_aggregation.masking import (
     Neighbourhood,
     decoded_statistics,
     encoded_statistics,
 )
-from bfl.federation.secure_aggregation.messages import Confirmations, Survivors
 from bfl.federation.secure_aggregation.on_the_wire import task_digest
 from bfl.federation.wire import TrainTask, extras_record, posterior_to_arrays, train_content
 from bfl.posteriors import Posterior
@@ -148,35 +145,3 @@ def test_secrets_are_given_by_the_neighbourhood_alone_by_which_they_were_shared(
         f"told masked-neighbours={other.neighbours}, masked-threshold={other.share}; it sends "
         "nothing"
     )
-
-
-@pytest.mark.parametrize(("count", "liars", "found"), [(5, 1, True), (6, 2, True), (6, 1, False)])
-def test_with_the_lowest_threshold_one_or_two_clients_that_lie_are_enough(count, liars, found):
-    """Half of the others is told that a client is left, half that it is not; see the page."""
-    vectors = random_vectors(count)
-    victim, *others = vectors
-    lying, honest = others[:liars], others[liars:]
-    clients = Clients(vectors, Neighbourhood(30, 0.01))
-    run(clients, until="confirm")
-    left = {True: list(vectors), False: others}
-    of_honest = (count - liars) // 2 - 1  # beside the victim itself
-    sides = {True: [victim, *honest[:of_honest]], False: honest[of_honest:]}
-    given = {}
-    for alive, side in sides.items():
-        sent = {}
-        for client in (*side, *lying):
-            state, reply = half.confirm(
-                clients.states[client], Survivors("run/1/0", left[alive]), clients.neighbourhood
-            )
-            sent[client] = dict(zip(reply.clients, reply.boxes, strict=True))
-            if client in side:
-                clients.states[client] = state
-        for client in side:
-            heard = {other: boxes[client] for other, boxes in sent.items() if other != client}
-            message = Confirmations("run/1/0", [*heard], [*heard.values()])
-            with suppress(ProtocolError):
-                given[client] = clients.unmask(client, message)
-    needed = clients.neighbourhood.threshold(count)
-    own = [c for c, shares in given.items() if victim in shares.survivors]
-    masking = [c for c, shares in given.items() if victim in shares.missing]
-    assert (len(own) + liars >= needed and len(masking) + liars >= needed) == found
