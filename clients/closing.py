@@ -28,7 +28,6 @@ from bfl.federation.wire import (
     reply_content,
 )
 from bfl.posteriors import Posterior
-from clients.examples import held_back
 from clients.masked import masked_sums, read_task
 from clients.process import start_tensorflow
 
@@ -108,9 +107,7 @@ def _examples(
         compares: Whether draws of the whole network predict the held-back ones, where it is drawn.
     """
     configuration, data = client.configuration, client.data
-    positions = client.examples
-    if of_held_back:
-        positions = held_back(task, data, client.node, configuration)
+    positions = client.held_back if of_held_back else client.examples
     if not positions.size:
         return None
     images, labels = data.images[positions], client.labels[positions]

@@ -45,6 +45,8 @@ class PreparedClient:
 
     Attributes:
         examples: (N,) positions of the examples that it trains on.
+        held_back: (M,) positions of its examples that it never trains on, ``calibration-share`` of
+            its own, drawn once in a run.
         labels: The labels of the data, counted from its first class.
         trainer: Trains its network, once that has been built.
     """
@@ -53,6 +55,7 @@ class PreparedClient:
     configuration: Configuration
     data: TrainingData
     examples: Positions
+    held_back: Positions
     labels: npt.NDArray[Any]
     classes: int
     trainer: LocalTrainer | None = None
@@ -87,51 +90,28 @@ def _prepare_client(node: Node, task: TrainTask) -> PreparedClient:
     configuration = cached_configuration(task.configuration, node.plugins_folder)
     refuse(task, node, configuration)
     with deadline(configuration.keys.client_timeout):
-        data = (
-            own_data(node.dataset, configuration.keys.reading)
-            if node.dataset
-            else shared_data(*node.shared_dataset(configuration.keys))
-        )
-        examples = client_examples(task, data, node, configuration)
-        labels, classes = labels_and_classes(task, data, node, configuration, examples)
-    return PreparedClient(node, configuration, data, examples, labels, classes)
+        if where := node.dataset:
+            data = own_data(node.dataset, configuration.keys.reading)
+        else:
+            dataset, folder, reading = node.shared_dataset(configuration.keys)
+            data = shared_data(dataset, folder, reading)
+            where = f"{dataset} in {folder}" if folder else dataset
+        positions = _own_examples(task, data, node, configuration)
+        examples, held_back = divide_examples(positions, task, configuration)
+        first_class, classes = own_classes(configuration, task, node)
+        labels = data.labels - first_class if first_class else data.labels
+        check_labels(labels[examples], classes, f"client {task.partition_id}, {where}")
+    return PreparedClient(node, configuration, data, examples, held_back, labels, classes)
 
 
-def client_examples(
-    task: TrainTask, data: TrainingData, node: Node, configuration: Configuration
-) -> Positions:
-    """Return the positions (N,) of the examples in the data that the client trains on.
-
-    Raises:
-        ConfigurationError: Nobody has said which they are: all clients would train on all of the
-            run's data. Or the server has named some of a node's own, or some that are not there, or
-            one twice where single examples are private.
-    """
-    return _divided(_own_examples(task, data, node, configuration), task, configuration)[0]
-
-
-def held_back(
-    task: TrainTask, data: TrainingData, node: Node, configuration: Configuration
-) -> Positions:
-    """Return the positions (M,) of the client's examples that it never trains on.
-
-    They are ``calibration-share`` of its own, drawn once in a run.
-
-    Raises:
-        ConfigurationError: As for ``client_examples``.
-    """
-    return _divided(_own_examples(task, data, node, configuration), task, configuration)[1]
-
-
-def _divided(
+def divide_examples(
     positions: Positions, task: TrainTask, configuration: Configuration
 ) -> tuple[Positions, Positions]:
-    """Return which examples a client trains on, and which it holds back."""
-    keys = configuration.keys
+    """Return which of its examples a client trains on, and which it holds back."""
     kept = held_back_count(positions.size, configuration.held_back_share)
     if kept <= 0:
         return positions, positions[:0]
-    generator = randomness.generator(keys.seed, "held-back", task.partition_id)
+    generator = randomness.generator(configuration.keys.seed, "held-back", task.partition_id)
     order = generator.permutation(positions.size)
     return positions[np.sort(order[kept:])], positions[np.sort(order[:kept])]
 
@@ -139,7 +119,13 @@ def _divided(
 def _own_examples(
     task: TrainTask, data: TrainingData, node: Node, configuration: Configuration
 ) -> Positions:
-    """Return the positions of all examples that are the client's; see ``client_examples``."""
+    """Return the positions of all examples in the data that are the client's.
+
+    Raises:
+        ConfigurationError: Nobody has said which they are: all clients would train on all of the
+            run's data. Or the server has named some of a node's own, or some that are not there, or
+            one twice where single examples are private.
+    """
     problem, positions = "", task.examples
     if positions is None:
         if node.dataset:
@@ -167,28 +153,6 @@ def _own_examples(
     return positions
 
 
-def labels_and_classes(
-    task: TrainTask,
-    data: TrainingData,
-    node: Node,
-    configuration: Configuration,
-    examples: Positions,
-) -> tuple[npt.NDArray[Any], int]:
-    """Return the labels of the data, counted from the client's first class, and its classes.
-
-    Raises:
-        DataError: Of the client's examples some have a label that is none of them.
-    """
-    first_class, classes = own_classes(configuration, task, node)
-    labels = counted_from(data.labels, first_class)
-    where = node.dataset
-    if not where:
-        dataset, folder, _ = node.shared_dataset(configuration.keys)
-        where = f"{dataset} in {folder}" if folder else dataset
-    check_labels(labels[examples], classes, f"client {task.partition_id}, {where}")
-    return labels, classes
-
-
 def own_classes(configuration: Configuration, task: TrainTask, node: Node) -> tuple[int, int]:
     """Return the first of the client's classes among the labels of its data, and their number.
 
@@ -203,11 +167,6 @@ def own_classes(configuration: Configuration, task: TrainTask, node: Node) -> tu
         return 0, task.num_classes
     mine = dataset.task_of_each(node.num_partitions)[task.partition_id]
     return mine.first_class, mine.num_classes
-
-
-def counted_from(labels: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
-    """Return labels counted from a client's first class; the same array where that is 0."""
-    return labels - first if first else labels
 
 
 def check_labels(labels: npt.NDArray[Any], classes: int, where: str) -> None:

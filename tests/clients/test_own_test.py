@@ -16,7 +16,6 @@ from bfl.configuration import Configuration, resolve
 from bfl.data.datasets import load_dataset
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.engine.serial import SerialGrid
-from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.experiments.results.run_folder import RunFolder
@@ -25,7 +24,7 @@ from bfl.learning.networks.parametrizations import LogVariance
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 from clients import evaluation
-from clients.evaluation import evaluated_metrics, own_test_metrics
+from clients.evaluation import evaluate_models
 from clients.examples import own_classes
 from clients.node import Node
 
@@ -33,85 +32,45 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SITE: Any = SimpleNamespace(dataset="npz:site.npz", plugins_folder=None)
 
 
-def test_what_is_measured_is_the_posterior_that_the_client_has_learnt(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """With the run's samples, drawn anew for each client and round, and right against wrong."""
-    asked: list[Any] = []
-
-    class Evaluator:
-        dataset = SimpleNamespace(test_labels=np.array([1, 1, 1, 2]))
-
-        def predict(self, posterior: Posterior, *, samples: int, purpose: str) -> Any:
-            asked.append((posterior, samples, purpose))
-            return SimpleNamespace(predicted=np.array([1, 1, 1, 1]))
-
-    monkeypatch.setattr(evaluation, "cached_dataset", lambda *_: None)
-    monkeypatch.setattr(evaluation, "_evaluator", lambda *given: Evaluator())
-    configuration = resolve({"evaluate-every": 2, "evaluate-mc-samples": 3})
-    learnt = Posterior(np.zeros(1), np.ones(1))
-    found = []
-    for client, server_round in [(0, 1), (0, 2), (1, 2), (0, 4)]:
-        task = TrainTask(server_round, client, "{}", 3, None)
-        found.append(own_test_metrics(SITE, configuration, task, learnt, {}))
-    assert found == [{}, *[{"test-accuracy": 0.75, "test-examples": 4}] * 3]
-    assert all(posterior is learnt and samples == 3 for posterior, samples, _ in asked)
-    assert len({purpose for _, _, purpose in asked}) == 3
-    without: Any = SimpleNamespace(dataset="", plugins_folder=None)
-    assert own_test_metrics(without, configuration, task, learnt, {}) == {}
-
-
 @pytest.mark.usefixtures("tensorflow")
-def test_where_clients_evaluate_the_posterior_is_predicted_with_once(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("by_clients", [False, True])
+def test_a_node_with_data_of_its_own_is_tested_in_the_rounds_that_are_evaluated(
+    by_clients: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its accuracy is the meme's, under its own name in the rounds that are evaluated."""
+    """The posterior is predicted with once; where clients evaluate, in the last round as well."""
     from bfl.evaluation.prediction.monte_carlo import Predictor
     from bfl.experiments.run.trainer import trainer_for
 
-    predicted: list[Posterior] = []
+    predicted: list[tuple[Posterior, int, Any]] = []
     original = Predictor.predict
 
     def predict(self: Predictor, posterior: Posterior, *given: Any, **named: Any) -> Any:
-        predicted.append(posterior)
+        predicted.append((posterior, named["samples"], named["labels"]))
         return original(self, posterior, *given, **named)
 
     monkeypatch.setattr(Predictor, "predict", predict)
-    values = {"model": "mlp", "evaluated-by": "clients", "evaluate-every": 2, "rounds": 3}
-    configuration = resolve({**values, "evaluate-mc-samples": 2})
+    given = {"model": "mlp", "evaluate-every": 2, "rounds": 3, "evaluate-mc-samples": 2}
+    values = {**given, "evaluated-by": "clients" if by_clients else "server"}
+    configuration = resolve(values)
     trainer = trainer_for(configuration, (8, 8, 1), 10)
     learnt = trainer.network.initial_posterior(0)
     node: Any = SimpleNamespace(dataset="digits", plugins_folder=None)
     found = []
-    for server_round in (1, 2, 3):
-        task = TrainTask(server_round, 0, json.dumps(values), 10, None)
-        models = (learnt, {})
-        evaluated = evaluated_metrics(
-            configuration, task, node, trainer, configuration.architecture, models
-        )
-        own = own_test_metrics(node, configuration, task, learnt, evaluated)
-        found.append((own, evaluated.get("meme-accuracy")))
-    assert predicted == [learnt, learnt]  # in the second round and, where nothing is due, the last
-    assert found[0] == ({}, None)
-    assert found[1][0] == {"test-accuracy": found[1][1], "test-examples": 360}
-    assert found[2][0] == {}
-    assert 0.0 <= found[2][1] <= 1.0
-
-
-def test_plugins_are_taken_from_where_the_node_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also for its own test: a path of the server's is not run there."""
-    theirs = tmp_path / "mine.py"
-    theirs.write_text("raise SystemExit('the server chose this path')\n", encoding="utf-8")
-    text = json.dumps({"plugins": str(theirs)})
-    monkeypatch.setattr(evaluation, "cached_dataset", lambda *_: load_dataset("digits"))
-    task = TrainTask(2, 0, text, 10, None)
-    restricted: Any = SimpleNamespace(dataset=SITE.dataset, plugins_folder="")
-    with pytest.raises(ConfigurationError, match=r"mine\.py"):
-        own_test_metrics(
-            restricted, resolve({"evaluate-every": 2}), task, Posterior(np.zeros(1), np.ones(1)), {}
-        )
+    for client, server_round in [(0, 1), (0, 2), (1, 2), (0, 3)]:
+        task = TrainTask(server_round, client, json.dumps(values), 10, None)
+        found.append(evaluate_models(configuration, task, node, trainer, "", learnt, {}))
+    assert all(posterior is learnt and samples == 2 for posterior, samples, _ in predicted)
+    # With samples anew for each client and round.
+    assert len({labels for *_, labels in predicted}) == len(predicted) == (3 if by_clients else 2)
+    assert found[0] == {}
+    for each in found[1:3]:
+        assert each["test-examples"] == 360
+        assert 0.0 <= each["test-accuracy"] <= 1.0
+        assert each.get("meme-accuracy") == (each["test-accuracy"] if by_clients else None)
+    assert found[3].keys() == (found[1].keys() - {"test-accuracy"} if by_clients else set())
+    without: Any = SimpleNamespace(dataset="", plugins_folder=None)
+    if not by_clients:
+        assert evaluate_models(configuration, task, without, trainer, "", learnt, {}) == {}
 
 
 @pytest.mark.slow
@@ -188,9 +147,7 @@ def judged(
         meme = replace(meme, mean=np.full_like(meme.mean, mean))
     task, node = TrainTask(1, 2, "{}", 3, None), SimpleNamespace(dataset="")
     trainer: Any = SimpleNamespace(network=network, companion=None)
-    found = evaluation.evaluated_metrics(
-        configuration, task, node, trainer, configuration.architecture, (meme, {})
-    )
+    found = evaluate_models(configuration, task, node, trainer, "", meme, {})
     return found, network, meme
 
 
@@ -248,9 +205,7 @@ def test_a_meme_that_nobody_trains_is_not_judged(
     own = {name: getattr(says_always(1), name) for name in VECTORS}
     trainer: Any = SimpleNamespace(network=network, companion=SimpleNamespace(network=personal))
     task, node = TrainTask(1, 2, "{}", 3, None), SimpleNamespace(dataset="")
-    found = evaluation.evaluated_metrics(
-        configuration, task, node, trainer, configuration.architecture, (says_always(0), own)
-    )
+    found = evaluate_models(configuration, task, node, trainer, "", says_always(0), own)
     assert found["personal-accuracy"] == 0.0
     assert ("meme-accuracy" in found) == meme
     assert found["better-accuracy"] == (1.0 if meme else 0.0)

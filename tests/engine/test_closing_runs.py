@@ -10,6 +10,7 @@ from runs_in_process import KilledError, digests, make_run
 
 import bfl
 import clients.closing
+import clients.examples
 from bfl.closing.feature_density import density
 from bfl.configuration import resolve
 from bfl.data.datasets import cached_dataset
@@ -77,14 +78,15 @@ def test_a_client_that_holds_nothing_back_adds_nothing_to_thresholds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Scores of examples that it has trained on would promise more than is true of others."""
-    real, totals, held = clients.closing.held_back, asked_for(monkeypatch), []
+    real, totals, held = clients.examples.divide_examples, asked_for(monkeypatch), []
 
-    def some(task: Any, *rest: Any) -> np.ndarray:
-        kept = real(task, *rest)[: 0 if task.partition_id == 1 else None]
+    def some(positions: Any, task: Any, *rest: Any) -> tuple[np.ndarray, np.ndarray]:
+        trained, kept = real(positions, task, *rest)
+        kept = kept[: 0 if task.partition_id == 1 else None]
         held.append(kept.size)
-        return kept
+        return trained, kept
 
-    monkeypatch.setattr(clients.closing, "held_back", some)
+    monkeypatch.setattr(clients.examples, "divide_examples", some)
     make_run(VALUES, 3, tmp_path / "run", closing="conformal", rounds=1, corruptions="none")
     assert totals[0].sum() == sum(held) > 0
     assert sorted(held)[0] == 0
