@@ -7,19 +7,22 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from bfl.configuration.keys import Keys
 from bfl.data.datasets import Reading, portable_dataset
 from bfl.deployment.client_list import binding_problem, called
 from bfl.engine.flower import is_simulation
-from bfl.errors import ConfigurationError, RunError
+from bfl.errors import BflError, ConfigurationError, RunError
 from bfl.federation.client_metrics import neutralized
 from bfl.federation.node_description import PERSONAL_MODELS, NodeDescription, code_digest
 from bfl.federation.wire import DATA_DIR, DATASET, NUM_CLASSES, PRIVATE
-from strategies.messaging import Outstanding
+from strategies.messaging import Outstanding, UsableReplies, exchange_with_retries
+
+T = TypeVar("T")
 
 REJOIN_WAIT = 15.0
 """Seconds that a round waits for what new nodes say of themselves, when a client has no node."""
@@ -95,6 +98,54 @@ class Federation:
     def _partitions(self) -> Mapping[int, int]:
         return {node: partition_id for partition_id, node in self.nodes.items()}
 
+    def ask(
+        self,
+        grid: Grid,
+        message_type: str,
+        contents: Mapping[int, RecordDict],
+        read: Callable[[Message], T],
+        keys: Keys,
+        needed: int,
+    ) -> tuple[dict[int, T], dict[int, str]]:
+        """Ask clients something beside a round.
+
+        Args:
+            contents: What each is sent, by partition id.
+            read: Returns what an answer says, or raises what is wrong with it.
+            keys: How long they are waited for, and how often they are asked again.
+            needed: How many answers are enough to ask nobody again.
+
+        Returns:
+            By partition id what the answers say, and why there is none of other clients.
+
+        Raises:
+            RunError: The engine has died.
+        """
+        found: dict[int, T] = {}
+        problems = dict.fromkeys(contents, "no reply")
+        replies = exchange_with_retries(
+            grid,
+            [
+                Message(content, self.nodes[each], message_type)
+                for each, content in contents.items()
+            ],
+            silence=keys.client_timeout,
+            retries=keys.round_retries,
+            usable=(usable := UsableReplies(needed)),
+            report=lambda node, reason: None,  # the last reason is told
+        )
+        for reply in replies:
+            client = self.partition_of(reply.metadata.src_node_id)
+            try:
+                if reply.has_error():
+                    raise RunError(reply.error.reason)
+                found[client] = read(reply)
+                usable.found += 1
+                del problems[client]
+            except BflError as error:
+                problems[client] = neutralized(str(error))
+        return dict(sorted(found.items())), problems
+
     def refreshed(self, grid: Grid, warn: Callable[[int, str], None]) -> Federation:
         """Return the federation as it is now: nodes that have come take the place of those gone.
 
@@ -164,25 +215,20 @@ def discover(
     clients: int,
     timeout: float,
     poll: float = 0.2,
-    plugins: str = "",
-    *,
-    private: bool = False,
-    num_classes: int | None = None,
-    dataset: tuple[str, str, Reading] | None = None,
-    personal_models: bool = False,
+    **question: Any,
 ) -> Federation:
     """Wait until all nodes have registered and said who they are, and return the federation.
 
     Flower samples among the nodes registered so far: without waiting, a first round may see 94 of
     100. How many there have to be is ``clients``, or if that is 0 what the nodes say themselves.
     Until the time is over, nodes may be late, answer with an error, or play the partition of
-    another one, which may be one that Flower does not yet know to be gone. For ``plugins`` to
-    ``personal_models`` see ``NodeDescriptions``.
+    another one, which may be one that Flower does not yet know to be gone.
 
     Args:
         clients: The configured number of clients; 0: as many as the nodes' ``num-partitions``.
         timeout: Seconds to wait for nodes and for their answers.
         poll: Seconds between looks for nodes.
+        question: What else they are asked, see ``NodeDescriptions``.
 
     Raises:
         RunError: Nodes are missing when the time is over, which are named, or the engine has died.
@@ -192,14 +238,7 @@ def discover(
             small for, or does not speak its wire format.
     """
     deadline = time.monotonic() + timeout
-    descriptions = NodeDescriptions(
-        grid,
-        plugins,
-        private=private,
-        num_classes=num_classes,
-        dataset=dataset,
-        personal_models=personal_models,
-    )
+    descriptions = NodeDescriptions(grid, **question)
     while True:
         online = descriptions.ask()
         descriptions.listen(min(deadline, time.monotonic() + poll))

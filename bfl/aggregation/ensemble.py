@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,11 +33,6 @@ class Member:
     values: Vector
     point: Vector
     recompute: bool = False
-
-
-def samples_any(parts: Iterable[Component]) -> bool:
-    """Return whether a part of a run has an ensemble of which a member is a sample."""
-    return any(p.samples_members for p in parts if isinstance(p, EnsembleMembers))
 
 
 class EnsembleMembers(Component):
@@ -74,11 +69,6 @@ class EnsembleMembers(Component):
             | ({"server-images"} if recomputed else set())
             | ({"clients-to-draw-from"} if drawn else set())
         )
-
-    @property
-    def samples_members(self) -> bool:
-        """True if a member is a sample."""
-        return self.ensemble_samples > 0
 
     @field_validator("ensemble_clients")
     @classmethod

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 
 from bfl.aggregation.server import Server
@@ -21,12 +21,10 @@ from bfl.data.datasets.server_data import HELD_BACK, ServerData, load_server_dat
 from bfl.errors import ConfigurationError, NotFiniteError, RunError
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE, EvaluatedEnsemble, evaluate_ensemble
 from bfl.experiments.results.best import VALIDATION
-from bfl.federation.client_metrics import neutralized
 from bfl.federation.node_description import NETWORK_QUERY, NetworkQuery, manifest_from_content
-from bfl.federation.wire import WireFormatError, posterior_from_arrays
+from bfl.federation.wire import posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from strategies.federation import Federation
-from strategies.messaging import UsableReplies, exchange_with_retries
 from strategies.run_support import NOT_FINITE, ClientOptions
 from strategies.server_state import ServerState
 
@@ -194,45 +192,37 @@ def manifest_of_clients(
     """
     keys = configuration.keys
     options = ClientOptions(configuration=configuration, min_clients=keys.min_clients)
-    usable = UsableReplies(options.needed(federation.size))
-    shape, classes = dataset.image_shape, dataset.num_classes
+    needed = options.needed(federation.size)
     texts = {paths: options.configuration_text(paths=paths) for paths in (False, True)}
-    messages = []
-    for partition_id, node in federation.nodes.items():
-        query = NetworkQuery(texts[federation.reads_run_paths(partition_id)], shape, classes)
-        messages.append(Message(query.to_content(), node, NETWORK_QUERY))
-    answers: dict[str, list[int]] = defaultdict(list)
-    failed: list[str] = []
-    replies = exchange_with_retries(
+    contents = {}
+    for client in federation.nodes:
+        text = texts[federation.reads_run_paths(client)]
+        query = NetworkQuery(text, dataset.image_shape, dataset.num_classes)
+        contents[client] = query.to_content()
+    found, failed = federation.ask(
         grid,
-        messages,
-        silence=keys.client_timeout,
-        retries=keys.round_retries,
-        usable=usable,
-        report=lambda node, reason: None,
+        NETWORK_QUERY,
+        contents,
+        lambda reply: manifest_from_content(reply.content).to_json(),
+        keys,
+        needed,
     )
-    for reply in replies:
-        client = federation.partition_of(reply.metadata.src_node_id)
-        try:
-            if reply.has_error():
-                raise RunError(reply.error.reason)
-            answers[manifest_from_content(reply.content).to_json()].append(client)
-            usable.found += 1
-        except (RunError, WireFormatError) as error:
-            failed.append(f"client {client}: {neutralized(str(error))}")
-    reasons = "".join(f"\n{reason}" for reason in failed)
-    if not usable.enough:
+    reasons = "".join(f"\nclient {client}: {reason}" for client, reason in failed.items())
+    if len(found) < needed:
         raise RunError(
-            f"server-evaluates is false, and {usable.found} of {federation.size} clients have said "
-            f"which parameters the network has; min-clients asks for {usable.needed}{reasons}"
+            f"server-evaluates is false, and {len(found)} of {federation.size} clients have said "
+            f"which parameters the network has; min-clients asks for {needed}{reasons}"
         )
+    answers: dict[str, list[int]] = defaultdict(list)
+    for client, text in found.items():
+        answers[text].append(client)
     if len(answers) > 1:
-        camps = " and ".join(f"clients {sorted(clients)}" for clients in answers.values())
+        camps = " and ".join(f"clients {clients}" for clients in answers.values())
         raise ConfigurationError(
             f"the parameters of the network are not the same for {camps}: some run other code, "
             f"or do not tell the truth{reasons}"
         )
-    for reason in failed:
-        say(f"before round 1, asked for the network's parameters, {reason}")
+    for client, reason in failed.items():
+        say(f"before round 1, asked for the network's parameters, client {client}: {reason}")
     [text] = answers
     return Manifest.from_json(text)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bfl.aggregation.ensemble import samples_any
-from bfl.aggregation.samplers import WeightedSampler
 from bfl.aggregation.server import UsesServer
 from bfl.closing.base import held_back_count
 from bfl.closing.chain import schedule
@@ -274,35 +272,16 @@ def check_no_moving_statistics(configuration: Configuration, manifest: Manifest)
 
 
 def method_warnings(configuration: Configuration) -> list[str]:
-    """Return warnings of a method before the first round.
-
-    Of personal models that nobody evaluates, as the server has the global model alone; and of
-    models of an ensemble that are not sampled around the pooled one.
-    """
-    warnings = []
+    """Return a warning of personal models that nobody evaluates, as the server has none of them."""
     personalization = configuration.personalization
-    if personalization.active and configuration.keys.evaluated_by != "clients":
-        what = (
-            "the global model alone is evaluated"
-            if personalization.trains_meme
-            else "the evaluated global model is not trained"
-        )
-        warnings.append(
-            f"personalization is '{personalization.name}' and evaluated-by is 'server': the "
-            f"clients' personal models are not evaluated, and {what}; "
-            'evaluated-by="clients" has each client do so'
-        )
-    sampler, weighting = configuration.sampler, configuration.weighting.name
-    if isinstance(sampler, WeightedSampler) and sampler.around_the_pool:
-        same = sampler.weighting_alike.get(sampler.sample_weights)
-        if same not in (None, weighting) and samples_any(configuration.components):
-            warnings.append(
-                f"sampler '{sampler.name}' counts clients by sample-weights "
-                f"'{sampler.sample_weights}', and they are pooled by weighting '{weighting}': "
-                "unless both come to the same weights, models are not sampled around the pooled "
-                f"one; with weighting='{same}' they are"
-            )
-    return warnings
+    if not personalization.active or configuration.keys.evaluated_by == "clients":
+        return []
+    what = "alone is evaluated" if personalization.trains_meme else "is evaluated and not trained"
+    return [
+        f"personalization is '{personalization.name}' and evaluated-by is 'server': the clients' "
+        f"personal models are not evaluated, and the global model {what}; "
+        'evaluated-by="clients" has each client do so'
+    ]
 
 
 def data_warnings(configuration: Configuration, dataset: Dataset) -> list[str]:

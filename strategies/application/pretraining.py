@@ -23,26 +23,26 @@ their noise is what would stop it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from flwr.app import Message, MessageType
-from flwr.serverapp import Grid
 
 from bfl.configuration import Configuration
 from bfl.configuration.component_slots import SLOTS
 from bfl.data.datasets import Dataset
-from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import stratified_positions
 from bfl.errors import ConfigurationError, NotFiniteError, RunError
-from bfl.federation.wire import Positions, TrainTask, posterior_to_arrays, train_content
-from bfl.posteriors import Manifest, Posterior
+from bfl.experiments.results.identity import run_key
+from bfl.federation.wire import TRAIN, Positions, TrainTask, posterior_to_arrays, train_content
+from bfl.posteriors import Posterior
 from strategies.application.division import clients_positions
-from strategies.federation import Federation
-from strategies.messaging import UsableReplies, exchange_with_retries
 from strategies.run_support import ClientOptions
-from strategies.updates import RefusedUpdateError, read_update
+from strategies.updates import read_update
+
+if TYPE_CHECKING:
+    from strategies.application.run_context import RunContext
 
 OF_THE_METHOD = ("temperature", "local_lr_decay")
 """Keys that are a method's, as its parts are: runs that differ in them begin alike."""
@@ -102,39 +102,23 @@ def configuration_of_pretraining(configuration: Configuration) -> Configuration:
     )
 
 
-def pretrain(
-    grid: Grid,
-    federation: Federation,
-    configuration: Configuration,
-    dataset: Dataset,
-    initial: Posterior,
-    accuracy: Callable[[Posterior, Positions, int], float],
-    on_epoch: Callable[[int, float], None],
-    *,
-    run_folder: str = "",
-    run_key: str = "",
-    manifest: Manifest | None = None,
-    own: ServerData | None = None,
-) -> Posterior:
+def pretrain(context: RunContext, initial: Posterior) -> Posterior:
     """Train a posterior on the first node, until it stops getting better; return the best epoch's.
 
     To the node it is a client like any other, with a partition id beyond those of the federation
     and an epoch for a round, so its bits depend on the seed alone and its optimizer goes on from
     epoch to epoch.
 
-    Args:
-        accuracy: Gives the accuracy of a posterior on some training images, after an epoch.
-        on_epoch: Called with each epoch, from 1, and its validation accuracy.
-        run_folder: The run's folder, where a simulation's clients keep their state.
-        run_key: The run's own word, by which nodes file what they keep.
-        manifest: The parameters of the network, to whose minima the node's posteriors are held.
-        own: The server's own images, some of which clients do without.
-
     Raises:
         ConfigurationError: The node has data of its own, or there are not enough images.
         RunError: The node has failed, also when asked again, or what it sends is refused.
     """
-    keys = configuration.keys
+    configuration, federation, evaluator = (
+        context.configuration,
+        context.federation,
+        context.evaluator,
+    )
+    keys, dataset = configuration.keys, evaluator.dataset
     if federation.own_examples[0]:
         raise ConfigurationError(
             "pretrain-examples is set, and the SuperNode of partition 0 has data of its own: "
@@ -142,8 +126,7 @@ def pretrain(
         )
     partition_id = federation.size
     options = ClientOptions(configuration=configuration_of_pretraining(configuration))
-    text = options.configuration_text(paths=federation.reads_run_paths(0))
-    used = clients_positions(configuration, dataset, own, federation.size)
+    used = clients_positions(configuration, dataset, evaluator.server_data, federation.size)
     train, validation = split_off(dataset, keys.pretrain_examples, keys.pretrain_validation, used)
     posterior = best = initial
     accuracies: list[float] = []
@@ -151,39 +134,26 @@ def pretrain(
         task = TrainTask(
             server_round=number,
             partition_id=partition_id,
-            configuration=text,
+            configuration=options.configuration_text(paths=federation.reads_run_paths(0)),
             num_classes=dataset.num_classes,
             examples=train,
-            run_folder=run_folder if federation.simulated else "",
+            run_folder=context.path if federation.simulated else "",
             pooled_round=number - 1,
-            run_key=run_key,
+            run_key=run_key(context.folder.path),
         )
         content = train_content(posterior_to_arrays(posterior), task)
-        node, group = federation.nodes[0], "pretraining"
-        (reply,) = exchange_with_retries(
-            grid,
-            [Message(content, node, MessageType.TRAIN, group_id=group)],
-            silence=keys.client_timeout,
-            retries=keys.round_retries,
-            usable=UsableReplies(1),
-            report=lambda node, reason: None,  # the last reason is told
-        )
-        where = f"pre-training, epoch {number}, client {partition_id}"
-        if reply.has_error():
-            raise RunError(f"{where}: {reply.error.reason}")
+        expected: dict[str, Any] = {"manifest": evaluator.manifest, "num_examples": len(train)}
+        read = partial(read_update, partition_id=partition_id, sent=posterior, **expected)
+        sent, problems = federation.ask(context.grid, TRAIN, {0: content}, read, keys, 1)
+        if problems:
+            raise RunError(f"pre-training, epoch {number}, client {partition_id}: {problems[0]}")
+        posterior = sent[0].posterior
         try:
-            size = len(train)
-            update = read_update(
-                reply, partition_id, posterior, manifest=manifest, num_examples=size
-            )
-        except RefusedUpdateError as error:
-            raise RunError(f"{where}: update refused: {error}") from error
-        posterior = update.posterior
-        try:
-            accuracies.append(accuracy(posterior, validation, number))
+            accuracies.append(evaluator.train_accuracy(posterior, validation, number))
         except NotFiniteError:
             accuracies.append(0.0)  # of logits that are not finite none is correct
-        on_epoch(number, accuracies[-1])
+        text = f"pre-training, epoch {number}: validation accuracy {accuracies[-1]:.4f}"
+        context.progress.say(text)
         if int(np.argmax(accuracies)) == number - 1:
             best = posterior
         if stop_early(accuracies, keys.pretrain_patience):

@@ -160,7 +160,10 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
                 if checkpoint:
                     progress.say(f"resumes after round {checkpoint.server_round}")
                 elif keys.pretrain_examples:
-                    checkpoint = _pretrain(context, initial)
+                    posterior = pretrain(context, initial)
+                    state = run_context.first_state(context, posterior)
+                    checkpoint = Checkpoint(0, posterior, state.to_arrays())
+                    Checkpoints(folder).save(checkpoint)
                 finish(context, *_run_rounds(context, checkpoint, initial))
     return folder
 
@@ -210,29 +213,6 @@ def _write_network(
         folder.write_json(
             files.FOR_NODES, {name: content[name] for name in for_nodes if name in content}
         )
-
-
-def _pretrain(context: RunContext, initial: Posterior) -> Checkpoint:
-    evaluator = context.evaluator
-    posterior = pretrain(
-        context.grid,
-        context.federation,
-        context.configuration,
-        evaluator.dataset,
-        initial,
-        evaluator.train_accuracy,
-        lambda number, accuracy: context.progress.say(
-            f"pre-training, epoch {number}: validation accuracy {accuracy:.4f}"
-        ),
-        run_folder=context.path,
-        run_key=run_key(context.folder.path),
-        manifest=evaluator.manifest,
-        own=evaluator.server_data,
-    )
-    state = run_context.first_state(context, posterior)
-    checkpoint = Checkpoint(0, posterior, state.to_arrays())
-    Checkpoints(context.folder).save(checkpoint)
-    return checkpoint
 
 
 def _run_rounds(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 
 from bfl.closing.chain import greatest
@@ -22,11 +22,10 @@ from bfl.data.datasets.reading import COLUMNS, SUMMED
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.client_metrics import neutralized
 from bfl.federation.node_description import ADD_UP_TABLE, TABLE_QUERY, TableDescription
-from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT, WireFormatError
+from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT
 from strategies.closing import as_posterior, sums_of_clients
 from strategies.federation import Federation
 from strategies.flower_clients import FlowerClients
-from strategies.messaging import UsableReplies, exchange_with_retries
 from strategies.method import Method
 from strategies.round import TrainingRequest
 from strategies.run_support import ClientOptions, RunSupport, Warnings
@@ -126,33 +125,21 @@ def sum_columns(
 def _ask_tables(
     configuration: Configuration, grid: Grid, federation: Federation, own: list[int]
 ) -> dict[int, TableDescription]:
-    keys = configuration.keys
-    question: dict[str, Any] = replace(keys.reading, columns=SUMMED).values()
+    question: dict[str, Any] = replace(configuration.keys.reading, columns=SUMMED).values()
     question[VERSION] = WIRE_FORMAT
     content = RecordDict({CONFIG: ConfigRecord(question)})
-    replies = exchange_with_retries(
+    found, problems = federation.ask(
         grid,
-        [Message(content, federation.nodes[client], TABLE_QUERY) for client in own],
-        silence=keys.client_timeout,
-        retries=keys.round_retries,
-        usable=(usable := UsableReplies(len(own))),
-        report=lambda node, reason: None,
+        TABLE_QUERY,
+        dict.fromkeys(own, content),
+        lambda reply: TableDescription.from_content(reply.content),
+        configuration.keys,
+        len(own),
     )
-    found, problems = {}, dict.fromkeys(own, "no reply")
-    for reply in replies:
-        client = federation.partition_of(reply.metadata.src_node_id)
-        try:
-            if reply.has_error():
-                raise RunError(reply.error.reason)
-            found[client] = TableDescription.from_content(reply.content)
-            usable.found += 1
-            del problems[client]
-        except (RunError, WireFormatError) as error:
-            problems[client] = neutralized(str(error))
     if problems:
         lines = (f"\nclient {client}: {problem}" for client, problem in problems.items())
         raise RunError(f"before round 1, asked for the columns of their tables:{''.join(lines)}")
-    return dict(sorted(found.items()))
+    return found
 
 
 def _merge(

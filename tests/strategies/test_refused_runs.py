@@ -330,32 +330,6 @@ def test_they_stand_in_the_record_and_are_not_sent() -> None:
     assert "server-threads" not in configuration.for_clients()
 
 
-FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({}, False),
-        ({"weighting": "equal"}, True),
-        ({"weighting": "equal", "sample-weights": "equal"}, False),
-        ({"sample-weights": "equal"}, True),
-        ({"weighting": "accuracy", "server-labels": True, "sampler": "dirichlet"}, True),
-        ({"weighting": "equal", "ensemble-samples": 0}, False),
-        ({"weighting": "equal", "distillation-targets": "labels", "server-labels": True}, False),
-        ({"weighting": "equal", "sampler": "normalized-differences"}, False),
-        # Around the previous model, whatever the weights: there is nothing to remedy.
-        ({"sampler": "normalized-differences"}, False),
-    ],
-)
-def test_samples_that_are_not_drawn_around_the_pool_are_told(
-    values: dict[str, Any], said: bool
-) -> None:
-    found = method_warnings(resolve({**FEDBE, **values}))
-    assert len(found) == said
-    assert all("not sampled around the pooled one" in text for text in found)
-
-
 def test_a_student_that_comes_away_from_its_targets_is_told_once() -> None:
     said: list[str] = []
     warnings = Warnings(said.append)

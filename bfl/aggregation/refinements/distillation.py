@@ -156,11 +156,6 @@ class Distillation(EnsembleMembers, Refinement):
         """True if it has teachers: where labels are learnt, clients are asked for nothing."""
         return self.distillation_targets != "labels"
 
-    @property
-    def samples_members(self) -> bool:
-        """True if a teacher is a sample."""
-        return self.needs_models and super().samples_members
-
     def requires(self) -> frozenset[str]:
         """Return that the server has images, and labels if they are what is learnt."""
         if self.distillation_targets == "labels":

@@ -34,15 +34,7 @@ class Sampler(Component, ABC):
 
 
 class WeightedSampler(Sampler):
-    """A sampler in which clients count by their sizes, or all the same.
-
-    Attributes:
-        around_the_pool: Whether with the pool's weights its mean is the pooled model.
-        weighting_alike: The weighting that pools with the same weights, by ``sample-weights``.
-    """
-
-    around_the_pool: ClassVar[bool] = True
-    weighting_alike: ClassVar[Mapping[str, str]] = {"size": "train-size", "equal": "equal"}
+    """A sampler in which clients count by their sizes, or all the same."""
 
     sample_weights: Literal["size", "equal"] = "size"
     """how much a client counts in the distribution of sampled models"""
@@ -137,8 +129,6 @@ class NormalizedDifferences(WeightedSampler):
     Source: the code of Chen and Chao (2021), https://github.com/hongyouc/FedBE, which weights
     clients equally and has s = 0.1 and a floor of 1e-5: the defaults here.
     """
-
-    around_the_pool: ClassVar[bool] = False
 
     sample_weights: Literal["size", "equal"] = "equal"
     """how much a client counts in the distribution of sampled models"""
