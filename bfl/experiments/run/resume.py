@@ -217,11 +217,11 @@ def _refuse_other_data(
     same_clients = len(was.get("client_sha256", ())) == len(partition.get("client_sha256", ()))
     if same_clients and checkpoint is not None:
         for who, one, two in (
-            ("clients", was, partition),
-            ("server", was.get("server", {}), partition.get("server", {})),
+            ("clients'", was, partition),
+            ("server's", was.get("server", {}), partition.get("server", {})),
         ):
             if one.get("sha256") and two.get("sha256"):
-                digests[f"the positions of the {who}'s images"] = one["sha256"], two["sha256"]
+                digests[f"the positions of the {who} images"] = one["sha256"], two["sha256"]
     other = [
         f"{what} had the SHA-256 {str(before)[:12]} and have {str(now)[:12]}"
         for what, (before, now) in digests.items()
