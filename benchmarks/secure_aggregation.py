@@ -31,7 +31,7 @@ from bfl import randomness
 from bfl.aggregation.pooling import (
     Statistics,
     client_statistics,
-    pool_weighted,
+    pool,
     pooled_statistics,
     pooling_rules,
 )
@@ -103,7 +103,7 @@ def measured(size: int, count: int) -> dict[str, Any]:
         del total
         masked = pooled_statistics(RULE, sums, weights, previous).posterior
         del sums
-    direct = pool_weighted(RULE, _members(size, count), previous=previous).posterior
+    direct = pool(RULE, _members(size, count), [1] * count, previous=previous).posterior
     return {
         "parameters": size,
         "clients": count,
@@ -122,7 +122,7 @@ def of_flower(size: int, count: int) -> dict[str, Any]:
         return {"quantized": None, "quantized-seconds": None}
     clock, previous = Clock(), posterior(0, size)
     found = quantized_pool(size, count, previous, clock)
-    direct = pool_weighted(RULE, _members(size, count), previous=previous).posterior
+    direct = pool(RULE, _members(size, count), [1] * count, previous=previous).posterior
     taken = {stage: clock.seconds[stage] for stage in STAGES if stage != "keys-and-shares"}
     return {"quantized": errors(found, direct), "quantized-seconds": taken}
 
@@ -134,8 +134,8 @@ def completed(cell: dict[str, Any]) -> dict[str, Any]:
     return {**cell, **of_flower(cell["parameters"], cell["clients"])}
 
 
-def _members(size: int, count: int) -> Iterator[tuple[Posterior, float, None]]:
-    return ((posterior(number, size), 1 / count, None) for number in range(1, count + 1))
+def _members(size: int, count: int) -> Iterator[Posterior]:
+    return (posterior(number, size) for number in range(1, count + 1))
 
 
 def added_up(

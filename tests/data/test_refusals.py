@@ -40,7 +40,7 @@ ARCHIVES: dict[str, tuple[dict[str, Any], str]] = {
     "negative train label": ({"y_train": np.array([0, 1, 2, -1])}, "y_train"),
     "negative test label": ({"y_test": np.array([0, -3])}, "y_test"),
     "unseen class": ({"y_test": np.array([0, 3])}, "y_test"),
-    "huge label": ({"y_test": np.array([0, 2**63], np.uint64)}, "y_test holds the label 9223"),
+    "huge label": ({"y_test": np.array([0, 2**63], np.uint64)}, "y_test[1] is 9223"),
     "one class": ({"y_train": np.zeros(4, int)}, "y_train"),
     "stray label": ({"y_train": np.array([0, 99_999, 1, 0])}, "y_train[1] is the label 99999"),
     "too few names": ({"class_names": np.array(["a", "b"])}, "y_train"),

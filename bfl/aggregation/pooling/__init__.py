@@ -14,12 +14,10 @@ from bfl.aggregation.pooling.base import (
     pooling_rules,
 )
 from bfl.aggregation.pooling.core import (
-    Client,
     Statistics,
     client_statistics,
     normalised,
     pool,
-    pool_weighted,
     pooled_statistics,
 )
 
@@ -27,14 +25,12 @@ __all__ = [
     "CLIPPED",
     "DAMPED_FURTHER",
     "DAMPING",
-    "Client",
     "Pooled",
     "PoolingRule",
     "Statistics",
     "client_statistics",
     "normalised",
     "pool",
-    "pool_weighted",
     "pooled_statistics",
     "pooling_rules",
 ]

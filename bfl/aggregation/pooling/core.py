@@ -40,9 +40,6 @@ BLOCK = 131072
 A stochastic rule draws block by block, so this number is part of what its draws depend on.
 """
 
-Client = tuple[Posterior, float, np.random.Generator | None]
-"""A posterior, its weight, and its random generator for a stochastic rule."""
-
 
 class Statistics(NamedTuple):
     """Sums over clients, or what one client adds to them.
@@ -87,37 +84,13 @@ def pool(
     """
     fractions = normalised(weights)
     drawers = repeat(None, len(fractions)) if generators is None else generators
-    clients = zip(posteriors, fractions, drawers, strict=True)
-    return pool_weighted(rule, clients, previous=previous, unrounded=unrounded)
-
-
-def pool_weighted(
-    rule: PoolingRule,
-    clients: Iterable[Client],
-    *,
-    previous: Posterior | None = None,
-    unrounded: Posterior | None = None,
-) -> Pooled:
-    """Return the pooled posterior of clients whose number is not known and who may come slowly.
-
-    For ``previous`` and ``unrounded`` see ``pool``.
-
-    Args:
-        clients: Posteriors with their weights, taken as they are, and their random generators, for
-            a stochastic rule; each is read once and let go, and one of weight 0 is not looked at.
-
-    Raises:
-        PosteriorError: There is no client, or a posterior is not valid.
-        ValueError: A weight is negative or not finite, or a stochastic rule has no generators.
-    """
     sums: Sums | None = None
-    for posterior, weight, generator in clients:
-        if _checked_weight(weight):
+    for posterior, weight, generator in zip(posteriors, fractions, drawers, strict=True):
+        if weight:
             sums = sums or Sums(rule, posterior, previous, unrounded)
             sums.add(posterior, weight, generator)
         del posterior  # before the next one comes
-    if sums is None:
-        raise PosteriorError("nothing to pool: no posterior with a positive weight was added")
+    assert sums  # some weight is positive
     return sums.pooled()
 
 
@@ -130,10 +103,9 @@ def client_statistics(
 
     Raises:
         PosteriorError: The posterior is not valid or has another size.
-        ValueError: The weight is negative or not finite, or the rule draws random numbers.
     """
     sums = Sums(rule, previous, previous)
-    if _checked_weight(weight):
+    if weight:
         sums.add(posterior, weight)
     return Statistics(sums.statistics, sums.point)
 
@@ -152,7 +124,7 @@ def pooled_statistics(
     """
     sums = Sums(rule, previous, previous, unrounded)
     sums.statistics, sums.point = statistics
-    for weight in filter(_checked_weight, weights):
+    for weight in filter(None, weights):
         sums.totals += Totals(1, weight, weight, rule.mass(weight), _epsilon(previous))
     if not sums.totals.count:
         raise PosteriorError("nothing to pool: no client has a positive weight")
@@ -166,20 +138,16 @@ def normalised(weights: Iterable[float]) -> list[float]:
         PosteriorError: No weight is positive.
         ValueError: A weight is negative or not finite.
     """
-    checked = [_checked_weight(weight) for weight in weights]
-    largest = max(checked, default=0.0)
+    given = [float(weight) for weight in weights]
+    if wrong := [weight for weight in given if not (math.isfinite(weight) and weight >= 0)]:
+        raise ValueError(f"a weight is {wrong[0]}; expected a finite number that is not negative")
+    largest = max(given, default=0.0)
     if largest == 0:
         raise PosteriorError("nothing to pool: no client has a positive weight")
     # Divided by the largest first, so that the sum can neither overflow nor underflow.
-    scaled = [weight / largest for weight in checked]
+    scaled = [weight / largest for weight in given]
     total = math.fsum(scaled)
     return [weight / total for weight in scaled]
-
-
-def _checked_weight(weight: float) -> float:
-    if not (math.isfinite(weight) and weight >= 0):
-        raise ValueError(f"a weight is {weight}; expected a finite number that is not negative")
-    return float(weight)
 
 
 class Sums:

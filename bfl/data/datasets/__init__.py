@@ -42,38 +42,42 @@ __all__ = [
 ]
 
 
-def _parse(dataset: str, data_dir: str | Path) -> tuple[DatasetSource, str, Path | None]:
-    folder = given_path(data_dir, "data-dir") if str(data_dir) else None
-    return *source_and_location(dataset), folder
+def _folder(data_dir: str | Path) -> Path | None:
+    return given_path(data_dir, "data-dir") if str(data_dir) else None
+
+
+def _parts(dataset: str) -> list[tuple[DatasetSource, str]]:
+    source, location = source_and_location(dataset)
+    return source.parts(location)
 
 
 def validate_dataset(dataset: str, data_dir: str | Path = "") -> None:
     """Raise a ConfigurationError, before images are read, if a data set cannot be loaded."""
-    source, location, folder = _parse(dataset, data_dir)
-    source.check_location(location, folder)
+    for source, location in _parts(dataset):
+        source.check_location(location, _folder(data_dir))
 
 
 def dataset_on_this_machine(dataset: str, data_dir: str | Path = "") -> bool:
     """Return whether a data set can be loaded without the network, as far as is known."""
-    source, location, folder = _parse(dataset, data_dir)
-    return source.on_this_machine(location, folder)
+    folder = _folder(data_dir)
+    return all(source.on_this_machine(location, folder) for source, location in _parts(dataset))
 
 
 def dataset_files(dataset: str, data_dir: str | Path = "") -> tuple[Path, ...]:
     """Return the files on this machine that a data set is read from; none for one of the hub."""
-    source, location, folder = _parse(dataset, data_dir)
-    return source.files(location, folder)
+    folder = _folder(data_dir)
+    return tuple(p for source, location in _parts(dataset) for p in source.files(location, folder))
 
 
 def dataset_reads_path(dataset: str) -> bool:
     """Return whether loading a data set reads from a path that its word names."""
-    source, location = source_and_location(dataset)
-    return source.reads_path(location)
+    return any(source.reads_path(location) for source, location in _parts(dataset))
 
 
 def absolute_dataset(dataset: str, data_dir: str | Path = "") -> tuple[str, str]:
     """Return the keys ``dataset`` and ``data-dir`` such that the current folder does not matter."""
-    source, location, folder = _parse(dataset, data_dir)
+    source, location = source_and_location(dataset)
+    folder = _folder(data_dir)
     behind_colon = f":{source.absolute(location, folder)}" if location else ""
     return f"{source.name}{behind_colon}", str(folder.resolve()) if folder else ""
 
@@ -94,7 +98,7 @@ def load_dataset(dataset: str, data_dir: str | Path = "", reading: Reading = AS_
         ConfigurationError: What stands behind the colon is missing, or does not go with the keys.
         DataError: The data cannot be had, or are not what their format promises.
     """
-    source, location, folder = _parse(dataset, data_dir)
+    source, location = source_and_location(dataset)
     if reading.task not in source.tasks:
         able = ", ".join(c.name for c in dataset_sources.classes() if reading.task in c.tasks)
         raise ConfigurationError(
@@ -107,22 +111,18 @@ def load_dataset(dataset: str, data_dir: str | Path = "", reading: Reading = AS_
             f"{PIXEL_RANGE} is '{reading.pixel_range}', which is for arrays, and dataset is "
             f"'{dataset}'; allowed: {able}, or {PIXEL_RANGE}=\"\""
         )
-    return reading.applied(source.load(location, folder, reading))
-
-
-Version = tuple[Path, int, int]
-"""A file as it is now: its path, the time of its last change in nanoseconds, and its bytes."""
+    return reading.applied(source.load(location, _folder(data_dir), reading))
 
 
 def cached_dataset(dataset: str, data_dir: str, reading: Reading = AS_STORED) -> Dataset:
     """Return what ``load_dataset`` does: loaded once a process, and again if a file has changed."""
     status = [(path, path.stat()) for path in dataset_files(dataset, data_dir)]
     versions = tuple((path, now.st_mtime_ns, now.st_size) for path, now in status)
-    return _loaded(dataset, data_dir, reading, versions)
+    return _load_version(dataset, data_dir, reading, versions)
 
 
 @lru_cache(maxsize=2)
-def _loaded(
-    dataset: str, data_dir: str, reading: Reading, versions: tuple[Version, ...]
+def _load_version(
+    dataset: str, data_dir: str, reading: Reading, versions: tuple[tuple[Path, int, int], ...]
 ) -> Dataset:
     return load_dataset(dataset, data_dir, reading)

@@ -216,6 +216,10 @@ class DatasetSource(Component):
     location_form: ClassVar[str] = ""
     takes_pixel_range: ClassVar[bool] = False
 
+    def parts(self, location: str) -> list[tuple[DatasetSource, str]]:
+        """Return the sources that are loaded, each with what stands behind its colon."""
+        return [(self, location)]
+
     def check_location(self, location: str, data_dir: Path | None) -> None:
         """Raise a ConfigurationError, without reading images, if there is nothing to load."""
         if bool(location) != bool(self.location_form):

@@ -15,8 +15,6 @@ from bfl.texts import few, printable
 Array = npt.NDArray[Any]
 Names = tuple[str, ...]
 
-_MOST = np.iinfo(np.int64).max
-
 
 class Classes(NamedTuple):
     """Labels as numbers of classes.
@@ -44,7 +42,9 @@ def number_classes(splits: Mapping[str, Array], names: Names, *, fixed: bool = F
         names: The classes' names, in the order of the numbers; empty: not known.
         fixed: Whether labels have to count from 0, as the classes of a known data set do.
     """
-    flat = {name: _flat(name, labels) for name, labels in splits.items()}
+    import pandas
+
+    flat = {name: _flatten(name, labels) for name, labels in splits.items()}
     texts = [name for name, labels in flat.items() if labels.dtype.kind == "U"]
     if not texts:
         return _from_zero({n: labels.astype(np.int64) for n, labels in flat.items()}, names, fixed)
@@ -69,20 +69,19 @@ def number_classes(splits: Mapping[str, Array], names: Names, *, fixed: bool = F
             )
     known = names or tuple(map(str, np.unique(found[train])))
     here = "" if names else f"{train} holds texts, numbered in their order: {few(known)}"
-    order = np.argsort(np.array(known))
-    ordered = np.array(known)[order]
+    index = pandas.Index(known)
+    numbers = {name: index.get_indexer(labels).astype(np.int64) for name, labels in found.items()}
     for name, labels in found.items():
-        unknown = np.flatnonzero(~np.isin(labels, ordered))
-        if unknown.size:
+        if (unknown := numbers[name] < 0).any():
+            place = int(unknown.argmax())
             raise DataError(
-                f"{name}[{unknown[0]}] is '{printable(labels[unknown[0]])}', which is no class of "
+                f"{name}[{place}] is '{printable(labels[place])}', which is no class of "
                 f"{'class_names' if names else train}: {few(known)}"
             )
-    numbers = tuple(order[np.searchsorted(ordered, a)].astype(np.int64) for a in found.values())
-    return Classes(numbers, known, here, tuple(notes))
+    return Classes(tuple(numbers.values()), known, here, tuple(notes))
 
 
-def _flat(name: str, labels: Array) -> Array:
+def _flatten(name: str, labels: Array) -> Array:
     """Return labels [N]: texts, or whole numbers that int64 holds."""
     if labels.dtype.kind == "S":
         try:
@@ -96,16 +95,14 @@ def _flat(name: str, labels: Array) -> Array:
             f"{name} has the type {labels.dtype} and the shape {labels.shape}; allowed: integers "
             "from 0 or texts, [N] or [N, 1], N >= 1"
         )
-    if labels.dtype.kind == "f":
-        bad = np.flatnonzero(~(np.isfinite(labels) & (labels == np.rint(labels))))
-        if bad.size:
+    if labels.dtype.kind != "U":
+        whole = np.isfinite(labels) & (labels == np.rint(labels)) & (np.abs(labels) < 2.0**63)
+        if not whole.all():
+            place = int((~whole).argmax())
             raise DataError(
-                f"{name}[{bad[0]}] is {labels[bad[0]]}, of the type {labels.dtype}; labels are "
+                f"{name}[{place}] is {labels[place]}, of the type {labels.dtype}; labels are "
                 "integers counted from 0; an example without one has to be left out"
             )
-    for extreme in () if labels.dtype.kind == "U" else (labels.max(), labels.min()):
-        if abs(int(extreme)) > _MOST:
-            raise DataError(f"{name} holds the label {extreme}; allowed: at most {_MOST}")
     return labels
 
 
@@ -113,10 +110,8 @@ def _from_zero(splits: Mapping[str, npt.NDArray[np.int64]], names: Names, fixed:
     train, *others = splits
     present = np.unique(splits[train])
     lowest, highest = int(present[0]), int(present[-1])
-    if fixed and lowest > 0:
-        raise DataError(f"{train} begins at the label {lowest}; labels count from 0")
     # With more names than classes seen, the first may have no example.
-    if lowest <= 0 or fixed or (names and highest < len(names)):
+    if lowest <= 0 or (names and highest < len(names) and not fixed):
         # Some classes may lack an example, but not most: a stray label would make a class of every
         # number below it.
         if not names and highest + 1 > 2 * present.size:
@@ -126,14 +121,12 @@ def _from_zero(splits: Mapping[str, npt.NDArray[np.int64]], names: Names, fixed:
                 "numbered from 0, or an array class_names that names all of them"
             )
         return Classes(tuple(splits.values()), names or tuple(map(str, range(highest + 1))))
-    rest = [int(bound(splits[name])) for name in others for bound in (np.min, np.max)]
-    from_one = lowest == 1 and present.size == highest and present.size > 1
-    if from_one and not (rest and (min(rest) < 1 or max(rest) > highest)):
+    others_fit = all(splits[name].min() >= 1 and splits[name].max() <= highest for name in others)
+    if lowest == 1 and 1 < present.size == highest and others_fit and not fixed:
         here = f"{train} counts classes from 1: the labels 1 to {highest} are taken less 1"
         shifted = tuple(labels - 1 for labels in splits.values())
         return Classes(shifted, names or tuple(map(str, present)), here)
-    beside = f", and {', '.join(others)} holds {min(rest)} to {max(rest)}" if rest else ""
     raise DataError(
         f"{train} begins at the label {lowest} and ends at {highest}, of which {present.size} have "
-        f"an example{beside}; labels count from 0 (numpy.unique with return_inverse makes such)"
+        "an example; labels count from 0 (numpy.unique with return_inverse makes such)"
     )

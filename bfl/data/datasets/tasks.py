@@ -47,14 +47,9 @@ class Tasks(DatasetSource):
 
     location_form: ClassVar[str] = "DATASET:CLIENTS,DATASET:CLIENTS"
 
-    def check_location(self, location: str, data_dir: Path | None) -> None:
-        """Check the numbers, and what the data sets check."""
-        for source, rest, _ in self._entries(location):
-            source.check_location(rest, data_dir)
-
-    def on_this_machine(self, location: str, data_dir: Path | None) -> bool:
-        """Return whether all data sets lie here."""
-        return all(s.on_this_machine(rest, data_dir) for s, rest, _ in self._entries(location))
+    def parts(self, location: str) -> list[tuple[DatasetSource, str]]:
+        """Return the sources of all data sets."""
+        return [(source, rest) for source, rest, _ in self._entries(location)]
 
     def absolute(self, location: str, data_dir: Path | None) -> str:
         """Return the location with the data sets' words such that no folder matters."""
@@ -63,15 +58,6 @@ class Tasks(DatasetSource):
     def portable(self, location: str) -> str:
         """Return the location with the data sets' words without where files lie."""
         return self._with_words(location, lambda source, rest: source.portable(rest))
-
-    def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
-        """Return the files of all data sets."""
-        files = (source.files(rest, data_dir) for source, rest, _ in self._entries(location))
-        return tuple(path for each in files for path in each)
-
-    def reads_path(self, location: str) -> bool:
-        """Return whether the word of any data set names one."""
-        return any(source.reads_path(rest) for source, rest, _ in self._entries(location))
 
     def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data sets as one, each with images of a shape."""
@@ -111,7 +97,7 @@ class Tasks(DatasetSource):
         )
 
     def _entries(self, location: str) -> list[_Entry]:
-        super().check_location(location, None)
+        self.check_location(location, None)
         found: list[_Entry] = []
         for entry in location.split(","):
             match = _ENTRY.fullmatch(entry.strip())

@@ -1,15 +1,14 @@
-"""``pool`` and ``pool_weighted``, apart from any one rule."""
+"""``pool``, apart from any one rule."""
 
 import gc
 import weakref
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
-from every_rule import EVERY, generators, make_clients
+from every_rule import generators, make_clients
 
-from bfl.aggregation.pooling import normalised, pool, pool_weighted, pooling_rules
+from bfl.aggregation.pooling import pool, pooling_rules
 from bfl.aggregation.pooling.core import BLOCK
 from bfl.errors import PosteriorError
 from bfl.posteriors import Posterior
@@ -37,18 +36,6 @@ def test_streamed_posteriors_are_let_go_one_by_one() -> None:
     assert got.posterior.digest() == expected.posterior.digest()
 
 
-@EVERY
-@pytest.mark.parametrize("count", [1, 5])
-def test_weighted_clients_that_come_give_the_bits_of_pool(rule: Any, count: int) -> None:
-    everyone = make_clients(0, count)
-    weights = normalised([1.0 + k for k in range(count)])
-    coming = zip(everyone, weights, generators(count), strict=True)
-    got = pool_weighted(rule, coming, previous=everyone[-1])
-    same = pool(rule, everyone, weights, previous=everyone[-1], generators=generators(count))
-    assert got.posterior.digest() == same.posterior.digest()
-    assert got.diagnostics == same.diagnostics
-
-
 def test_numbers_of_clients_must_agree() -> None:
     rule, clients = pooling_rules.create("nwa"), make_clients(0, 3)
     for weights, drawers in ((np.ones(4), None), (np.ones(2), None), (np.ones(3), generators(1))):
@@ -61,11 +48,9 @@ def test_nothing_and_wrong_weights_are_refused() -> None:
     for weights in ([], [0.0, 0.0]):
         with pytest.raises(PosteriorError):
             pool(rule, [one] * len(weights), weights)
-        with pytest.raises(PosteriorError):
-            pool_weighted(rule, [(one, weight, None) for weight in weights])
     for bad in (-1.0, np.nan, np.inf):
         with pytest.raises(ValueError, match=f"{bad}"):
-            pool_weighted(rule, [(one, bad, None)])
+            pool(rule, [one], [bad])
 
 
 def test_extreme_weights_are_normalised() -> None:

@@ -24,9 +24,9 @@ from bfl.aggregation.pooling import (
     DAMPING,
     PoolingRule,
     pool,
-    pool_weighted,
     pooling_rules,
 )
+from bfl.aggregation.pooling.core import Sums
 from bfl.errors import PosteriorError
 from bfl.posteriors import Posterior
 
@@ -159,8 +159,10 @@ def test_the_scale_of_the_weights_does_not_matter(
     expected = pool_all(rule, clients, weights)
     assert_same(pool_all(rule, clients, factor * weights), expected)
     if not rule.weights_are_fractions:
-        members = zip(clients, factor * weights, generators(count), strict=True)
-        assert_same(pool_weighted(rule, members), expected)
+        sums = Sums(rule, clients[0])
+        for members in zip(clients, factor * weights, generators(count), strict=True):
+            sums.add(*members)
+        assert_same(sums.pooled(), expected)
 
 
 @EVERY

@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from bfl.aggregation.pooling import pool, pool_weighted, pooling_rules
+from bfl.aggregation.pooling import pool, pooling_rules
 from bfl.aggregation.pooling.core import BLOCK
 from bfl.posteriors import Posterior
 
@@ -89,8 +89,9 @@ def test_draws_are_the_clients_own_and_repeat() -> None:
     rule = pooling_rules.create("ppa")
 
     def digest(order: list[int]) -> str:
-        clients = [(posteriors[k], 1 / 3, np.random.default_rng(k)) for k in order]
-        pooled = pool_weighted(rule, clients).posterior
+        drawers = [np.random.default_rng(k) for k in order]
+        clients = [posteriors[k] for k in order]
+        pooled = pool(rule, clients, [1] * 3, generators=drawers).posterior
         # The last bits of float64 are not what is looked at.
         vectors = (pooled.mean, pooled.variance, pooled.point)
         return Posterior(*(vector.astype(np.float32) for vector in vectors)).digest()

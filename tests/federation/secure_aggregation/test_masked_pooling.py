@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bfl.aggregation.pooling import (
     client_statistics,
-    pool_weighted,
+    pool,
     pooled_statistics,
     pooling_rules,
 )
@@ -101,8 +101,7 @@ def test_every_rule_that_is_a_sum_pools_within_its_bounds(name, clients):
         [(ALLOWED.least_deviation, ALLOWED.greatest_deviation), (1e-3, 0.1), (1.0, 1.0)]
     ):
         posteriors, weights, previous = federation(clients, 300, seed, deviations)
-        triples = [(p, float(w), None) for p, w in zip(posteriors, weights, strict=True)]
-        direct = pool_weighted(rule, triples, previous=previous)
+        direct = pool(rule, posteriors, weights, previous=previous)
         masked = masked_pool(rule, posteriors, weights, previous)
         wanted, got = direct.posterior, masked.posterior
         distance = np.abs(got.mean - wanted.mean) / np.sqrt(wanted.variance)
@@ -139,9 +138,8 @@ def test_rounding_is_foreseen(name, asked, clients):
     for deviation in (ALLOWED.least_deviation, ALLOWED.greatest_deviation):
         shift = generator.uniform(-1, 1, (clients, 2)) * ALLOWED.reach
         sent = [Posterior(CORNER.mean + s, np.full(2, deviation**2), np.zeros(5)) for s in shift]
-        triples = [(p, w, None) for p, w in zip(sent, weights, strict=True)]
         try:
-            wanted = pool_weighted(rule, triples, previous=CORNER).posterior
+            wanted = pool(rule, sent, weights, previous=CORNER).posterior
         except PosteriorError:
             continue
         found = masked_pool(rule, sent, weights, CORNER, asked).posterior
