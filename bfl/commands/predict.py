@@ -28,7 +28,7 @@ from bfl.commands.terminal import (
 )
 from bfl.data.datasets import pictures
 from bfl.data.datasets.pictures import SUFFIXES as PICTURES
-from bfl.data.datasets.pictures import Unused, files_below, pictures_among
+from bfl.data.datasets.pictures import Unused, pictures_below
 from bfl.data.datasets.reading import PIXEL_RANGE, Reading
 from bfl.data.datasets.table import SUFFIXES, read_table, table_as_written
 from bfl.data.images import Images
@@ -216,7 +216,7 @@ def read_pictures(path: Path, reading: Reading) -> tuple[tuple[str, ...], Images
     """
     root = path.parent if path.is_file() else path
     unused = Unused(root)
-    files = pictures_among([path] if path.is_file() else files_below(path, unused), unused)
+    files = pictures_below(path, unused)
     if not files:
         raise DataError(f"{path} has no image; their names end with {', '.join(PICTURES)}")
     images, damaged, notes = pictures.read_pictures(files, reading, unused)

@@ -38,18 +38,6 @@ def test_sums_are_products_of_densities_and_multiples_are_powers(
     np.testing.assert_allclose(difference, difference[0], rtol=1e-6, atol=1e-6)
 
 
-@given(FINITE, POSITIVE, FINITE, POSITIVE)
-def test_a_difference_takes_a_factor_away(
-    mean: float, variance: float, other_mean: float, other_variance: float
-) -> None:
-    first = NaturalParameters.of(np.array([mean]), np.array([variance]))
-    second = NaturalParameters.of(np.array([other_mean]), np.array([other_variance]))
-    back = (first + second) - second
-    scale = max(first.precision[0], second.precision[0])
-    np.testing.assert_allclose(back.precision, first.precision, atol=1e-12 * scale)
-    np.testing.assert_allclose(back.weighted_mean, first.weighted_mean, atol=1e-10 * scale)
-
-
 def test_what_says_nothing_changes_nothing_and_has_no_moments() -> None:
     gaussian = NaturalParameters.of(np.array([1.0, 2.0]), np.array([0.5, 0.25]))
     same = gaussian + NaturalParameters.nothing(2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -76,14 +76,6 @@ class Column:
     missing: str = REFUSE
 
     @classmethod
-    def of(cls, name: str, numbers: npt.NDArray[np.float64], where: str) -> Column:
-        """Return a column of numbers; the deviation of constant ones counts as 1."""
-        import pandas
-
-        (column,) = Encoding.of(pandas.DataFrame({name: numbers}), where).columns
-        return column
-
-    @classmethod
     def from_dict(cls, column: Mapping[str, Any]) -> Column:
         """Return the column that JSON has; a ValueError if it has none."""
         found = pydantic.TypeAdapter(cls).validate_python(dict(column))
@@ -97,6 +89,11 @@ class Column:
     def width(self) -> int:
         """The number of its inputs."""
         return (len(self.categories) or 1) + (self.missing == INDICATOR)
+
+    @property
+    def sums(self) -> int:
+        """The number of its sums, see ``add_up``."""
+        return len(self.categories) or 3
 
     def encoded(self, values: Series[Any], where: str) -> npt.NDArray[np.float64]:
         """Return (N, width) standardised numbers, or zeros and ones; all 0 of another category."""
@@ -146,25 +143,17 @@ class Column:
         return np.asarray(typed, np.float64)
 
 
-def reference_columns(rows: DataFrame, where: str) -> tuple[Column, ...]:
-    """Return the columns by which sums over typed rows are taken: their categories, or means."""
-    found = []
-    for name, values in rows.items():
-        if values.dtype.kind in "mM":
-            raise DataError(
-                f"{where}: column '{name}' holds dates, which are no inputs; make numbers of them, "
-                "or leave it out (columns-left-out)"
-            )
-        if is_numeric(values):
-            found.append(_reference(str(name), values.to_numpy(np.float64)))
-        else:
-            kinds = {text for text in values if text is not None}
-            found.append(Column(str(name), tuple(sorted(kinds))))
-    return tuple(found)
-
-
-def _reference(name: str, numbers: npt.NDArray[np.float64]) -> Column:
-    known = numbers[~np.isnan(numbers)]
+def _reference(name: str, values: Series[Any], where: str) -> Column:
+    """Return the column by which sums over typed rows are taken: its categories, or its mean."""
+    if values.dtype.kind in "mM":
+        raise DataError(
+            f"{where}: column '{name}' holds dates, which are no inputs; make numbers of them, or "
+            "leave it out (columns-left-out)"
+        )
+    if not is_numeric(values):
+        return Column(name, tuple(sorted({text for text in values if text is not None})))
+    known = values.to_numpy(np.float64)
+    known = known[~np.isnan(known)]
     if not known.size:
         return Column(name)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -195,7 +184,14 @@ def add_up(
 
 def sums_size(columns: Sequence[Column]) -> int:
     """Return the number S of the sums that ``add_up`` gives."""
-    return 1 + sum(len(column.categories) or 3 for column in columns)
+    return 1 + sum(column.sums for column in columns)
+
+
+def _by_column(
+    sums: npt.NDArray[np.float64], columns: Sequence[Column]
+) -> Iterator[tuple[Column, npt.NDArray[np.float64]]]:
+    starts = np.cumsum([1, *(column.sums for column in columns)])[:-1]
+    yield from zip(columns, np.split(sums, starts)[1:], strict=True)
 
 
 def impossible_column(
@@ -206,17 +202,14 @@ def impossible_column(
     ``rounding`` is a row's share in that of masked sums.
     """
     slack = rounding * rows
-    start, wrong = 1, not abs(sums[0] - rows) <= slack or not np.isfinite(sums).all()
-    for column in columns:
-        end = start + (len(column.categories) or 3)
-        own = sums[start:end]
+    wrong = not abs(sums[0] - rows) <= slack or not np.isfinite(sums).all()
+    for column, own in _by_column(sums, columns):
         counts = own if column.categories else own[:1]
         wrong |= counts.min() < -slack or counts.sum() > rows + slack
         if not column.categories:  # by Cauchy and Schwarz
             wrong |= own[1] ** 2 > (1 + rounding) * own[0] * own[2] + slack
         if wrong:
             return column.name
-        start = end
     return ""
 
 
@@ -233,12 +226,10 @@ def finish(
     ``constant``, by the deviations of ``columns``, or what rounding leaves of one value. The ends
     of numbers are those of ``columns``.
     """
-    rows, start, found = round(sums[0]), 1, []
-    for column in columns:
-        end = start + (len(column.categories) or 3)
-        found.append(_finish_column(sums[start:end], column, rows, where, missing, constant))
-        start = end
-    return tuple(found)
+    return tuple(
+        _finish_column(own, column, round(sums[0]), where, missing, constant)
+        for column, own in _by_column(sums, columns)
+    )
 
 
 def _finish_column(
@@ -308,7 +299,7 @@ class Encoding:
         """Return the encoding by the means, deviations and categories of typed training rows."""
         if not len(rows.columns):
             raise DataError(f"{where} has no column besides those that are no inputs")
-        reference = reference_columns(rows, where)
+        reference = [_reference(str(name), values, where) for name, values in rows.items()]
         return cls(finish(add_up(rows, reference, where), reference, where, missing))
 
     def encoded(

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from bfl.data.datasets.base import Dataset, Labels, PathSource, dataset_sources, suggest_word
 from bfl.data.datasets.columns import columns_of, normalize
-from bfl.data.datasets.pictures import Unused, files_below, pictures_among, read_pictures
+from bfl.data.datasets.pictures import Unused, files_below, pictures_below, read_pictures
 from bfl.data.datasets.reading import TARGET, Reading
 from bfl.data.datasets.subset import train_and_test
 from bfl.data.datasets.table import Answers, answers_of, read_table, target_column
@@ -36,7 +36,7 @@ SITE = "site"
 class _Files:
     """Images by their paths (N,), with their answers and what else is known of each."""
 
-    paths: npt.NDArray[np.object_]
+    paths: npt.NDArray[np.str_]
     answers: Answers
     columns: Columns
 
@@ -97,7 +97,7 @@ class Folder(PathSource):
             every = [
                 train.part(p) for p in train_and_test(train.answers.labels, reading.test_share)
             ]
-        paths = [path for files in every for path in files.paths]
+        paths = [Path(path) for files in every for path in files.paths]
         images, damaged, notes = read_pictures(paths, reading, unused)
         every = _drop_damaged(root, every, damaged)
         answers = [files.answers for files in every]
@@ -121,7 +121,7 @@ class Folder(PathSource):
 
 
 def _drop_damaged(root: Path, every: Sequence[_Files], damaged: dict[Path, str]) -> list[_Files]:
-    left = [f.part(np.flatnonzero([path not in damaged for path in f.paths])) for f in every]
+    left = [f.part(np.flatnonzero([Path(path) not in damaged for path in f.paths])) for f in every]
     before, after = ([set(f.answers.labels.tolist()) for f in files] for files in (every, left))
     if lost := sorted((before[0] - after[0]) | (set.union(*before) - set.union(*after))):
         names = ", ".join(printable(left[0].answers.names[label]) for label in lost)
@@ -134,7 +134,7 @@ def _drop_damaged(root: Path, every: Sequence[_Files], damaged: dict[Path, str])
 
 def _read_by_class(root: Path, reading: Reading, names: Sequence[str], unused: Unused) -> _Files:
     pictures = []
-    for path in pictures_among(files_below(root, unused), unused, (root / CLASSES, root / LABELS)):
+    for path in pictures_below(root, unused, (root / CLASSES, root / LABELS)):
         if path.parent == root:
             unused.add("images beside the folders of classes", path)
         else:
@@ -175,7 +175,7 @@ def _read_by_class(root: Path, reading: Reading, names: Sequence[str], unused: U
         (notes,) if changed else (),
     )
     sites = {SITE: np.array([normalize(path.parent.parent.name) for path in pictures])}
-    return _Files(_objects(pictures), answers, sites if depth == 3 else {})
+    return _Files(np.array(list(map(str, pictures))), answers, sites if depth == 3 else {})
 
 
 def _read_listed(root: Path, reading: Reading, names: Sequence[str], unused: Unused) -> _Files:
@@ -183,7 +183,7 @@ def _read_listed(root: Path, reading: Reading, names: Sequence[str], unused: Unu
     rows = read_table(path)
     given = rows.pop(rows.columns[0])
     found: dict[str, Path] = {}
-    for file in pictures_among(files_below(root, unused), unused, (root / CLASSES, root / LABELS)):
+    for file in pictures_below(root, unused, (root / CLASSES, root / LABELS)):
         name = normalize(file.relative_to(root).as_posix())
         if name in found:
             raise DataError(
@@ -208,13 +208,8 @@ def _read_listed(root: Path, reading: Reading, names: Sequence[str], unused: Unu
         )
     target = target_column(path, rows, reading)
     answers = answers_of(path, rows[target], reading.task, tuple(names))
-    return _Files(_objects([found[name] for name in lines]), answers, columns_of(rows))
-
-
-def _objects(paths: Sequence[Path]) -> npt.NDArray[np.object_]:
-    array = np.empty(len(paths), object)
-    array[:] = paths
-    return array
+    paths = np.array([str(found[name]) for name in lines])
+    return _Files(paths, answers, columns_of(rows))
 
 
 def _class_order(root: Path) -> tuple[str, ...]:

@@ -178,10 +178,13 @@ def files_below(
             yield path
 
 
-def pictures_among(files: Iterable[Path], unused: Unused, known: Sequence[Path] = ()) -> list[Path]:
-    """Return files that are images by their endings; others, unless known, go to ``unused``."""
+def pictures_below(folder: Path, unused: Unused, known: Sequence[Path] = ()) -> list[Path]:
+    """Return the files below, or the file, that are images by their endings.
+
+    Others, unless known, go to ``unused``.
+    """
     found = []
-    for path in files:
+    for path in files_below(folder, unused) if folder.is_dir() else [folder]:
         if not path.exists():
             unused.add(LOST_LINKS, path)
         elif not path.is_file():  # a pipe, from which nothing may ever come

@@ -145,8 +145,6 @@ SUFFIXES = (".csv", *PARQUET)
 _ID = re.compile(r"(?:(?:^|[\W_])(?i:id|index)|[a-z](?:Id|ID|Index))$")
 """Names of columns that number rows, in whatever order."""
 
-_MAY_HOLD_CODES = re.compile(rb'(?:^|[,"\s])[+-]?0[0-9]')
-
 
 class _Known(NamedTuple):
     encoding: Encoding | None = None
@@ -233,7 +231,7 @@ class Table(PathSource):
         images = encoding.encoded(inputs, where, tell=reading.encoding is not None)
         true, scale = answers.true, known.target
         if reading.regression and true is not None and not scale:
-            scale = Column.of(target, true[train], where)
+            (scale,) = Encoding.of(pandas.DataFrame({target: true[train]}), where).columns
             if scale.lowest == scale.highest:
                 raise DataError(
                     f"{where}: column '{target}' holds {true[train][0]:g} in all {train.size} "
@@ -332,7 +330,6 @@ def _read_csv(path: Path, texts: Collection[str]) -> DataFrame:
                 f"pandas.read_csv({path.name!r}, sep={mark!r}).to_csv({path.name!r}, index=False), "
                 "with decimal=',' if its numbers have commas"
             )
-    types = {name: str for name in first if normalize(name) in texts}
     read = partial(
         pandas.read_csv,
         path,
@@ -343,14 +340,14 @@ def _read_csv(path: Path, texts: Collection[str]) -> DataFrame:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
-        rows = read(dtype=types)
+        written = read(dtype=str)
         # pandas takes 007 for 7: a column with such codes is texts, as it is in a Parquet file.
-        if _MAY_HOLD_CODES.search(path.read_bytes()):
-            written = read(dtype=str)
-            for name in written.columns[[is_numeric(rows[name]) for name in written.columns]]:
-                if written[name].str.strip().str.fullmatch(CODE).any():
-                    rows[name] = written[name]
-    return rows
+        kept = [
+            name
+            for name in written.columns
+            if normalize(name) in texts or written[name].str.strip().str.fullmatch(CODE).any()
+        ]
+        return read(dtype=dict.fromkeys(kept, str))
 
 
 def _notes_of_inputs(

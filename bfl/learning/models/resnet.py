@@ -48,7 +48,7 @@ class ResNet(NormalizedNetwork):
 
         images = keras.Input(image_shape, name="images")
         first = inference.convolution(16, 3, strides=1, name="conv1")(self.scale_inputs(images))
-        features = self._activate(self.normalize(inference, first, "conv1"))
+        features = keras.layers.ReLU()(self.normalize(inference, first, "conv1"))
         for stage, filters in enumerate((16, 32, 64), start=2):
             for block in range(1, (self.depth - 2) // 6 + 1):
                 strides = 2 if stage > 2 and block == 1 else 1
@@ -65,17 +65,11 @@ class ResNet(NormalizedNetwork):
         from bfl.keras import keras
 
         first = inference.convolution(filters, 3, strides=strides, name=f"{name}a")(features)
-        first = self._activate(self.normalize(inference, first, f"{name}a"))
+        first = keras.layers.ReLU()(self.normalize(inference, first, f"{name}a"))
         second = inference.convolution(filters, 3, strides=1, name=f"{name}b")(first)
         second = self.normalize(inference, second, f"{name}b")
         shortcut = self._shortcut(features, filters, strides, name)
-        return self._activate(keras.layers.Add(name=f"{name}_add")([shortcut, second]))
-
-    @staticmethod
-    def _activate(features: Any) -> Any:
-        from bfl.keras import keras
-
-        return keras.layers.ReLU()(features)
+        return keras.layers.ReLU()(keras.layers.Add(name=f"{name}_add")([shortcut, second]))
 
     @staticmethod
     def _shortcut(features: Any, filters: int, strides: int, name: str) -> Any:

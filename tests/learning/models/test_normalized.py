@@ -75,22 +75,6 @@ def test_each_group_of_channels_of_each_image_is_normalized_by_itself():
     np.testing.assert_allclose(layer(features), expected, atol=1e-4)
 
 
-def test_training_and_prediction_are_the_same_function_of_one_image():
-    network = resnet8(**GROUPED)
-    network.load(network.initial_posterior(0))
-    images = np.random.default_rng(0).uniform(-1, 1, (6, *SHAPE)).astype(np.float32)
-    key = np.zeros(2, np.int32)
-    predicted = network.logits(images, key, training=False).numpy()
-    trained = network.logits(images, key, training=True).numpy()
-    np.testing.assert_array_equal(predicted, trained)
-    alone = network.logits(images[:1], key, training=True).numpy()
-    np.testing.assert_allclose(alone, predicted[:1], atol=1e-5)
-    batch = resnet8()
-    batch.load(batch.initial_posterior(0))
-    differ = batch.logits(images, key, training=True) - batch.logits(images, key, training=False)
-    assert np.abs(differ).max() > 0.01
-
-
 def test_sums_are_float32_where_activations_are_bfloat16():
     network = resnet8(precision="bfloat16", **GROUPED)
     layer = network.model.get_layer("conv1_norm")

@@ -18,7 +18,6 @@ from bfl.learning.optimizers import optimizers
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
-STEPS = 50
 STOCHASTIC = ("flipout", "ivon", "mc-dropout", "reparameterization")
 DRAWS = {"flipout": 4, "ivon": 2, "mc-dropout": 1, "reparameterization": 1}
 """Random draws of a layer in a training step."""
@@ -124,23 +123,6 @@ def test_draws_of_steps_clients_and_rounds_are_all_different(inference, recorder
         train(trainer, steps, server_round, partition)
     augmentation = 2
     recorder.assert_new_seeds(steps * len(tasks) * (DRAWS[inference] * LAYERS + augmentation))
-    recorder.assert_uncorrelated()
-
-
-AUGMENTATIONS = [name for name in augmentations.names() if name != "none"]
-
-
-@pytest.mark.parametrize("augmentation", AUGMENTATIONS)
-def test_changes_of_images_are_uncorrelated_over_steps(augmentation, recorder, tensorflow):
-    """As a training step keys them, of as many images as a correlation needs."""
-    from bfl.learning.networks.layers import split
-
-    images = np.zeros((400, 8, 8, 1), np.float32)
-    chosen = augmentations.create(augmentation)
-    for step_key in tensorflow.unstack(split(tensorflow.constant([1, 2]), STEPS)):
-        chosen.augment(images, tensorflow.unstack(split(step_key, 2))[0])
-    recorder.assert_new_seeds(len(recorder.seeds))
-    assert len(recorder.seeds) >= STEPS
     recorder.assert_uncorrelated()
 
 

@@ -104,16 +104,6 @@ def test_xavier_is_uniform_within_the_published_code_s_limits():
         assert found.var() == pytest.approx(limit**2 / 3, rel=0.05)
 
 
-@pytest.mark.parametrize("name", ["deterministic", "mc-dropout", "flipout"])
-def test_kernels_begin_as_asked_in_every_inference(name):
-    network = build("convnet", name, (20, 20, 1), **{"initial-means": "xavier-uniform"})
-    found = {p.name: p.initialization for p in network.manifest}
-    kernels = {key for key in found if key.endswith("/kernel")}
-    assert len(kernels) == 5
-    assert {found[key] for key in kernels} == {"xavier-uniform"}
-    assert {found[key] for key in found.keys() - kernels} == {"zeros"}
-
-
 def test_variances_at_the_end_of_float32_have_finite_gradients():
     """Where rules that divide the variance end without a floor: training goes on."""
     smallest = LogVariance(0.0).untransformed(np.float32([np.finfo(np.float32).tiny]))[0]

@@ -166,23 +166,6 @@ def test_a_step_has_the_noise_over_the_expected_size_of_a_batch(taken: list[int]
         np.testing.assert_allclose(ends[1] - ends[0], expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("inference", ["flipout", "mc-dropout"])
-def test_an_example_adds_the_same_whoever_else_is_in_the_batch(inference: str) -> None:
-    """One step of no noise: what two examples do together is what they do apart."""
-    trainer = private_trainer(inference, part(clip_norm=0.3, sampling_rate=0.7))
-    received = posterior_of(trainer.network, 1)
-
-    def moved(taken: list[int]) -> np.ndarray:
-        result = train(trainer, task_of(received, epochs=1, draws=Chosen(taken, 0.0)))
-        assert result.steps == 1
-        after, before = result.posterior, received
-        return np.concatenate([after.mean - before.mean, after.point - before.point])
-
-    alone = [moved([index]) - moved([]) for index in (3, 20)]
-    assert min(map(np.linalg.norm, alone)) > 1e-4
-    np.testing.assert_allclose(moved([3, 20]) - moved([]), sum(alone), atol=2e-6)
-
-
 def test_noise_reaches_every_trained_parameter() -> None:
     """With Flipout means and standard deviations; batches of nobody say nothing else."""
     trainer = private_trainer("flipout", part(noise_multiplier=1.0))
