@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from bfl.commands.check import reading_of, report
 from bfl.commands.terminal import add_run_config_to, path_argument
 from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config
@@ -99,6 +100,7 @@ def add_to(federation: argparse.ArgumentParser) -> None:
     started.set_defaults(run=start_run)
     check = parts.add_parser("check", help="check the folder of the server or of a client")
     check.add_argument("folder", type=path_argument)
+    add_run_config_to(check, "the run's, whose keys say how a client's own data are read")
     check.set_defaults(run=check_folder)
     proxy = parts.add_parser("proxy", help="the server's door alone; `server` starts it")
     proxy.add_argument("folder", type=path_argument, help="the server's folder")
@@ -168,7 +170,9 @@ def check_folder(given: argparse.Namespace) -> None:
     from bfl.deployment.server import check_server
 
     if (given.folder / IDENTITY).is_file():
-        identity, _ = check_client(given.folder, datetime.now(UTC))
+        identity, node = check_client(given.folder, datetime.now(UTC))
+        if node.dataset:
+            print(report(node.dataset, node.data_dir or "", reading_of(given.run_config)[1]))
         print(f"client {identity.name}: nothing is missing")
     else:
         _, listed = check_server(given.folder, datetime.now(UTC))

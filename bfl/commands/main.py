@@ -15,6 +15,7 @@ COMMANDS = {
     "list": ("choices.add_list_to", "what a key can be set to, for instance: strategy"),
     "keys": ("choices.add_keys_to", "all configuration keys with their defaults"),
     "glossary": ("choices.add_glossary_to", "what metrics and keys mean, as Markdown"),
+    "check": ("check.add_to", "say what a run finds in its data, and all that it would refuse"),
     "plot": ("study.add_plot_to", "draw the figures of a run or of a study"),
     "report": ("study.add_report_to", "write a report: one HTML file to send"),
     "init": ("init.add_to", "make a folder to begin with: configuration, rule and study"),

@@ -214,3 +214,19 @@ def test_what_a_configuration_resolves_to_is_shown_with_its_sources(
     assert {key: value for key, (value, _) in rows.items()} == {
         key: repr(value) for key, value in values.items()
     }
+
+
+def test_all_that_a_run_would_refuse_of_its_data_is_said_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"{'' if n == 3 else n},{'inf' if n == 5 else 1.0},x,{n % 2}\n" for n in range(40)]
+    path = tmp_path / "rows.csv"
+    path.write_text("age,dose,when,outcome\n" + "".join(rows), encoding="utf-8")
+    check = ["check", f"table:{path}", "--run-config"]
+    assert main([*check, 'target="outcome"']) == 2
+    refused = capsys.readouterr().err
+    assert all(f"'{name}'" in refused for name in ("age", "dose", "when"))
+    assert main([*check, 'target="outcome" columns-left-out="age,dose"']) == 0
+    told = capsys.readouterr().out
+    assert "32 training and 8 test examples" in told
+    assert "'when'" in told
