@@ -90,12 +90,12 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
         folder.write_json(files.ENVIRONMENT, {**environment, ENDED: time_now()})
     folder.write_metrics(numbers)
     context.log.end(numbers, figures)
-    if numbers:
+    if numbers and progress.verbose:
         progress.console.print(metrics_table(numbers, samples))
     if figures:
         progress.say(f"figures: {', '.join(path.name for path in figures)}")
     progress.say(f"posterior SHA-256 {posterior.digest()}")
-    progress.say(f"results are in {folder.path.resolve()}")
+    progress.end(numbers, folder.path.resolve())
 
 
 def _evaluate(

@@ -60,7 +60,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
     keys = configuration.keys
     engine_run = run_of(grid)
     configuration.tracker.check()
-    with ProgressReport(keys.rounds, engine_run.console) as progress:
+    verbose, began = engine_run.verbose, engine_run.began
+    with ProgressReport(keys.rounds, engine_run.console, began=began, verbose=verbose) as progress:
         if engine_run.console or not hasattr(grid, "engine_run"):  # who simulates has said it
             progress.say(configuration.title)
         whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)

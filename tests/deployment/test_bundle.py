@@ -19,4 +19,6 @@ def test_every_module_is_in_the_bundle() -> None:
         for path in (ROOT / package).rglob("*.py")
     }
     assert len(modules) > 100
+    assert {"LICENSE", "README.md"} < shipped
+    assert len(shipped) < 1000, "the most that Flower's Hub takes"
     assert not modules - shipped

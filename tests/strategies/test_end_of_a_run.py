@@ -11,6 +11,7 @@ from rich.console import Console
 import strategies.application.final_evaluation
 from bfl.configuration import resolve
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
+from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.results.run_folder import (
     EXAMPLES,
     METRICS,
@@ -62,7 +63,7 @@ def finish(folder: RunFolder) -> None:
         evaluator=evaluator,
         configuration=evaluator.configuration,
         test_partition=None,
-        progress=SimpleNamespace(say=lambda _: None, console=Console(quiet=True)),
+        progress=ProgressReport(1, Console(quiet=True)),
         log=SimpleNamespace(end=lambda *_: None),
         federation=SimpleNamespace(size=2, noise_anew=False),
     )

@@ -279,10 +279,10 @@ def test_rounding_makes_nobody_a_liar() -> None:
     assert table["0"]["last-meme-negative-log-likelihood"] == -1e-17
 
 
-def printed(*rounds: dict[str, Any]) -> list[str]:
+def printed(*rounds: dict[str, Any], verbose: bool = False) -> list[str]:
     """Return the lines of a run of some rounds."""
     stream = io.StringIO()
-    with ProgressReport(len(rounds), Console(file=stream, width=200)) as progress:
+    with ProgressReport(len(rounds), Console(file=stream, width=200), verbose=verbose) as progress:
         progress.say("begins")
         for number, measured in enumerate(rounds, start=1):
             progress.round(number, 2.5, measured)
@@ -297,6 +297,10 @@ def test_a_round_is_a_line_of_what_it_has() -> None:
     assert begins.endswith("s] begins")
     assert first.endswith("round 1/2  accuracy 0.0000  ECE 0.0000  (2.5 s)")
     assert second.endswith("round 2/2  failures 2  (2.5 s)")
+    measured = {"mean-epistemic": 0.25, "client/train-divergence-per-example": 8900.0}
+    for verbose, more in ((False, ""), (True, "  train KL/N 8900.0000")):
+        [_, line] = printed(measured, verbose=verbose)
+        assert line.endswith(f"epistemic 0.2500{more}  (2.5 s)")
 
 
 def test_a_terminal_gets_a_bar_and_who_has_replied(monkeypatch: pytest.MonkeyPatch) -> None:
