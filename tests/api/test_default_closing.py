@@ -74,7 +74,7 @@ def test_nonsense_is_flagged_and_known_to_be_unknown(data: Any, tmp_path: Path) 
     found = run.predict(given)
     assert UNLIKE in found.warnings[1]
     np.testing.assert_allclose(found.mean_probability[1], 0.5, atol=0.1)
-    assert "The closing round: held-back NLL" in run_report(RunFolder(run.folder))
+    assert "held-back-nll" in run_report(RunFolder(run.folder))
     # What is repeated from its file is closed likewise, and so is what is begun without one.
     assert read_run_config([str(run.folder / "config.toml")])["closing"] == DEFAULT_CLOSING
 
