@@ -93,7 +93,7 @@ def test_a_missing_package_is_refused_and_the_word_says_how_to_get_it() -> None:
 
 def test_the_word_is_a_key_and_nothing_is_logged_by_default() -> None:
     assert resolve({}).tracker.name == "none"
-    assert {"none", "tensorboard", "mlflow"} <= set(trackers.names())
+    assert {"none", "tensorboard"} <= set(trackers.names())
     with pytest.raises(ConfigurationError, match="tensorboard"):
         resolve({"log": "tensorbord"})
 
@@ -168,24 +168,3 @@ def test_tensorboard_can_be_read_while_the_run_goes_on(run: TrackedRun) -> None:
         read = EventAccumulator(str(run.path / "tensorboard"))
         read.Reload()
         assert [event.step for event in read.Tensors("accuracy")] == [1, 2]
-
-
-def test_mlflow(run: TrackedRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    mlflow = pytest.importorskip("mlflow", reason="mlflow is an optional extra")
-    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(run.path)  # nothing is to be written into the current folder
-    log_with_an_interruption("mlflow", run)
-    client = mlflow.MlflowClient(f"sqlite:///{run.path.parent / 'mlflow.db'}")
-    [found] = client.search_runs([client.get_experiment_by_name("bfl").experiment_id])
-    history = client.get_metric_history(found.info.run_id, "accuracy")
-    assert [(entry.step, entry.value) for entry in history] == STEPS
-    final = client.get_metric_history(found.info.run_id, "final/accuracy")
-    assert [(entry.step, entry.value) for entry in final] == [(3, 0.25)]
-    assert (found.info.run_name, found.info.status) == ("some-run", "FINISHED")
-    assert found.data.params == {key: str(value) for key, value in CONFIGURATION.items()}
-    files = {entry.path for entry in client.list_artifacts(found.info.run_id)}
-    assert files == {"config.toml", "figures"}
-    [figure] = client.list_artifacts(found.info.run_id, "figures")
-    assert figure.path == f"figures/{FIGURE}"
-    assert {path.name for path in run.path.iterdir()} == {"config.toml", FIGURE}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
-import os
 import struct
 import time
 from abc import abstractmethod
@@ -134,83 +132,6 @@ class LiveLog:
             self._tracking = None
             lines = str(error).strip().splitlines() or [type(error).__name__]
             self._warn(f"log '{self._name}' has failed and is not written any more: {lines[0]}")
-
-
-RUN_KEY = "bfl.run-key"
-"""The tag that identifies a resumed run."""
-
-MOST_PARAMETERS = 100
-"""The most parameters in one request to MLflow."""
-
-
-class _MlflowRun(Tracking):
-    def __init__(self, run: TrackedRun) -> None:
-        import mlflow
-        from mlflow.entities import Param
-
-        # At a lower level they log every table of a new database.
-        for name in ("mlflow", "alembic"):
-            logging.getLogger(name).setLevel(logging.WARNING)
-        parent = run.path.resolve().parent
-        local = None if mlflow.is_tracking_uri_set() else f"sqlite:///{parent / 'mlflow.db'}"
-        self._client = mlflow.MlflowClient(local)
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "bfl"
-        if known := self._client.get_experiment_by_name(name):
-            experiment = str(known.experiment_id)
-        else:
-            artifacts = (parent / "mlflow-artifacts").as_uri() if local else None
-            experiment = self._client.create_experiment(name, artifact_location=artifacts)
-        found = self._client.search_runs([experiment], f"tags.`{RUN_KEY}` = '{run.key}'")
-        if found:
-            self._id = found[0].info.run_id
-            self._client.update_run(self._id, status="RUNNING")
-        else:
-            created = self._client.create_run(
-                experiment, run_name=run.name, tags={RUN_KEY: run.key}
-            )
-            self._id = created.info.run_id
-            # MLflow sets a parameter once; later changes, such as more rounds, are in config.toml.
-            parameters = [Param(key, str(value)) for key, value in run.configuration.items()]
-            for at in range(0, len(parameters), MOST_PARAMETERS):
-                part = parameters[at : at + MOST_PARAMETERS]
-                self._client.log_batch(self._id, params=part)
-        self._client.log_artifact(self._id, str(run.path / "config.toml"))
-        self.last_round = self._last_step("seconds")
-
-    def log_round(self, number: int, metrics: Mapping[str, float]) -> None:
-        self._log(number, metrics)
-
-    def log_end(self, rounds: int, metrics: Mapping[str, float], figures: Sequence[Path]) -> None:
-        final = {f"final/{name}": value for name, value in metrics.items()}
-        if self._last_step(next(iter(final))) < rounds:
-            self._log(rounds, final)
-        for path in figures:
-            self._client.log_artifact(self._id, str(path), "figures")
-
-    def close(self, *, finished: bool) -> None:
-        self._client.set_terminated(self._id, "FINISHED" if finished else "KILLED")
-
-    def _last_step(self, metric: str) -> int:
-        history = self._client.get_metric_history(self._id, metric)
-        return max((entry.step for entry in history), default=0)
-
-    def _log(self, step: int, metrics: Mapping[str, float]) -> None:
-        from mlflow.entities import Metric
-
-        now = int(1000 * time.time())
-        entries = [Metric(name, value, now, step) for name, value in metrics.items()]
-        self._client.log_batch(self._id, metrics=entries)
-
-
-@trackers.register("mlflow")
-class MlflowTracker(Tracker):
-    """A run of MLflow at MLFLOW_TRACKING_URI, by default ``mlflow.db`` next to the run's folder."""
-
-    package: ClassVar[str] = "mlflow"
-
-    def open(self, run: TrackedRun) -> Tracking:
-        """Return a log in the tracking server or database."""
-        return _MlflowRun(run)
 
 
 class _EventFiles(Tracking):

@@ -173,7 +173,7 @@ def test_figures_of_long_names_of_none_and_of_no_data(tmp_path):
 
 
 def test_confidences_of_members_are_drawn_by_kind(tmp_path):
-    """Nothing of a run without an ensemble; what its file cannot mean is refused."""
+    """Nothing of a run without an ensemble."""
     figure = figures.create("member-confidences")
     folder = RunFolder.create(tmp_path, "run", CONFIG, {})
     assert figure.draw(folder) is None
@@ -183,9 +183,6 @@ def test_confidences_of_members_are_drawn_by_kind(tmp_path):
     assert [axes.get_title() for axes in drawn.axes] == ["a", "b"]
     heights = [bar.get_height() for bar in drawn.axes[0].patches]
     assert heights == [*counts["a"]["right"], *counts["a"]["wrong"]]
-    folder.write_json("run.json:ensemble", {"confidences": {"samples": {"right": [1.0]}}})
-    with pytest.raises(DataError, match=r"run.json:ensemble is corrupt"):
-        figure.draw(folder)
 
 
 def test_learning_curve_shows_evaluated_rounds_with_a_finite_number_only(run, tmp_path):
@@ -286,16 +283,21 @@ def test_partition_figure_of_many_clients_and_of_none(tmp_path):
     assert max(figure.get_size_inches()) < 15
     folder.write_json("run.json:partition", {"class_counts": [], "num_examples": []})
     assert figures.create("partition").draw(folder) is None
-    folder.write_json("run.json:partition", {"class_counts": [1, 2], "num_examples": [1, 2]})
-    with pytest.raises(DataError, match=r"run.json:partition is corrupt"):
-        figures.create("partition").draw(folder)
 
 
-def test_a_corrupt_retention_file_is_named(tmp_path):
+@pytest.mark.parametrize(
+    ("figure", "section", "content"),
+    [
+        ("retention-curves", "retention", {"fraction": [0.5, 1.0], "curves": {}}),
+        ("member-confidences", "ensemble", {"confidences": {"samples": {"right": [1.0]}}}),
+        ("partition", "partition", {"class_counts": [1, 2], "num_examples": [1, 2]}),
+    ],
+)
+def test_a_corrupt_section_is_named(tmp_path, figure, section, content):
     folder = RunFolder.create(tmp_path, "run", {}, {})
-    folder.write_json("run.json:retention", {"fraction": [0.5, 1.0], "curves": {}})
-    with pytest.raises(DataError, match=r"run.json:retention is corrupt"):
-        draw_all(folder)
+    folder.write_json(f"run.json:{section}", content)
+    with pytest.raises(DataError, match=f"run.json:{section} is corrupt"):
+        figures.create(figure).draw(folder)
 
 
 def test_run_title_leaves_out_what_is_not_set():

@@ -385,16 +385,6 @@ def test_a_folder_that_is_locked_or_cannot_be_made(tmp_path: Path) -> None:
         pass
 
 
-def test_a_runs_configuration_names_its_data_wherever_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "mine.npz").write_bytes(b"")
-    monkeypatch.chdir(tmp_path)
-    configuration = resolve({"dataset": "npz:mine.npz", "output-dir": "runs"})
-    with open_run(configuration, "run", {}) as (folder, _):
-        assert folder.config()["dataset"] == f"npz:{(tmp_path / 'mine.npz').resolve()}"
-
-
 def test_a_private_runs_partition_is_known_again_without_its_numbers() -> None:
     parts = [np.arange(3), np.arange(3, 7)]
     described = describe(np.arange(7) % 2, parts, 2)
