@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
@@ -18,15 +18,22 @@ from bfl.aggregation.server import Server
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import HELD_BACK, ServerData, load_server_data
+from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import ConfigurationError, NotFiniteError, RunError
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE, EvaluatedEnsemble, evaluate_ensemble
+from bfl.evaluation.uncertainty import check_measures
+from bfl.experiments.results import run_folder as files
 from bfl.experiments.results.best import VALIDATION
+from bfl.experiments.run.network import NetworkDescription
 from bfl.federation.node_description import NETWORK_QUERY, NetworkQuery, manifest_from_content
 from bfl.federation.wire import posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from strategies.federation import Federation
 from strategies.run_support import NOT_FINITE, ClientOptions
 from strategies.server_state import ServerState
+
+if TYPE_CHECKING:
+    from bfl.experiments.run.evaluator import EvaluationNetwork
 
 
 def not_finite(error: NotFiniteError, prefix: str = "") -> dict[str, float]:
@@ -226,3 +233,71 @@ def manifest_of_clients(
         say(f"before round 1, asked for the network's parameters, client {client}: {reason}")
     [text] = answers
     return Manifest.from_json(text)
+
+
+def build_network(
+    configuration: Configuration, dataset: Dataset, client_threads: int | None
+) -> EvaluationNetwork:
+    """Return the network that the server evaluates with, in TensorFlow with the run's threads."""
+    from bfl.experiments.run.evaluator import EvaluationNetwork
+
+    if configuration.keys.task == "classification":
+        check_measures(dataset.num_classes, configuration.values)
+    start_tensorflow(configuration, client_threads)
+    return EvaluationNetwork.of(configuration, dataset)
+
+
+def start_tensorflow(configuration: Configuration, client_threads: int | None) -> None:
+    """Start TensorFlow in the server's process with the threads of a run.
+
+    Where what the network computes enters the result, these are ``server-threads``, whatever the
+    engine and the machine; elsewhere all that the process may use. TensorFlow adds the parts of a
+    gradient in an order that follows from their number, and a process keeps the number that it has
+    begun with; how many operations are computed side by side, as many as there are CPUs, changes no
+    bit.
+
+    Args:
+        client_threads: The threads of clients in the same process; None: they have their own.
+
+    Raises:
+        ConfigurationError: The process computes with another number of threads.
+    """
+    from bfl.keras import configure, configured_threads
+
+    if not configuration.server_network_decides:
+        configure(cpus_of_this_process())
+        return
+    wanted = configuration.keys.server_threads
+    if client_threads not in (None, wanted):
+        raise ConfigurationError(
+            f"server-threads is {wanted}, and the serial engine computes the server in the process "
+            f"of its clients, which have {client_threads}; what the server learns would have other "
+            f"bits. Allowed: server-threads={client_threads}, or num_cpus {wanted} a client in "
+            "client_resources of the backend's configuration"
+        )
+    configure(wanted, cpus_of_this_process())
+    if (has := configured_threads()) != wanted:
+        raise ConfigurationError(
+            f"server-threads is {wanted}, and TensorFlow already computes with {has} threads in "
+            f"this process; what the server learns would have other bits. Allowed: a process of "
+            f"its own, BFL_CPUS={wanted} in the environment before the process's first run, or "
+            f"server-threads={has}"
+        )
+
+
+def write_network(
+    folder: files.RunFolder, configuration: Configuration, dataset: Dataset, *, evaluated: bool
+) -> None:
+    """Write which network it is, and on how many threads the server evaluates it, if it does."""
+    threads = None
+    if evaluated:
+        from bfl.keras import configured_threads
+
+        threads = configured_threads()
+    content = NetworkDescription.of(configuration, dataset, threads).to_dict()
+    folder.write_json(files.NETWORK, content)
+    if dataset.encoding:
+        for_nodes = ("class-names", "columns", "target")
+        folder.write_json(
+            files.FOR_NODES, {name: content[name] for name in for_nodes if name in content}
+        )

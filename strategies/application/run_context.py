@@ -1,24 +1,19 @@
-"""Context of one run's rounds and of its end, and the record of each finished round.
-
-TensorFlow adds the parts of a gradient in an order that follows from their number, and a process
-keeps the number that it has begun with. How many operations are computed side by side changes no
-bit: these are as many as there are CPUs.
-"""
+"""Context of one run's rounds and of its end, and the record of each finished round."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 from flwr.serverapp import Grid
 
-from bfl.aggregation.precision_spread import DISTANCE, SPREAD
+from bfl.aggregation import precision_spread
 from bfl.closing.chain import schedule
 from bfl.configuration import Configuration
-from bfl.engine.resources import cpus_of_this_process, resident_memory
+from bfl.engine.resources import resident_memory
 from bfl.engine.run import OnRound
-from bfl.errors import ConfigurationError, RunError
+from bfl.errors import RunError
 from bfl.experiments.results.best import VALIDATION, BestPosterior
 from bfl.experiments.results.collapse import CollapseWatch
 from bfl.experiments.results.left_out import CLIENTS_LEFT_OUT
@@ -31,49 +26,12 @@ from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.outgoing import is_private
 from bfl.federation.wire import Positions
 from bfl.posteriors import Posterior
-from strategies import strategy_class
+from strategies import privacy
 from strategies.federation import Federation
-from strategies.method import GivenParts, Method
+from strategies.method import Method
 from strategies.plausibility import ImplausibleUpdatesError
-from strategies.posterior_pooling import PosteriorPooling
-from strategies.privacy import PrivacyAccount, begin_sums, privacy_account, sums_begun, sums_room
-from strategies.run_support import NOT_FINITE, ClientOptions, Round, RunSupport
+from strategies.run_support import NOT_FINITE, Round
 from strategies.server_state import ServerState
-
-
-def make_strategy(
-    configuration: Configuration,
-    num_classes: int,
-    partition: Sequence[Positions | None],
-    run: RunSupport = RunSupport(),  # noqa: B008
-) -> PosteriorPooling:
-    """Return the configured Strategy: the subclass of its rule, with the other parts.
-
-    Args:
-        partition: The examples of each client; None for nodes with data of their own.
-        run: What the run lends it besides.
-    """
-    keys, method = configuration.keys, Method.of(configuration)
-    given: dict[str, Any] = {
-        part.name: getattr(method, part.name, None) for part in fields(GivenParts)
-    }
-    return strategy_class(type(method.pooling))(
-        **{**given, "rule": method.pooling},
-        seed=keys.seed,
-        client_options=ClientOptions(
-            clients=keys.clients,
-            min_clients=keys.min_clients,
-            round_retries=keys.round_retries,
-            node_timeout=keys.node_timeout,
-            max_examples=keys.max_examples,
-            configuration=configuration,
-            num_classes=num_classes,
-            partition=partition,
-        ),
-        run=replace(
-            run, predictive=method.predictive, closing=method.closing, sums_noise=method.sums_noise
-        ),
-    )
 
 
 @dataclass(frozen=True)
@@ -118,7 +76,7 @@ def first_state(context: RunContext, posterior: Posterior) -> ServerState:
 
 def account_of(
     context: RunContext, finished: int, *, release: str = "", to_come: bool = False
-) -> PrivacyAccount | None:
+) -> privacy.PrivacyAccount | None:
     """Return the account of the rounds so far, where the run has noise.
 
     Args:
@@ -127,24 +85,24 @@ def account_of(
     """
     federation, path = context.federation, context.folder.path
     room = len(schedule(context.configuration.closing)) if to_come else 0
-    return privacy_account(
+    return privacy.privacy_account(
         context.configuration,
         federation.size,
         path,
         finished,
         anew=federation.noise_anew,
-        sums=sums_room([*sums_begun(path), *filter(None, [release])]) + room,
+        sums=privacy.sums_room([*privacy.sums_begun(path), *filter(None, [release])]) + room,
     )
 
 
 def count_sums(context: RunContext, release: str) -> None:
-    """Count a round of a closing's sums before anybody is asked; see ``begin_sums``."""
+    """Count a round of a closing's sums before anybody is asked; see ``privacy.begin_sums``."""
     if context.configuration.example_privacy.sums_noise is None:
         return
     following = account_of(context, len(context.folder.rounds()), release=release)
     if following:
         anew = context.federation.noise_anew
-        begin_sums(context.folder.path, release, following, anew=anew)
+        privacy.begin_sums(context.folder.path, release, following, anew=anew)
 
 
 def best_posterior(context: RunContext) -> BestPosterior:
@@ -171,47 +129,16 @@ def posterior_to_close(context: RunContext, last: Posterior) -> Posterior:
     return posterior
 
 
-def start_tensorflow(configuration: Configuration, client_threads: int | None) -> None:
-    """Start TensorFlow in the server's process with the threads of a run.
-
-    Where what the network computes enters the result, these are ``server-threads``, whatever the
-    engine and the machine; elsewhere all that the process may use.
-
-    Args:
-        client_threads: The threads of clients in the same process; None: they have their own.
-
-    Raises:
-        ConfigurationError: The process computes with another number of threads.
-    """
-    from bfl.keras import configure, configured_threads
-
-    if not configuration.server_network_decides:
-        configure(cpus_of_this_process())
-        return
-    wanted = configuration.keys.server_threads
-    if client_threads not in (None, wanted):
-        raise ConfigurationError(
-            f"server-threads is {wanted}, and the serial engine computes the server in the process "
-            f"of its clients, which have {client_threads}; what the server learns would have other "
-            f"bits. Allowed: server-threads={client_threads}, or num_cpus {wanted} a client in "
-            "client_resources of the backend's configuration"
-        )
-    configure(wanted, cpus_of_this_process())
-    if (has := configured_threads()) != wanted:
-        raise ConfigurationError(
-            f"server-threads is {wanted}, and TensorFlow already computes with {has} threads in "
-            f"this process; what the server learns would have other bits. Allowed: a process of "
-            f"its own, BFL_CPUS={wanted} in the environment before the process's first run, or "
-            f"server-threads={has}"
-        )
-
-
 def hidden_numbers(configuration: Configuration) -> dict[str, str]:
     """Return what a round's record says in place of numbers that nobody knows, or shall know."""
     names = [NUM_EXAMPLES] if is_private(configuration.outgoing) else []
     if configuration.exchange.secure_sums:
         names += ["effective-clients", "largest-weight"]
-        names += [SPREAD, DISTANCE] if configuration.pooling.by_precision else []
+        names += (
+            [precision_spread.SPREAD, precision_spread.DISTANCE]
+            if configuration.pooling.by_precision
+            else []
+        )
     return dict.fromkeys(names, "hidden")
 
 
@@ -236,7 +163,7 @@ class RoundRecorder:
     Args:
         context: The run.
         best: Keeps the best posterior, where the server has images of its own.
-        privacy: Computes the run's ε, where it has noise.
+        account: Computes the run's ε, where it has noise.
         on_round: What the user calls with each round's number, metrics and posterior.
     """
 
@@ -244,7 +171,7 @@ class RoundRecorder:
         self,
         context: RunContext,
         best: BestPosterior | None = None,
-        privacy: PrivacyAccount | None = None,
+        account: privacy.PrivacyAccount | None = None,
         on_round: OnRound = lambda *_: None,
     ) -> None:
         configuration, folder = context.configuration, context.folder
@@ -252,7 +179,7 @@ class RoundRecorder:
         self.watch = CollapseWatch(folder, self.progress.say)
         self.samples = configuration.keys.evaluate_mc_samples
         self.manifest = context.evaluator.manifest
-        self.best, self.privacy, self.on_round = best, privacy, on_round
+        self.best, self.privacy, self.on_round = best, account, on_round
         self.checkpoints = Checkpoints(folder)
         self.hidden = hidden_numbers(configuration)
         # A run that measures an attack may end where it guesses.

@@ -16,7 +16,7 @@ from bfl.configuration import resolve
 from bfl.configuration.component_slots import SLOTS
 from bfl.errors import ConfigurationError
 from strategies import Conflation, NaiveWeightedAveraging, rules, strategy_classes
-from strategies.application.run_context import make_strategy
+from strategies.application.rounds import make_strategy
 from strategies.method import Method
 from strategies.posterior_pooling import PosteriorPooling
 from strategies.preflight import check_pooling

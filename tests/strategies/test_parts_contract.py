@@ -35,7 +35,7 @@ from bfl.federation.sampling import Sampling
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from clients.state import PartStates
-from strategies.application.run_context import make_strategy
+from strategies.application.rounds import make_strategy
 from strategies.method import Method
 from strategies.privacy import pool_noise
 from strategies.run_support import Round, RunSupport

@@ -29,7 +29,7 @@ from bfl.federation.parts import Arrays, Trained
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from clients.state import PartStates
-from strategies.application.run_context import make_strategy
+from strategies.application.rounds import make_strategy
 from strategies.run_support import RunSupport
 
 RECORDED = Path(__file__).with_name("pooled_digests.json")

@@ -28,7 +28,7 @@ from bfl.federation.wire import (
 from bfl.learning.corrections import corrections
 from bfl.posteriors import Posterior
 from strategies import PosteriorPooling, strategy_class
-from strategies.application.run_context import make_strategy
+from strategies.application.rounds import make_strategy
 from strategies.federation import discover
 from strategies.method import Method
 from strategies.preflight import check_declarations

@@ -19,11 +19,12 @@ from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Manifest, Parameter, Posterior
 from clients.client_app import app
-from strategies.application import evaluation, preflight, run, run_context
+from strategies.application import evaluation, preflight, run
 from strategies.application.division import split
+from strategies.application.evaluation import start_tensorflow
 from strategies.application.preflight import lost_states, method_warnings, refuse_attackers
 from strategies.application.run import run_federation
-from strategies.application.run_context import RunContext, start_tensorflow
+from strategies.application.run_context import RunContext
 from strategies.federation import Federation, discover
 from strategies.run_support import Warnings
 
@@ -202,7 +203,7 @@ def test_a_run_is_not_gone_on_with_by_another_partition_or_other_images(
         raise InterruptedError
 
     monkeypatch.setattr(evaluation, "manifest_of_clients", lambda *_: manifest)
-    monkeypatch.setattr(run, "_run_rounds", killed)
+    monkeypatch.setattr(run, "run_rounds", killed)
     values = {"dataset": "digits", "rounds": 2, "output-dir": str(tmp_path), "name": "run"}
     first = resolve({**values, "server-evaluates": False, "evaluate-every": 0})
 
@@ -269,7 +270,7 @@ class Process:
         self.threads, self.operations = threads, 0
         monkeypatch.setattr(bfl.keras, "configure", self.configure)
         monkeypatch.setattr(bfl.keras, "configured_threads", lambda: self.threads)
-        monkeypatch.setattr(run_context, "cpus_of_this_process", lambda: 3)
+        monkeypatch.setattr(evaluation, "cpus_of_this_process", lambda: 3)
 
     def configure(self, threads: int, operations: int = 1) -> None:
         self.threads = self.threads or threads
@@ -318,7 +319,7 @@ def test_other_threads_of_the_same_process_are_refused(
 def test_the_remedy_of_one_cpu_for_all_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
     monkeypatch.setenv("BFL_CPUS", "1")
-    monkeypatch.setattr(run_context, "cpus_of_this_process", cpus_of_this_process)
+    monkeypatch.setattr(evaluation, "cpus_of_this_process", cpus_of_this_process)
     start_tensorflow(resolve(IDLE["averaging"]), None)
     start_tensorflow(resolve(DECIDES["distillation"]), None)
     assert process.threads == 1

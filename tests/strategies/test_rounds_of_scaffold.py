@@ -17,7 +17,7 @@ from bfl.federation.parts import Arrays, Trained
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from clients.state import PartStates
-from strategies.application.run_context import make_strategy
+from strategies.application.rounds import make_strategy
 from strategies.run_support import Round
 
 K, ROUNDS = 4, 120

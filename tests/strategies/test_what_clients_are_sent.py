@@ -27,8 +27,8 @@ from bfl.posteriors import Posterior
 from clients import client_app
 from strategies import LogLinearPool
 from strategies.application.pretraining import configuration_of_pretraining
+from strategies.application.rounds import make_strategy
 from strategies.application.run import run_federation
-from strategies.application.run_context import make_strategy
 from strategies.run_support import RunSupport
 
 

@@ -1,0 +1,132 @@
+"""The rounds of a run: the configured Strategy, what the run lends it, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from bfl.closing.base import Known
+from bfl.configuration import Configuration
+from bfl.engine.run import run_of
+from bfl.errors import LostStateError, RunError
+from bfl.experiments.results import run_folder as files
+from bfl.experiments.results.identity import run_key
+from bfl.experiments.run.resume import Checkpoint
+from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
+from bfl.posteriors import Posterior
+from strategies import strategy_class
+from strategies.application import evaluation, preflight, run_context
+from strategies.application.run_context import RunContext
+from strategies.method import GivenParts, Method
+from strategies.posterior_pooling import PosteriorPooling
+from strategies.privacy import pool_noise
+from strategies.run_support import ClientOptions, RunSupport
+from strategies.server_state import ServerState
+
+SILENCE_BEYOND_TIMEOUT = 30.0
+"""Seconds that the server waits longer than a client may take: for the message's way and back."""
+
+
+def run_rounds(
+    context: RunContext, checkpoint: Checkpoint | None, initial: Posterior
+) -> tuple[Posterior, Known | None]:
+    """Run the rounds that are left; return the final posterior, and what its closing has found.
+
+    Args:
+        checkpoint: Where it stands; None: before its first round.
+        initial: What the first round begins with.
+    """
+    keys = context.configuration.keys
+    if checkpoint:
+        state = ServerState.from_arrays(
+            checkpoint.server_round, checkpoint.posterior, checkpoint.state
+        )
+    else:
+        state = run_context.first_state(context, initial)
+    best = run_context.best_posterior(context) if context.evaluator.validates else None
+    if best:
+        best.go_on(state.posterior)
+    privacy = run_context.account_of(context, state.server_round, to_come=True)
+    recorder = run_context.RoundRecorder(context, best, privacy, run_of(context.grid).on_round)
+
+    def warn(text: str) -> None:
+        context.progress.say(text)
+        context.folder.append_text(files.REFUSALS, text)
+
+    evaluates: dict[str, Any] = {}
+    if keys.server_evaluates:
+        evaluates["server"] = evaluation.own_server(context.evaluator)
+        evaluates["evaluate_models"] = evaluation.model_evaluation(context.evaluator)
+    support = RunSupport(
+        manifest=context.evaluator.manifest,
+        pool_noise=pool_noise(context.configuration, anew=context.federation.noise_anew),
+        on_round=recorder.record,
+        on_warning=warn,
+        federation=context.federation,
+        state=state,
+        folder=context.path,
+        key=run_key(context.folder.path),
+        test_partition=context.test_partition,
+        on_replies=context.progress.replied if context.progress.is_live else None,
+        to_close=lambda last: run_context.posterior_to_close(context, last),
+        before_sums=lambda release: run_context.count_sums(context, release),
+        on_sums=context.progress.say,
+        **evaluates,
+    )
+    num_classes = context.evaluator.dataset.num_classes
+    strategy = make_strategy(context.configuration, num_classes, context.partition, support)
+    try:
+        result = strategy.start(
+            context.grid,
+            posterior_to_arrays(state.posterior),
+            # A run that has stopped early and is resumed has no rounds left.
+            num_rounds=0
+            if (best and best.exhausted()) or not recorder.begin(state.server_round + 1)
+            else keys.rounds,
+            timeout=keys.client_timeout + SILENCE_BEYOND_TIMEOUT,
+            evaluate_fn=evaluation.round_evaluation(context.evaluator)
+            if keys.server_evaluates
+            else None,
+        )
+    except LostStateError as error:
+        raise LostStateError(f"{error}\n{preflight.how_to_begin_again(context.folder)}") from error
+    except RunError as error:
+        moved = "" if context.folder.holds(files.CONFIG) else f"put {context.path} back, and then: "
+        raise RunError(f"{error}\n{moved}{context.advice}") from error
+    return posterior_from_arrays(result.arrays), strategy.closed
+
+
+def make_strategy(
+    configuration: Configuration,
+    num_classes: int,
+    partition: Sequence[Positions | None],
+    run: RunSupport = RunSupport(),  # noqa: B008
+) -> PosteriorPooling:
+    """Return the configured Strategy: the subclass of its rule, with the other parts.
+
+    Args:
+        partition: The examples of each client; None for nodes with data of their own.
+        run: What the run lends it besides.
+    """
+    keys, method = configuration.keys, Method.of(configuration)
+    given: dict[str, Any] = {
+        part.name: getattr(method, part.name, None) for part in fields(GivenParts)
+    }
+    return strategy_class(type(method.pooling))(
+        **{**given, "rule": method.pooling},
+        seed=keys.seed,
+        client_options=ClientOptions(
+            clients=keys.clients,
+            min_clients=keys.min_clients,
+            round_retries=keys.round_retries,
+            node_timeout=keys.node_timeout,
+            max_examples=keys.max_examples,
+            configuration=configuration,
+            num_classes=num_classes,
+            partition=partition,
+        ),
+        run=replace(
+            run, predictive=method.predictive, closing=method.closing, sums_noise=method.sums_noise
+        ),
+    )
