@@ -1,13 +1,14 @@
-"""A run from its configuration to its folder: federation, rounds, evaluation, figures."""
+"""The ServerApp: a run from its configuration to its folder."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from flwr.serverapp import Grid
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
 
-from bfl.configuration import Configuration
+from bfl.configuration import Configuration, resolve
 from bfl.data.datasets import cached_dataset, numbering_of
 from bfl.data.datasets.reading import SUMMED
 from bfl.data.datasets.subset import with_test_examples
@@ -32,6 +33,22 @@ from strategies.federation import discover
 
 if TYPE_CHECKING:
     from bfl.experiments.run.evaluator import Evaluator
+
+
+class FederationApp(ServerApp):
+    """The ServerApp, which an engine of bfl's may ask before it starts."""
+
+    check_before_start = staticmethod(preflight.check_before_start)
+    client_sizes = staticmethod(preflight.client_sizes)
+
+
+app = FederationApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the federation that Flower's run configuration describes."""
+    run_federation(grid, resolve(context.run_config))
 
 
 def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:

@@ -157,7 +157,7 @@ def test_what_is_started_is_said_before_what_takes_long(
     pairs = 'strategy="conflation" closing="none"'
     assert main(["--app", str(ROOT), "--num-supernodes", "3", "--run-config", pairs]) == 2
     loaded, out, err = said
-    assert loaded == "strategies.application.server_app:app"
+    assert loaded == "strategies.application.run:app"
     assert out.startswith("run of 3 clients in Ray actors: digits, iid partition; resnet20")
     assert err == ""
     pairs += " alpha=0.5"

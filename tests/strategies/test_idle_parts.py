@@ -20,7 +20,7 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.posteriors import Posterior
 from bfl.registry import Component
 from clients import client_app, process
-from strategies.application import server_app
+from strategies.application import run as application
 from strategies.method import Method
 from strategies.round import round_request, weigh
 from strategies.server_state import ServerState
@@ -116,7 +116,7 @@ def validations(monkeypatch: pytest.MonkeyPatch, folder: Path, **more: Any) -> V
     values = {**GIVEN, "output-dir": str(folder), **more}
     run = new_run(values)
     grid = SerialGrid(on_client, CLIENTS, run, values)  # type: ignore[arg-type]
-    server_app.app(grid=grid, context=new_context(run.run_id, values))
+    application.app(grid=grid, context=new_context(run.run_id, values))
     assert len(RunFolder(folder / "run").rounds()) == ROUNDS
     return found
 

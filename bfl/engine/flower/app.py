@@ -26,7 +26,7 @@ from bfl.plugins import load_plugins, named_plugins
 
 Values = dict[str, str | int | float | bool]
 
-OWN_SERVER = "strategies.application.server_app:app"
+OWN_SERVER = "strategies.application.run:app"
 """The ServerApp by which this project's own app is known."""
 
 SETTINGS = "plugin-settings"
