@@ -25,9 +25,9 @@ from bfl.plugins import load_plugins
 from clients.closing import closing_sums
 from clients.examples import (
     PreparedClient,
-    asked_reading,
     cached_client,
     data_problem,
+    find_reading,
     label_problem,
     own_examples,
     personal_model_problem,
@@ -89,34 +89,34 @@ for _kind, _answer in (
 def describe(message: Message, context: Context) -> Message:
     """Describe this node: its partition, its own number of examples, and its code."""
     node = Node.of(context)
-    asked: Any = message.content.get(CONFIG, {})
+    query: Any = message.content.get(CONFIG, {})
     # Before the data, which a plugin may be the source of.
-    plugins = _plugin_problem(asked, node)
-    data = "" if plugins else data_problem(asked, node)
+    plugins = _plugin_problem(query, node)
+    data = "" if plugins else data_problem(query, node)
     unusable = bool(plugins or data)
     description = NodeDescription(
         partition_id=node.partition_id,
         num_partitions=node.num_partitions,
         own_examples=0
         if unusable
-        else own_examples(node, asked_reading(asked, node), private=asked.get(PRIVATE) is True),
+        else own_examples(node, find_reading(query, node), private=query.get(PRIVATE) is True),
         code=code_digest(),
         allows_attack=node.allows_attack,
         keeps_state=node.simulated or bool(node.state_dir),
         plugins=plugins,
         data=data,
-        labels="" if unusable else label_problem(asked, node),
-        personal_model="" if unusable else personal_model_problem(asked, node),
+        labels="" if unusable else label_problem(query, node),
+        personal_model="" if unusable else personal_model_problem(query, node),
         noise_anew=not node.simulated,
         reads_run_paths=node.reads_run_paths,
     )
     return Message(description.to_content(), reply_to=message)
 
 
-def _plugin_problem(asked: Mapping[str, Any], node: Node) -> str:
+def _plugin_problem(query: Mapping[str, Any], node: Node) -> str:
     """Return why the plugins that the server names cannot be used here, or nothing."""
     try:
-        load_plugins(str(asked.get("plugins", "")), node.plugins_folder)
+        load_plugins(str(query.get("plugins", "")), node.plugins_folder)
     except ConfigurationError as error:
         return str(error) if error.public else reason_for_server(error, node.simulated)
     return ""

@@ -70,13 +70,13 @@ def cached_client(message: Message, context: Context, task: TrainTask) -> Prepar
     examples = None if task.examples is None else task.examples.tobytes()
     node = tuple(sorted(context.node_config.items()))
     # One text for all clients of the process, each of whose messages brings one of its own.
-    asked = (node, sys.intern(task.configuration), task.num_classes, examples)
+    key = (node, sys.intern(task.configuration), task.num_classes, examples)
     clients = _clients(context.run_id)
     # One a partition, so that no server fills the memory by asking for other examples each round.
     before, client = clients.get(task.partition_id, (None, None))
-    if client is None or before != asked:
+    if client is None or before != key:
         client = _prepare_client(Node.of(context), task)
-        clients[task.partition_id] = (asked, client)
+        clients[task.partition_id] = (key, client)
     return client
 
 
@@ -191,62 +191,62 @@ def check_labels(labels: npt.NDArray[Any], classes: int, where: str) -> None:
         )
 
 
-def data_asked_of(asked: Mapping[str, Any], node: Node) -> TrainingData | None:
+def find_data(query: Mapping[str, Any], node: Node) -> TrainingData | None:
     """Return the data that a SuperNode would train on; None where the query does not tell of any.
 
     Args:
-        asked: What the query before the first round says.
+        query: What the query before the first round says.
         node: The node that is asked. A simulated one has the server's, and is not asked.
 
     Raises:
         BflError: They cannot be had there.
     """
-    dataset = str(asked.get(DATASET, ""))
+    dataset = str(query.get(DATASET, ""))
     if node.simulated or not (node.dataset or dataset):
         return None
-    if node.reads_run_paths and DATA_DIR not in asked:
+    if node.reads_run_paths and DATA_DIR not in query:
         return None  # it is asked again, and told where they are
-    reading = asked_reading(asked, node)
+    reading = find_reading(query, node)
     if node.dataset:
         return own_data(node.dataset, reading)
-    return shared_data(*node.place_of(dataset, str(asked.get(DATA_DIR, ""))), reading)
+    return shared_data(*node.place_of(dataset, str(query.get(DATA_DIR, ""))), reading)
 
 
-def asked_reading(asked: Mapping[str, Any], node: Node) -> Reading:
+def find_reading(query: Mapping[str, Any], node: Node) -> Reading:
     """Return how the run reads a node's data; a private node adds up no columns of its table."""
-    reading = Reading.of(asked)
+    reading = Reading.of(query)
     return replace(reading, columns="") if node.private and reading.columns == SUMMED else reading
 
 
-def data_problem(asked: Mapping[str, Any], node: Node) -> str:
+def data_problem(query: Mapping[str, Any], node: Node) -> str:
     """Return why the data that a SuperNode would train on cannot be had there, or nothing.
 
     They are read, as in the first round, which then need not read them. The server learns which
     they are; the rest stands in the node's own log. A simulated node has the server's.
     """
     try:
-        data = data_asked_of(asked, node)
+        data = find_data(query, node)
         for line in data.said if data else ():
             print(line, file=sys.stderr)
     except BflError as error:
         if error.public:
             return str(error)
         traceback.print_exception(error)
-        which = "its own data" if node.dataset else f"the run's data set '{asked[DATASET]}'"
+        which = "its own data" if node.dataset else f"the run's data set '{query[DATASET]}'"
         return f"{which} cannot be had there; its own log says where it has looked"
     return ""
 
 
-def label_problem(asked: Mapping[str, Any], node: Node) -> str:
+def label_problem(query: Mapping[str, Any], node: Node) -> str:
     """Return why the labels of a node's own data are not the run's, or nothing.
 
     In a deployment the server learns that they are not; the rest stands in the node's own log.
     """
-    classes = asked.get(NUM_CLASSES)
+    classes = query.get(NUM_CLASSES)
     if not node.dataset or classes is None:
         return ""
-    labels = own_data(node.dataset, asked_reading(asked, node)).labels
-    if cached_dataset(node.dataset, "", asked_reading(asked, node)).numbered_here:
+    labels = own_data(node.dataset, find_reading(query, node)).labels
+    if cached_dataset(node.dataset, "", find_reading(query, node)).numbered_here:
         return ""  # a table of its own, whose classes are told apart by name
     try:
         check_labels(labels, int(classes), node.dataset)
@@ -261,17 +261,17 @@ def label_problem(asked: Mapping[str, Any], node: Node) -> str:
     return ""
 
 
-def personal_model_problem(asked: Mapping[str, Any], node: Node) -> str:
+def personal_model_problem(query: Mapping[str, Any], node: Node) -> str:
     """Return why a node's own personal model cannot be trained on the data there, or nothing.
 
     Args:
-        asked: What the query before the first round says.
+        query: What the query before the first round says.
         node: The node that is asked; its data can be had.
     """
     word = node.personal_model
-    if not word or asked.get(PERSONAL_MODELS) is not True:
+    if not word or query.get(PERSONAL_MODELS) is not True:
         return ""
-    data = data_asked_of(asked, node)
+    data = find_data(query, node)
     if data is None:
         return ""
     try:

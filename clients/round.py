@@ -186,14 +186,14 @@ def train_round(
 
     # State out, but for the parts', and the update on its way out.
     keeps: dict[str, npt.NDArray[Any]] = {}
-    besides: dict[str, Any] = {}
+    kept_models: dict[str, Any] = {}
     if keeps_optimizer:
         keeps |= add_prefix(states.OPTIMIZER, result.optimizer_state)
     if isinstance(personalization, PersonalModel) and result.personal:
         word = np.frombuffer(personal_word.encode(), np.uint8)
-        besides["personal"] = {**result.personal, MODEL: word}
+        kept_models["personal"] = {**result.personal, MODEL: word}
     if division:
-        besides["head"] = division.head_of(update).vectors()
+        kept_models["head"] = division.head_of(update).vectors()
         update = division.shared_of(update)
     if configuration.attacks(task.partition_id):
         generator = randomness.generator(keys.seed, "attack", *keyed)
@@ -214,9 +214,9 @@ def train_round(
     extras: dict[str, Any] = {}
     if parts or EXTRAS in message.content:
         trained = result.trained(local_task, update, broadcast)
-        trained = replace(trained, received=global_posterior, **besides)
-        extras, of_parts = part_states.conclude(trained)
-        keeps |= of_parts
+        trained = replace(trained, received=global_posterior, **kept_models)
+        extras, part_arrays = part_states.conclude(trained)
+        keeps |= part_arrays
     if store:
         store.save(task.server_round, keeps)
 

@@ -20,7 +20,7 @@ from bfl.federation.node_description import TableDescription
 from bfl.federation.wire import CONFIG, TrainTask, reply_content
 from bfl.posteriors import Posterior
 from bfl.texts import from_json
-from clients.examples import asked_reading
+from clients.examples import find_reading
 from clients.masked import masked_sums, read_task
 from clients.node import Node
 from clients.process import cached_configuration, refuse
@@ -28,8 +28,8 @@ from clients.process import cached_configuration, refuse
 
 def describe_table(message: Message, context: Context) -> Message:
     """Answer with the columns and classes of the node's own table, by their names."""
-    node, asked = Node.of(context), message.content[CONFIG]
-    table = _own_table(node, asked_reading(asked, node))
+    node, query = Node.of(context), message.content[CONFIG]
+    table = _own_table(node, find_reading(query, node))
     if node.private and table.numbered_here:
         problem = "this node has private=true: a file beside its table has to say its columns"
         raise public(ConfigurationError(problem))

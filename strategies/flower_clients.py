@@ -183,17 +183,17 @@ class FlowerClients:
             usable.left_out[partition_id] = STOPPED_ANSWERING if silent else FAILED
             self.warn(request.name, partition_id, f"failed: {reply.error.reason}")
             return None
-        of_sums, exchange = request.sums_problem is not None, request.method.exchange
+        sums_only, exchange = request.sums_problem is not None, request.method.exchange
         try:
             update = read_update(
                 reply,
                 partition_id,
                 request.expected,
-                manifest=None if of_sums else self._run.manifest,
+                manifest=None if sums_only else self._run.manifest,
                 num_examples=self.num_examples.get(partition_id),
                 most_examples=self.options.max_examples,
                 declared=request.declared,
-                unpack=exchange.unpack if exchange.packs and not of_sums else None,
+                unpack=exchange.unpack if exchange.packs and not sums_only else None,
             )
             if problem := request.find_problem(update):
                 raise RefusedUpdateError(problem)

@@ -153,13 +153,13 @@ def pool_noise(configuration: Configuration, *, anew: bool) -> PoolNoise | None:
     return PoolNoise(configuration.outgoing, configuration.keys.seed, anew)
 
 
-def sums_begun(folder: Path) -> list[str]:
+def read_begun_sums(folder: Path) -> list[str]:
     """Return the words for the rounds of closings' sums that a run has begun."""
     path = folder / SUMS_LEDGER
     return read_text(path).splitlines() if path.is_file() else []
 
 
-def sums_room(begun: Sequence[str]) -> int:
+def count_sums_room(begun: Sequence[str]) -> int:
     """Return for how many rounds of sums ε has room: for all that each closing begun may take.
 
     When a closing ends is what its sums have told. One that begins anew has its room once more, and
@@ -187,8 +187,8 @@ def begin_sums(folder: Path, release: str, following: PrivacyAccount, *, anew: b
     """Note that a round of a closing's noised sums begins, so that it outlives this process.
 
     Args:
-        release: A word for what is asked, as in ``sums_room``. With noise by the seed, the same has
-            the same noise, and counts once.
+        release: A word for what is asked, as in ``count_sums_room``. With noise by the seed, the
+            same has the same noise, and counts once.
         following: The account of the run with this round's closing.
         anew: Whether noise is from the system's randomness.
 
@@ -196,7 +196,7 @@ def begin_sums(folder: Path, release: str, following: PrivacyAccount, *, anew: b
         RunError: A budget would be exceeded; nobody has been asked.
         OSError: It cannot be written down.
     """
-    begun = sums_begun(folder)
+    begun = read_begun_sums(folder)
     if release in begun and not anew:
         return
     found = following.epsilons()

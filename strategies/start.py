@@ -163,8 +163,8 @@ def run_rounds(
         if evaluated is not None:
             result.evaluate_metrics_serverapp[number] = evaluated
         if pooled := strategy.pooled:
-            of_models = run.evaluate_models(running.state)
-            measured: dict[str, Any] = {**pooled.metrics, **(evaluated or {}), **of_models}
+            model_metrics = run.evaluate_models(running.state)
+            measured: dict[str, Any] = {**pooled.metrics, **(evaluated or {}), **model_metrics}
             running.warnings.warn_of_numbers(number, measured)
             finished = Round(
                 running.state, measured, seconds, pooled.entries, pooled.suspicion, pooled.left_out

@@ -70,9 +70,9 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
             progress.say(configuration.title)
         whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
         dataset = with_test_examples(whole, keys.test_examples)
-        of_data = preflight.data_warnings(configuration, dataset)
-        of_method = preflight.method_warnings(configuration)
-        for text in filter(None, (*of_method, numbering_of(dataset), *of_data)):
+        data_warnings = preflight.data_warnings(configuration, dataset)
+        method_warnings = preflight.method_warnings(configuration)
+        for text in filter(None, (*method_warnings, numbering_of(dataset), *data_warnings)):
             progress.say(text)
         preflight.refuse_for_tables(configuration, dataset)
         # It is built while the clients' processes start.
@@ -103,7 +103,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
                 keys = configuration.keys
                 whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
                 dataset = with_test_examples(whole, keys.test_examples)
-                of_data = preflight.data_warnings(configuration, dataset)
+                data_warnings = preflight.data_warnings(configuration, dataset)
             if keys.server_evaluates:
                 network = evaluation.build_network(
                     configuration, dataset, engine_run.client_threads
@@ -156,7 +156,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
             folder.write_json(files.PARTITION, described)
             noised = configuration.example_privacy.sums_noise is not None
             private = noised or is_private(configuration.outgoing)
-            for text in () if private else (*of_data, *warnings):
+            for text in () if private else (*data_warnings, *warnings):
                 folder.append_warning(text)
 
             # The rounds that are left, and the end.

@@ -85,13 +85,14 @@ def account_of(
     """
     federation, path = context.federation, context.folder.path
     room = len(schedule(context.configuration.closing)) if to_come else 0
+    begun = [*privacy.read_begun_sums(path), *filter(None, [release])]
     return privacy.privacy_account(
         context.configuration,
         federation.size,
         path,
         finished,
         anew=federation.noise_anew,
-        sums=privacy.sums_room([*privacy.sums_begun(path), *filter(None, [release])]) + room,
+        sums=privacy.count_sums_room(begun) + room,
     )
 
 

@@ -22,9 +22,9 @@ from strategies.privacy import (
     LEDGER,
     SUMS_LEDGER,
     begin_sums,
+    count_sums_room,
     privacy_account,
-    sums_begun,
-    sums_room,
+    read_begun_sums,
 )
 
 PLAIN: dict[str, Any] = {
@@ -179,20 +179,20 @@ def test_a_round_of_sums_is_counted_before_anybody_is_asked(tmp_path: Path) -> N
     configuration = resolve({name.replace("_", "-"): value for name, value in keys.items()})
 
     def begin(word: str, anew: bool = False) -> int:
-        room = sums_room([*sums_begun(tmp_path), word])
+        room = count_sums_room([*read_begun_sums(tmp_path), word])
         account = privacy_account(configuration, 2, tmp_path, 1, anew=False, sums=room)
         assert account is not None
         begin_sums(tmp_path, word, account, anew=anew)
-        return sums_room(sums_begun(tmp_path))
+        return count_sums_room(read_begun_sums(tmp_path))
 
     # All that a closing may take is counted from its first round on, and stays when it ends before.
     words = ("a 1/3", "a 1/3", "a 2/3", "b 1/1", "a 1/3")
     assert [begin(word) for word in words] == [3, 3, 3, 4, 4]
     assert [begin(word, anew=True) for word in ("b 1/1", "a 2/3", "a 1/3")] == [5, 6, 8]
-    before = sums_begun(tmp_path)
+    before = read_begun_sums(tmp_path)
     with pytest.raises(RunError, match="example-epsilon-budget"):
         begin("c 1/100")
-    assert sums_begun(tmp_path) == before
+    assert read_begun_sums(tmp_path) == before
     with pytest.raises(ConfigurationError, match="closing-noise-multiplier"):
         check_privacy(configuration.replace(closing_noise_multiplier=0.1))
 
