@@ -74,13 +74,7 @@ def named_data(
     # A copy of the run's data is no other data: some of it was for training.
     copied = digests.get("test") == dataset.test_digest
     if dataset.split_here and not copied and not _is_the_runs(data, data_dir, settings):
-        pairs = {
-            f"test_{what}": (getattr(dataset, f"train_{what}"), getattr(dataset, f"test_{what}"))
-            for what in ("images", "labels", "targets")
-        }
-        own = {name: parts for name, parts in pairs.items() if parts[0] is not None}
-        joined: Any = {name: np.concatenate(parts) for name, parts in own.items()}
-        dataset = replace(dataset, **joined)
+        dataset = dataset.all_for_testing()
     return replace(dataset, name=data)
 
 

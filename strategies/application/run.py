@@ -108,6 +108,11 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
                 network = evaluation.build_network(
                     configuration, dataset, engine_run.client_threads
                 )
+        held_back = keys.server_data or keys.pretrain_examples
+        if whole.split_here and all(federation.own_examples.values()) and not held_back:
+            # No client trains on it: all of it is for testing.
+            whole = whole.all_for_testing()
+            dataset = with_test_examples(whole, keys.test_examples)
         own = evaluation.server_data(configuration, dataset, federation.size, federation)
         if own and own.said:
             progress.say(own.said)

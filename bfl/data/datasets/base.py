@@ -6,7 +6,7 @@ import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any, ClassVar
@@ -107,6 +107,18 @@ class Dataset:
             return self.train_labels
         standard = (self.train_targets - self.target.mean) / self.target.deviation
         return np.asarray(standard, np.float32)
+
+    def all_for_testing(self) -> Dataset:
+        """Return the data set with all examples for testing, those for training among them."""
+        joined: dict[str, Any] = {}
+        for what in ("images", "labels", "targets"):
+            if (train := getattr(self, f"train_{what}")) is not None:
+                joined[f"test_{what}"] = np.concatenate([train, getattr(self, f"test_{what}")])
+        columns = {
+            name: np.concatenate([values, self.test_columns[name]])
+            for name, values in self.train_columns.items()
+        }
+        return replace(self, **joined, test_columns=columns)
 
     @property
     def tested_on(self) -> Labels | Targets:
