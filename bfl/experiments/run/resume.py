@@ -177,6 +177,9 @@ def _refuse_changes(folder: RunFolder, configuration: Configuration) -> bool:
     A key that a folder of an older version lacks has its default there.
     """
     now, saved = configuration.values, folder.config()
+    if "rounds" not in saved:
+        where = folder.path / run_folder.CONFIG
+        raise DataError(f"{where} is not the configuration of a run: it has no rounds")
     # A run begun with clients = 0 has recorded the number of clients.
     free = FREE_TO_CHANGE if now.get("clients") else FREE_TO_CHANGE | {"clients"}
     keys = [key for key in {**saved, **now} if key not in free]
