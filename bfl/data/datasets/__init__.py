@@ -28,6 +28,7 @@ __all__ = [
     "DatasetSource",
     "Reading",
     "absolute_dataset",
+    "absolute_other",
     "cached_dataset",
     "dataset_files",
     "dataset_on_this_machine",
@@ -80,6 +81,18 @@ def absolute_dataset(dataset: str, data_dir: str | Path = "") -> tuple[str, str]
     folder = _folder(data_dir)
     behind_colon = f":{source.absolute(location, folder)}" if location else ""
     return f"{source.name}{behind_colon}", str(folder.resolve()) if folder else ""
+
+
+def absolute_other(dataset: str, data_dir: str, beside: str) -> str:
+    """Return a data set that another key names, such that the current folder does not matter.
+
+    ``beside`` begins the refusal of one that cannot be loaded: the key, and what else it may be.
+    """
+    try:
+        validate_dataset(dataset, data_dir)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{beside}: {error}") from error
+    return absolute_dataset(dataset, data_dir)[0]
 
 
 def portable_dataset(dataset: str) -> str:

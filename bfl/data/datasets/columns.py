@@ -55,9 +55,8 @@ def type_column(values: Series[Any], where: str) -> TypedColumn:
     from pandas.api import types
 
     name = printable(str(values.name))
-    if values.dtype.kind in "biuf" and isinstance(values.dtype, np.dtype):
-        return TypedColumn(values)
-    if types.is_datetime64_any_dtype(values) or types.is_timedelta64_dtype(values):
+    numbers_or_dates = isinstance(values.dtype, np.dtype) and values.dtype.kind in "biufmM"
+    if numbers_or_dates or types.is_datetime64_any_dtype(values):
         return TypedColumn(values)
     objects = values.astype(object).where(values.notna(), None)
     kind = types.infer_dtype(objects, skipna=True)
@@ -145,28 +144,25 @@ def check_complete(
         fixed: Whether a run takes all columns, so that none can be left out.
         filled: Whether missing values of the others are filled.
     """
-    found: dict[str, npt.NDArray[np.bool_]] = {}
-    for name, values in rows.items():
-        bad = values.isna().to_numpy() & (not filled or name == target)
-        if is_numeric(values):
-            bad = bad | np.isinf(values.to_numpy(np.float64))
-        if bad.any():
-            found[str(name)] = bad
-    if not found:
+    empty, infinite = rows.isna(), rows.isin([np.inf, -np.inf])
+    refused = empty & (rows.columns == target) if filled else empty
+    wrong = infinite | refused
+    counts = wrong.sum()[wrong.any()]
+    if counts.empty:
         return
-    column, bad = next(iter(found.items()))
-    row = int(bad.argmax())
-    value, empty = rows[column].iloc[row], bool(rows[column].isna().iloc[row])
-    inputs = not fixed and target not in found
-    empty_only = all(not (bad & rows[name].notna().to_numpy()).any() for name, bad in found.items())
-    counts = few([f"'{name}' {bad.sum()}" for name, bad in found.items()], SHOWN)
+    column = counts.index[0]
+    row = int(wrong[column].to_numpy().argmax())
+    missing = bool(empty[column].iloc[row])
+    inputs = not fixed and target not in counts
+    finite = not filled and not infinite.any(axis=None)
+    shown = few([f"'{name}' {count}" for name, count in counts.items()], SHOWN)
     raise DataError(
         f"{where}: row {row + 1} (from 1, without the header) holds "
-        f"{'no value' if empty else value} in column '{column}'"
-        f"{' (an empty cell or, among numbers, a word such as NA)' * empty}; rows with such cells: "
-        f"{counts}; allowed: finite values, or a table without these rows"
+        f"{'no value' if missing else rows[column].iloc[row]} in column '{column}'"
+        f"{' (an empty cell or, among numbers, a word such as NA)' * missing}; rows with such "
+        f"cells: {shown}; allowed: finite values, or a table without these rows"
         + ", columns-left-out" * inputs
-        + ', or missing="mean" or "indicator"' * (inputs and empty_only and not filled)
+        + ', or missing="mean" or "indicator"' * (inputs and finite)
     )
 
 

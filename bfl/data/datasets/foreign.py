@@ -9,12 +9,7 @@ from pathlib import PurePath
 import numpy as np
 
 from bfl import randomness
-from bfl.data.datasets import (
-    absolute_dataset,
-    cached_dataset,
-    source_and_location,
-    validate_dataset,
-)
+from bfl.data.datasets import absolute_other, cached_dataset, source_and_location
 from bfl.data.datasets.base import Dataset
 from bfl.data.datasets.named import NAMED
 from bfl.data.datasets.reading import Reading, match_shape
@@ -94,14 +89,8 @@ def absolute_foreign(given: str, data_dir: str) -> str:
     for each in words(given):
         said, word = _distance_and_word(each)
         if word not in CHANGES:
-            try:
-                validate_dataset(word, data_dir)
-            except ConfigurationError as error:
-                raise ConfigurationError(
-                    f"ood-dataset is '{given}': {error}; or a change of the test images: "
-                    f"{', '.join(CHANGES)}"
-                ) from error
-            word = absolute_dataset(word, data_dir)[0]
+            beside = f"ood-dataset is '{given}'; allowed: {', '.join(CHANGES)} or a data set"
+            word = absolute_other(word, data_dir, beside)
         if word in found:
             raise ConfigurationError(f"ood-dataset is '{given}', which has '{word}' twice")
         found[word] = f"{said}:{word}" if said else word

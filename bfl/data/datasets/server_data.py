@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bfl.data.datasets import Dataset, Reading, absolute_dataset, cached_dataset, validate_dataset
+from bfl.data.datasets import Dataset, Reading, absolute_dataset, absolute_other, cached_dataset
 from bfl.data.datasets.base import Labels, Targets
 from bfl.data.datasets.reading import AS_STORED, match_shape
 from bfl.data.datasets.subset import stratified_positions, train_positions
@@ -51,13 +51,8 @@ def absolute_server_data(server_data: str, dataset: str, data_dir: str) -> str:
     """Return the key ``server-data`` such that the current folder does not matter."""
     if server_data in ("", HELD_BACK):
         return server_data
-    try:
-        validate_dataset(server_data, data_dir)
-    except ConfigurationError as error:
-        raise ConfigurationError(
-            f"server-data is '{server_data}'; allowed: '', '{HELD_BACK}' or a data set: {error}"
-        ) from error
-    absolute, _ = absolute_dataset(server_data, data_dir)
+    beside = f"server-data is '{server_data}'; allowed: '', '{HELD_BACK}' or a data set"
+    absolute = absolute_other(server_data, data_dir, beside)
     if absolute == absolute_dataset(dataset, data_dir)[0]:
         raise ConfigurationError(
             f"server-data is '{server_data}', the data set that the clients train on; allowed: "

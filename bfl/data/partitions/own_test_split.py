@@ -42,20 +42,14 @@ def own_test_split(
         examples = generator.permutation(np.flatnonzero(test_labels == label))
         if not counts[:, label].any():
             continue
-        shares = _proportional(examples.size, counts[:, label], generator)
+        # In whole numbers, so that equal remainders are equal.
+        own = counts[:, label]
+        shares, remainders = np.divmod(examples.size * own, own.sum())
+        order = np.lexsort((generator.permutation(len(parts)), -remainders))
+        shares[order[: examples.size - shares.sum()]] += 1
         for client, part in enumerate(np.split(examples, np.cumsum(shares)[:-1])):
             held[client].append(part)
     return [generator.permutation(np.concatenate(part)).astype(np.int64) for part in held]
-
-
-def _proportional(number: int, counts: Indices, generator: np.random.Generator) -> Indices:
-    """Return (K,) whole numbers that add up to ``number``, in proportion to ``counts``."""
-    # In whole numbers, so that equal remainders are equal.
-    shares, remainders = np.divmod(number * counts, counts.sum())
-    left = number - int(shares.sum())
-    order = np.lexsort((generator.permutation(counts.size), -remainders))
-    shares[order[:left]] += 1
-    return np.asarray(shares, np.int64)
 
 
 def describe(labels: Indices, parts: Sequence[Indices], num_classes: int) -> dict[str, Any]:
