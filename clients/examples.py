@@ -213,8 +213,12 @@ def find_data(query: Mapping[str, Any], node: Node) -> TrainingData | None:
 
 
 def find_reading(query: Mapping[str, Any], node: Node) -> Reading:
-    """Return how the run reads a node's data; a private node adds up no columns of its table."""
+    """Return how the run reads a node's data; a private node adds up no columns of its table.
+
+    Data of its own are all of one site, which trains.
+    """
     reading = Reading.of(query)
+    reading = replace(reading, test_sites="") if node.dataset else reading
     return replace(reading, columns="") if node.private and reading.columns == SUMMED else reading
 
 

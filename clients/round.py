@@ -161,6 +161,7 @@ def train_round(
         seed=keys.seed,
         key_labels=keyed,
         likelihood_examples=task.likelihood_examples,
+        balanced=keys.class_weights == "balanced",
         rounds=keys.rounds,
         **more,
     )

@@ -52,7 +52,7 @@ def add_up_table(message: Message, context: Context) -> Message:
     refuse(task, node, configuration)
     if says_nothing_measured(configuration):
         raise public(ConfigurationError("sums over a table are asked of a run with noise"))
-    table = _own_table(node, replace(configuration.keys.reading, columns=SUMMED))
+    table = _own_table(node, replace(configuration.keys.reading, columns=SUMMED, test_sites=""))
     rows = pandas.DataFrame(dict(table.train_columns))
     columns = [Column.from_dict(each) for each in from_json(str(config[COLUMNS]))]
     sums = add_up(rows, columns, node.dataset)

@@ -83,6 +83,12 @@ def _of_the_run(configuration: Configuration) -> Iterator[str]:
                 f"{given}, and the server has no labelled images of its own to validate with; "
                 f"allowed: {idle}, or server-data with server-labels=true"
             )
+    protected = configuration.example_privacy.active
+    if keys.class_weights == "balanced" and (keys.task == "regression" or protected):
+        yield (
+            "class-weights is 'balanced', which is for classes, and not for examples whose "
+            "gradients are bounded one by one (example-privacy); allowed: 'equal'"
+        )
     # Which round is the last is known when it is over, and its clients have gone.
     if keys.patience and keys.evaluated_by == "clients" and keys.evaluate_every != 1:
         yield (

@@ -63,6 +63,9 @@ class Data(Section):
     test_share: float = Field(0.2, gt=0.0, lt=1.0)
     """share of the examples of a folder or table without a test part that is kept for testing, the
     same mixture of classes and the same for every seed"""
+    test_sites: str = ""
+    """sites to test on that nobody trains on, as in "site:oslo+bergen": a column and its values, of
+    a folder or table without a test part; empty: a share of each class"""
     target: str = ""
     """column of a table, or of a folder's labels.csv, that is predicted; empty: target, label,
     class or y"""
@@ -110,6 +113,9 @@ class Training(Section):
     temperature: float = Field(1.0, gt=0.0, le=1e6)
     """T: clients temper the likelihood, p(D|θ)^(1/T), whatever their objective; below 1 their
     posteriors are colder"""
+    class_weights: Literal["equal", "balanced"] = "equal"
+    """how much examples count in a client's likelihood: all the same, or the more the fewer its
+    class has there, N / (C n_c) for n_c of N examples in C classes"""
     optimizer_state: Literal["reset", "keep"] = "reset"
     """whether the optimizer begins anew each round or goes on where the client's last round
     ended"""

@@ -124,7 +124,13 @@ def load_dataset(dataset: str, data_dir: str | Path = "", reading: Reading = AS_
             f"{PIXEL_RANGE} is '{reading.pixel_range}', which is for arrays, and dataset is "
             f"'{dataset}'; allowed: {able}, or {PIXEL_RANGE}=\"\""
         )
-    return reading.applied(source.load(location, _folder(data_dir), reading))
+    loaded = source.load(location, _folder(data_dir), reading)
+    if reading.test_sites and not loaded.split_here:
+        raise ConfigurationError(
+            f"test-sites is '{reading.test_sites}', and dataset '{dataset}' says itself what is "
+            "for testing; allowed: a folder or a table without a test part"
+        )
+    return reading.applied(loaded)
 
 
 def cached_dataset(dataset: str, data_dir: str, reading: Reading = AS_STORED) -> Dataset:

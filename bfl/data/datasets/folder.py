@@ -16,7 +16,7 @@ from bfl.data.datasets.base import Dataset, Labels, PathSource, dataset_sources,
 from bfl.data.datasets.columns import columns_of, normalize
 from bfl.data.datasets.pictures import Unused, files_below, pictures_below, read_pictures
 from bfl.data.datasets.reading import TARGET, Reading
-from bfl.data.datasets.subset import train_and_test
+from bfl.data.datasets.subset import divide
 from bfl.data.datasets.table import Answers, answers_of, read_table, target_column
 from bfl.data.partitions.base import Columns
 from bfl.errors import DataError, nearest, unknown_name
@@ -94,9 +94,8 @@ class Folder(PathSource):
         train = read(first, reading, _class_order(root), unused)
         every = [train, *(read(part, reading, train.answers.names, unused) for part in others)]
         if not given:
-            every = [
-                train.part(p) for p in train_and_test(train.answers.labels, reading.test_share)
-            ]
+            divided = divide(train.answers.labels, train.columns, reading, str(root))
+            every = [train.part(positions) for positions in divided]
         paths = [Path(path) for files in every for path in files.paths]
         images, damaged, notes = read_pictures(paths, reading, unused)
         every = _drop_damaged(root, every, damaged)

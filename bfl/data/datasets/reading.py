@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 SIZE, CHANNELS, FIT, TEST_SHARE = "image-size", "image-channels", "image-fit", "test-share"
 TARGET, LEFT_OUT, TASK, MISSING = "target", "columns-left-out", "task", "missing"
 PIXEL_RANGE, UNREADABLE, COLUMNS = "pixel-range", "unreadable-images", "table-columns"
+TEST_SITES = "test-sites"
 """The configuration keys."""
 
 _KEYS = {
@@ -24,6 +25,7 @@ _KEYS = {
     "channels": CHANNELS,
     "fit": FIT,
     "test_share": TEST_SHARE,
+    "test_sites": TEST_SITES,
     "task": TASK,
     "unreadable": UNREADABLE,
     "target": TARGET,
@@ -54,6 +56,7 @@ class Reading:
         channels: 1 or 3; 0: as they are.
         fit: How they get the size: ``resize``, or ``pad``, which repeats their edges.
         test_share: Share of the examples that is for testing, where nothing else says which are.
+        test_sites: COLUMN:VALUE+VALUE, whose examples are for testing, all of them and no others.
         target: Name of a table's column that is predicted; empty: the usual ones are tried.
         left_out: Names of a table's columns that are no inputs, with commas.
         task: Whether that is a class or a number.
@@ -68,6 +71,7 @@ class Reading:
     channels: int = 0
     fit: str = "resize"
     test_share: float = 0.2
+    test_sites: str = ""
     target: str = ""
     left_out: str = ""
     task: str = "classification"

@@ -7,7 +7,7 @@ al. (2024), section 3.6.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -115,7 +115,7 @@ def load_server_data(
         source, own = dataset, held_back(examples, "server-examples")
         held = own
     else:
-        source = cached_dataset(server_data, data_dir, reading)
+        source = cached_dataset(server_data, data_dir, replace(reading, test_sites=""))
         if labelled:
             _check_goes_with(source, dataset, server_data)
         own = stratified_positions(source.train_labels, examples, "server-examples", seed)

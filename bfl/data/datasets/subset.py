@@ -8,7 +8,9 @@ import numpy as np
 
 from bfl import randomness
 from bfl.data.datasets.base import Dataset, Labels
-from bfl.errors import ConfigurationError
+from bfl.data.datasets.reading import Reading
+from bfl.data.partitions.base import Columns
+from bfl.errors import ConfigurationError, DataError, unknown_name
 
 
 def stratified_positions(
@@ -59,6 +61,31 @@ def train_and_test(labels: Labels, share: float) -> tuple[Labels, Labels]:
     """
     test = stratified_positions(labels, share, "test-share")
     return np.setdiff1d(np.arange(labels.size), test), test
+
+
+def divide(labels: Labels, columns: Columns, reading: Reading, where: str) -> tuple[Labels, Labels]:
+    """Return what ``train_and_test`` does, by ``test-sites`` if these are given.
+
+    Args:
+        columns: What is known of each example, (N,) by name.
+        where: The folder or table, for messages.
+    """
+    if not reading.test_sites:
+        return train_and_test(labels, reading.test_share)
+    column, _, named = reading.test_sites.partition(":")
+    given = f"{where}: test-sites is '{reading.test_sites}'"
+    if column not in columns:
+        problem = unknown_name("column", column, columns)
+        raise DataError(f"{given}; write it as COLUMN:VALUE: {problem}")
+    values = np.asarray(columns[column]).astype(str)
+    sites = [site.strip() for site in named.split("+")]
+    for site in sites:
+        if site not in values:
+            raise DataError(f"{given}: {unknown_name('value', site, np.unique(values).tolist())}")
+    tested = np.isin(values, sites)
+    if tested.all():
+        raise DataError(f"{given}, which leaves no example to train on; allowed: fewer sites")
+    return np.flatnonzero(~tested), np.flatnonzero(tested)
 
 
 def train_positions(dataset: Dataset, amount: float, clients: int = 0) -> Labels:

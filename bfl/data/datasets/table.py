@@ -29,7 +29,7 @@ from bfl.data.datasets.columns import (
 )
 from bfl.data.datasets.encoding import FEW_ROWS, MOST_CATEGORIES, REFUSE, Column, Encoding
 from bfl.data.datasets.reading import LEFT_OUT, SUMMED, TARGET, Reading
-from bfl.data.datasets.subset import train_and_test
+from bfl.data.datasets.subset import divide
 from bfl.errors import DataError
 from bfl.texts import few, printable
 
@@ -202,7 +202,7 @@ class Table(PathSource):
         check_complete(whole, where, target, fixed=fixed, filled=filled)
         answers = answers_of(where, rows[target], reading.task, known.names)
         if own_test is None:
-            train, test = train_and_test(answers.labels, reading.test_share)
+            train, test = divide(answers.labels, columns_of(rows), reading, where)
         else:
             train, test = np.split(np.arange(len(rows)), [len(rows) - own_test])
         if not (train.size and test.size):

@@ -82,6 +82,8 @@ class LocalTask:
         draws: Where the batches and the noise of examples' privacy are from; None: keyed by the
             seed.
         rounds: How many rounds like this one the run has.
+        balanced: Whether examples count in the likelihood by N / (C n_c), n_c being how many of the
+            client's N are of their class.
     """
 
     received: Posterior
@@ -99,6 +101,7 @@ class LocalTask:
     likelihood_examples: int = 0
     draws: Normals | None = None
     rounds: int = 1
+    balanced: bool = False
 
     def run_steps(self, batch_size: int) -> int:
         """Return how many steps the client makes in the whole run, on batches of this size."""

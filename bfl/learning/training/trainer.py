@@ -111,7 +111,10 @@ class LocalTrainer:
         count = int(task.examples.size)
         # Only the client's own become tensors: a process holds the data set once.
         own = tf.constant(images[task.examples]), as_labels(labels[task.examples])
-        gradient = self._gradient(own, task) if self.correction.needs_full_gradient else {}
+        gradient: Arrays = {}
+        if self.correction.needs_full_gradient:
+            visit = filled_batches(np.arange(count), self.batch_size)
+            gradient = self._gradient(own, _weighted(visit, labels, task), task)
         self._begin(task, task.start or task.received)
         seen = count
         if self.private_steps:
@@ -122,7 +125,7 @@ class LocalTrainer:
             generator = randomness.generator(task.seed, "batches", *task.key_labels)
             measured = self._run(
                 *own,
-                *map(tf.constant, batches(count, self.batch_size, task.epochs, generator)),
+                *_weighted(batches(count, self.batch_size, task.epochs, generator), labels, task),
                 tf.constant(randomness.key(task.seed, "steps", *task.key_labels)),
                 tf.constant(task.likelihood_examples or count, tf.float32),
                 tf.constant(task.learning_rate, tf.float32),
@@ -143,15 +146,14 @@ class LocalTrainer:
             personal=self.companion.state(task, steps) if self.companion else {},
         )
 
-    def _gradient(self, own: tuple[Any, Any], task: LocalTask) -> Arrays:
+    def _gradient(self, own: tuple[Any, Any], visit: tuple[Any, Any], task: LocalTask) -> Arrays:
         """Return the objective's gradient over all examples at the received posterior."""
-        count = int(task.examples.size)
         self._begin(task, task.received)
         joined = self._run_gradient(
             *own,
-            *map(tf.constant, filled_batches(np.arange(count), self.batch_size)),
+            *visit,
             tf.constant(randomness.key(task.seed, "gradient", *task.key_labels)),
-            tf.constant(count, tf.float32),
+            tf.constant(task.examples.size, tf.float32),
         )
         return vectors(self.network, self.learner.optimized.split(joined.numpy()))
 
@@ -245,6 +247,21 @@ class LocalTrainer:
         gradients, _ = self.learner.gradients(passed, batch)
         decayed = self.optimizer.regularize(self.learner.optimized.trained, gradients)
         return tf.concat([tf.reshape(gradient, [-1]) for gradient in decayed], axis=0)
+
+
+def _weighted(
+    visits: tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]],
+    labels: npt.NDArray[Any],
+    task: LocalTask,
+) -> tuple[Any, Any]:
+    """Return positions and weights of visits as tensors, the weights those of balanced classes."""
+    order, weights = visits
+    if task.balanced:
+        from sklearn.utils.class_weight import compute_sample_weight
+
+        each = compute_sample_weight("balanced", labels[task.examples])
+        weights = weights * each.astype(np.float32)[order]
+    return tf.constant(order), tf.constant(weights)
 
 
 local_trainer = lru_cache(maxsize=16)(LocalTrainer)

@@ -187,6 +187,22 @@ def test_a_folder_says_which_rows_are_for_testing(tmp_path: Path) -> None:
         load_dataset(f"table:{tmp_path}", "", READING)
 
 
+def test_a_site_is_left_out_for_testing(tmp_path: Path) -> None:
+    """With all of its rows, of which no mean or category of the others knows anything."""
+    frame = rows(age=np.where(np.arange(40) < 20, 1000.0, np.arange(40)))
+    word, left_out = save(tmp_path, frame), replace(READING, test_sites="site:north")
+    dataset = load_dataset(word, "", left_out)
+    assert dataset.test_columns["visits"].tolist() == list(range(20))
+    assert dataset.train_columns["visits"].tolist() == list(range(20, 40))
+    assert dataset.encoding == Encoding.of(frame[20:].drop(columns=["outcome", "site"]), "")
+    both = replace(left_out, test_sites="site:north+south")
+    for given, named in ((both, "fewer sites"), (replace(both, test_sites="site:norh"), "'north'")):
+        with pytest.raises(DataError, match=f"test-sites.*{named}"):
+            load_dataset(word, "", given)
+    with pytest.raises(BflError, match="test-sites"):
+        load_dataset("digits", "", left_out)
+
+
 def test_an_encoding_is_the_same_after_it_was_stored(tmp_path: Path) -> None:
     frame = rows().drop(columns=["outcome"])
     encoding = Encoding.of(frame, "rows")
