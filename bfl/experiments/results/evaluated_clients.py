@@ -18,16 +18,18 @@ from bfl.closing.conformal import SETS
 from bfl.evaluation.metrics import Metric, metric_names, metrics
 from bfl.evaluation.prediction_sets import NUMBERS
 from bfl.evaluation.regression import ERROR
-from bfl.experiments.results.run_folder import PER_CLIENT
+from bfl.experiments.results.run_folder import PER_CLIENT, RunFolder
 from bfl.federation.client_metrics import (
     BETTER,
     LEAST,
     MEME,
+    NAMESPACE,
     OWN_TEST,
     PERSONAL,
     RETENTION_AREA,
     TEST_EXAMPLES,
     TRAIN_STEPS,
+    of_evaluated_models,
 )
 
 CLIENTS = "clients-"
@@ -125,6 +127,32 @@ def evaluated_clients(
         dropped = ("last-", "best-") if any(n.startswith(IMPOSSIBLE) for n in row) else ()
         believed[str(client)] = {n: v for n, v in row.items() if not n.startswith(dropped)}
     return believed
+
+
+def drop_evaluations(folder: RunFolder, due: Callable[[int], bool]) -> None:
+    """Drop clients' evaluations from the records of rounds in which none is due.
+
+    A run with additional rounds has one such round: its former last one.
+    """
+
+    def without(entry: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+        kept = {}
+        for name, value in entry.items():
+            own = name.removeprefix(prefix)
+            measured = of_evaluated_models(own) or own == TEST_EXAMPLES
+            if not (name.startswith(prefix) and measured):
+                kept[name] = value
+        return kept
+
+    records = folder.rounds()
+    if all(due(record["round"]) for record in records):
+        return
+    for place, record in enumerate(records):
+        if not due(record["round"]):
+            records[place] = without(record, NAMESPACE)
+            if PER_CLIENT in record:
+                records[place][PER_CLIENT] = [without(entry) for entry in record[PER_CLIENT]]
+    folder.write_rounds(records)
 
 
 def means_over_clients(table: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

@@ -17,6 +17,7 @@ from bfl.configuration import Configuration
 from bfl.configuration.settings import default_values, in_sections
 from bfl.errors import ConfigurationError, DataError, PosteriorError
 from bfl.experiments.results import run_folder
+from bfl.experiments.results.evaluated_clients import drop_evaluations
 from bfl.experiments.results.identity import locked
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.state import Snapshots
@@ -134,6 +135,8 @@ def open_run(
                 of_end = {key: now[key] for key in end & now.keys()}
                 folder.reconfigure(in_sections({**kept, **of_end, "rounds": now["rounds"]}))
             folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
+            if keys.evaluated_by == "clients":
+                drop_evaluations(folder, keys.clients_evaluate)
         if data and not folder.holds(run_folder.DATA):
             folder.write_json(run_folder.DATA, data)
         yield folder, checkpoint
