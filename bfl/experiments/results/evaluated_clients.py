@@ -29,7 +29,6 @@ from bfl.federation.client_metrics import (
     RETENTION_AREA,
     TEST_EXAMPLES,
     TRAIN_STEPS,
-    of_evaluated_models,
 )
 
 CLIENTS = "clients-"
@@ -139,7 +138,7 @@ def drop_evaluations(folder: RunFolder, due: Callable[[int], bool]) -> None:
         kept = {}
         for name, value in entry.items():
             own = name.removeprefix(prefix)
-            measured = of_evaluated_models(own) or own == TEST_EXAMPLES
+            measured = own in (BETTER, TEST_EXAMPLES) or own.startswith((MEME, PERSONAL))
             if not (name.startswith(prefix) and measured):
                 kept[name] = value
         return kept
