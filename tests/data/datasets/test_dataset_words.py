@@ -178,6 +178,14 @@ def test_digits_hold_every_image_once_with_a_fifth_of_each_class_for_testing() -
     assert np.abs(tested - 0.2 * np.bincount(labels)).max() <= 1
 
 
+def test_what_a_source_gives_is_checked() -> None:
+    digits = load_dataset("digits")
+    for array, wrong in (("train_images", np.float64), ("test_labels", np.int32)):
+        changed = {array: getattr(digits, array).astype(wrong)}
+        with pytest.raises(DataError, match=array):
+            Dataset(**{**vars(digits), **changed}).check()
+
+
 def test_absent_classes_are_named() -> None:
     digits = load_dataset("digits")
     names = tuple(f"class {label}" for label in range(25))

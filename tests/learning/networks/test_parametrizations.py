@@ -104,6 +104,13 @@ def test_xavier_is_uniform_within_the_published_code_s_limits():
         assert found.var() == pytest.approx(limit**2 / 3, rel=0.05)
 
 
+@pytest.mark.parametrize("name", ["deterministic", "flipout"])
+def test_kernels_begin_as_asked_in_every_inference(name):
+    network = build("convnet", name, (20, 20, 1), **{"initial-means": "xavier-uniform"})
+    found = {p.name.rpartition("/")[2]: p.initialization for p in network.manifest}
+    assert found == {"kernel": "xavier-uniform", "bias": "zeros"}
+
+
 def test_variances_at_the_end_of_float32_have_finite_gradients():
     """Where rules that divide the variance end without a floor: training goes on."""
     smallest = LogVariance(0.0).untransformed(np.float32([np.finfo(np.float32).tiny]))[0]
