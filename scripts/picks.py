@@ -97,7 +97,8 @@ def comparison(table: StudyTable, picked: pd.DataFrame) -> str:
     rows += [{**row, **longer} for row in rows if row["label"]["method"] == "FedAvg"]
     tables = {
         "extends": "digits.toml",
-        "title": table.study.title.replace("configurations to pick from", "picked configurations"),
+        "title": "Which rule, equally tuned: "
+        + table.study.title.partition(": ")[2].replace(", Dirichlet 0.5", ""),
         "name": table.study.name.replace("-tried", "-picked"),
         "axes": {"seed": SEEDS, "partition": PARTITIONS},
         "rows": rows,

@@ -34,7 +34,13 @@ PRICE, FIGURE = "price.json", "accuracy-and-auroc.png"
 MEASURED = {"digits": (5, 3), "digits-picked": (5, 3), "fashion-mnist": (5, 3), "cifar10": (2, 1)}
 """Rounds of a measurement, and measurements: few where a round is long."""
 
-ALONE = {"closing": "none", "ood-dataset": "", "figures": "none", "mc-samples": 1}
+ALONE = {
+    "closing": "none",
+    "density-features": "",
+    "ood-dataset": "",
+    "figures": "none",
+    "mc-samples": 1,
+}
 """Training alone, as far as a run can do without the rest."""
 
 FIRST = "FedAvg"

@@ -64,26 +64,25 @@ def test_the_readme_is_short() -> None:
 
 @pytest.mark.of_bfls_own
 def test_what_the_readme_says_of_rules_is_what_was_measured() -> None:
-    folder = ROOT / "docs" / "results" / "which-rule-digits"
-    frame = study(folder).lines.set_index(["partition", "method"]).loc["dirichlet-0.5"]
+    folder = ROOT / "docs" / "results" / "which-rule-digits-picked"
+    frame = study(folder).results.frame
+    frame = frame[frame["partition"] == "dirichlet-0.5"].groupby("method")
     prices = json.loads((folder / "price.json").read_text(encoding="utf-8"))
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `\"(\w+)\"`.*?((?: \| [\d.]+){6}) \|$", text, re.MULTILINE)
-    methods = {"ivon": "IVON", "fedavg": "FedAvg", "ws": "WS", "nwa": "NWA"}
-    assert [name for name, _ in rows] == list(methods)
-    for name, numbers in rows:
-        measured = frame.loc[methods[name]]
-        values = [
-            measured["before-closing-accuracy"],
-            measured["accuracy"],
-            measured["negative-log-likelihood"],
-            measured["expected-calibration-error"],
-            measured["ood-rotated-auroc"],
-            prices[methods[name]],
+    rows = re.findall(r"^\| `\"\w+\"`.*?, ([A-Z][^|]*) \|(.*±.*) \|$", text, re.MULTILINE)
+    assert [method for method, _ in rows] == ["FedAvg", "FedAvg, 40 rounds", "IVON", "WS"]
+    for method, shown in rows:
+        group = frame.get_group(method)
+        expected = [
+            f"{scale * group[metric].mean():.{digits}f} ± {scale * group[metric].std():.{digits}f}"
+            for metric, scale, digits in (
+                ("accuracy", 100, 1),
+                ("negative-log-likelihood", 1, 3),
+                ("expected-calibration-error", 1, 3),
+                ("ood-rotated-auroc", 1, 3),
+            )
         ]
-        said = numbers.split(" | ")[1:]
-        decimals = [len(number.partition(".")[2]) for number in said]
-        assert said == [f"{v:.{d}f}" for v, d in zip(values, decimals, strict=True)]
+        assert [each.strip() for each in shown.split("|")] == [*expected, f"{prices[method]:.1f}"]
 
 
 @pytest.mark.of_bfls_own
