@@ -1,4 +1,4 @@
-"""Optimizers against their formulas in NumPy, against Keras and against PyTorch's formulas."""
+"""Optimizers against the formulas of their paper and of PyTorch, in NumPy."""
 
 import numpy as np
 import pytest
@@ -89,13 +89,6 @@ def test_adam_is_that_of_the_paper():
     assert_follows(optimizers.create("adam"), adam_by_hand)
 
 
-@pytest.mark.parametrize(("of", "decay"), [("values", 0.0), ("everything", 0.3)])
-def test_weight_decay_of_adam_is_a_part_of_the_gradient(of, decay):
-    """As in ``torch.optim.Adam``, and not as in AdamW."""
-    optimizer = optimizers.create("adam", {"weight-decay": 0.3, "weight-decay-of": of})
-    assert_follows(optimizer, lambda n: adam_by_hand(n, decay if n == 1 else 0.3), scales=(1,))
-
-
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_descent_is_that_of_pytorch(momentum, decay):
@@ -104,35 +97,22 @@ def test_descent_is_that_of_pytorch(momentum, decay):
     assert_follows(optimizer, lambda n: descent_by_hand(n, momentum, decay))
 
 
-@pytest.mark.parametrize(("of", "decay"), [("values", 0.0), ("everything", 0.3)])
-def test_untransformed_scales_decay_only_on_demand(of, decay):
-    optimizer = optimizers.create("sgd", {"weight-decay": 0.3, "weight-decay-of": of})
-    assert_follows(
-        optimizer, lambda n: descent_by_hand(n, 0.9, decay if n == 1 else 0.3), scales=(1,)
-    )
-
-
-def test_biases_and_normalization_can_be_spared():
-    optimizer = optimizers.create("sgd", {"weight-decay": 0.3, "weight-decay-of": "kernels"})
-    assert_follows(
-        optimizer, lambda n: descent_by_hand(n, 0.9, 0.3 if n == 1 else 0.0), kernels=(1,)
-    )
+@pytest.mark.parametrize(
+    ("name", "of", "first", "second"),
+    [
+        *((name, "values", 0.3, 0.0) for name in ("adam", "sgd")),
+        *((name, "everything", 0.3, 0.3) for name in ("adam", "sgd")),
+        ("sgd", "kernels", 0.0, 0.3),
+    ],
+)
+def test_weight_decay_is_a_part_of_the_gradient_of_what_decays(name, of, first, second):
+    """As in ``torch.optim.Adam``, and not as in AdamW; scales, biases and norms on demand."""
+    optimizer = optimizers.create(name, {"weight-decay": 0.3, "weight-decay-of": of})
+    by_hand = {"adam": adam_by_hand, "sgd": lambda n, decay: descent_by_hand(n, 0.9, decay)}[name]
+    which = {"kernels" if of == "kernels" else "scales": (1,)}
+    assert_follows(optimizer, lambda n: by_hand(n, second if n == 1 else first), **which)
 
 
 def test_defaults_are_those_of_the_paper():
     optimizer = optimizers.create("sgd")
     assert (optimizer.momentum, optimizer.weight_decay) == (0.9, 1e-5)
-
-
-def test_adam_is_that_of_keras():
-    from bfl.keras import keras, tf
-
-    optimizer = optimizers.create("adam")
-    values = run(optimizer, trained(optimizer))
-    twins = [tf.Variable(start) for start in START]
-    reference = keras.optimizers.Adam()
-    for number, rate in enumerate(RATES):
-        reference.learning_rate = rate
-        reference.apply_gradients([(c * t, t) for c, t in zip(CURVATURE, twins, strict=True)])
-        for actual, twin in zip(values[number], twins, strict=True):
-            np.testing.assert_allclose(actual, twin, rtol=1e-4, atol=1e-5)
