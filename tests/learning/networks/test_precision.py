@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from one_layer import posterior_of
 from small_network import build
 
 from bfl.learning.inferences import inferences
 from bfl.learning.priors import NormalPrior
-from bfl.posteriors import Posterior
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
@@ -16,20 +16,12 @@ IMAGES = RNG.uniform(-1, 1, (16, *SHAPE)).astype(np.float32)
 KEY = np.array([3, 4], np.int32)
 
 
-def posterior_of(manifest):
-    rng = np.random.default_rng(1)
-    mean = rng.normal(size=manifest.gaussian_size) * 0.1
-    variance = np.full(manifest.gaussian_size, 0.01)
-    point = rng.uniform(0.1, 0.5, manifest.point_size)
-    return Posterior(*(vector.astype(np.float32) for vector in (mean, variance, point)))
-
-
 @pytest.mark.parametrize("inference", inferences.names())
 def test_logits_differ_by_rounding_only(inference):
     logits = {}
     for precision in ("float32", "bfloat16"):
         network = build("resnet8", inference, SHAPE, precision=precision)
-        network.load(posterior_of(network.manifest))
+        network.load(posterior_of(network, 1, 0.1, 0.1))
         logits[precision] = np.asarray(network.logits(IMAGES, KEY, training=True))
     assert logits["bfloat16"].dtype == np.float32
     scale = np.abs(logits["float32"]).max()
@@ -42,7 +34,7 @@ def test_logits_differ_by_rounding_only(inference):
 def test_parameters_stay_in_float32(inference):
     network = build("resnet8", inference, SHAPE, precision="bfloat16")
     assert {str(weight.dtype) for weight in network.model.weights} == {"<dtype: 'float32'>"}
-    posterior = posterior_of(network.manifest)
+    posterior = posterior_of(network, 1, 0.1, 0.1)
     network.load(posterior)
     np.testing.assert_array_equal(network.posterior().mean, posterior.mean)
     np.testing.assert_array_equal(network.posterior().point, posterior.point)
@@ -52,7 +44,7 @@ def test_divergence_does_not_depend_on_the_precision():
     values = []
     for precision in ("float32", "bfloat16"):
         network = build("resnet8", "flipout", SHAPE, precision=precision)
-        network.load(posterior_of(network.manifest))
+        network.load(posterior_of(network, 1, 0.1, 0.1))
         network.set_prior(NormalPrior(0.0, 1.0))
         network.logits(IMAGES, KEY, training=True)
         values.append(float(network.divergence()))

@@ -61,13 +61,7 @@ def trainer_of(
 
 
 def start_of(network: Any, seed: int) -> Posterior:
-    rng = np.random.default_rng(seed)
-    manifest = network.manifest
-    return Posterior(
-        rng.normal(size=manifest.gaussian_size).astype(np.float32),
-        np.full(manifest.gaussian_size, 0.01, np.float32),
-        rng.normal(size=manifest.point_size).astype(np.float32),
-    )
+    return one_layer.posterior_of(network, seed, low=0.1, high=0.1)
 
 
 def arrays_of(posterior: Posterior) -> dict[str, Any]:
