@@ -59,21 +59,16 @@ def test_control_variates_need_the_received_posterior_as_start():
         resolve({"strategy": "scaffold", "start": "initial-network"})
 
 
-def test_the_mean_with_fresh_variances():
-    start = starts.create("mean")
-    begun = start.begin({}, RECEIVED, lambda: INITIAL)
-    assert (begun.mean[0], begun.variance[0], begun.point[0]) == (1.0, 2.0, 1.0)
-    assert not start.state_name
-
-
-def test_the_mean_with_the_variances_that_were_pooled_last():
-    start = starts.create("mean-own-variances")
+@pytest.mark.parametrize(("name", "afterwards"), [("mean", 2.0), ("mean-own-variances", 3.0)])
+def test_the_mean_with_fresh_variances_or_those_that_were_pooled_last(name, afterwards):
+    start = starts.create(name)
+    assert bool(start.state_name) == (name == "mean-own-variances")
     state = start.begin_client(RECEIVED)
     assert start.begin(state, RECEIVED, lambda: INITIAL).variance[0] == 2.0
     sent, kept = start.conclude(state, TRAINED)
     assert not sent
     begun = start.begin(start.commit(kept, 1.0), RECEIVED, lambda: INITIAL)
-    assert (begun.mean[0], begun.variance[0], begun.point[0]) == (1.0, 3.0, 1.0)
+    assert (begun.mean[0], begun.variance[0], begun.point[0]) == (1.0, afterwards, 1.0)
 
 
 @pytest.mark.parametrize("name", ["mean", "mean-own-variances"])

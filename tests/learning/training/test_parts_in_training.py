@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from one_layer import BATCH, IMAGES, LABELS, posterior_of, task_of, train, trainer_of
+from one_layer import IMAGES, LABELS, posterior_of, task_of, train, trainer_of
 from scipy import stats
 
 from bfl.configuration import resolve
@@ -217,19 +217,6 @@ def test_control_variates_are_the_mean_gradient_of_the_path() -> None:
         )
         np.testing.assert_array_equal(kept[f"control-{name}"][~moves], 0.0)
         assert sent[f"control-change-{name}"].dtype == np.float32
-
-
-def test_the_first_step_is_the_gradient_and_the_offset() -> None:
-    """One step from the same place, with and without: the difference is −η times the offset."""
-    correction, state, broadcast = scaffold_of(trainer_of("flipout").network, "II")
-    plain, corrected = trainer_of("flipout"), trainer_of("flipout", correction=correction)
-    received = posterior_of(plain.network, 1)
-    offsets = correction.offsets(state, broadcast, received)
-    task = task_of(received, offsets=offsets, examples=np.arange(BATCH), epochs=1)
-    one, other = (train(trainer, task).posterior for trainer in (plain, corrected))
-    np.testing.assert_allclose(other.mean - one.mean, -0.05 * offsets["mean"], atol=1e-6)
-    np.testing.assert_allclose(other.point - one.point, -0.05 * offsets["point"], atol=1e-6)
-    np.testing.assert_array_equal(other.variance, one.variance)
 
 
 def test_gradient_over_all_examples_is_that_of_the_mean_over_them() -> None:
