@@ -83,6 +83,11 @@ def run(tmp_path_factory):
     return make_run(tmp_path_factory.mktemp("runs"), "run")
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path, "run", CONFIG, {})
+
+
 def clipped(figure):
     """Return how far, in inches, what is drawn reaches beyond the figure's edges."""
     with style.styled():
@@ -172,27 +177,22 @@ def test_figures_of_long_names_of_none_and_of_no_data(tmp_path):
     assert not (empty.path / "figures").exists()
 
 
-def test_confidences_of_members_are_drawn_by_kind(tmp_path):
-    """Nothing of a run without an ensemble."""
-    figure = figures.create("member-confidences")
-    folder = RunFolder.create(tmp_path, "run", CONFIG, {})
-    assert figure.draw(folder) is None
+def test_confidences_of_members_are_drawn_by_kind(folder):
     counts = {kind: {"right": [1.0] * 9 + [5.0], "wrong": [3.0] * 10} for kind in "ba"}
     folder.write_json("run.json:ensemble", {"member-accuracy": {}, "confidences": counts})
-    drawn = figure.draw(folder)
+    drawn = figures.create("member-confidences").draw(folder)
     assert [axes.get_title() for axes in drawn.axes] == ["a", "b"]
     heights = [bar.get_height() for bar in drawn.axes[0].patches]
     assert heights == [*counts["a"]["right"], *counts["a"]["wrong"]]
 
 
-def test_learning_curve_shows_evaluated_rounds_with_a_finite_number_only(run, tmp_path):
+def test_learning_curve_shows_evaluated_rounds_with_a_finite_number_only(run, folder):
     figure = figures.create("learning-curve").draw(run)
     left, right = figure.axes
     np.testing.assert_array_equal(left.lines[0].get_xdata(), [3, 6, 9, 12])
     np.testing.assert_allclose(right.lines[0].get_ydata(), [2 / 3, 1 / 3, 2 / 9, 1 / 6])
     assert "best 91.67% (round 12)" in texts(figure)
     assert "best 0.1667 (round 12)" in texts(figure)
-    folder = RunFolder.create(tmp_path, "run", {}, {})
     folder.append_round({"round": 1, "accuracy": 0.1, "negative-log-likelihood": float("nan")})
     folder.append_round({"round": 2, "accuracy": 0.2, "negative-log-likelihood": 1.0})
     left, right = figures.create("learning-curve").draw(folder).axes
@@ -201,9 +201,8 @@ def test_learning_curve_shows_evaluated_rounds_with_a_finite_number_only(run, tm
 
 
 @pytest.mark.parametrize("numbers", [False, True])
-def test_likelihoods_on_two_scales_share_no_axes(tmp_path, numbers):
+def test_likelihoods_on_two_scales_share_no_axes(folder, numbers):
     """Nor does what training pays for the divergence; that of classes is the test data's scale."""
-    folder = RunFolder.create(tmp_path, "run", {}, {})
     shown = {"root-mean-squared-error" if numbers else "accuracy": 5.0}
     trained = {"train-negative-log-likelihood": 0.5, "train-divergence-per-example": 9.0}
     entry = {**shown, "negative-log-likelihood": 4.0}
@@ -257,8 +256,7 @@ def test_partition_figure_has_clients_by_classes(run):
     assert "Partition of 188 training examples" in texts(figure)
 
 
-def test_figures_of_clients_name_sites_and_classes(tmp_path):
-    folder = RunFolder.create(tmp_path, "run", CONFIG, {})
+def test_figures_of_clients_name_sites_and_classes(folder):
     held = {"class_counts": COUNTS, "num_examples": [36, 152], "names": ["Genf", "Basel"]}
     folder.write_json("run.json:partition", held)
     folder.write_json("run.json:network", {"class-names": ["daisy", "rose", "tulip", "thistle"]})
@@ -274,8 +272,7 @@ def test_figures_of_clients_name_sites_and_classes(tmp_path):
     assert [text.get_text() for text in legend.get_texts()] == ["Genf", "Basel", "client 2"]
 
 
-def test_partition_figure_of_many_clients_and_of_none(tmp_path):
-    folder = RunFolder.create(tmp_path, "run", CONFIG, {})
+def test_partition_figure_of_many_clients_and_of_none(folder):
     held = {"class_counts": np.full((100, 10), 7).tolist(), "num_examples": [70] * 100}
     folder.write_json("run.json:partition", held)
     figure = figures.create("partition").draw(folder)
@@ -293,8 +290,7 @@ def test_partition_figure_of_many_clients_and_of_none(tmp_path):
         ("partition", "partition", {"class_counts": [1, 2], "num_examples": [1, 2]}),
     ],
 )
-def test_a_corrupt_section_is_named(tmp_path, figure, section, content):
-    folder = RunFolder.create(tmp_path, "run", {}, {})
+def test_a_corrupt_section_is_named(folder, figure, section, content):
     folder.write_json(f"run.json:{section}", content)
     with pytest.raises(DataError, match=f"run.json:{section} is corrupt"):
         figures.create(figure).draw(folder)
@@ -379,11 +375,6 @@ def evaluated(folder: RunFolder, examples: int = EXAMPLES) -> tuple[Any, Any, An
     folder.write_json("run.json:network", {"class-names": CLASS_NAMES})
     write_examples(folder, predictions, images, labels)
     return predictions, labels, images
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    return RunFolder.create(tmp_path, "run", {"strategy": "nwa"}, {})
 
 
 def draw(name: str, folder: RunFolder) -> Any:
@@ -487,10 +478,6 @@ def test_few_test_images(examples: int, of_each: int, folder: RunFolder) -> None
     assert len(certain.positions) == len(uncertain.positions) == of_each
     assert not set(certain.positions) & set(uncertain.positions)
     assert (figures.create("certain-images").draw(folder) is None) == (of_each == 0)
-
-
-def test_corrupt_examples_are_named(folder: RunFolder) -> None:
-    evaluated(folder)
     folder.write_arrays("predictions.npz", {"example-images": np.arange(3)})
     with pytest.raises(DataError, match=r"predictions\.npz is corrupt"):
         figures.create("certain-images").draw(folder)
