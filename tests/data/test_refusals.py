@@ -258,6 +258,8 @@ def test_folders(tmp_path: Path, change: Callable[[Path], object], target: str, 
         ("folder:none", "none"),
         ("table:none.csv", "none.csv"),
         ("npz:none.npz", "'data-dir'"),
+        ("tiny-imagenet200-subset", "tiny-imagenet200-subset.npz"),
+        ("tiny-imagenet200-subset", "'data-dir'"),
     ],
 )
 def test_words(call: Callable[[str], object], word: str, named: str) -> None:

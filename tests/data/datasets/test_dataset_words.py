@@ -209,14 +209,6 @@ def test_a_misspelt_path_gets_the_nearest_of_its_kind(tmp_path: Path) -> None:
     assert "did you mean" not in str(error.value)
 
 
-def test_a_set_without_an_archive_that_is_not_on_the_hub_is_refused(tmp_path: Path) -> None:
-    for call in (validate_dataset, load_dataset):
-        with pytest.raises(ConfigurationError) as error:
-            call("tiny-imagenet200-subset", tmp_path)
-        for said in (str(tmp_path / "tiny-imagenet200-subset.npz"), "Hugging Face", "'data-dir'"):
-            assert said in str(error.value)
-
-
 @pytest.mark.parametrize("word", ["d" * 300, "a/" * 5000, f"table:{'e' * 300}", "table:pipe.csv"])
 def test_a_word_that_can_be_no_file_is_refused(
     word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

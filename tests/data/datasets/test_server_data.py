@@ -39,10 +39,6 @@ def archive(tmp_path: Path) -> Any:
     return write
 
 
-def test_there_are_none_unless_asked_for() -> None:
-    assert server_data(resolve({}), load_dataset("digits"), 3, FEDERATION) is None
-
-
 def test_another_data_set_numbers_its_classes_as_the_run_does(archive: Any) -> None:
     word = archive("far.npz")
     assert own_images(server_data=word).labels is not None
@@ -54,6 +50,7 @@ def test_another_data_set_numbers_its_classes_as_the_run_does(archive: Any) -> N
 
 
 def test_they_have_the_mixture_of_classes_and_the_seed_picks_them() -> None:
+    assert server_data(resolve({}), load_dataset("digits"), 3, FEDERATION) is None
     labels = load_dataset("digits").train_labels
     own = own_images(server_examples=200.0)
     assert own.images.shape == (200, 8, 8, 1)
