@@ -164,19 +164,7 @@ def test_a_studys_runs_are_listed_begun_or_not(tmp_path: Path, capsys: Output) -
     assert table(capsys)["nwa"][0] == "missing"
 
 
-def test_a_damaged_study_does_not_hide_the_others(tmp_path: Path, capsys: Output) -> None:
-    make_run(tmp_path, "good")
-    study = make_study(tmp_path)
-    (study.path / "study.toml").write_text("title = ")
-    assert bfl("runs", tmp_path) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert any("good" in line for line in lines)
-    assert "study.toml" in lines[-1]
-    assert bfl("runs", study.path) == 2
-    assert bfl("compare", tmp_path, "--output", tmp_path / "figure.png") == 2
-
-
-def test_one_corrupt_run_does_not_hide_the_others(tmp_path: Path, capsys: Output) -> None:
+def test_damaged_runs_and_studies_do_not_hide_the_others(tmp_path: Path, capsys: Output) -> None:
     make_run(tmp_path, "good")
     (make_run(tmp_path, "bad-metrics").path / METRICS).write_text("{")
     (make_run(tmp_path, "bad-config").path / "config.toml").write_text("= 3")
@@ -188,6 +176,14 @@ def test_one_corrupt_run_does_not_hide_the_others(tmp_path: Path, capsys: Output
         state = rows[f"bad-{name}"][0]
         assert state.startswith("unreadable: ")
         assert file in state
+    study = make_study(tmp_path)
+    (study.path / "study.toml").write_text("title = ")
+    assert bfl("runs", tmp_path) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any("good" in line for line in lines)
+    assert "study.toml" in lines[-1]
+    assert bfl("runs", study.path) == 2
+    assert bfl("compare", tmp_path, "--output", tmp_path / "figure.png") == 2
 
 
 @pytest.mark.parametrize("command", ["runs", "compare"])

@@ -98,7 +98,6 @@ def test_the_word_is_a_key_and_nothing_is_logged_by_default() -> None:
         resolve({"log": "tensorbord"})
 
 
-KEY = "0123456789abcdef" * 2
 FIGURE = "learning-curve.png"
 CONFIGURATION = {"rounds": 3, "seed": 7, "strategy": "conflation", "resume": False, "alpha": 0.5}
 
@@ -116,39 +115,32 @@ def run(tmp_path: Path) -> TrackedRun:
     (folder / "config.toml").write_text("rounds = 3\n")
     Figure(figsize=(2, 1), dpi=50).savefig(folder / FIGURE)
     assert struct.unpack(">II", (folder / FIGURE).read_bytes()[16:24]) == (100, 50)
-    return TrackedRun(folder, "some-run", KEY, CONFIGURATION)
+    return TrackedRun(folder, "some-run", "0" * 32, CONFIGURATION)
 
 
-def log(word: str, run: TrackedRun, before: list[dict[str, Any]], *new: int, end: bool) -> None:
+def log(run: TrackedRun, before: list[dict[str, Any]], *new: int, end: bool) -> None:
     """Log a run as it would be: with rounds made before, new ones, and perhaps its end."""
-    with LiveLog(trackers.create(word), run, before, pytest.fail) as live:
+    with LiveLog(trackers.create("tensorboard"), run, before, pytest.fail) as live:
         for entry in lines(*new):
             live.round(entry)
         if end:
             live.end({"accuracy": 0.25}, [run.path / FIGURE])
 
 
-def log_with_an_interruption(word: str, run: TrackedRun) -> None:
-    """Rounds 1 to 3, of which 2 lost its checkpoint; and the finished run resumed once more."""
-    log(word, run, [], 1, 2, end=False)
-    log(word, run, lines(1), 2, 3, end=True)
-    log(word, run, lines(1, 2, 3), end=True)
-
-
-STEPS = [(1, 0.1), (2, 0.2), (3, 0.3)]
-
-
 def test_tensorboard(run: TrackedRun) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    log_with_an_interruption("tensorboard", run)
+    # Rounds 1 to 3, of which 2 lost its checkpoint; and the finished run resumed once more.
+    log(run, [], 1, 2, end=False)
+    log(run, lines(1), 2, 3, end=True)
+    log(run, lines(1, 2, 3), end=True)
     read = EventAccumulator(str(run.path / "tensorboard"), {"tensors": 0, "images": 0})
     read.Reload()
 
     def curve(tag: str) -> list[tuple[int, float]]:
         return [(e.step, round(e.tensor_proto.float_val[0], 6)) for e in read.Tensors(tag)]
 
-    assert curve("accuracy") == STEPS
+    assert curve("accuracy") == [(1, 0.1), (2, 0.2), (3, 0.3)]
     assert curve("final/accuracy") == [(3, 0.25)]
     [image] = read.Images("figures/learning-curve")
     assert (image.step, image.width, image.height) == (3, 100, 50)

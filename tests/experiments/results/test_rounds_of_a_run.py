@@ -149,10 +149,6 @@ def test_the_best_posterior_of_a_dropped_round_goes_and_a_lost_one_is_told(
     assert kept.describe() == "best round by validation-accuracy: 3 (0.9000)"
 
 
-def test_a_run_that_begins_anew_has_no_best_posterior(tmp_path: Path) -> None:
-    assert not gone_on_with(tmp_path, (2, 0.9)).folder.holds(BEST_POSTERIOR)
-
-
 def test_a_best_posterior_that_cannot_be_read_is_made_again_or_dropped(tmp_path: Path) -> None:
     for name, values in (("made", (0.1, 0.7)), ("dropped", (0.7, math.nan))):
         (tmp_path / name).mkdir()

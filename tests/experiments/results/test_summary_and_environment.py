@@ -63,14 +63,7 @@ def test_summary_holds_metrics_means_and_areas(case):
 def test_summary_does_not_depend_on_the_order_of_the_data(case):
     predictions, labels = case
     order = np.random.default_rng(1).permutation(60)
-    shuffled = type(predictions)(
-        predictions.mean_probability[order],
-        predictions.log_mean_probability[order],
-        predictions.expected_entropy[order],
-        predictions.aleatoric[order],
-        predictions.epistemic[order],
-        predictions.samples,
-    )
+    shuffled = predictions.take(order)
     assert summarize(shuffled, labels[order]) == summarize(predictions, labels)
 
 
