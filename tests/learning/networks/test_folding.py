@@ -27,8 +27,13 @@ def images(count=5):
     return np.random.default_rng(1).uniform(-1, 1, (count, *SHAPE)).astype(np.float32)
 
 
+def folded_model(model):
+    from bfl.evaluation.prediction.forward import FoldedModel
+
+    return FoldedModel(model)
+
+
 def operations(model):
-    """Return the types of the operations of a prediction."""
     from bfl.keras import tf
 
     predict = tf.function(lambda batch: model(batch, training=False))
@@ -55,10 +60,8 @@ def test_one_channel_by_hand():
 
 
 def test_same_outputs_without_any_normalisation():
-    from bfl.evaluation.prediction.forward import FoldedModel
-
     model = network("deterministic").model
-    folded = FoldedModel(model).model
+    folded = folded_model(model).model
     expected = model(images(), training=False).numpy()
     assert np.ptp(expected) > 1
     np.testing.assert_allclose(folded(images(), training=False), expected, rtol=1e-4, atol=1e-4)
@@ -67,10 +70,8 @@ def test_same_outputs_without_any_normalisation():
 
 
 def test_weights_are_taken_over_when_told_and_the_model_stays_as_it_is():
-    from bfl.evaluation.prediction.forward import FoldedModel
-
     model = network("deterministic").model
-    folded = FoldedModel(model)
+    folded = folded_model(model)
     scramble(model, seed=2)
     weights = [weight.numpy() for weight in model.weights]
     expected = model(images(), training=False).numpy()
@@ -84,10 +85,8 @@ def test_weights_are_taken_over_when_told_and_the_model_stays_as_it_is():
 
 
 def test_activations_keep_their_precision():
-    from bfl.evaluation.prediction.forward import FoldedModel
-
     model = network("deterministic", "bfloat16").model
-    folded = FoldedModel(model).model
+    folded = folded_model(model).model
     types = {layer.name: layer.get_output_at(0).dtype for layer in model.layers}
     assert {layer.name: layer.get_output_at(-1).dtype for layer in folded.layers} == types
     exact = network("deterministic").model(images(), training=False).numpy()
@@ -96,14 +95,11 @@ def test_activations_keep_their_precision():
 
 
 def test_dropout_between_the_two_keeps_them_apart():
-    from bfl.evaluation.prediction.forward import FoldedModel
-
     model = network("mc-dropout").model
-    assert FoldedModel(model).model is model
+    assert folded_model(model).model is model
 
 
 def test_what_others_take_as_well_is_not_folded():
-    from bfl.evaluation.prediction.forward import FoldedModel
     from bfl.keras import keras
 
     inputs = keras.Input(SHAPE)
@@ -117,4 +113,4 @@ def test_what_others_take_as_well_is_not_folded():
     outputs += map(keras.layers.BatchNormalization(), plain)  # one for both
     model = keras.Model(inputs, keras.layers.Add()(outputs))
     scramble(model)
-    assert FoldedModel(model).model is model
+    assert folded_model(model).model is model
