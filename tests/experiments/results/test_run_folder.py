@@ -4,6 +4,7 @@ import json
 import math
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -355,12 +356,8 @@ def test_a_run_killed_while_it_is_given_more_rounds_does_not_pass_for_finished(
     tmp_path, monkeypatch
 ):
     folder = finished_run(tmp_path)
-
-    def killed(*_, **__):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", killed)
+        patch.setattr(Path, "unlink", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             folder.reconfigure({**folder.config(), "rounds": 3})
     assert folder.config() == {"rounds": 2}
