@@ -295,7 +295,6 @@ def test_a_constant_is_standardised_to_0_whatever_its_mean_is_rounded_to(value: 
 
 
 def test_missing_values_are_counted_over_all_rows(tmp_path: Path) -> None:
-    """Those for training and those for testing."""
     frame = rows().assign(age=lambda all_rows: all_rows["age"].mask(all_rows["visits"] > 9))
     with pytest.raises(DataError, match=r"row 11 .*'age' 30;.*left-out"):
         load_dataset(save(tmp_path, frame), "", READING)

@@ -276,7 +276,6 @@ def test_rounding_makes_nobody_a_liar() -> None:
 
 
 def printed(*rounds: dict[str, Any], verbose: bool = False) -> list[str]:
-    """Return the lines of a run of some rounds."""
     stream = io.StringIO()
     with ProgressReport(len(rounds), Console(file=stream, width=200), verbose=verbose) as progress:
         progress.say("begins")

@@ -79,7 +79,6 @@ def points(tensorflow: Any) -> Setting:
 
 
 def other(start: Posterior, seed: int = 1) -> Posterior:
-    """Return other weights of the same sizes."""
     noise = np.random.default_rng(seed).normal(size=start.point.size).astype(np.float32)
     return replace(start, point=start.point + 0.3 * noise)
 

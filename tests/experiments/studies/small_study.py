@@ -95,7 +95,6 @@ def opened(folder: StudyFolder, only: Sequence[str] = ()) -> OpenedStudy:
 
 
 def begun_study(folder: Path, text: str = STUDY, scale: str = "", **files: Any) -> StudyFolder:
-    """Return the folder of a study that has begun."""
     study = scaled_study(folder / "files", scale, text=text, **files)
     place = StudyFolder(folder / study.folder_name)
     begin(place, study)

@@ -52,7 +52,6 @@ def drawn(folder: Path, figure: str = "", only: tuple[str, ...] = (), **settings
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The parent of a study that is done."""
     folder = tmp_path_factory.mktemp("whole")
     made_study(folder, make)
     return folder

@@ -24,7 +24,6 @@ ROUNDS = [
 
 
 def make(folder: StudyFolder, run: Run) -> None:
-    """Make the two first runs."""
     if run.name == FIRST:
         made = finish_run(folder, run, ROUNDS, accuracy=1 / 3, negative_log_likelihood=NAN)
         curve = {"area": 0.5, "value": [0.9, 0.8, 0.7]}

@@ -311,7 +311,6 @@ strategy = ["nwa"]
 
 @pytest.mark.slow
 def test_a_real_study(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small images: run, run again, tabulated, drawn; and from Python."""
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
     images = random.integers(0, 255, (80, 16, 16), np.uint8)

@@ -44,7 +44,6 @@ def test_every_run_of_every_study_is_sound(path: Path) -> None:
 
 
 def extended(path: Path) -> set[Path]:
-    """Return the files that a study's file extends, directly or indirectly."""
     given = TABLES[path].get("extends", [])
     names = [given] if isinstance(given, str) else given
     found = {(path.parent / name).resolve() for name in names}

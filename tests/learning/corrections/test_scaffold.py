@@ -71,7 +71,6 @@ def federate(
 
 
 def joined(state: Arrays) -> np.ndarray:
-    """Return a control variate as one vector."""
     return np.concatenate([state["control-mean"], state["control-point"]])
 
 

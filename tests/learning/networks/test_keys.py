@@ -33,7 +33,6 @@ class Recorder:
         self.numbers = {}
 
     def watch(self, monkeypatch):
-        """Record every draw of TensorFlow's stateless operations from now on."""
         from bfl.keras import tf, tfp
 
         for module, names in (
@@ -59,7 +58,6 @@ class Recorder:
             self.numbers.setdefault(numbers.shape, []).append(numbers.ravel())
 
     def assert_new_seeds(self, draws):
-        """Check that so many draws were made, each of its own seed."""
         assert len(self.seeds) == draws
         assert len(set(self.seeds)) == draws
 

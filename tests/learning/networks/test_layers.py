@@ -21,7 +21,6 @@ def call(layer, inputs, layer_key):
 
 
 def draw_many(layer, inputs, count=KEYS):
-    """Return the outputs under many keys, (count, *output)."""
     from bfl.keras import tf
     from bfl.learning.networks.layers import keyed
 
@@ -56,7 +55,6 @@ def set_parameters(layer, bias_scale=0.4):
 
 
 def make_layer(family, kind, padding="same", bias_scale=0.4):
-    """Return a built layer with random parameters, and these: means and σ of kernel and bias."""
     from bfl.learning.networks import layers
 
     makers = {

@@ -59,7 +59,6 @@ def trainer_of(temperature: float, objective: Any = None) -> Any:
 
 
 def of_first_output(vector: Any) -> Any:
-    """Return the three weights and the bias of the first output."""
     kernel, bias = vector[: 3 * CLASSES].reshape(3, CLASSES), vector[3 * CLASSES :]
     return np.append(kernel[:, 0], bias[0]).astype(np.float64)
 

@@ -64,7 +64,6 @@ class ByHand:
         return float((each * weights).sum()), dict(zip(named, gradients, strict=True))
 
     def moving_mean_after(self, positions, momentum):
-        """Return the moving mean of the first normalisation after one batch."""
         self.points.load_values(self.manifest, self.received.mean, self.received.point)
         images = digits()[0][positions].astype(np.float32) / 127.5 - 1
         layer, norm = (self.points.model.get_layer(name) for name in ("conv1", "conv1_norm"))

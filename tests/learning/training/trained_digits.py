@@ -34,7 +34,6 @@ def trainer_of(inference, augmentation="none", optimizer="adam", **settings):
 
 
 def digits():
-    """Return the digits' training images and labels."""
     data = cached_dataset("digits", "")
     return data.train_images, data.train_labels
 
