@@ -50,37 +50,6 @@ def run(folder: Path, **changes: Any) -> RunFolder:
     return make_run(VALUES, CLIENTS, folder, **changes)
 
 
-COMBINED: dict[str, dict[str, Any]] = {
-    "fedprox": {"objective": "elbo+proximal"},
-    "scaffold": {
-        "weighting": "equal",
-        "correction": "scaffold",
-        "optimizer": "sgd",
-        "momentum": 0.0,
-    },
-}
-
-
-@pytest.mark.parametrize("method", COMBINED)
-def test_fedbe_goes_with_each_method_by_configuration_alone(method: str, tmp_path: Path) -> None:
-    """What is distilled is the method's own average, and nears the ensemble.
-
-    With a server's step as well: tests/strategies/test_distilling_rounds.py.
-    """
-    folder = run(tmp_path / "fedbe", **FEDBE, **COMBINED[method])
-    held = {"server_data": "held-back", "server_examples": 40, "server_labels": False}
-    chosen = {**COMBINED[method], "strategy": method, **held}
-    alone = run(tmp_path / "alone", **chosen, rounds=1)
-    for entry in folder.rounds():
-        assert entry["distillation-after"] < entry["distillation-before"]
-    assert len({*digests(folder), *digests(alone)}) == ROUNDS + 1
-    # Up to the student, the first round is the method's own.
-    [plain], first = alone.rounds(), folder.rounds()[0]
-    measured = [name for name in plain if name.startswith("client/train") and "sec" not in name]
-    assert len(measured) >= 2
-    assert [first[name] for name in measured] == [plain[name] for name in measured]
-
-
 def test_a_round_that_is_killed_while_distilling_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

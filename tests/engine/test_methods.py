@@ -6,14 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs_in_process import digests, interrupt, make_run, snapshots_of, watch_training
+from runs_in_process import digests, interrupt, make_run, watch_training
 
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoints
-from bfl.federation.parts import Arrays
-from bfl.learning.priors import priors
-from bfl.posteriors.posterior import NaturalParameters
 from strategies.server_state import ServerState
 
 CLIENTS, ROUNDS = 3, 3
@@ -32,7 +29,6 @@ VALUES: dict[str, Any] = {
 }
 
 MODEL_OF = {"scaffold": "resnet8"}  # which has point parameters and moving statistics as well
-IVON = {"inference": "ivon", "optimizer": "ivon", "likelihood_examples": "client"}
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
 
@@ -49,23 +45,16 @@ def state_of(folder: RunFolder) -> ServerState:
     return ServerState.from_arrays(last.server_round, last.posterior, last.state)
 
 
-def states_of_clients(folder: RunFolder, name: str) -> dict[int, Arrays]:
-    """Return what clients kept under a name in the last round that was pooled, by client."""
-    pooled = enumerate(state_of(folder).last_pooled)
-    return {k: snapshots_of(folder, k, f"part.{name}.")[int(last)] for k, last in pooled if last}
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return finished runs of a strategy, each made once."""
     made: dict[str, RunFolder] = {}
     base = tmp_path_factory.mktemp("runs")
 
-    def finished(strategy: str, **values: Any) -> RunFolder:
-        name = "-".join([strategy, *map(str, values.values())])
-        if name not in made:
-            made[name] = run(base / name, strategy=strategy, **values)
-        return made[name]
+    def finished(strategy: str) -> RunFolder:
+        if strategy not in made:
+            made[strategy] = run(base / strategy, strategy=strategy)
+        return made[strategy]
 
     return finished
 
@@ -85,19 +74,6 @@ def test_a_method_that_is_interrupted_ends_as_if_nothing_had_happened(
     assert first.keys() == second.keys()
     for name, array in first.items():
         np.testing.assert_array_equal(array, second[name])
-
-
-def test_methods_differ_and_without_what_makes_them_they_are_averaging(
-    whole: Any, tmp_path: Path
-) -> None:
-    averaging = digests(whole("nwa"))
-    without: dict[str, dict[str, Any]] = {
-        "fedavgm": {"server_momentum": 0.0, "server_learning_rate": 1.0},
-        "fedprox": {"proximal_mu": 0.0},
-    }
-    for strategy, values in without.items():
-        assert digests(whole(strategy))[-1] != averaging[-1]
-        assert digests(run(tmp_path / strategy, strategy=strategy, **values)) == averaging
 
 
 def test_ivon_counts_the_examples_of_all_clients_and_is_resumed(
@@ -136,36 +112,6 @@ def test_a_run_begins_from_another_runs_posterior(whole: Any, tmp_path: Path) ->
         run(tmp_path / "d", **values, initial_posterior=str(tmp_path / "nothing"))
     with pytest.raises(ConfigurationError, match="initial-posterior"):
         run(tmp_path / "e", strategy="pvi", initial_posterior=str(first.path))
-
-
-def test_the_servers_control_variate_is_the_mean_of_the_clients(whole: Any) -> None:
-    folder = whole("scaffold")
-    server = state_of(folder).parts["scaffold"]
-    clients = states_of_clients(folder, "scaffold")
-    assert 2 <= len(clients) <= CLIENTS
-    for name in ("control-mean", "control-point"):
-        total = np.sum([kept[name] for kept in clients.values()], axis=0)
-        assert np.abs(total).max() > 1e-3
-        np.testing.assert_allclose(server[name], total / CLIENTS, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("values", [{}, IVON])
-def test_the_posterior_is_the_product_of_the_prior_and_the_clients_factors(
-    whole: Any, values: dict[str, Any]
-) -> None:
-    """Up to float32, in which it is rounded once a round."""
-    folder = whole("pvi", **values)
-    prior, state = priors.create("cavity"), state_of(folder)
-    size = state.posterior.size
-    product = NaturalParameters(np.zeros(size), np.ones(size))
-    for k, kept in states_of_clients(folder, prior.state_name).items():  # type: ignore[attr-defined]
-        factor = prior.commit(kept, float(state.damping[k]))
-        product += NaturalParameters(factor["factor-weighted-mean"], factor["factor-precision"])
-    found = NaturalParameters.of(state.posterior.mean, state.posterior.variance)
-    assert np.abs(found.precision - 1.0).max() > 1.0
-    np.testing.assert_allclose(product.precision, found.precision, rtol=1e-5)
-    mean, _ = product.moments()
-    np.testing.assert_allclose(mean, state.posterior.mean, rtol=1e-4, atol=1e-6)
 
 
 def test_clients_receive_the_prior_first_and_begin_as_the_network_does(
