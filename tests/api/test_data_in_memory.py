@@ -34,17 +34,16 @@ def test_images_and_labels_are_split_and_written_once(tmp_path: Path) -> None:
 
 
 def test_rows_are_a_table(tmp_path: Path) -> None:
-    rows = np.random.default_rng(0).normal(size=(20, 3))
-    word = stored((rows, LABELS), str(tmp_path), 0.2)
+    word = stored((ROWS, LABELS), str(tmp_path), 0.2)
     dataset = load_dataset(word)
     assert dataset.image_shape == (1, 3, 1)
-    frame = pd.DataFrame(rows, columns=["x0", "x1", "x2"]).assign(target=LABELS)
+    frame = pd.DataFrame(ROWS, columns=["x0", "x1", "x2"]).assign(target=LABELS)
     again = load_dataset(stored(frame, str(tmp_path), 0.2))
     assert again.train_digest == dataset.train_digest
     assert again.encoding == dataset.encoding
-    both = load_dataset(stored((rows, LABELS, rows[:4], LABELS[:4]), str(tmp_path), 0.2))
-    np.testing.assert_array_equal(both.train_columns["x1"], rows[:, 1])
-    np.testing.assert_array_equal(both.test_columns["x1"], rows[:4, 1])
+    both = load_dataset(stored((ROWS, LABELS, ROWS[:4], LABELS[:4]), str(tmp_path), 0.2))
+    np.testing.assert_array_equal(both.train_columns["x1"], ROWS[:, 1])
+    np.testing.assert_array_equal(both.test_columns["x1"], ROWS[:4, 1])
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,18 @@ def digests(folder: RunFolder) -> list[str]:
     return [entry["posterior-sha256"] for entry in folder.rounds()]
 
 
+def history(folder: RunFolder) -> list[dict[str, Any]]:
+    """Return the rounds without what depends on the machine."""
+
+    def lasting(entry: dict[str, Any]) -> dict[str, Any]:
+        return {k: v for k, v in entry.items() if "seconds" not in k and "memory" not in k}
+
+    return [
+        {**lasting(entry), "per-client": [lasting(client) for client in entry["per-client"]]}
+        for entry in folder.rounds()
+    ]
+
+
 def snapshots_of(folder: RunFolder, client: int, prefix: str = "") -> dict[int, dict[str, Any]]:
     """Return what a client has kept under names with a prefix, by round."""
     snapshots = Snapshots(folder.path / "clients" / f"client-{client:06d}", kept=3)

@@ -119,11 +119,6 @@ def test_corrupted_images_are_judged_with_the_closed_network(whole: RunFolder) -
         assert by_metric["accuracy"][5] < by_metric["accuracy"][0]
 
 
-def test_the_rounds_are_those_of_a_run_without_closing(whole: RunFolder, plain: RunFolder) -> None:
-    assert digests(plain) == digests(whole)
-    assert not plain.holds("closing.npz")
-
-
 def test_masked_sums_are_the_sums_of_what_clients_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +142,8 @@ def test_a_run_that_is_over_is_closed_in_another_way_also_when_that_is_killed(
     whole: RunFolder, plain: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its rounds are not made again, nor those of sums."""
+    assert digests(plain) == digests(whole)
+    assert not plain.holds("closing.npz")
     shutil.copytree(plain.path, tmp_path / "run")
     save, asked = Snapshots.save, asked_for(monkeypatch)
     for killed_after in (1, 2):

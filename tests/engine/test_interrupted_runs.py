@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from installed import executable
+from runs_in_process import digests
 from small_runs import small_study
 
 from bfl.configuration.pairs import parse_pairs
@@ -33,10 +34,6 @@ def simulation(folder: Path, *more: str) -> Terminal:
     return Terminal([*command, *more], folder, {"BFL_CPUS": "1"})
 
 
-def digests(folder: Path) -> list[str]:
-    return [str(entry["posterior-sha256"]) for entry in RunFolder(folder).rounds()]
-
-
 @pytest.mark.long
 def test_ctrl_c_in_a_round_loses_nothing(tmp_path: Path) -> None:
     terminal = simulation(tmp_path, "--run-config", f'{SETTINGS} name="run"')
@@ -47,15 +44,15 @@ def test_ctrl_c_in_a_round_loses_nothing(tmp_path: Path) -> None:
     ours = re.sub(r"ClientAppActor\.run failed\.", "", terminal.printed.replace("\r\n", ""))
     assert "failed" not in ours
     assert f"--resume {tmp_path / 'runs' / 'run'}" in terminal.printed.replace("\r\n", "")
-    before = digests(tmp_path / "runs" / "run")
+    before = digests(RunFolder(tmp_path / "runs" / "run"))
     assert 1 <= len(before) < 4
     values = parse_pairs(f'{SETTINGS} output-dir="{tmp_path}" name="straight" clients=2')
     run_serially(FlowerApp.read(ROOT), values, 2, {})
     again = parse_pairs(f'{SETTINGS} output-dir="{tmp_path / "runs"}" name="run" clients=2')
     run_serially(FlowerApp.read(ROOT), {**again, "resume": True}, 2, {})
-    straight = digests(tmp_path / "straight")
+    straight = digests(RunFolder(tmp_path / "straight"))
     assert before == straight[: len(before)]
-    assert digests(tmp_path / "runs" / "run") == straight
+    assert digests(RunFolder(tmp_path / "runs" / "run")) == straight
 
 
 def test_sigterm_before_the_first_round(tmp_path: Path) -> None:

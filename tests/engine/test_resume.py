@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs_in_process import ROOT, KilledError, make_run
+from runs_in_process import ROOT, KilledError, history, make_run
 
 from bfl.commands.flower_simulation import main
 from bfl.commands.main import main as bfl
@@ -36,18 +36,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
 
 def run(folder: Path, **changes: Any) -> RunFolder:
     return make_run(VALUES, 3, folder, **changes)
-
-
-def history(folder: RunFolder) -> list[dict[str, Any]]:
-    """Return the rounds without what depends on the machine."""
-
-    def lasting(entry: dict[str, Any]) -> dict[str, Any]:
-        return {k: v for k, v in entry.items() if "seconds" not in k and "memory" not in k}
-
-    return [
-        {**lasting(entry), "per-client": [lasting(client) for client in entry["per-client"]]}
-        for entry in folder.rounds()
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -162,15 +150,6 @@ def test_another_configuration_is_refused(
     )
     assert status == 2
     assert "local-epochs was 1 and is 2" in capsys.readouterr().err
-
-
-def test_the_command_goes_on_with_a_folder(
-    uninterrupted: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    interrupt(monkeypatch, tmp_path / "run", 2, "checkpoint")
-    arguments = ["--app", str(ROOT), "--backend", "serial", "--resume", str(tmp_path / "run")]
-    assert main(arguments) == 0
-    assert same(RunFolder(tmp_path / "run"), uninterrupted)
 
 
 @pytest.mark.parametrize("state", ["reset", "keep"])

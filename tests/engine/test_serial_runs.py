@@ -1,4 +1,4 @@
-"""Whole runs in this process: every inference, and every setting reaches the clients."""
+"""Whole runs in this process: every setting reaches the clients, threads, the environment."""
 
 import os
 import warnings
@@ -26,31 +26,6 @@ pytestmark = pytest.mark.usefixtures("undrawn_figures")
 
 def run(tmp_path: Path, name: str, clients: int = 3, **changes: Any) -> RunFolder:
     return make_run(SMALL, clients, tmp_path / name, **changes)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("inference", "strategy"),
-    [
-        ("deterministic", "nwa"),
-        ("mc-dropout", "nwa"),
-        ("flipout", "conflation"),
-        ("reparameterization", "aalv"),
-    ],
-)
-def test_every_inference_runs(
-    inference: str, strategy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = run(tmp_path, "run", model="resnet8", inference=inference, strategy=strategy)
-    metrics = folder.metrics()
-    assert 0.0 <= metrics["accuracy"] <= 1.0
-    assert (metrics["mean-epistemic"] > 0) == (inference != "deterministic")
-    posterior, _ = folder.posterior()
-    assert (posterior.size > 0) == (inference in ("flipout", "reparameterization"))
-    spread = posterior.degree_of_spread if posterior.size else None
-    assert metrics.get("degree-of-spread") == spread
-    assert folder.rounds()[-1].get("degree-of-spread") == spread
-    assert "posterior SHA-256" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -111,15 +86,6 @@ def test_a_run_knows_which_point_parameters_have_a_minimum(
     assert "moving_variance' has" in told
 
 
-@pytest.mark.slow
-def test_evaluation_can_wait_for_the_end(tmp_path: Path) -> None:
-    folder = run(tmp_path, "end", rounds=3, evaluate_every=0)
-    assert not any("accuracy" in entry for entry in folder.rounds())
-    every_other = run(tmp_path, "every-other", rounds=3, evaluate_every=2)
-    assert ["accuracy" in entry for entry in every_other.rounds()] == [False, True, False]
-    assert folder.metrics() == every_other.metrics()
-
-
 @pytest.mark.usefixtures("tensorflow")  # which begins with one thread
 def test_a_process_that_computes_with_other_threads_is_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -152,10 +118,3 @@ def test_a_run_leaves_the_environment_as_it_was(
     with pytest.raises(ConfigurationError, match="rounds"):
         run_serially(FlowerApp.read(ROOT), {"rounds": 0, "output-dir": str(tmp_path)}, 3, {})
     assert os.environ.get("BFL_CPUS") == before
-
-
-@pytest.mark.slow
-def test_a_name_is_used_once(tmp_path: Path) -> None:
-    run(tmp_path, "taken")
-    with pytest.raises(ConfigurationError, match="holds another run"):
-        run(tmp_path, "taken")

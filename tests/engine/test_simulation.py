@@ -6,12 +6,9 @@ import sys
 import sysconfig
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from bfl.commands.main import main
 from bfl.configuration import resolve
-from bfl.evaluation.metrics import evaluate
 from bfl.experiments.results.figures import figures as parts
 from bfl.experiments.results.run_folder import RunFolder
 
@@ -93,20 +90,3 @@ def test_the_run_folder_is_complete(default_run: RunFolder) -> None:
         "corruptions",
         "predicted-numbers",
     }  # of others alone
-
-
-def test_the_metrics_are_those_of_the_predictions(default_run: RunFolder) -> None:
-    predictions, labels = default_run.predictions()
-    metrics = default_run.metrics()
-    assert evaluate(predictions, labels).items() <= metrics.items()
-    total = 1 - (predictions.mean_probability**2).sum(axis=1)
-    np.testing.assert_allclose(predictions.aleatoric + predictions.epistemic, total, atol=1e-6)
-
-
-def test_figures_are_drawn_again_without_training(default_run: RunFolder) -> None:
-    paths = sorted((default_run.path / "figures").iterdir())
-    before = {path: path.read_bytes() for path in paths}
-    for path in paths:
-        path.unlink()
-    assert main(["plot", str(default_run.path)]) == 0
-    assert {path: path.read_bytes() for path in paths} == before

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs_in_process import KilledError, make_run
+from runs_in_process import KilledError, history, make_run
 
 import bfl
 import strategies.application.run
@@ -50,15 +50,6 @@ def better_and_worse(monkeypatch: pytest.MonkeyPatch) -> None:
         return {**measured, "validation-accuracy": ACCURACIES[server_round]}
 
     monkeypatch.setattr(Evaluator, "validation_metrics", said)
-
-
-def lasting(folder: RunFolder) -> list[dict[str, Any]]:
-    """Return the rounds without what depends on the machine."""
-    changing = ("seconds", "memory", "per-client")
-    return [
-        {key: value for key, value in entry.items() if not any(word in key for word in changing)}
-        for entry in folder.rounds()
-    ]
 
 
 def test_rounds_are_validated_and_the_best_posterior_is_kept(
@@ -109,7 +100,7 @@ def test_early_stopping_is_exact_under_interruption(
             with pytest.raises(KilledError):
                 run(name, patience=1)
         folder = run(name, patience=1, resume=True)
-        assert lasting(folder) == lasting(whole)
+        assert history(folder) == history(whole)
         assert folder.best() == whole.best()
         best, last = folder.posterior(BEST_POSTERIOR)[0], folder.posterior()[0]
         assert best.digest() == whole.posterior(BEST_POSTERIOR)[0].digest()
@@ -165,7 +156,7 @@ def test_a_run_is_logged_and_its_log_does_not_change_it(tmp_path: Path) -> None:
 
     plain = run(tmp_path / "plain", rounds=2, server_data="")
     logged = run(tmp_path / "logged", rounds=2, server_data="", log="tensorboard")
-    assert lasting(plain) == lasting(logged)
+    assert history(plain) == history(logged)
     read = EventAccumulator(str(logged.path / "tensorboard"))
     read.Reload()
     events = read.Tensors("accuracy")
