@@ -62,7 +62,7 @@ def train_round(
     private = says_nothing_measured(configuration)
     keyed = (task.server_round, task.partition_id)
 
-    # Before it trains, and keeps a state, for what it would not send.
+    # Read first: a client that refuses a masked task must not have trained, or kept a state.
     masked_task = None
     if exchange.secure_sums:
         count = (
@@ -74,7 +74,7 @@ def train_round(
 
     # What the server has sent.
     arrays: Any = message.content[ARRAYS]
-    # The virtual client that pre-trains is sent all of the posterior, whatever the broadcast.
+    # Variances that a broadcast leaves out are the initial ones; pre-training is always sent all.
     whole = "variance" in configuration.broadcast.vectors
     variance = None if whole else configuration.inference.initial_standard_deviation**2
     global_posterior = posterior_from_arrays(arrays, variance)
@@ -203,8 +203,8 @@ def train_round(
     elif any(part.active for part in configuration.outgoing):
         update = clip_and_noise(configuration, task, node, update, global_posterior)
     if exchange.secure_sums and any(part.draws for part in configuration.outgoing):
-        # Noise leads out of any range, and whoever failed for it would fail at random. What is made
-        # of a noised posterior without the data costs no ε.
+        # Noise can leave the masks' range: it is clamped, as refusing would be by chance. That is
+        # post-processing, which costs no ε.
         update = exchange.secure_sums.value_range.holding(update, global_posterior)
     packed = None
     if exchange.packs:  # the parts go on from what the server unpacks

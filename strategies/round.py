@@ -1,8 +1,10 @@
 """One federated round on the server: what clients are asked, and what their updates lead to.
 
-Everything here is plain posteriors, arrays and numbers; ``strategies.flower_clients`` asks the
-clients and reads what they answer. A round whose updates nobody sees is made by
-``strategies.masked``, and ends as this one does, in ``next_round``.
+Everything here is plain posteriors, arrays and numbers. Around it: ``start`` makes the rounds, and
+one again; ``flower_clients`` and ``messaging`` ask clients, and those that failed once more;
+``updates`` reads replies; ``plausibility`` compares them. A round whose updates nobody sees is made
+by ``masked``, and ends as this one does, in ``next_round``. docs/internals.md has the whole, and
+docs/extending.md where another part goes.
 """
 
 from __future__ import annotations
@@ -55,10 +57,11 @@ class TrainingRequest:
         name: The round, in messages for people.
         broadcast: What they are sent besides the posterior.
         declared: What they have to send besides theirs.
-        implausible: What was wrong with updates with which the round has been pooled before, by
-            partition id; these clients are not asked again.
-        sums_problem: Says what is wrong with a closing's sums over so many examples; None where
-            posteriors are asked for.
+        message_type: The Flower message type that clients get: training, or a closing's.
+        implausible: Clients, by partition id, whose updates made an earlier attempt at this round
+            useless, and why; they are not asked again.
+        sums_problem: Says what is wrong with sums over so many examples (of a closing or of
+            tables); None where posteriors are asked for.
     """
 
     method: Method
@@ -91,7 +94,7 @@ class TrainingRequest:
             return problem
         if not update.extras:
             return None
-        # Its arrays, folded as if they were all, must not end the run.
+        # Its arrays, folded as if it were the only client, must not end the run.
         counts = Counts(len(self.partition_ids), 1, state.num_clients, self.server_round)
         alone = CombinedExtras(self.declared)
         alone.add(update.extras, 1.0)
@@ -163,12 +166,12 @@ def pool_round(
         updates = map(_in_float64, updates)  # rounding would let one move the pool further
     for update, weight in weigh(request, updates, num_examples, server):
         number, posterior = update.partition_id, update.posterior
-        drawer = None
+        generator = None
         if rule.stochastic:
-            drawer = randomness.generator(seed, "pooling", request.server_round, number)
+            generator = randomness.generator(seed, "pooling", request.server_round, number)
         if weight:
             sums = sums or Sums(rule, posterior, state.posterior, state.unrounded)
-            sums.add(posterior, weight, drawer)
+            sums.add(posterior, weight, generator)
         if spread:
             spread.add(posterior, weight)
         if extras:
@@ -289,7 +292,9 @@ def next_round(
     posterior, parts, optimizer = pooled.posterior, state.parts, state.server_optimizer
     if manifest:
         manifest.check(posterior)
-    if method.pool_noise:  # before the rest: what is made of a noised pool is no further release
+    # The noise of an outgoing chain that the server draws (``draws_on_pool``). It comes before the
+    # rest: what is made of a noised pool reveals no more.
+    if method.pool_noise:
         posterior = method.pool_noise(posterior, state.posterior, counts)
         measured.pop(pooling.CLIPPED, None)
     if method.parts:

@@ -18,7 +18,7 @@ from bfl.posteriors import Manifest, Posterior
 
 @dataclass(frozen=True)
 class PooledRound:
-    """Result of pooling, before the server does anything else.
+    """Result of a round: pooled, noised, stepped and floored as its method does, not refined.
 
     Attributes:
         state: Where the federation stands, with the pooled posterior.

@@ -65,10 +65,9 @@ def test_the_readme_is_short() -> None:
 @pytest.mark.of_bfls_own
 def test_what_the_readme_says_of_rules_is_what_was_measured() -> None:
     folder = ROOT / "docs" / "results" / "which-rule-digits-picked"
-    frame = study(folder).results.frame
-    frame = frame[frame["partition"] == "dirichlet-0.5"].groupby("method")
+    frame = study(folder).results.frame.query("partition == 'dirichlet-0.5'").groupby("method")
     prices = json.loads((folder / "price.json").read_text(encoding="utf-8"))
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = PAGES[0].read_text(encoding="utf-8")
     rows = re.findall(r"^\| `\"\w+\"`.*?, ([A-Z][^|]*) \|(.*±.*) \|$", text, re.MULTILINE)
     assert [method for method, _ in rows] == ["FedAvg", "FedAvg, 40 rounds", "IVON", "WS"]
     for method, shown in rows:

@@ -159,7 +159,7 @@ def test_a_client_outside_of_the_range_says_so_and_is_left_out():
     ("given", "said"),
     [
         ({"pooling": "population-pooling"}, "exchange 'masked' needs a pool of sums"),
-        ({"weighting": "maximum-discrepancy"}, "weights that do not depend on what clients send"),
+        ({"pooling": "ws", "weighting": "maximum-discrepancy"}, "weights that do not depend on"),
         ({"defence": "winsorization"}, "goes with no change of what clients have sent"),
         ({"strategy": "scaffold"}, "correction"),
         ({"predictive": "ensemble"}, "no look at single clients' models"),
@@ -227,7 +227,7 @@ def test_a_later_rounds_sample_that_would_be_too_coarse_is_refused_before_the_fi
             rule="ws",
             exchange="masked",
             sampling=sampling,
-            configuration=values(**MASKED),
+            configuration=values(inference="flipout", **MASKED),
             partition=[np.arange(size) for size in sizes],
             min_clients=3,
         )
