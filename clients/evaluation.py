@@ -30,7 +30,7 @@ from bfl.federation.parts import Arrays
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
-from clients.examples import own_classes
+from clients.examples import own_classes, own_reading
 from clients.node import Node
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ def evaluate_models(
             )
         except NotFiniteError:
             return {"accuracy": 0.0}
+        if not models:  # of own data, whose test labels may be none of the run's classes
+            return {"accuracy": float(np.mean(predictions.predicted == labels))}
         found = evaluate(predictions, labels, configuration.values)
         correct = Accuracy().values(predictions, labels)
         entropy = PredictiveEntropy().measure(predictions)
@@ -119,7 +121,7 @@ def _own_test_images(
 ) -> tuple[Images, npt.NDArray[Any]]:
     """Return the client's test images and their labels: those assigned, or all of its own data."""
     if node.dataset:
-        dataset = cached_dataset(node.dataset, "", configuration.keys.reading)
+        dataset = cached_dataset(node.dataset, "", own_reading(configuration.keys.reading))
         return dataset.test_images, dataset.test_labels
     first_class, _ = own_classes(configuration, task, node)
     keys = configuration.keys

@@ -91,7 +91,7 @@ def _prepare_client(node: Node, task: TrainTask) -> PreparedClient:
     refuse(task, node, configuration)
     with deadline(configuration.keys.client_timeout):
         if where := node.dataset:
-            data = own_data(node.dataset, configuration.keys.reading)
+            data = own_data(node.dataset, own_reading(configuration.keys.reading))
         else:
             dataset, folder, reading = node.shared_dataset(configuration.keys)
             data = shared_data(dataset, folder, reading)
@@ -160,8 +160,10 @@ def own_classes(configuration: Configuration, task: TrainTask, node: Node) -> tu
         ConfigurationError: The run's tasks are not for so many clients.
     """
     if node.dataset:
-        own, reading = configuration.shared.partial, configuration.keys.reading
-        return 0, cached_dataset(node.dataset, "", reading).num_classes if own else task.num_classes
+        if not configuration.shared.partial:
+            return 0, task.num_classes
+        reading = own_reading(configuration.keys.reading)
+        return 0, cached_dataset(node.dataset, "", reading).num_classes
     dataset = cached_dataset(*node.shared_dataset(configuration.keys))
     if not dataset.tasks:
         return 0, task.num_classes
@@ -213,13 +215,14 @@ def find_data(query: Mapping[str, Any], node: Node) -> TrainingData | None:
 
 
 def find_reading(query: Mapping[str, Any], node: Node) -> Reading:
-    """Return how the run reads a node's data; a private node adds up no columns of its table.
-
-    Data of its own are all of one site, which trains.
-    """
-    reading = Reading.of(query)
-    reading = replace(reading, test_sites="") if node.dataset else reading
+    """Return how the run reads a node's data; a private node adds up no columns of its table."""
+    reading = own_reading(Reading.of(query)) if node.dataset else Reading.of(query)
     return replace(reading, columns="") if node.private and reading.columns == SUMMED else reading
+
+
+def own_reading(reading: Reading) -> Reading:
+    """Return how a node's own data are read: they are all of one site, which trains."""
+    return replace(reading, test_sites="")
 
 
 def data_problem(query: Mapping[str, Any], node: Node) -> str:
@@ -309,7 +312,7 @@ def private_metrics(
     # Privacy of single examples does not hide how many there are.
     hidden = is_private(configuration.outgoing)
     own = (
-        own_examples(node, configuration.keys.reading, private=hidden)
+        own_examples(node, own_reading(configuration.keys.reading), private=hidden)
         if given is None
         else int(given.size)
     )

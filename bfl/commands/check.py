@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from bfl.commands.terminal import add_run_config_to
-from bfl.configuration import default_values
+from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config
 from bfl.data.datasets import Dataset, Reading, load_dataset, said_of
 from bfl.errors import ConfigurationError, DataError
@@ -33,8 +33,8 @@ def check_data(given: argparse.Namespace) -> None:
 
 def reading_of(run_config: Sequence[str]) -> tuple[str, Reading]:
     """Return where archives lie, and how a run with such a configuration reads its data."""
-    values = {**default_values(), **read_run_config(run_config)}
-    return str(values["data-dir"]), Reading.of(values)
+    keys = resolve(read_run_config(run_config), check_data=False).keys
+    return keys.data_dir, keys.reading
 
 
 def report(word: str, data_dir: str, reading: Reading) -> str:
@@ -67,7 +67,8 @@ def _without(reading: Reading, word: str, refusal: str) -> Reading:
         return replace(reading, unreadable="skip")
     left_out = reading.columns_left_out
     # With the rows that hold them, a refusal counts all columns of its kind.
-    named = re.findall(r"'([^',]+)'(?= \d)", refusal) or re.findall(r"column '([^',]+)'", refusal)
+    named = re.findall(r"'([^',]+)'(?= \d)", refusal)
+    named = named or re.findall(r"(?<!unknown )column '([^',]+)'", refusal)
     more = [name for name in dict.fromkeys(named) if name not in (*left_out, reading.target)]
     return replace(reading, left_out=",".join([*left_out, *more]))
 

@@ -155,7 +155,6 @@ def judged(
 def test_a_client_judges_what_its_network_computes_with(
     evaluated_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the clamped variances: of deviations e^-2 where the posterior has 0.001."""
     from bfl.evaluation.prediction.monte_carlo import drawn_values
     from bfl.learning.inferences import inferences
 

@@ -28,7 +28,7 @@ def test_a_run_ends_with_the_posterior_of_one_process(flower: Flower, tmp_path: 
     """
     back = 'strategy="fedprox" pooling="weighted-sum-of-normals" objective="elbo"'
     app = FlowerApp.read(ROOT)
-    run_serially(app, parse_pairs(run_config(tmp_path, "one-process")), 2, {})
+    run_serially(app, parse_pairs(run_config(tmp_path, "one-process", 'strategy="ws"')), 2, {})
     config = tmp_path / "config.toml"
     given = parse_pairs(run_config(tmp_path, "run", back).replace('"none"', '"png"'))
     config.write_text(tomli_w.dumps(app.for_flwr_run(given)), encoding="utf-8")

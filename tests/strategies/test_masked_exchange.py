@@ -93,7 +93,6 @@ def test_a_client_that_drops_out_is_left_out_where_its_update_has_not_come(stage
 
 @pytest.mark.parametrize("who", ["simulated", "nobody signs", "all sign"])
 def test_it_is_said_once_on_supernodes_that_keys_are_not_signed(who, tmp_path, capsys):
-    """On the server, and in the log of each node, whose operator can mend it."""
     configs = [{"simulation": who == "simulated"} for _ in SIZES]
     if who == "all sign":
         made = setup.init(
@@ -116,7 +115,6 @@ def test_it_is_said_once_on_supernodes_that_keys_are_not_signed(who, tmp_path, c
 
 
 def test_a_round_with_too_few_is_made_again_with_other_masks():
-    """Three of six fail once, when they are to train: nobody is asked to unmask anything."""
     failed: set[tuple[int, int]] = set()
 
     def once(stage: str, client: int, number: int) -> bool:

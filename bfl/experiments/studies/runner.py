@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -123,7 +124,8 @@ def make_study(
                 ended = "another process is working on it"
             elif why := _made(folder, run, machine, [*command, "run", *backend], verbose):
                 ended = f"{FAILED}: {why}"
-                own.append_text(LOG, ended)
+                with suppress(RunError):  # where the folder cannot be written to
+                    own.append_text(LOG, ended)
                 failed[run.name] = why
             else:
                 made += 1
@@ -189,7 +191,10 @@ def _made(
             f"{own.path} was begun under another configuration than the study has now; remove it, "
             "or give the study another name"
         )
-    folder.write(f"runs/{run.name}/{GIVEN}", values)
+    try:
+        folder.write(f"runs/{run.name}/{GIVEN}", values)
+    except RunError as error:
+        return str(error)
     # `bfl run` closes where nobody names a closing; a study's run where its file says so.
     place = {
         **machine,

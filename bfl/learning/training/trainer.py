@@ -24,7 +24,7 @@ from bfl.learning.networks.network import Network, as_labels, normalized_images,
 from bfl.learning.objectives import Term, objectives
 from bfl.learning.optimizers import Optimizer
 from bfl.learning.personalizations import BothModels, Model, PersonalModel
-from bfl.learning.training.learner import Batch, Learner, vectors
+from bfl.learning.training.learner import Batch, Learner, present, vectors
 from bfl.learning.training.private_steps import PrivateSteps
 from bfl.learning.training.task import LocalResult, LocalTask, batches, filled_batches
 from bfl.named_arrays import add_prefix, strip_prefix
@@ -237,7 +237,7 @@ class LocalTrainer:
                 count,
             )
             # Each batch's gradient is a mean over its examples.
-            total += tf.reduce_sum(weights[step]) / count * gradient
+            total += present(weights[step]) / count * gradient
         return total
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from one_layer import IMAGES, LABELS, posterior_of, task_of, train, trainer_of
+from one_layer import IMAGES, LABELS, PLAIN, posterior_of, task_of, train, trainer_of
 from scipy import stats
 
 from bfl.configuration import resolve
@@ -14,6 +14,7 @@ from bfl.learning.corrections import corrections
 from bfl.learning.objectives import Step, objectives
 from bfl.learning.optimizers import optimizers
 from bfl.learning.priors import NormalPrior, priors
+from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors.divergence import divergence
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
@@ -52,6 +53,12 @@ def test_balanced_classes_have_the_same_share_of_the_likelihood() -> None:
     assert found[0].negative_log_likelihood == pytest.approx(expected, rel=1e-5)
     assert found[1].negative_log_likelihood == pytest.approx(losses.mean(), rel=1e-5)
     assert abs(losses.mean() - expected) > 1e-3
+    # Also where a batch has one example, of which a weight must not cancel.
+    alone = LocalTrainer(trainer.network, 1, trainer.augmentation, optimizers.create("sgd", PLAIN))
+    task = task_of(received, examples=examples, learning_rate=1e-4, epochs=1, balanced=True)
+    moved = (bias - train(alone, task).posterior.point[12:]) / 1e-4 / 9
+    wrong = np.exp(-each) - np.eye(3)[own]
+    np.testing.assert_allclose(moved, (4.5 / np.bincount(own)[own]) @ wrong / 9, atol=2e-3)
     with pytest.raises(ConfigurationError, match="class-weights"):
         resolve({"class-weights": "balanced", "example-privacy": "dp-sgd", "model": "mlp"})
 
