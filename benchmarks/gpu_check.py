@@ -111,7 +111,7 @@ def simulated(size: Size, left: float, scratch: Path, name: str, values: str) ->
     backend = {"client_resources": {"num_cpus": 1, "num_gpus": size.gpu}}
     command = [str(Path(sys.executable).with_name("flower-simulation")), "--app", str(ROOT)]
     command += ["--num-supernodes", "10", "--backend-config", json.dumps(backend)]
-    if not size.gpu and name != "first":  # Ray's start is most of a small run
+    if not size.gpu:  # Ray's start is most of a small run
         command += ["--backend", "serial"]
     command += ["--run-config", f'{values} closing="none" output-dir="{scratch}" name="{name}"']
     started = time.perf_counter()

@@ -47,12 +47,12 @@ def test_what_the_server_learns_does_not_depend_on_its_cpus(tmp_path: Path) -> N
         (
             2,
             'model="mlp" inference="mc-dropout" strategy="nwa" fraction-train=0.6 '
-            'exchange="masked" closing="bayesian-head"',
+            'exchange="masked" closing="bayesian-head+feature-density"',
         ),
         (
             4,
             'model="mlp" strategy="lp" weighting="max-discrepancy" prior="previous-global" '
-            'closing="bayesian-head+feature-density"',
+            'closing="none"',
         ),
     ],
     ids=["masked", "prior"],
