@@ -32,6 +32,7 @@ MACHINE = ("processor", "python", "tensorflow", "tensorflow-probability", "tf-ke
 """Entries of an environment on which the digests depend."""
 
 BASE: dict[str, Any] = {
+    "strategy": "ws",
     "model": "resnet8",
     "clients": 3,
     "rounds": 2,
