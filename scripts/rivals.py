@@ -3,10 +3,10 @@
 
     python scripts/rivals.py FOLDER ensemble 5 dirichlet-0.5    # trains four members a run
     python scripts/rivals.py FOLDER constant                    # minutes: predicts alone
-    python scripts/rivals.py FOLDER                             # prints the table
+    python scripts/rivals.py FOLDER                             # writes the page's table alone
 
-``FOLDER`` is that of ``bfl study``, such as ``runs/which-rule-digits-picked``; the numbers go to
-``docs/results`` below its name, as ``rivals.csv``. What is there is not made again.
+``FOLDER`` is that of ``bfl study configs/which-rule/digits-picked.toml``. The numbers go to
+``docs/results/which-rule-digits-picked/rivals.csv``; what is there is not made again.
 
 - ``ensemble M PARTITION``: the mean of the closed predictions of M federations of FedAvg that
   differ in their initial weights: same clients, data, rate and rounds (Lakshminarayanan et al.
@@ -21,7 +21,8 @@ import argparse
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,13 @@ import numpy as np
 import pandas as pd
 
 import bfl
+from bfl.evaluation.metrics import evaluate
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.results.table import markdown_table
-from bfl.posteriors import Posterior
+from bfl.experiments.results.table import markdown_table, section_written
+from bfl.posteriors.spread import isotropic
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
+PAGE, NUMBERS = RESULTS / "which-rule.md", RESULTS / "which-rule-digits-picked" / "rivals.csv"
 CONSTANT = {"ivon": "IVON", "ws": "WS"}
 SHOWN = {
     "accuracy (%)": "accuracy",
@@ -52,20 +55,10 @@ def runs_of(study: Path, method: str) -> Iterator[tuple[str, int, Path]]:
             yield partition, int(seed.removeprefix("seed-")), path
 
 
-def row(method: str, partition: str, seed: int, probability: Any, labels: Any) -> dict[str, Any]:
-    """Return accuracy, NLL and ECE (15 bins) of mean probabilities (N, C)."""
-    right = probability.argmax(axis=1) == labels
-    confidence = probability.max(axis=1)
-    bins = np.ceil(confidence * 15)
-    gaps = [abs((right - confidence)[bins == b].sum()) for b in np.unique(bins)]
-    return {
-        "method": method,
-        "partition": partition,
-        "seed": seed,
-        "accuracy": right.mean(),
-        "negative-log-likelihood": -np.log(probability[np.arange(len(labels)), labels]).mean(),
-        "expected-calibration-error": sum(gaps) / len(labels),
-    }
+def row(method: str, partition: str, seed: int, metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a line of the table, of all metrics those that it shows."""
+    place = {"method": method, "partition": partition, "seed": seed}
+    return place | {metric: round(metrics[metric], 6) for metric in SHOWN.values()}
 
 
 def member(first: Path, number: int, scratch: Path) -> Path:
@@ -92,9 +85,11 @@ def ensembles(study: Path, members: int, partition: str, done: set[Any]) -> Iter
     for its, seed, first in runs_of(study, "fedavg"):
         if its == partition and (method, partition, seed) not in done:
             others = [member(first, m, study / "members") for m in range(1, members)]
-            read = [np.load(path / "predictions.npz") for path in (first, *others)]
-            mean = np.mean([each["mean_probability"] for each in read], axis=0)
-            yield row(method, partition, seed, mean, read[0]["labels"])
+            read = [RunFolder(path).predictions() for path in (first, *others)]
+            mean = np.mean([predictions.mean_probability for predictions, _ in read], axis=0)
+            predictions, labels = read[0]
+            pooled = replace(predictions, mean_probability=mean, log_mean_probability=np.log(mean))
+            yield row(method, partition, seed, evaluate(pooled, labels))
 
 
 def constants(study: Path, done: set[Any]) -> Iterator[Any]:
@@ -110,17 +105,23 @@ def constants(study: Path, done: set[Any]) -> Iterator[Any]:
                         path, copy, ignore=shutil.ignore_patterns("closing*", "figures")
                     )
                     posterior, manifest = RunFolder(path).posterior()
-                    if constant:
-                        same = np.full_like(posterior.variance, posterior.variance.mean())
-                        posterior = Posterior(posterior.mean, same, posterior.point)
+                    posterior = isotropic(posterior) if constant else posterior
                     RunFolder(copy).write_posterior(posterior, manifest)
                     metrics = bfl.load(copy).evaluate("digits")["metrics"]
-                found = {
-                    key: metrics[key]
-                    for key in row("", "", 0, np.eye(2), np.arange(2))
-                    if key in metrics
-                }
-                yield {"method": method, "partition": partition, "seed": seed, **found}
+                yield row(method, partition, seed, metrics)
+
+
+def table() -> list[str]:
+    """Return the lines of the page's table: means ± standard deviations over seeds."""
+    groups = pd.read_csv(NUMBERS).groupby(["method", "partition"], sort=False)
+    shown = groups.size().rename("runs").to_frame()
+    for title, metric in SHOWN.items():
+        scale, digits = (100, 2) if metric == "accuracy" else (1, 3)
+        mean, deviation = scale * groups[metric].mean(), scale * groups[metric].std()
+        shown[title] = [
+            f"{m:.{digits}f} ± {d:.{digits}f}" for m, d in zip(mean, deviation, strict=True)
+        ]
+    return markdown_table(shown.reset_index(), 1 + len(SHOWN)).splitlines()
 
 
 def main() -> None:
@@ -129,13 +130,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="the folder of a study's runs")
     parser.add_argument("words", nargs="*", help="ensemble M PARTITION; or constant")
     given = parser.parse_args()
-    path = RESULTS / given.folder.name / "rivals.csv"
-    frame = pd.read_csv(path) if path.exists() else pd.DataFrame()
-    done = (
-        set(frame[["method", "partition", "seed"]].itertuples(index=False, name=None))
-        if len(frame)
-        else set()
-    )
+    frame = pd.read_csv(NUMBERS)
+    done = set(frame[["method", "partition", "seed"]].itertuples(index=False, name=None))
     made: Iterator[Any] = iter(())
     match given.words:
         case ["ensemble", members, partition]:
@@ -144,18 +140,11 @@ def main() -> None:
             made = constants(given.folder, done)
     for each in made:
         frame = pd.concat([frame, pd.DataFrame([each])])
-        path.parent.mkdir(exist_ok=True)
-        frame.to_csv(path, index=False)
+        frame.to_csv(NUMBERS, index=False)
         print(each, flush=True)
-    groups = frame.groupby(["method", "partition"], sort=False)
-    shown = groups.size().rename("runs").to_frame()
-    for title, metric in SHOWN.items():
-        scale, digits = (100, 2) if metric == "accuracy" else (1, 3)
-        mean, deviation = scale * groups[metric].mean(), scale * groups[metric].std()
-        shown[title] = [
-            f"{m:.{digits}f} ± {d:.{digits}f}" for m, d in zip(mean, deviation, strict=True)
-        ]
-    print(markdown_table(shown.reset_index(), 1 + len(SHOWN)), end="")
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(section_written(text, "rivals", table()), encoding="utf-8")
+    print("\n".join(table()))
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ class TrainingRequest:
         name: The round, in messages for people.
         broadcast: What they are sent besides the posterior.
         declared: What they have to send besides theirs.
-        message_type: The Flower message type that clients get: training, or a closing's.
+        message_type: Flower's type of what clients get, as ``bfl.federation.wire`` names them.
         implausible: Clients, by partition id, whose updates made an earlier attempt at this round
             useless, and why; they are not asked again.
         sums_problem: Says what is wrong with sums over so many examples (of a closing or of

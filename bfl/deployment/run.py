@@ -121,11 +121,13 @@ def _wait_for_end(
     asked = [command, "ls", connection, "--run-id", run, "--format", "json"]
     heard = time.monotonic()
     while True:
-        done = subprocess.run(asked, env=environment, capture_output=True, text=True, check=False)
         try:
+            done = subprocess.run(
+                asked, env=environment, capture_output=True, text=True, timeout=START_WAIT
+            )
             found = json.loads(done.stdout)["runs"][0]
             status, details = found["status"], found["status-details"]
-        except (ValueError, LookupError):
+        except (ValueError, LookupError, subprocess.TimeoutExpired):
             if time.monotonic() - heard >= PATIENCE:
                 raise RunError(
                     f"the SuperLink has not answered for {PATIENCE:g} s; run {run} may go on: look "

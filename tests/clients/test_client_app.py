@@ -302,7 +302,7 @@ def test_a_node_says_before_the_first_round_that_its_images_are_too_small_for_it
 
 
 def test_a_client_is_prepared_again_if_it_is_asked_for_something_else() -> None:
-    """The client before is forgotten: a server that asks for more each round fills no memory."""
+    # The client before is forgotten: a server that asks for more each round fills no memory.
     run = new_run({})
     context = Context(run.run_id, 1, {**NODE, "simulation": True}, RecordDict(), {})
     message = Message(RecordDict(), 1, "train")
@@ -320,3 +320,12 @@ def test_a_client_is_prepared_again_if_it_is_asked_for_something_else() -> None:
     assert forgotten() is None
     with pytest.raises(BflError, match="not in its data"):
         client(10_000)
+
+
+def test_data_of_a_nodes_own_are_of_one_site_and_train(tmp_path: Path) -> None:
+    labels, images = np.arange(9), np.zeros((9, 8, 8), np.uint8)
+    np.savez(tmp_path / "own.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    own = {"dataset": f"npz:{tmp_path / 'own.npz'}"}
+    context = Context(new_run({}).run_id, 1, {**NODE, **own}, RecordDict(), {})
+    task = TrainTask(1, 1, json.dumps({"dataset": "digits", "test-sites": "site:oslo"}), 10, None)
+    assert cached_client(Message(RecordDict(), 1, "train"), context, task).examples.size == 9

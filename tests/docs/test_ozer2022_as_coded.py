@@ -186,15 +186,6 @@ def test_runs_with_all_rounds_end_within_2_percent_of_the_published_spreads(
     assert script.last_spreads([begun]) == {}
 
 
-def test_every_row_of_the_spreads_study_can_be_recorded(script: ModuleType) -> None:
-    study = read_study(ROOT / "configs" / "ozer2022-as-coded" / "spread.toml")
-    rules = {}
-    for run in study.runs:
-        pooling = run.configuration.values["pooling"]
-        rules[run.labels["aggregation"]] = script.OURS[pooling][0]
-    assert rules == {rule: rule for rule in ("AALV", "GAA", "CF", "EAA", "PPA")}
-
-
 @pytest.mark.slow
 def test_the_page_is_current(
     script: ModuleType, coded: Any, written: Any, monkeypatch: pytest.MonkeyPatch

@@ -38,13 +38,14 @@ def test_variances(load) -> None:
     assert all(row["numbers"][area] < rows["WS"]["numbers"][area] for row in kept)
 
 
-@pytest.mark.slow
-def test_hostile_clients(load) -> None:
-    script = load("digits_hostile_clients")
-    text = script.PAGE.read_text("utf-8")
-    lines = script.table()
-    assert section_written(text, "accuracies", lines) == text
-    assert len(lines) == 2 + 70
+@pytest.mark.parametrize(
+    ("name", "section", "rows"),
+    [("digits_hostile_clients", "accuracies", 70), ("rivals", "rivals", 18)],
+)
+def test_tables(load, name: str, section: str, rows: int) -> None:
+    script = load(name)
+    assert section_written(text := script.PAGE.read_text("utf-8"), section, script.table()) == text
+    assert len(script.table()) == 2 + rows
 
 
 def test_monte_carlo_samples(load) -> None:

@@ -227,7 +227,6 @@ def test_control_variates_are_the_mean_gradient_of_the_path() -> None:
 
 
 def test_gradient_over_all_examples_is_that_of_the_mean_over_them() -> None:
-    """Without normalisation the mean of the batches' gradients is the gradient: by differences."""
     decay = 0.1
     correction = corrections.create("scaffold", {"scaffold-option": "I"})
     optimizer = optimizers.create("sgd", {"momentum": 0.0, "weight-decay": decay})
