@@ -209,12 +209,10 @@ class Federation:
         return "\n".join(maps)
 
     def start(self, host: str) -> None:
-        """Start the server or a client on its host."""
         folder = self.made.server if host == SERVER else self.made.client(host)
         self._start(host, host, "sh", str(folder / "start.sh"))
 
     def run(self, config: str) -> None:
-        """Start a run on the server's host."""
         command = (executable("bfl"), "federation", "run", str(self.made.server))
         self._start("run", SERVER, *command, "--run-config", config)
 
@@ -223,7 +221,6 @@ class Federation:
         self.logs.setdefault(name, []).append(self.flower.newest_log)
 
     def said(self, name: str) -> str:
-        """Return what all processes of a name have said, in one line."""
         text = " ".join(log.read_text(errors="replace") for log in self.logs[name])
         return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).split())
 
@@ -240,14 +237,12 @@ class Federation:
             return True
 
     def wait_until(self, what: Callable[[], bool], seconds: float) -> None:
-        """Wait until something is so; if it is not, all have their say."""
         try:
             wait_for(what, seconds)
         except TimeoutError:
             pytest.fail(self.flower.logs())
 
     def wait_for(self, name: str, text: str, seconds: float) -> None:
-        """Wait until a process has said something."""
         try:
             wait_for(lambda: text in self.said(name), seconds)
         except TimeoutError:
@@ -286,10 +281,12 @@ def test_a_run_outlives_links_clients_and_the_server(
         return len(folder.rounds()) >= 2
 
     federation.wait_until(second_round, 200)
-    # What has happened is in the logs, in words; those of a run come by and by.
-    federation.wait_for("run", "client 1: failed: Error: Node Unavailable", 200)
-    # The client whose link was cut has lost nothing by it.
-    assert 2 in {client["client"] for client in folder.rounds()[1]["per-client"]}
+    # The client whose link was cut has lost nothing by it. Flower hands the killed one its request
+    # once more if it is back before its absence is seen; else it has failed, which the log tells.
+    replied = {client["client"] for client in folder.rounds()[1]["per-client"]}
+    assert 2 in replied
+    if 1 not in replied:
+        federation.wait_for("run", "client 1: failed: Error: Node Unavailable", 200)
     assert "tensorflow" in federation.server_app_maps()
     # The server's host fails, with all that runs on it; when it is back, with the new certificate.
     end_processes({federation.pids["run"]})

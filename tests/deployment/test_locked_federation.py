@@ -162,23 +162,26 @@ def test_nobody_else_gets_anything_while_a_run_waits(server: Server, tmp_path: P
     (impostor / "identity.toml").write_text(own.replace("partition-id = 1", "partition-id = 0"))
     node = server.start(impostor)
     node_log = server.flower.newest_log
-    wait_for(lambda: server.said("Activated node_id"), 90)
-    run = server.run(f'{SETTINGS} output-dir="{tmp_path}" name="run" node-timeout=60')
-    run_log = server.flower.newest_log
-    # The node has been asked who it is, so there is something to be had.
-    wait_for(lambda: "query message" in node_log.read_text(), 90)
-    _check_outsiders(server)
-    _check_the_door(server)
-    wait_for(lambda: _has_ended(run), 200)
-    text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", run_log.read_text()).split())
-    assert "it has the key of client client-1, which the list of clients binds to" in text
-    assert "reports partition 0" in text
-    assert "0 of 2 nodes are there" in text or "0 of 1 nodes are there" in text
-    assert not (tmp_path / "run").exists()
-    assert "train message" not in node_log.read_text()
-    _check_ports(node)
-    end_processes({node})
-    (impostor / "identity.toml").write_text(own)
+    try:
+        wait_for(lambda: server.said("Activated node_id"), 90)
+        # Long enough for the node to answer while outsiders load the machine.
+        run = server.run(f'{SETTINGS} output-dir="{tmp_path}" name="run" node-timeout=120')
+        run_log = server.flower.newest_log
+        # The node has been asked who it is, so there is something to be had.
+        wait_for(lambda: "query message" in node_log.read_text(), 90)
+        _check_outsiders(server)
+        _check_the_door(server)
+        wait_for(lambda: _has_ended(run), 300)
+        text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", run_log.read_text()).split())
+        assert "it has the key of client client-1, which the list of clients binds to" in text
+        assert "reports partition 0" in text
+        assert "0 of 2 nodes are there" in text or "0 of 1 nodes are there" in text
+        assert not (tmp_path / "run").exists()
+        assert "train message" not in node_log.read_text()
+        _check_ports(node)
+    finally:  # the next test starts this client anew
+        end_processes({node})
+        (impostor / "identity.toml").write_text(own)
 
 
 def test_the_posterior_is_that_of_one_process_and_no_secret_is_told(
