@@ -46,6 +46,8 @@ class Size:
         examples: Training images of the cell if they are random.
         gpu: The fraction of a GPU that each actor gets.
         most: The rounds of the cell, of which it takes as many as fit; the paper has 400.
+        clients: The clients of the runs and of the cell.
+        values: Configuration of the runs besides.
     """
 
     model: str = "resnet20"
@@ -55,9 +57,12 @@ class Size:
     gpu: float = 0.25
     precisions: tuple[str, ...] = PRECISIONS
     most: int = 400
+    clients: int = 10
+    values: str = ""
 
 
-DRY = Size("mlp", 1, 1, 160, 0.0, ("float32",), 2)
+SMALL = "train-examples=160 test-examples=40 local-epochs=1 mc-samples=2 evaluate-mc-samples=1"
+DRY = Size("mlp", 1, 1, 160, 0.0, ("float32",), 2, 2, SMALL)
 
 
 def seen() -> dict[str, Any]:
@@ -110,7 +115,7 @@ def simulated(size: Size, left: float, scratch: Path, name: str, values: str) ->
     """
     backend = {"client_resources": {"num_cpus": 1, "num_gpus": size.gpu}}
     command = [str(Path(sys.executable).with_name("flower-simulation")), "--app", str(ROOT)]
-    command += ["--num-supernodes", "10", "--backend-config", json.dumps(backend)]
+    command += ["--num-supernodes", str(size.clients), "--backend-config", json.dumps(backend)]
     if not size.gpu:  # Ray's start is most of a small run
         command += ["--backend", "serial"]
     command += ["--run-config", f'{values} closing="none" output-dir="{scratch}" name="{name}"']
@@ -171,6 +176,7 @@ def checks(size: Size, scratch: Path, data: Path | None) -> dict[str, Callable[[
     """Return the checks by name, each a function of the seconds that are left."""
     found: dict[str, Callable[[float], Any]] = {"tensorflow": lambda left: here(left, "seen")}
     default = f'model="{size.model}" strategy="ws" rounds={size.rounds} figures="none"'
+    default = f"{default} {size.values}"
     for turn in ("first", "second"):
         found[f"default-run-{turn}"] = lambda left, turn=turn: simulated(
             size, left, scratch, turn, default

@@ -37,10 +37,9 @@ from bfl.aggregation.pooling import (
 )
 from bfl.federation.exchanges.masked import Masked
 from bfl.federation.secure_aggregation import client as half
-from bfl.federation.secure_aggregation.accuracy import agreed_exponents
+from bfl.federation.secure_aggregation.accuracy import SecureSums, agreed_exponents
 from bfl.federation.secure_aggregation.keys import Unsigned
 from bfl.federation.secure_aggregation.masking import Ring, decoded_statistics, encoded_statistics
-from bfl.federation.secure_aggregation.messages import SecureSums
 from bfl.federation.secure_aggregation.server import SecureSum
 from bfl.posteriors import Posterior
 

@@ -19,7 +19,7 @@ from bfl.federation.node_description import (
     code_digest,
     manifest_content,
 )
-from bfl.federation.secure_aggregation import on_the_wire as masked
+from bfl.federation.secure_aggregation import messages as masked
 from bfl.federation.wire import CLOSE, CONFIG, PRIVATE, TrainTask
 from bfl.plugins import load_plugins
 from clients.closing import closing_sums

@@ -19,7 +19,7 @@ from bfl.configuration.configuration import without_paths
 from bfl.errors import ConfigurationError, ProtocolError
 from bfl.federation.secure_aggregation import client as protocol
 from bfl.federation.secure_aggregation import messages
-from bfl.federation.secure_aggregation import on_the_wire as wire
+from bfl.federation.secure_aggregation.accuracy import SecureSums
 from bfl.federation.secure_aggregation.keys import Unsigned
 from bfl.federation.secure_aggregation.masking import Ring, encoded, encoded_statistics
 from bfl.posteriors import Posterior
@@ -30,18 +30,16 @@ from clients.process import cached_configuration
 def advertise_keys(message: Message, context: Context) -> Message:
     """Answer an invitation with fresh keys; what was kept before is forgotten."""
     node = Node.of(context)
-    invitation = messages.Invitation.from_fields(wire.fields_in(message.content))
+    invitation = messages.Invitation.from_content(message.content)
     _secure_sums(message, node)
     if invitation.client != node.partition_id:
         raise ConfigurationError(
             f"this node has partition {node.partition_id} and is asked for keys of partition "
             f"{invitation.client}"
         )
-    identity = node.identity
-    if isinstance(identity, Unsigned) and not node.simulated:
+    if isinstance(node.identity, Unsigned) and not node.simulated:
         _warn_of_unsigned_keys(context.run_id)
-    state, reply = protocol.advertise(invitation, identity)
-    return _answer(message, context, state, reply)
+    return _answer(message, context, *protocol.advertise(invitation, node.identity))
 
 
 @lru_cache(maxsize=16)
@@ -58,11 +56,11 @@ def _warn_of_unsigned_keys(run_id: int) -> None:
 
 def share_keys(message: Message, context: Context) -> Message:
     """Answer a list of clients with shares for the neighbours."""
-    roster = messages.Roster.from_fields(wire.fields_in(message.content))
+    roster = messages.Roster.from_content(message.content)
     node = Node.of(context)
     near = _secure_sums(message, node).neighbourhood
-    state, reply = protocol.share(_secrets(context), roster, near, node.identity)
-    return _answer(message, context, state, reply)
+    answer = protocol.share(_secrets(context), roster, near, node.identity)
+    return _answer(message, context, *answer)
 
 
 def read_task(
@@ -71,14 +69,14 @@ def read_task(
     configuration: Configuration,
     num_examples: int,
     weighting: Weighting | None = None,
-) -> wire.MaskedTask:
+) -> messages.MaskedTask:
     """Return what a client is told with its task, before it trains for what it would not send.
 
     Args:
         num_examples: The number of its examples, as the server knows it.
         weighting: The scheme of its weight; None: the configuration's.
     """
-    task = wire.MaskedTask.from_fields(wire.fields_in(message.content))
+    task = messages.MaskedTask.from_content(message.content)
     task.check_weight(weighting or configuration.weighting, num_examples, node.greatest_weight)
     return task
 
@@ -86,7 +84,7 @@ def read_task(
 def masked_reply(
     message: Message,
     context: Context,
-    task: wire.MaskedTask,
+    task: messages.MaskedTask,
     configuration: Configuration,
     posterior: Posterior,
     received: Posterior,
@@ -95,65 +93,65 @@ def masked_reply(
     """Return the content of a client's reply to what ``read_task`` gives: masked statistics."""
     secure_sums = _secure_sums_of(configuration)
     secure_sums.value_range.check(posterior, received)
-    statistics = client_statistics(configuration.pooling, posterior, task.known_weight, received)
-    vector = encoded_statistics(statistics, task.exponents)
-    del statistics
+    # No name keeps the statistics, which are as large as the vector.
+    vector = encoded_statistics(
+        client_statistics(configuration.pooling, posterior, task.known_weight, received),
+        task.exponents,
+    )
     return _mask(message, context, task, secure_sums, vector, num_examples)
 
 
 def masked_sums(
     message: Message,
     context: Context,
-    task: wire.MaskedTask,
+    task: messages.MaskedTask,
     configuration: Configuration,
     sums: npt.NDArray[np.float64],
     num_examples: int,
 ) -> RecordDict:
     """Return the content of a client's reply with sums (S,) over its data, masked."""
     vector = encoded(sums * task.known_weight, task.exponents[0])
-    secure_sums = _secure_sums_of(configuration)
-    return _mask(message, context, task, secure_sums, vector, num_examples)
+    return _mask(message, context, task, _secure_sums_of(configuration), vector, num_examples)
 
 
 def _mask(
     message: Message,
     context: Context,
-    task: wire.MaskedTask,
-    secure_sums: messages.SecureSums,
+    task: messages.MaskedTask,
+    secure_sums: SecureSums,
     vector: Ring,
     num_examples: int,
 ) -> RecordDict:
     """Return the content of a reply with a vector, to which its masks are added in place."""
-    told = wire.task_digest(message.content, task.exponents, task.known_total, without_paths)
+    told = messages.task_digest(message.content, task.exponents, task.known_total, without_paths)
     state = protocol.masked(_secrets(context), task, vector, secure_sums.neighbourhood, told)
-    context.state[wire.SECURE] = wire.record_of(state)
-    return wire.masked_content(vector, num_examples)
+    context.state[messages.SECURE] = state.to_record()
+    return messages.masked_content(vector, num_examples)
 
 
 def confirm(message: Message, context: Context) -> Message:
     """Answer the list of those who are left with what the neighbours can hold theirs against."""
-    survivors = messages.Survivors.from_fields(wire.fields_in(message.content))
+    survivors = messages.Survivors.from_content(message.content)
     near = _secure_sums(message, Node.of(context)).neighbourhood
-    state, reply = protocol.confirm(_secrets(context), survivors, near)
-    return _answer(message, context, state, reply)
+    return _answer(message, context, *protocol.confirm(_secrets(context), survivors, near))
 
 
 def unmask(message: Message, context: Context) -> Message:
     """Answer the neighbours' confirmations with shares, and forget all that was kept."""
-    confirmations = messages.Confirmations.from_fields(wire.fields_in(message.content))
+    confirmations = messages.Confirmations.from_content(message.content)
     near = _secure_sums(message, Node.of(context)).neighbourhood
     state = _secrets(context)
-    del context.state[wire.SECURE]
+    del context.state[messages.SECURE]
     reply = protocol.unmask(state, confirmations, near)
-    return Message(RecordDict({wire.SECURE: wire.record_of(reply)}), reply_to=message)
+    return Message(RecordDict({messages.SECURE: reply.to_record()}), reply_to=message)
 
 
-def _secure_sums(message: Message, node: Node) -> messages.SecureSums:
-    text = wire.configuration_of(message.content)
+def _secure_sums(message: Message, node: Node) -> SecureSums:
+    text = messages.configuration_of(message.content)
     return _secure_sums_of(cached_configuration(text, node.plugins_folder))
 
 
-def _secure_sums_of(configuration: Configuration) -> messages.SecureSums:
+def _secure_sums_of(configuration: Configuration) -> SecureSums:
     secure_sums = configuration.exchange.secure_sums
     if secure_sums is None:
         raise ProtocolError(
@@ -163,7 +161,7 @@ def _secure_sums_of(configuration: Configuration) -> messages.SecureSums:
 
 
 def _secrets(context: Context) -> protocol.ClientSecrets:
-    record = context.state.get(wire.SECURE)
+    record = context.state.get(messages.SECURE)
     if not isinstance(record, ConfigRecord):
         raise ProtocolError("this client has no keys of this round: its node was started anew")
     return protocol.ClientSecrets.from_fields(record)
@@ -172,5 +170,5 @@ def _secrets(context: Context) -> protocol.ClientSecrets:
 def _answer(
     message: Message, context: Context, state: protocol.ClientSecrets, reply: messages.Fields
 ) -> Message:
-    context.state[wire.SECURE] = wire.record_of(state)
-    return Message(RecordDict({wire.SECURE: wire.record_of(reply)}), reply_to=message)
+    context.state[messages.SECURE] = state.to_record()
+    return Message(RecordDict({messages.SECURE: reply.to_record()}), reply_to=message)

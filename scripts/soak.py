@@ -23,6 +23,8 @@ CLIENTS = 4
 LAST_ROUNDS = 3
 """The rounds at the end in which nothing is killed: the run might end, or its actors, before."""
 POLL_SECONDS = 0.05
+ACTORS_END = 5.0
+"""Seconds at most from an actor's end to the command's."""
 MOST_SECONDS = 600.0
 """The longest that a run may take to come to a round; one that takes longer hangs."""
 
@@ -85,19 +87,29 @@ def await_moment(process: subprocess.Popen[bytes], folder: Path, done: int, vict
     return False
 
 
+def await_next_round(
+    process: subprocess.Popen[bytes], folder: Path, done: int, pause: float
+) -> None:
+    """Wait so many seconds, or until one more round is done: the run must not end before."""
+    ends = time.monotonic() + pause
+    while time.monotonic() < ends and process.poll() is None and rounds_done(folder) <= done:
+        time.sleep(POLL_SECONDS)
+
+
 def live(begin: list[str], folder: Path, done: int, pause: float, victim: str, log: Path) -> str:
     """Let a run come to a round and a moment in it, and kill it or an actor; return what was."""
     with log.open("ab") as out:
         process = subprocess.Popen(begin, stdout=out, stderr=out, start_new_session=True)
     if not await_moment(process, folder, done, victim):
         return ""
-    time.sleep(pause)
+    await_next_round(process, folder, done, pause)
     if process.poll() is not None:
         return ""
     living = actors(process.pid) if victim == "actor" else []
     if living:
         os.kill(random.choice(living), signal.SIGKILL)
-        time.sleep(5)  # and then the command, so that the number of kills is what was asked for
+        # And then the command, so that the number of kills is what was asked for.
+        await_next_round(process, folder, rounds_done(folder), ACTORS_END)
     children = descendants(process.pid)
     process.kill()
     process.wait()

@@ -10,7 +10,6 @@ import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import RecordDict
@@ -21,9 +20,13 @@ from bfl.aggregation.weightings import Weighting
 from bfl.configuration.configuration import without_paths
 from bfl.errors import ConfigurationError, PosteriorError, RunError
 from bfl.federation.secure_aggregation import messages
-from bfl.federation.secure_aggregation import on_the_wire as wire
-from bfl.federation.secure_aggregation.accuracy import agreed_exponents, check_accuracy
+from bfl.federation.secure_aggregation.accuracy import (
+    SecureSums,
+    agreed_exponents,
+    check_accuracy,
+)
 from bfl.federation.secure_aggregation.masking import Neighbourhood, Ring, decoded_statistics
+from bfl.federation.secure_aggregation.messages import Confirmations, PublicKeys, task_digest
 from bfl.federation.secure_aggregation.server import SecureSum
 from bfl.federation.wire import TRAIN
 from bfl.posteriors import Manifest, Posterior
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 
 def pool_masked_round(
     request: TrainingRequest,
-    secure_sums: messages.SecureSums,
+    secure_sums: SecureSums,
     clients: FlowerClients,
     manifest: Manifest | None,
 ) -> PooledRound:
@@ -91,7 +94,7 @@ def pool_masked_round(
 
 def check_masked(
     method: Method,
-    secure_sums: messages.SecureSums,
+    secure_sums: SecureSums,
     posterior: Posterior,
     configuration: Configuration | None,
     clients: FlowerClients,
@@ -164,7 +167,7 @@ def _check_clients_know_weights(
     gammas = {client: weighting.gamma_of_count(count) for client, count in sizes.items()}
     total = math.fsum(gammas.values())
     for client, weight in foreseen_weights(weighting, sizes).items():
-        if not wire.is_share(weight, gammas[client], total):
+        if not messages.is_share(weight, gammas[client], total):
             raise ConfigurationError(
                 f"{why}each client checks its weight by its own number of examples, and weighting "
                 f"'{weighting.name}' gives partition {client} ({sizes[client]} examples) another "
@@ -177,124 +180,6 @@ UNSIGNED = (
     "its keys of masked rounds are not signed, as its node has no clients-list: a server that "
     "played clients of its own would learn its update (docs/secure-aggregation.md)"
 )
-
-
-class MaskedAttempt:
-    """One attempt at a round of secure aggregation, with keys and masks of its own.
-
-    Args:
-        left_out: Clients of the round that are not asked.
-    """
-
-    def __init__(
-        self,
-        clients: FlowerClients,
-        request: TrainingRequest,
-        wanted: WantedSum,
-        left_out: Set[int],
-    ) -> None:
-        clients.refresh(request.name)
-        self._clients, self._request, self._wanted = clients, request, wanted
-        self._left_out = clients.usable.left_out
-        self._warn = partial(clients.warn, request.name)
-        contents = clients.contents(request)
-        self._tasks = {each: contents[each] for each in contents if each not in left_out}
-        # The word makes each attempt's label another one, also that of a round made again.
-        label = f"round {request.server_round}, {secrets.token_hex(8)}"
-        # It is the same of all contents; where nobody is left, the first stage says so.
-        alike = (wanted.exponents, wanted.total, without_paths)
-        told = next((wire.task_digest(content, *alike) for content in self._tasks.values()), b"")
-        self._sum = SecureSum(label, self._tasks, wanted.size, wanted.neighbourhood, told)
-
-    def run(self, needed: int) -> tuple[Sequence[int], Ring]:
-        """Return the clients that have stayed, and their sum.
-
-        Raises:
-            TooFewClientsError: There are fewer, or too few clients to take masks off.
-            UnusableClientsError: With some clients the attempt cannot end.
-            RunError: The engine has died.
-        """
-        total, wanted = self._sum, self._wanted
-        self._stage(wire.ADVERTISE_KEYS, total.invitations(), messages.PublicKeys, total.take_keys)
-        self._warn_of_unsigned_keys()
-        self._stage(wire.SHARE_KEYS, total.rosters(), messages.Shares, total.take_shares)
-        contents = {}
-        for client, delivery in total.deliveries().items():
-            weight, exponents = wanted.weights[client], list(wanted.exponents)
-            task = wire.MaskedTask.of(delivery, weight, wanted.total, exponents)
-            contents[client] = RecordDict(
-                {**self._tasks[client], wire.SECURE: wire.record_of(task)}
-            )
-        self._ask(
-            self._request.message_type,
-            contents,
-            lambda client, content: total.add_masked(client, wire.masked_vector(content)),
-        )
-        if len(total.survivors) < needed:
-            raise errors.TooFewClientsError(
-                f"{len(total.survivors)} of {len(self._tasks)} clients have sent a usable vector, "
-                f"and min-clients asks for {needed}"
-            )
-        to_confirm = total.confirmation_requests()
-        self._stage(wire.CONFIRM, to_confirm, messages.Confirmations, total.take_confirmations)
-        self._stage(
-            wire.UNMASK, total.unmasking_requests(), messages.Unmasking, total.take_unmasking
-        )
-        return total.survivors, total.total()
-
-    def _warn_of_unsigned_keys(self) -> None:
-        """Warn once in a run on SuperNodes which clients' keys are not signed."""
-        federation, unsigned = self._clients.federation, self._sum.unsigned
-        descriptions = federation.descriptions
-        if not unsigned or not federation.noise_anew or descriptions is None:
-            return
-        if descriptions.take_note(UNSIGNED):
-            others = ", ".join(map(str, unsigned[1:]))
-            more = f"; nor are those of clients {others}" if others else ""
-            self._warn(unsigned[0], f"{UNSIGNED}{more}")
-
-    def _stage(
-        self,
-        kind: str,
-        to_send: Mapping[int, messages.Fields],
-        answer: type[Any],
-        take: Callable[[int, Any], None],
-    ) -> None:
-        text = self._clients.configuration_text
-        self._ask(
-            f"{TRAIN}.{kind}",
-            {client: wire.stage_content(m, text(client)) for client, m in to_send.items()},
-            lambda client, content: take(client, answer.from_fields(wire.fields_in(content))),
-        )
-
-    def _ask(
-        self,
-        message_type: str,
-        contents: Mapping[int, RecordDict],
-        take: Callable[[int, RecordDict], None],
-    ) -> None:
-        """Send each client its message and take the answers; who gives none has dropped out."""
-        clients, silence = self._clients, self._clients.silence
-        replied = set()
-        to_send = [
-            clients.message(client, content, message_type, self._request.server_round)
-            for client, content in contents.items()
-        ]
-        for reply in exchange(clients.grid, to_send, silence):
-            client = clients.federation.partition_of(reply.metadata.src_node_id)
-            replied.add(client)
-            if reply.has_error():
-                self._left_out[client] = FAILED
-                self._warn(client, f"failed: {reply.error.reason}")
-                continue
-            try:
-                take(client, reply.content)
-            except (errors.ProtocolError, ValueError) as error:
-                self._left_out[client] = REFUSED
-                self._warn(client, f"refused: {error}")
-        for client in sorted(contents.keys() - replied):
-            self._left_out[client] = STOPPED_ANSWERING
-            self._warn(client, f"failed: no reply for {silence:g} s (client-timeout)")
 
 
 @dataclass(frozen=True)
@@ -342,3 +227,120 @@ def add_up(
                     clients.usable.left_out[client] = REFUSED
                     clients.warn(request.name, client, f"left out of this round: {reason}")
     raise AssertionError("unreachable")
+
+
+class MaskedAttempt:
+    """One attempt at a round of secure aggregation, with keys and masks of its own.
+
+    Args:
+        left_out: Clients of the round that are not asked.
+    """
+
+    def __init__(
+        self,
+        clients: FlowerClients,
+        request: TrainingRequest,
+        wanted: WantedSum,
+        left_out: Set[int],
+    ) -> None:
+        clients.refresh(request.name)
+        self._clients, self._request, self._wanted = clients, request, wanted
+        contents = clients.contents(request)
+        self._tasks = {each: contents[each] for each in contents if each not in left_out}
+        # The word makes each attempt's label another one, also that of a round made again.
+        label = f"round {request.server_round}, {secrets.token_hex(8)}"
+        # It is the same of all contents; where nobody is left, the first stage says so.
+        grid = (wanted.exponents, wanted.total, without_paths)
+        told = next((task_digest(content, *grid) for content in self._tasks.values()), b"")
+        self._sum = SecureSum(label, self._tasks, wanted.size, wanted.neighbourhood, told)
+
+    def run(self, needed: int) -> tuple[Sequence[int], Ring]:
+        """Return the clients that have stayed, and their sum.
+
+        Raises:
+            TooFewClientsError: There are fewer, or too few clients to take masks off.
+            UnusableClientsError: With some clients the attempt cannot end.
+            RunError: The engine has died.
+        """
+        total, wanted = self._sum, self._wanted
+        self._stage(messages.ADVERTISE_KEYS, total.invitations(), PublicKeys, total.take_keys)
+        self._warn_of_unsigned_keys()
+        self._stage(messages.SHARE_KEYS, total.rosters(), messages.Shares, total.take_shares)
+        contents = {}
+        for client, delivery in total.deliveries().items():
+            weight = wanted.weights[client]
+            task = messages.MaskedTask.of(delivery, weight, wanted.total, wanted.exponents)
+            contents[client] = RecordDict(
+                {**self._tasks[client], messages.SECURE: task.to_record()}
+            )
+        self._ask(
+            self._request.message_type,
+            contents,
+            lambda client, content: total.add_masked(client, messages.masked_vector(content)),
+        )
+        if len(total.survivors) < needed:
+            raise errors.TooFewClientsError(
+                f"{len(total.survivors)} of {len(self._tasks)} clients have sent a usable vector, "
+                f"and min-clients asks for {needed}"
+            )
+        survivors = total.confirmation_requests()
+        self._stage(messages.CONFIRM, survivors, Confirmations, total.take_confirmations)
+        confirmed = total.unmasking_requests()
+        self._stage(messages.UNMASK, confirmed, messages.Unmasking, total.take_unmasking)
+        return total.survivors, total.total()
+
+    def _warn_of_unsigned_keys(self) -> None:
+        """Warn once in a run on SuperNodes which clients' keys are not signed."""
+        federation, unsigned = self._clients.federation, self._sum.unsigned
+        descriptions = federation.descriptions
+        if not unsigned or not federation.noise_anew or descriptions is None:
+            return
+        if descriptions.take_note(UNSIGNED):
+            others = ", ".join(map(str, unsigned[1:]))
+            more = f"; nor are those of clients {others}" if others else ""
+            self._clients.warn(self._request.name, unsigned[0], f"{UNSIGNED}{more}")
+
+    def _stage(
+        self,
+        kind: str,
+        requests: Mapping[int, messages.Fields],
+        answer: type[Any],
+        take: Callable[[int, Any], None],
+    ) -> None:
+        text = self._clients.configuration_text
+        self._ask(
+            f"{TRAIN}.{kind}",
+            {client: messages.stage_content(m, text(client)) for client, m in requests.items()},
+            lambda client, content: take(client, answer.from_content(content)),
+        )
+
+    def _ask(
+        self,
+        message_type: str,
+        contents: Mapping[int, RecordDict],
+        take: Callable[[int, RecordDict], None],
+    ) -> None:
+        """Send each client its message and take the answers; who gives none has dropped out."""
+        clients, request, silence = self._clients, self._request, self._clients.silence
+        left_out = clients.usable.left_out
+        silent = set(contents)
+        to_send = [
+            clients.message(client, content, message_type, request.server_round)
+            for client, content in contents.items()
+        ]
+        for reply in exchange(clients.grid, to_send, silence):
+            client = clients.federation.partition_of(reply.metadata.src_node_id)
+            silent.discard(client)
+            if reply.has_error():
+                left_out[client] = FAILED
+                clients.warn(request.name, client, f"failed: {reply.error.reason}")
+                continue
+            try:
+                take(client, reply.content)
+            except (errors.ProtocolError, ValueError) as error:
+                left_out[client] = REFUSED
+                clients.warn(request.name, client, f"refused: {error}")
+        for client in sorted(silent):
+            left_out[client] = STOPPED_ANSWERING
+            reason = f"failed: no reply for {silence:g} s (client-timeout)"
+            clients.warn(request.name, client, reason)

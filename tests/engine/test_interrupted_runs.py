@@ -66,7 +66,7 @@ def test_sigterm_before_the_first_round(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_ctrl_c_in_a_study(tmp_path: Path) -> None:
-    (tmp_path / "study.toml").write_text(small_study(4), encoding="utf-8")
+    (tmp_path / "study.toml").write_text(small_study(4, "resnet8"), encoding="utf-8")
     terminal = Terminal(STUDY, tmp_path, {"BFL_CPUS": "1"})
     terminal.wait_for("accuracy")
     assert terminal.end(signal.SIGINT, again=True) == 130

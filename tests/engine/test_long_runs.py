@@ -25,7 +25,7 @@ def script(name: str, *arguments: str) -> str:
 
 
 def test_commands_and_ray_actors_killed_at_random_change_nothing() -> None:
-    printed = script("soak.py", "4", "ray", "30")
+    printed = script("soak.py", "2", "ray", "10")
     assert printed.rstrip().endswith("the same")
     for victim in ("command", "actor"):
         assert f": {victim} from round " in printed

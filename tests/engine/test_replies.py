@@ -25,12 +25,12 @@ from bfl.deployment.proxy import MOST_BYTES
 from bfl.engine.flower import new_run
 from bfl.errors import ProtocolError
 from bfl.federation.node_description import NodeDescription, manifest_content, manifest_from_content
-from bfl.federation.secure_aggregation.messages import Fields, PublicKeys, Shares
-from bfl.federation.secure_aggregation.on_the_wire import (
+from bfl.federation.secure_aggregation.messages import (
     SECURE,
-    fields_in,
+    Fields,
+    PublicKeys,
+    Shares,
     masked_vector,
-    record_of,
 )
 from bfl.federation.wire import WireFormatError, posterior_to_arrays
 from bfl.posteriors import Manifest, Posterior
@@ -243,8 +243,8 @@ METRICS = MetricRecord({"num-examples": 7, "loss": 0.5, "list": [1.0, 2.0]})
 def stage_of(said: Fields) -> tuple[RecordDict, Callable[[Message], Any], type[Exception]]:
     """Return a client's part in a stage of secure aggregation, and how it is read."""
     kind = type(said)
-    content = RecordDict({SECURE: record_of(said)})
-    return content, lambda reply: kind.from_fields(fields_in(reply.content)), ProtocolError
+    content = RecordDict({SECURE: said.to_record()})
+    return content, lambda reply: kind.from_content(reply.content), ProtocolError
 
 
 KINDS: dict[str, tuple[RecordDict | Error, Callable[[Message], Any], type[Exception]]] = {

@@ -50,7 +50,7 @@ def test_what_the_server_learns_does_not_depend_on_its_cpus(tmp_path: Path) -> N
             'exchange="masked" closing="bayesian-head+feature-density"',
         ),
         (
-            4,
+            3,
             'model="mlp" strategy="lp" weighting="max-discrepancy" prior="previous-global" '
             'closing="none"',
         ),

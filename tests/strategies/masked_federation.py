@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 from small_federation import arguments, make_grid, make_training_app
 
 from bfl.configuration import resolve
-from bfl.federation.secure_aggregation.on_the_wire import (
+from bfl.federation.secure_aggregation.messages import (
     ADVERTISE_KEYS,
     CONFIRM,
     SHARE_KEYS,

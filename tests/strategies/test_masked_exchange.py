@@ -30,8 +30,7 @@ from bfl.deployment.settings import ServerSettings
 from bfl.engine.flower import new_run
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.sampling import RandomSampling
-from bfl.federation.secure_aggregation.messages import Delivery
-from bfl.federation.secure_aggregation.on_the_wire import SECURE, MaskedTask, record_of
+from bfl.federation.secure_aggregation.messages import SECURE, Delivery, MaskedTask
 from bfl.federation.wire import TrainTask, posterior_to_arrays
 from bfl.learning.corrections import Scaffold
 from bfl.posteriors import Posterior
@@ -349,7 +348,7 @@ def test_a_client_refuses_a_wrong_weight_before_it_trains() -> None:
     delivery = Delivery("round 1", [0, 1, 2], [0, 2], [b"", b""], [b"", b""], [b"", b""])
 
     def reason(weight: float) -> str:
-        record = record_of(MaskedTask.of(delivery, weight, 100.0, [0]))
+        record = MaskedTask.of(delivery, weight, 100.0, [0]).to_record()
         content = RecordDict({"config": ConfigRecord(dict(config)), SECURE: record})
         node = {"partition-id": 1, "num-partitions": 3, "simulation": True}
         context = Context(new_run({}).run_id, 1, node, RecordDict(), {})

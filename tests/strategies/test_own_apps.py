@@ -15,8 +15,7 @@ from small_federation import arguments, make_app, make_grid
 import strategies
 from bfl.engine.serial import SerialGrid
 from bfl.errors import BflError, ConfigurationError
-from bfl.federation.secure_aggregation.messages import Delivery
-from bfl.federation.secure_aggregation.on_the_wire import MaskedTask
+from bfl.federation.secure_aggregation.messages import Delivery, MaskedTask
 from bfl.federation.wire import (
     WIRE_FORMAT,
     TrainTask,

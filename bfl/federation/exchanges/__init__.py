@@ -11,7 +11,7 @@ from bfl.posteriors import Posterior
 from bfl.registry import Component, Registry
 
 if TYPE_CHECKING:
-    from bfl.federation.secure_aggregation.messages import SecureSums
+    from bfl.federation.secure_aggregation.accuracy import SecureSums
 
 Vectors = Mapping[str, npt.NDArray[Any]]
 """Vectors of a posterior that travel: one-dimensional arrays by name."""

@@ -8,9 +8,8 @@ from pydantic import Field
 
 from bfl.errors import ConfigurationError
 from bfl.federation.exchanges import Exchange, exchanges
-from bfl.federation.secure_aggregation.accuracy import ValueRange
+from bfl.federation.secure_aggregation.accuracy import SecureSums, ValueRange
 from bfl.federation.secure_aggregation.masking import FEWEST_CLIENTS, Neighbourhood
-from bfl.federation.secure_aggregation.messages import SecureSums
 
 
 @exchanges.register("masked", aliases=("secure-aggregation",))
@@ -61,13 +60,15 @@ class Masked(Exchange):
     @property
     def secure_sums(self) -> SecureSums:
         """Return the range of values that is agreed on, and who exchanges masks with whom."""
-        value_range = ValueRange(
-            self.masked_reach,
-            self.masked_least_deviation,
-            self.masked_greatest_deviation,
-            self.masked_greatest_point,
+        return SecureSums(
+            ValueRange(
+                self.masked_reach,
+                self.masked_least_deviation,
+                self.masked_greatest_deviation,
+                self.masked_greatest_point,
+            ),
+            Neighbourhood(self.masked_neighbours, self.masked_threshold),
         )
-        return SecureSums(value_range, Neighbourhood(self.masked_neighbours, self.masked_threshold))
 
     def check_asked(self, asked: int) -> None:
         """Raise if so few clients are asked in a round that a sum of their updates hides none."""

@@ -16,7 +16,12 @@ import numpy.typing as npt
 
 from bfl.aggregation.pooling import PoolingRule, Statistics, client_statistics, pooled_statistics
 from bfl.errors import ConfigurationError, PosteriorError
-from bfl.federation.secure_aggregation.masking import FEWEST_CLIENTS, exponent_for, rounding
+from bfl.federation.secure_aggregation.masking import (
+    FEWEST_CLIENTS,
+    Neighbourhood,
+    exponent_for,
+    rounding,
+)
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import Vector
 
@@ -24,6 +29,20 @@ Array = npt.NDArray[np.float64]
 
 INSIDE = 1.0 - 2.0**-30
 """Factor that keeps the rounding of a difference from the previous mean within the reach."""
+
+MEAN_ERROR = 0.01
+"""Greatest error of a pooled mean, in its pooled standard deviations."""
+
+VARIANCE_ERROR = 1e-3
+"""Greatest error of a pooled variance, as a share of it."""
+
+
+@dataclass(frozen=True)
+class SecureSums:
+    """Settings by which clients add up what the server may only know the sum of."""
+
+    value_range: ValueRange
+    neighbourhood: Neighbourhood
 
 
 @dataclass(frozen=True)
@@ -44,21 +63,22 @@ class ValueRange:
         deviation = np.sqrt(posterior.variance.astype(np.float64))
         shift = np.abs(posterior.mean.astype(np.float64) - previous.mean)
         low, high = self.least_deviation, self.greatest_deviation
-        for what, outside, key in (
-            (f"means further than {self.reach:g} from those sent", shift > self.reach, "reach"),
-            (f"standard deviations below {low:g}", deviation < low, "least-deviation"),
-            (f"standard deviations above {high:g}", deviation > high, "greatest-deviation"),
+        point = self.greatest_point
+        for key, what, outside in (
+            ("reach", f"means further than {self.reach:g} from those sent", shift > self.reach),
+            ("least-deviation", f"standard deviations below {low:g}", deviation < low),
+            ("greatest-deviation", f"standard deviations above {high:g}", deviation > high),
             (
-                f"point parameters beyond ±{self.greatest_point:g}",
-                np.abs(posterior.point) > self.greatest_point,
                 "greatest-point",
+                f"point parameters beyond ±{point:g}",
+                np.abs(posterior.point) > point,
             ),
         ):
-            count = int(np.count_nonzero(outside))
-            if count:
+            if outside.any():
                 raise PosteriorError(
-                    f"the posterior has {count} of {outside.size} {what}, and masked sums hold no "
-                    f"others; allowed: a wider range (masked-{key}), or exchange='direct'"
+                    f"the posterior has {np.count_nonzero(outside)} of {outside.size} {what}, and "
+                    f"masked sums hold no others; allowed: a wider range (masked-{key}), or "
+                    "exchange='direct'"
                 )
 
     def holding(self, posterior: Posterior, previous: Posterior) -> Posterior:
@@ -81,14 +101,14 @@ class ValueRange:
         if not previous.size:
             nothing = Posterior(np.zeros(0), np.zeros(0))
             return nothing, [nothing]
-        extremes = [
-            (float(vector.min()), float(vector.max()))
-            for vector in (previous.mean, previous.variance)
-        ]
-        mean, variance = np.array(list(product(*extremes))).T
-        around = Posterior(mean, variance)
+        means, variances = previous.mean, previous.variance
+        extremes = product(
+            (float(means.min()), float(means.max())),
+            (float(variances.min()), float(variances.max())),
+        )
+        mean, variance = np.array(list(extremes)).T
         edges = product((-self.reach, self.reach), (self.least_deviation, self.greatest_deviation))
-        return around, [
+        return Posterior(mean, variance), [
             Posterior(mean + shift, np.full_like(variance, deviation**2))
             for shift, deviation in edges
         ]
@@ -122,13 +142,6 @@ def agreed_exponents(
     return [exponent_for(float(total)) for total in (*totals, point)]
 
 
-MEAN_ERROR = 0.01
-"""Greatest error of a pooled mean, in its pooled standard deviations."""
-
-VARIANCE_ERROR = 1e-3
-"""Greatest error of a pooled variance, as a share of it."""
-
-
 def check_accuracy(
     rule: PoolingRule,
     allowed: ValueRange,
@@ -136,16 +149,12 @@ def check_accuracy(
     weights: Sequence[float],
     fewest: int | None = None,
 ) -> None:
-    """Raise if rounding could carry the pool of clients at a corner of the range too far.
+    """Raise ConfigurationError if rounding could carry the pool of clients at a corner too far.
 
     Also where the heaviest clients drop out: the grid is that of all clients' weights.
 
     Args:
-        allowed: The range of the clients' posteriors.
-        fewest: How many of them have to stay; half of them, if it is not said.
-
-    Raises:
-        ConfigurationError: It could; saying how far, and which keys make the range smaller.
+        fewest: How many clients have to stay; None: half of them.
     """
     for left in _lightest(weights, math.ceil(len(weights) / 2) if fewest is None else fewest):
         mean, variance = greatest_errors(rule, allowed, previous, weights, left)
@@ -163,6 +172,16 @@ def check_accuracy(
             )
 
 
+def _lightest(weights: Sequence[float], fewest: int) -> Iterator[Sequence[float]]:
+    """Yield all weights, and the least so many of them: twice as many each time."""
+    yield weights
+    count = max(FEWEST_CLIENTS - 1, fewest)
+    ordered = sorted(weight for weight in weights if weight > 0)
+    while count < len(ordered):
+        yield ordered[:count]
+        count *= 2
+
+
 def greatest_errors(
     rule: PoolingRule,
     allowed: ValueRange,
@@ -176,26 +195,26 @@ def greatest_errors(
     rule are all off by as much as rounding can, in all combinations of signs.
 
     Args:
-        allowed: The range of the clients' posteriors.
         left: The weights of the clients that stay; all by default.
     """
     around, corners = allowed.corners(previous)
     exponents = agreed_exponents(rule, allowed, previous, weights)
     left = weights if left is None else left
+    errors = np.array([rounding(exponent, len(left)) for exponent in exponents[:-1]])
     mean = variance = 0.0
     for corner in corners if previous.size else ():
         # Of equal weights one stands for all: this is asked before every round.
-        sums = sum(
-            count * client_statistics(rule, corner, weight, around).gaussian
-            for weight, count in Counter(left).items()
+        sums: Array = np.asarray(
+            sum(
+                count * client_statistics(rule, corner, weight, around).gaussian
+                for weight, count in Counter(left).items()
+            )
         )
-        exact = _pooled(rule, np.asarray(sums), left, around)
+        exact = _pooled(rule, sums, left, around)
         if exact is None:  # it would not be pooled in a direct exchange either
             continue
-        errors = np.array([rounding(exponent, len(left)) for exponent in exponents[:-1]])
         for signs in product((-1.0, 1.0), repeat=len(errors)):
-            moved = np.asarray(sums) + (np.array(signs) * errors)[:, np.newaxis]
-            found = _pooled(rule, moved, left, around)
+            found = _pooled(rule, sums + (np.array(signs) * errors)[:, np.newaxis], left, around)
             if found is None:
                 return math.inf, math.inf
             shift = np.abs(found.mean - exact.mean) / np.sqrt(exact.variance)
@@ -204,22 +223,11 @@ def greatest_errors(
     return mean, variance
 
 
-def _lightest(weights: Sequence[float], fewest: int) -> Iterator[Sequence[float]]:
-    """Return all weights, and the least so many of them: twice as many each time."""
-    yield weights
-    count = max(FEWEST_CLIENTS - 1, fewest)
-    ordered = sorted(weight for weight in weights if weight > 0)
-    while count < len(ordered):
-        yield ordered[:count]
-        count *= 2
-
-
 def _pooled(
-    rule: PoolingRule, sums: np.ndarray, weights: Sequence[float], around: Posterior
+    rule: PoolingRule, sums: Array, weights: Sequence[float], around: Posterior
 ) -> Posterior | None:
+    statistics = Statistics(sums.copy(), np.zeros(0))
     try:
-        return pooled_statistics(
-            rule, Statistics(sums.copy(), np.zeros(0)), weights, around
-        ).posterior
+        return pooled_statistics(rule, statistics, weights, around).posterior
     except PosteriorError:
         return None

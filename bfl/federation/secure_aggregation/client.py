@@ -14,21 +14,8 @@ import hashlib
 from dataclasses import dataclass, field, replace
 
 from bfl.errors import ProtocolError
-from bfl.federation.secure_aggregation.keys import (
-    MASKING,
-    OWN_MASK,
-    SECRET,
-    Identity,
-    KeyPair,
-    derived,
-    digest_of,
-    digest_of_share,
-    mask_between,
-    new_secret,
-    open_box,
-    seal_box,
-    signed_text,
-)
+from bfl.federation.secure_aggregation import keys
+from bfl.federation.secure_aggregation.keys import MASKING, OWN_MASK, SECRET, Identity, KeyPair
 from bfl.federation.secure_aggregation.masking import (
     FEWEST_CLIENTS,
     Neighbourhood,
@@ -56,12 +43,12 @@ class ClientSecrets(Fields):
     """Secrets that a client keeps between two messages of a round; they never leave it.
 
     Attributes:
-        label: What the round and the attempt are called.
-        near: The neighbourhood by which its secrets are shared, in words.
-        encryption_keys: Their public encryption keys, in this order.
+        label: The name of the round and the attempt.
+        near: The neighbourhood by which its secrets are shared, as text.
+        encryption_keys: The neighbours' public encryption keys, in their order.
         own_share: Its own share of ``own_mask``.
         sharers: All who have sent shares.
-        boxes: What they have sealed for it.
+        boxes: What the senders have sealed for it.
         own_masks: The digests of the own masks' shares in them.
         masking_digests: The digests of the masking keys' shares in them.
         told: The digest of what it was told with its task.
@@ -87,11 +74,6 @@ class ClientSecrets(Fields):
     told: bytes = b""
     survivors: list[int] = field(default_factory=list)
 
-    @property
-    def threshold_members(self) -> int:
-        """Number of holders of shares of its secrets: itself and its neighbours."""
-        return len(self.neighbours) + 1
-
     def key(self, neighbour: int, purpose: str) -> bytes:
         """Return the key agreed on with a neighbour, for what only the two of them read."""
         public = self.encryption_keys[self.neighbours.index(neighbour)]
@@ -103,19 +85,19 @@ class ClientSecrets(Fields):
         return hashlib.sha256(told.encode()).digest()
 
 
-def advertise(asked: Invitation, identity: Identity) -> tuple[ClientSecrets, PublicKeys]:
+def advertise(invitation: Invitation, identity: Identity) -> tuple[ClientSecrets, PublicKeys]:
     """Make fresh keys, whatever there was before."""
     state = ClientSecrets(
-        stage=ADVERTISED,
-        label=asked.label,
-        client=asked.client,
-        encryption=new_secret(),
-        masking=new_secret(),
-        own_mask=new_secret(),
+        ADVERTISED,
+        invitation.label,
+        invitation.client,
+        keys.new_secret(),
+        keys.new_secret(),
+        keys.new_secret(),
     )
-    keys = KeyPair(state.encryption).public, KeyPair(state.masking).public
-    signature = identity.sign(signed_text(asked.label, asked.client, *keys))
-    return state, PublicKeys(*keys, signature, digest_of(state.own_mask))
+    public = KeyPair(state.encryption).public, KeyPair(state.masking).public
+    signature = identity.sign(keys.signed_text(state.label, state.client, *public))
+    return state, PublicKeys(*public, signature, keys.digest_of(state.own_mask))
 
 
 def share(
@@ -126,58 +108,60 @@ def share(
     Nothing is shared then: the server may leave them out, and make another attempt.
     """
     _expect(state, ADVERTISED, roster.label)
-    clients = roster.clients
+    clients, near = roster.clients, roster.neighbours
     if clients != sorted(set(clients)) or state.client not in clients:
         raise ProtocolError("the list of clients is not sorted, or this client is not in it")
     if len(clients) < FEWEST_CLIENTS:
         raise ProtocolError(f"there are {len(clients)} clients; needed are {FEWEST_CLIENTS}")
-    if roster.neighbours != neighbourhood.of(state.client, clients, state.label):
+    if near != neighbourhood.of(state.client, clients, state.label):
         raise ProtocolError("the neighbours are not those that follow from the list of clients")
     lists = (roster.encryption, roster.masking, roster.signatures)
-    if any(len(each) != len(roster.neighbours) for each in lists):
+    if any(len(each) != len(near) for each in lists):
         raise ProtocolError("there are not as many keys as neighbours")
     own = [KeyPair(state.encryption).public, KeyPair(state.masking).public]
-    keys = [*own, *roster.encryption, *roster.masking]
-    if len(set(keys)) != len(keys):
+    public = [*own, *roster.encryption, *roster.masking]
+    if len(set(public)) != len(public):
         raise ProtocolError("two clients have the same key")
-    refused, texts = [], zip(roster.neighbours, roster.encryption, roster.masking, strict=True)
-    for (client, *pair), signature in zip(texts, roster.signatures, strict=True):
+    refused = []
+    for client, encryption, masking, signature in zip(near, *lists, strict=True):
         try:
-            identity.check(client, signed_text(state.label, client, *pair), signature)
+            text = keys.signed_text(state.label, client, encryption, masking)
+            identity.check(client, text, signature)
         except ProtocolError:
             refused.append(client)
     if refused:
         return state, Shares([], [], [], [], refused)
-    members = sorted([state.client, *roster.neighbours])
+
+    members = sorted([state.client, *near])
     threshold = neighbourhood.threshold(len(members))
-    of_key = dict(zip(members, split(state.masking, threshold, len(members)), strict=True))
-    of_mask = dict(zip(members, split(state.own_mask, threshold, len(members)), strict=True))
+    key_shares = dict(zip(members, split(state.masking, threshold, len(members)), strict=True))
+    mask_shares = dict(zip(members, split(state.own_mask, threshold, len(members)), strict=True))
     state = replace(
         state,
         stage=SHARED,
         near=str(neighbourhood),
-        clients=roster.clients,
-        neighbours=roster.neighbours,
+        clients=clients,
+        neighbours=near,
         encryption_keys=roster.encryption,
         masking_keys=roster.masking,
-        own_share=of_mask[state.client],
+        own_share=mask_shares[state.client],
     )
     boxes = [
-        seal_box(
+        keys.seal_box(
             state.key(other, "shares"),
-            of_key[other] + of_mask[other],
+            key_shares[other] + mask_shares[other],
             f"shares of {state.client} for {other}",
         )
-        for other in roster.neighbours
+        for other in near
     ]
-    own_masks, masking = (
+    own_masks, masking_digests = (
         [
-            digest_of_share(part[member], state.client, member, what, state.label)
+            keys.digest_of_share(shares[member], state.client, member, what, state.label)
             for member in members
         ]
-        for part, what in ((of_mask, OWN_MASK), (of_key, MASKING))
+        for shares, what in ((mask_shares, OWN_MASK), (key_shares, MASKING))
     )
-    return state, Shares(roster.neighbours, boxes, own_masks, masking, [])
+    return state, Shares(near, boxes, own_masks, masking_digests, [])
 
 
 def masked(
@@ -194,29 +178,29 @@ def masked(
             neighbours that were told something else stay in the sum.
     """
     _expect(state, SHARED, delivery.label, neighbourhood)
-    sharers = delivery.sharers
+    sharers, senders = delivery.sharers, delivery.senders
     if sharers != sorted(set(sharers) & set(state.clients)) or state.client not in sharers:
         raise ProtocolError("those who have sent shares are not some of the clients")
-    if delivery.senders != [other for other in state.neighbours if other in sharers]:
+    if senders != [other for other in state.neighbours if other in sharers]:
         raise ProtocolError("the senders are not the neighbours who have sent shares")
     lists = (delivery.boxes, delivery.own_masks, delivery.masking)
-    if any(len(each) != len(delivery.senders) for each in lists):
+    if any(len(each) != len(senders) for each in lists):
         raise ProtocolError("there are not as many boxes, and digests, as senders")
-    _check_enough(state, len(delivery.senders) + 1, neighbourhood, "have sent shares")
-    mask(vector, derived(state.own_mask, f"own mask, {state.label}"), 1)
+    _check_enough(state, len(senders) + 1, neighbourhood, "have sent shares")
+    mask(vector, keys.derived(state.own_mask, f"own mask, {state.label}"), 1)
     pair = KeyPair(state.masking)
-    for other in delivery.senders:
+    for other in senders:
         public = state.masking_keys[state.neighbours.index(other)]
         # Of two clients one adds what the other takes off.
-        key = pair.agreed(public, mask_between(state.label, told))
+        key = pair.agreed(public, keys.mask_between(state.label, told))
         mask(vector, key, 1 if state.client < other else -1)
     return replace(
         state,
         stage=MASKED,
         masking=b"",
         own_mask=b"",
-        sharers=delivery.sharers,
-        senders=delivery.senders,
+        sharers=sharers,
+        senders=senders,
         boxes=delivery.boxes,
         own_masks=delivery.own_masks,
         masking_digests=delivery.masking,
@@ -236,7 +220,7 @@ def confirm(
     _check_enough(state, len(near) + 1, neighbourhood, "are left")
     digest = state.view(alive)
     boxes = [
-        seal_box(
+        keys.seal_box(
             state.key(other, "confirmation"), digest, f"confirmation of {state.client} for {other}"
         )
         for other in near
@@ -245,19 +229,23 @@ def confirm(
     return state, Confirmations(state.label, near, boxes)
 
 
-def unmask(state: ClientSecrets, heard: Confirmations, neighbourhood: Neighbourhood) -> Unmasking:
+def unmask(
+    state: ClientSecrets, confirmations: Confirmations, neighbourhood: Neighbourhood
+) -> Unmasking:
     """Return shares that take masks off, if enough neighbours have been told the same.
 
     The state is spent: whoever keeps it has to forget it before the answer is sent. A confirmation
     that is none, or of something else, counts as one that the server has not handed over, which it
     might as well do; and a box that does not hold what its digests say as a share less.
     """
-    _expect(state, CONFIRMED, heard.label, neighbourhood)
+    _expect(state, CONFIRMED, confirmations.label, neighbourhood)
+    clients = confirmations.clients
     near = set(state.senders) & set(state.survivors)
-    if not set(heard.clients) <= near or len(set(heard.clients)) != len(heard.clients):
+    if not set(clients) <= near or len(set(clients)) != len(clients):
         raise ProtocolError("confirmations are of others than the neighbours that are left")
     agreeing = sum(
-        _confirms(state, other, box) for other, box in zip(heard.clients, heard.boxes, strict=True)
+        _confirms(state, other, box)
+        for other, box in zip(clients, confirmations.boxes, strict=True)
     )
     _check_enough(state, agreeing + 1, neighbourhood, "confirm the same")
     own_masks, masking, unusable = {state.client: state.own_share}, {}, []
@@ -275,7 +263,7 @@ def unmask(state: ClientSecrets, heard: Confirmations, neighbourhood: Neighbourh
 def _confirms(state: ClientSecrets, other: int, box: bytes) -> bool:
     context = f"confirmation of {other} for {state.client}"
     try:
-        told = open_box(state.key(other, "confirmation"), box, context)
+        told = keys.open_box(state.key(other, "confirmation"), box, context)
     except ProtocolError:
         return False
     return told == state.view(state.survivors)
@@ -286,24 +274,22 @@ def _shares_of(state: ClientSecrets, other: int) -> tuple[bytes, bytes] | None:
     place = state.senders.index(other)
     context = f"shares of {other} for {state.client}"
     try:
-        text = open_box(state.key(other, "shares"), state.boxes[place], context)
+        text = keys.open_box(state.key(other, "shares"), state.boxes[place], context)
     except ProtocolError:
         return None
-    if len(text) != 2 * SECRET:
-        return None
-    masking, own_mask = text[:SECRET], text[SECRET:]
-    for share, what, digests in (
-        (masking, MASKING, state.masking_digests),
-        (own_mask, OWN_MASK, state.own_masks),
-    ):
-        if digest_of_share(share, other, state.client, what, state.label) != digests[place]:
-            return None
-    return masking, own_mask
+    shares = text[:SECRET], text[SECRET:]
+    digests = [
+        keys.digest_of_share(part, other, state.client, what, state.label)
+        for part, what in zip(shares, (MASKING, OWN_MASK), strict=True)
+    ]
+    expected = [state.masking_digests[place], state.own_masks[place]]
+    return shares if len(text) == 2 * SECRET and digests == expected else None
 
 
 def _expect(
     state: ClientSecrets, stage: str, label: str, neighbourhood: Neighbourhood | None = None
 ) -> None:
+    """Raise unless the state is of this attempt, stage and neighbourhood."""
     if state.label != label:
         raise ProtocolError(
             f"client {state.client} is in {state.label}, and the message is of {label}"
@@ -324,9 +310,10 @@ def _expect(
 def _check_enough(
     state: ClientSecrets, members: int, neighbourhood: Neighbourhood, what: str
 ) -> None:
-    needed = neighbourhood.threshold(state.threshold_members)
+    holders = len(state.neighbours) + 1  # of shares of its secrets: itself and its neighbours
+    needed = neighbourhood.threshold(holders)
     if members < needed:
         raise ProtocolError(
-            f"client {state.client}: {members} of {state.threshold_members} neighbours, itself "
-            f"among them, {what}; needed are {needed}"
+            f"client {state.client}: {members} of {holders} neighbours, itself among them, {what}; "
+            f"needed are {needed}"
         )

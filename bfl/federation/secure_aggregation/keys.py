@@ -15,6 +15,17 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from bfl.errors import ProtocolError
 
+SECRET = 16
+"""Bytes of a secret of which everything else is derived: those that Shamir's shares are made of."""
+
+DIGEST = 32
+"""Bytes of a digest of a secret."""
+
+OWN_MASK, MASKING = "own mask", "masking key"
+"""The secrets of a client that are shared, as the digests of their shares name them."""
+
+_NONCE = 12
+
 
 class Identity(Protocol):
     """A client's own lasting key, and what it knows of those of others."""
@@ -23,7 +34,7 @@ class Identity(Protocol):
         """Return the client's signature under a text; empty where it has no key."""
 
     def check(self, client: int, text: bytes, signature: bytes) -> None:
-        """Raise unless a text is signed by the client of that number."""
+        """Raise ProtocolError unless a text is signed by the client of that number."""
 
 
 class Unsigned:
@@ -37,67 +48,9 @@ class Unsigned:
         """Take whatever there is."""
 
 
-def signed_text(label: str, client: int, encryption: bytes, masking: bytes) -> bytes:
-    """Return what a client signs of its keys of a round."""
-    return f"bfl secure aggregation, {label}, client {client}".encode() + encryption + masking
-
-
-SECRET = 16
-"""Bytes of a secret of which everything else is derived: those that Shamir's shares are made of."""
-
-DIGEST = 32
-"""Bytes of a digest of a secret."""
-
-OWN_MASK, MASKING = "own mask", "masking key"
-"""The secrets of a client that are shared, as the digests of their shares name them."""
-
-_NONCE = 12
-
-
-def new_secret() -> bytes:
-    """Return a secret from the system's randomness."""
-    return os.urandom(SECRET)
-
-
-def derived(secret: bytes, purpose: str) -> bytes:
-    """Return a key of 32 bytes for one purpose, by HKDF with SHA-256."""
-    return HKDF(SHA256(), 32, salt=None, info=f"bfl secure aggregation, {purpose}".encode()).derive(
-        secret
-    )
-
-
-def digest_of(secret: bytes) -> bytes:
-    """Return what a secret is known again by, 32 bytes that say nothing else of it."""
-    return derived(secret, "digest")
-
-
-def digest_of_share(share: bytes, owner: int, holder: int, what: str, label: str) -> bytes:
-    """Return what a share is known again by, 32 bytes that say nothing else of it.
-
-    Args:
-        share: 16 bytes.
-        owner: Whose secret it is a share of.
-        what: Which of the secrets: ``OWN_MASK`` or ``MASKING``.
-    """
-    return derived(share, f"digest of the share of {owner} for {holder}, {what}, {label}")
-
-
-def mask_between(label: str, told: bytes) -> str:
-    """Return the purpose of the key of which two clients draw the mask that cancels in their sum.
-
-    Args:
-        told: The digest of what a client was told; with another one the masks do not cancel.
-    """
-    return f"mask, {label}, {told.hex()}"
-
-
 @dataclass(frozen=True)
 class KeyPair:
-    """A key pair of X25519, made of a secret.
-
-    Attributes:
-        secret: 16 bytes.
-    """
+    """A key pair of X25519, made of a secret of 16 bytes."""
 
     secret: bytes
 
@@ -123,11 +76,49 @@ class KeyPair:
         return derived(shared, purpose)
 
 
-def seal_box(key: bytes, text: bytes, context: str) -> bytes:
-    """Return a text that only who has the key can read or change, by AES-GCM.
+def signed_text(label: str, client: int, encryption: bytes, masking: bytes) -> bytes:
+    """Return what a client signs of its keys of a round."""
+    return f"bfl secure aggregation, {label}, client {client}".encode() + encryption + masking
+
+
+def mask_between(label: str, told: bytes) -> str:
+    """Return the purpose of the key of which two clients draw the mask that cancels in their sum.
 
     Args:
-        key: 32 bytes.
+        told: The digest of what a client was told; with another one the masks do not cancel.
+    """
+    return f"mask, {label}, {told.hex()}"
+
+
+def new_secret() -> bytes:
+    """Return a secret from the system's randomness."""
+    return os.urandom(SECRET)
+
+
+def derived(secret: bytes, purpose: str) -> bytes:
+    """Return a key of 32 bytes for one purpose, by HKDF with SHA-256."""
+    info = f"bfl secure aggregation, {purpose}".encode()
+    return HKDF(SHA256(), 32, salt=None, info=info).derive(secret)
+
+
+def digest_of(secret: bytes) -> bytes:
+    """Return what a secret is known again by, 32 bytes that say nothing else of it."""
+    return derived(secret, "digest")
+
+
+def digest_of_share(share: bytes, owner: int, holder: int, what: str, label: str) -> bytes:
+    """Return what a share of an owner's secret is known again by, as ``digest_of`` does.
+
+    Args:
+        what: Which of the secrets: ``OWN_MASK`` or ``MASKING``.
+    """
+    return derived(share, f"digest of the share of {owner} for {holder}, {what}, {label}")
+
+
+def seal_box(key: bytes, text: bytes, context: str) -> bytes:
+    """Return a text that only who has the key (32 bytes) can read or change, by AES-GCM.
+
+    Args:
         context: What it is, from whom and to whom; who opens it has to say the same.
     """
     nonce = os.urandom(_NONCE)

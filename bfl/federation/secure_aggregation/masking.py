@@ -26,12 +26,30 @@ from bfl import randomness
 from bfl.aggregation.pooling import Statistics
 from bfl.errors import ProtocolError
 
+Ring = npt.NDArray[np.uint64]
+Array = npt.NDArray[np.float64]
+
+HIGHEST = 62
+"""Sums stay below 2 to this power, so that rounding cannot carry them across half of the ring."""
+
+EXPONENTS = (-960, 960)
+"""The least and the greatest exponent, for which the powers of 2 are float64 numbers."""
+
+CHUNK = 1 << 17
+"""Numbers encoded or masked at a time: a MB, which stays in the processor's cache, and all the
+memory that a large model takes besides its vector."""
+
+FEWEST_CLIENTS = 3
+"""Least number of clients: of two, each knows the other's update from the sum and its own."""
+
+_NONCE = bytes(16)
+"""A counter from 0 and a nonce of 0: each key makes one mask in its life."""
+
 
 def encoded_statistics(statistics: Statistics, exponents: Sequence[int]) -> Ring:
     """Return statistics (S, D) and (P,) as a vector (S·D + P,) of the ring.
 
     Args:
-        statistics: A client's statistics.
         exponents: S + 1 exponents, the last one of the point parameters.
     """
     rows = (*statistics.gaussian, statistics.point)
@@ -60,46 +78,67 @@ def decoded_statistics(
     return Statistics(gaussian, decoded(total[rows * size :][:point_size], exponents[-1]))
 
 
-def split(secret: bytes, threshold: int, count: int) -> list[bytes]:
-    """Return shares of 16 bytes each; who combines them numbers them from 1.
+def exponent_for(greatest_sum: float) -> int:
+    """Return the greatest exponent with which sums up to ± ``greatest_sum`` are within range."""
+    if not (math.isfinite(greatest_sum) and greatest_sum >= 0):
+        raise ValueError(f"the greatest sum is {greatest_sum}; expected a finite number from 0")
+    if not greatest_sum:
+        return 0
+    low, high = EXPONENTS
+    # The sum lies in [2^(k-1), 2^k).
+    return max(low, min(high, HIGHEST - math.frexp(greatest_sum)[1]))
 
-    Args:
-        secret: 16 bytes.
-        threshold: How many shares give it back, at least 2.
-    """
-    return [share for _, share in sorted(Shamir.split(threshold, count, secret, False))]
+
+def rounding(exponent: int, clients: int) -> float:
+    """Return the greatest error of a sum over so many clients."""
+    return math.ldexp(clients, -exponent - 1)
 
 
-def combined(
-    shares: Mapping[int, bytes], threshold: int, is_right: Callable[[bytes], bool]
-) -> bytes:
-    """Return the secret of which these are shares.
-
-    Of more shares than are needed those that follow each other are tried in turn, so that one
-    wrong share does no harm.
-
-    Args:
-        shares: By their number, from 1.
-        threshold: How many are needed; there are as many.
-        is_right: Whether a secret is the one.
+def encoded(values: Array, exponent: int, into: Ring | None = None) -> Ring:
+    """Return numbers (N,) as elements of the ring, written into a vector (N,) if it is given.
 
     Raises:
-        ProtocolError: They are no shares of it.
+        OverflowError: One of them alone is beyond the range; saying how many are.
     """
-    held = sorted(shares.items())
-    for start in range(len(held) if len(held) > threshold else 1):
-        used = (held[start:] + held[:start])[:threshold]
-        try:
-            secret = bytes(Shamir.combine(used, False))
-        except ValueError:  # one has another length
-            continue
-        if is_right(secret):
-            return secret
-    raise ProtocolError("shares do not give the secret that they are of")
+    found = np.empty(values.shape, np.uint64) if into is None else into
+    beyond = 0
+    for start in range(0, values.size, CHUNK):
+        part = slice(start, start + CHUNK)
+        scaled = np.rint(np.ldexp(values[part], exponent))
+        outside = ~(np.abs(scaled) <= 2.0**HIGHEST)
+        if outside.any():
+            beyond += int(np.count_nonzero(outside))
+        else:
+            found[part] = scaled.astype(np.int64).view(np.uint64)
+    if beyond:
+        raise OverflowError(
+            f"{beyond} of {values.size} values are beyond ±{math.ldexp(1.0, HIGHEST - exponent):g}"
+        )
+    return found
 
 
-FEWEST_CLIENTS = 3
-"""Least number of clients: of two, each knows the other's update from the sum and its own."""
+def decoded(total: Ring, exponent: int) -> Array:
+    """Return the sum (N,) of numbers, given the sum of their elements of the ring."""
+    values = total.view(np.int64).astype(np.float64)
+    return np.ldexp(values, -exponent, out=values)
+
+
+def mask(vector: Ring, key: bytes, sign: Literal[1, -1]) -> None:
+    """Add a key's mask to a vector (N,) in place, or take it off; modulo 2⁶⁴.
+
+    Args:
+        key: 32 bytes, used for nothing else.
+        sign: 1 adds, -1 takes off.
+    """
+    stream = Cipher(ChaCha20(key, _NONCE), mode=None).encryptor()
+    zeros = bytes(8 * min(CHUNK, vector.size))
+    for start in range(0, vector.size, CHUNK):
+        part = vector[start : start + CHUNK]
+        numbers = np.frombuffer(stream.update(zeros[: part.nbytes]), "<u8")
+        if sign == 1:
+            part += numbers
+        else:
+            part -= numbers
 
 
 @dataclass(frozen=True)
@@ -133,7 +172,7 @@ class Neighbourhood:
 
         Args:
             clients: All clients, itself among them, sorted.
-            label: What the round is called; clients and server shuffle alike.
+            label: The name of the round; clients and server shuffle alike.
 
         Source: Bell et al. (2020), "Secure single-server aggregation with (poly)logarithmic
         overhead", section 3.
@@ -150,90 +189,35 @@ class Neighbourhood:
         return sorted(int(other) for other in circle[near])
 
 
-_NONCE = bytes(16)
-"""A counter from 0 and a nonce of 0: each key makes one mask in its life."""
-
-
-def mask(vector: Ring, key: bytes, sign: Literal[1, -1]) -> None:
-    """Add a key's mask to a vector (N,) in place, or take it off; modulo 2⁶⁴.
+def split(secret: bytes, threshold: int, count: int) -> list[bytes]:
+    """Return shares of a secret, all of 16 bytes; who combines them numbers them from 1.
 
     Args:
-        key: 32 bytes, used for nothing else.
-        sign: 1 adds, -1 takes off.
+        threshold: How many shares give it back, at least 2.
     """
-    stream = Cipher(ChaCha20(key, _NONCE), mode=None).encryptor()
-    zeros = bytes(8 * min(CHUNK, vector.size))
-    for start in range(0, vector.size, CHUNK):
-        part = vector[start : start + CHUNK]
-        numbers = np.frombuffer(stream.update(zeros[: part.nbytes]), "<u8")
-        if sign == 1:
-            part += numbers
-        else:
-            part -= numbers
+    return [share for _, share in sorted(Shamir.split(threshold, count, secret, False))]
 
 
-Ring = npt.NDArray[np.uint64]
+def combined(
+    shares: Mapping[int, bytes], threshold: int, is_right: Callable[[bytes], bool]
+) -> bytes:
+    """Return the secret of which these are shares, or raise ProtocolError.
 
-
-Array = npt.NDArray[np.float64]
-
-
-HIGHEST = 62
-"""Sums stay below 2 to this power, so that rounding cannot carry them across half of the ring."""
-
-
-EXPONENTS = (-960, 960)
-"""The least and the greatest exponent, for which the powers of 2 are float64 numbers."""
-
-
-def exponent_for(greatest_sum: float) -> int:
-    """Return the greatest exponent with which sums up to ± ``greatest_sum`` are within range."""
-    if not (math.isfinite(greatest_sum) and greatest_sum >= 0):
-        raise ValueError(f"the greatest sum is {greatest_sum}; expected a finite number from 0")
-    if not greatest_sum:
-        return 0
-    low, high = EXPONENTS
-    # The sum lies in [2^(k-1), 2^k).
-    return max(low, min(high, HIGHEST - math.frexp(greatest_sum)[1]))
-
-
-def encoded(values: Array, exponent: int, into: Ring | None = None) -> Ring:
-    """Return numbers (N,) as elements of the ring.
+    Of more shares than are needed those that follow each other are tried in turn, so that one
+    wrong share does no harm.
 
     Args:
-        into: (N,) where the elements are written; by default a new vector.
-
-    Raises:
-        OverflowError: One of them alone is beyond the range; saying how many are.
+        shares: By their number, from 1.
+        threshold: How many are needed; there are as many.
+        is_right: Whether a secret is the one.
     """
-    found = np.empty(values.shape, np.uint64) if into is None else into
-    beyond = 0
-    for start in range(0, values.size, CHUNK):
-        part = slice(start, start + CHUNK)
-        scaled = np.rint(np.ldexp(values[part], exponent))
-        outside = ~(np.abs(scaled) <= 2.0**HIGHEST)
-        if outside.any():
-            beyond += int(np.count_nonzero(outside))
-        else:
-            found[part] = scaled.astype(np.int64).view(np.uint64)
-    if beyond:
-        raise OverflowError(
-            f"{beyond} of {values.size} values are beyond ±{math.ldexp(1.0, HIGHEST - exponent):g}"
-        )
-    return found
-
-
-def decoded(total: Ring, exponent: int) -> Array:
-    """Return the sum (N,) of numbers, given the sum of their elements of the ring."""
-    values = total.view(np.int64).astype(np.float64)
-    return np.ldexp(values, -exponent, out=values)
-
-
-def rounding(exponent: int, clients: int) -> float:
-    """Return the greatest error of a sum over so many clients."""
-    return math.ldexp(clients, -exponent - 1)
-
-
-CHUNK = 1 << 17
-"""Numbers encoded or masked at a time: a MB, which stays in the processor's cache, and all the
-memory that a large model takes besides its vector."""
+    held = sorted(shares.items())
+    for start in range(len(held) if len(held) > threshold else 1):
+        used = (held[start:] + held[:start])[:threshold]
+        try:
+            secret = bytes(Shamir.combine(used, False))
+        except ValueError:  # one has another length
+            continue
+        if is_right(secret):
+            return secret
+    raise ProtocolError("shares do not give the secret that they are of")

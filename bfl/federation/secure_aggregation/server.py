@@ -10,18 +10,8 @@ from collections.abc import Callable, Collection, Iterable
 import numpy as np
 
 from bfl.errors import ProtocolError, TooFewClientsError, UnusableClientsError
-from bfl.federation.secure_aggregation.keys import (
-    DIGEST,
-    MASKING,
-    OWN_MASK,
-    SECRET,
-    KeyPair,
-    derived,
-    digest_of,
-    digest_of_share,
-    mask_between,
-    new_secret,
-)
+from bfl.federation.secure_aggregation import keys
+from bfl.federation.secure_aggregation.keys import DIGEST, MASKING, OWN_MASK, SECRET, KeyPair
 from bfl.federation.secure_aggregation.masking import (
     FEWEST_CLIENTS,
     Neighbourhood,
@@ -55,7 +45,7 @@ class SecureSum:
     next stage is a TooFewClientsError, or an UnusableClientsError that names who is the cause.
 
     Args:
-        label: What the round and the attempt are called; another one for each.
+        label: The name of the round and the attempt; another one for each.
         size: The number of a vector's elements.
         told: The digest of what all clients are told with their tasks.
     """
@@ -70,7 +60,7 @@ class SecureSum:
     ) -> None:
         self._label = label
         self._told = told
-        self._asked = sorted(clients)
+        self._clients = sorted(clients)
         self._size = size
         self._neighbourhood = neighbourhood
         self._keys: dict[int, PublicKeys] = {}
@@ -86,44 +76,44 @@ class SecureSum:
 
     def invitations(self) -> dict[int, Invitation]:
         """Return what asks each client for keys."""
-        return {client: Invitation(self._label, client) for client in self._asked}
+        return {client: Invitation(self._label, client) for client in self._clients}
 
-    def take_keys(self, client: int, keys: PublicKeys) -> None:
+    def take_keys(self, client: int, given: PublicKeys) -> None:
         """Take a client's keys."""
         if client in self._keys:
             raise ProtocolError("keys have come already")
         there = {key for each in self._keys.values() for key in (each.encryption, each.masking)}
-        if keys.encryption == keys.masking or there & {keys.encryption, keys.masking}:
+        if given.encryption == given.masking or there & {given.encryption, given.masking}:
             raise ProtocolError("a key stands twice, or is another client's")
-        if len(keys.own_mask) != DIGEST:
+        if len(given.own_mask) != DIGEST:
             raise ProtocolError("the digest of the own mask's secret is none")
-        for public in (keys.encryption, keys.masking):
-            KeyPair(new_secret()).agreed(public, "a check")
-        self._keys[client] = keys
+        for public in (given.encryption, given.masking):
+            KeyPair(keys.new_secret()).agreed(public, "a check")
+        self._keys[client] = given
 
     @property
     def unsigned(self) -> list[int]:
         """The clients whose keys nobody can tell from the server's own, sorted."""
-        return sorted(client for client, keys in self._keys.items() if not keys.signature)
+        return sorted(client for client, given in self._keys.items() if not given.signature)
 
     def rosters(self) -> dict[int, Roster]:
         """Return what tells each client of its neighbours."""
         clients = sorted(self._keys)
         self._require(len(clients) >= FEWEST_CLIENTS, "keys", clients)
-        rosters = {}
-        for client in clients:
-            near = self._neighbourhood.of(client, clients, self._label)
-            self._neighbours[client] = near
-            keys = [self._keys[other] for other in near]
-            rosters[client] = Roster(
+        self._neighbours = {
+            client: self._neighbourhood.of(client, clients, self._label) for client in clients
+        }
+        return {
+            client: Roster(
                 label=self._label,
                 clients=clients,
                 neighbours=near,
-                encryption=[each.encryption for each in keys],
-                masking=[each.masking for each in keys],
-                signatures=[each.signature for each in keys],
+                encryption=[self._keys[other].encryption for other in near],
+                masking=[self._keys[other].masking for other in near],
+                signatures=[self._keys[other].signature for other in near],
             )
-        return rosters
+            for client, near in self._neighbours.items()
+        }
 
     def take_shares(self, client: int, shares: Shares) -> None:
         """Take the boxes that a client has sealed for its neighbours."""
@@ -144,12 +134,12 @@ class SecureSum:
 
     def deliveries(self) -> dict[int, Delivery]:
         """Return what hands each client its neighbours' shares."""
-        sharers = sorted(self._boxes)
         try:
             self._require_shares(self._boxes, "shares")
         except TooFewClientsError:
             self._raise_refused("its keys are not signed as {} have to see them signed", self._keys)
             raise
+        sharers = sorted(self._boxes)
         deliveries = {}
         for client in sharers:
             senders = [other for other in self._neighbours[client] if other in self._boxes]
@@ -213,21 +203,20 @@ class SecureSum:
         if not set(shares.unusable) <= sharers - {client}:
             raise ProtocolError("others are named than those who have sent it shares")
         sharers -= set(shares.unusable)
-        for what, owners, values, wanted in (
-            (OWN_MASK, shares.survivors, shares.own_masks, sharers & self._survivors),
-            (MASKING, shares.missing, shares.masking, sharers - self._survivors),
-        ):
+        own_masks = (OWN_MASK, shares.survivors, shares.own_masks, sharers & self._survivors)
+        masking = (MASKING, shares.missing, shares.masking, sharers - self._survivors)
+        for what, owners, values, wanted in (own_masks, masking):
             if sorted(owners) != sorted(wanted) or [*map(len, values)] != [SECRET] * len(wanted):
                 raise ProtocolError("the shares are not those of the client's neighbours")
             for owner, share in zip(owners, values, strict=True):
-                digest = digest_of_share(share, owner, client, what, self._label)
+                digest = keys.digest_of_share(share, owner, client, what, self._label)
                 if digest != self._digest(owner, client, what):
                     raise ProtocolError(f"the share of client {owner} is not the one it was dealt")
         self._refuse(client, shares.unusable)
-        for owner, share in zip(shares.survivors, shares.own_masks, strict=True):
-            self._own_masks.setdefault(owner, {})[self._number(owner, client)] = share
-        for owner, share in zip(shares.missing, shares.masking, strict=True):
-            self._masking.setdefault(owner, {})[self._number(owner, client)] = share
+        for what, owners, values, _ in (own_masks, masking):
+            held = self._own_masks if what == OWN_MASK else self._masking
+            for owner, share in zip(owners, values, strict=True):
+                held.setdefault(owner, {})[self._number(owner, client)] = share
 
     def total(self) -> Ring:
         """Return the sum (N,) of the survivors' vectors, modulo 2⁶⁴.
@@ -239,10 +228,10 @@ class SecureSum:
         """
         own, pairs = self._secrets()
         for secret in own.values():
-            mask(self._total, derived(secret, f"own mask, {self._label}"), -1)
+            mask(self._total, keys.derived(secret, f"own mask, {self._label}"), -1)
+        purpose = keys.mask_between(self._label, self._told)
         for client, pair in pairs.items():
             for other in sorted(self._survivors & set(self._neighbours[client])):
-                purpose = mask_between(self._label, self._told)
                 key = pair.agreed(self._keys[other].masking, purpose)
                 # What the survivor has added is taken off, and the other way round.
                 mask(self._total, key, -1 if other < client else 1)
@@ -253,15 +242,20 @@ class SecureSum:
         own, pairs, reasons = {}, {}, {}
         try:
             for client in (*self.survivors, *self._missing()):
+                given = self._keys[client]
                 try:
-                    keys = self._keys[client]
                     if client in self._survivors:
                         own[client] = self._secret(
-                            client, self._own_masks, digest_of, keys.own_mask
+                            client, self._own_masks, keys.digest_of, given.own_mask
                         )
                     else:
                         pairs[client] = KeyPair(
-                            self._secret(client, self._masking, _public_of, keys.masking)
+                            self._secret(
+                                client,
+                                self._masking,
+                                lambda secret: KeyPair(secret).public,
+                                given.masking,
+                            )
                         )
                 except ProtocolError as error:
                     # Each share is the one that it has dealt: this is nobody else's doing.
@@ -273,6 +267,20 @@ class SecureSum:
         if reasons:
             raise UnusableClientsError(reasons)
         return own, pairs
+
+    def _secret(
+        self,
+        client: int,
+        shares: dict[int, dict[int, bytes]],
+        known_by: Callable[[bytes], bytes],
+        expected: bytes,
+    ) -> bytes:
+        held, needed = shares.get(client, {}), self._threshold(client)
+        if len(held) < needed:
+            raise TooFewClientsError(
+                f"{len(held)} shares of client {client}'s secret have come; needed are {needed}"
+            )
+        return combined(held, needed, lambda secret: known_by(secret) == expected)
 
     def _missing(self) -> list[int]:
         return [
@@ -302,20 +310,6 @@ class SecureSum:
     def _number(self, owner: int, holder: int) -> int:
         return sorted([owner, *self._neighbours[owner]]).index(holder) + 1
 
-    def _secret(
-        self,
-        client: int,
-        shares: dict[int, dict[int, bytes]],
-        known_by: Callable[[bytes], bytes],
-        expected: bytes,
-    ) -> bytes:
-        held, needed = shares.get(client, {}), self._threshold(client)
-        if len(held) < needed:
-            raise TooFewClientsError(
-                f"{len(held)} shares of client {client}'s secret have come; needed are {needed}"
-            )
-        return combined(held, needed, lambda secret: known_by(secret) == expected)
-
     def _threshold(self, client: int) -> int:
         return self._neighbourhood.threshold(len(self._neighbours[client]) + 1)
 
@@ -331,12 +325,8 @@ class SecureSum:
         if not enough:
             raise TooFewClientsError(
                 f"{what} have come of clients {_names(there) or 'none'} alone, of "
-                f"{len(self._asked)} asked: too few to take masks off"
+                f"{len(self._clients)} asked: too few to take masks off"
             )
-
-
-def _public_of(secret: bytes) -> bytes:
-    return KeyPair(secret).public
 
 
 def _names(clients: Iterable[int]) -> str:

@@ -18,7 +18,7 @@ from bfl.federation.secure_aggregation.masking import (
     decoded_statistics,
     encoded_statistics,
 )
-from bfl.federation.secure_aggregation.on_the_wire import task_digest
+from bfl.federation.secure_aggregation.messages import task_digest
 from bfl.federation.wire import TrainTask, extras_record, posterior_to_arrays, train_content
 from bfl.posteriors import Posterior
 
