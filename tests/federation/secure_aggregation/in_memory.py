@@ -110,17 +110,10 @@ def run(
     ignore: bool = False,
     told: bytes = TOLD,
 ) -> SecureSum:
-    """Go through the stages; who is gone, or refuses, does not answer.
+    """Go through the stages up to one; who is gone, or refuses, does not answer.
 
-    Args:
-        clients: The clients.
-        gone: Whether a client does not answer at a stage.
-        label: What the attempt is called.
-        until: The stage before which to stop.
-        refusals: Gets what clients refuse; without it they must not.
-        ignore: Whether answers that the server refuses are ones of clients that have dropped out,
-            as in a run.
-        told: The digest of what the server goes by.
+    ``refusals`` gets what clients refuse; with ``ignore`` the server goes on without answers that
+    it refuses, as in a run.
     """
     first = next(iter(clients.vectors.values()))
     total = SecureSum(label, clients.vectors, first.size, clients.neighbourhood, told)
