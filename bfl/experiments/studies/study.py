@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, cycle, islice, product
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from bfl.configuration import Configuration, expanded, resolve
 from bfl.configuration.configuration import Value
@@ -29,11 +29,11 @@ from bfl.data.datasets import portable_dataset
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.run.simulation import DEFAULT_SUPERNODES, names_clients
-from bfl.experiments.studies.columns import CHECKED, Column, Figure, Labels, default_columns
+from bfl.experiments.studies.columns import CHECKED, Column, Figure, default_columns
 from bfl.files import given_path, read_regular
 from bfl.plugins import named_plugins
 from bfl.registry import STRICT
-from bfl.texts import decoded
+from bfl.texts import decoded, few
 
 SEED, SEEDS = "seed", "seeds"
 """The axis over which tables and figures take means and spreads, and its name in a scale."""
@@ -49,14 +49,14 @@ GIVEN_BY_THE_RUNNER = ("name", "output-dir", "resume", "data-dir")
 
 EXAMPLES = ("train-examples", "test-examples")
 
-LISTED = 6
-"""The most lines that a message names."""
-
 REDUCIBLE = ("rounds", "local-epochs", "mc-samples", "evaluate-mc-samples", *EXAMPLES, SEEDS)
 """Names that a scale has: configuration keys, and the number of seeds."""
 
 Key = tuple[tuple[str, str], ...]
 """The labels of a line by column, sorted by column."""
+
+Number = tuple[float | None, float | None]
+"""A published number and its spread; None where there is none."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a study: its labels by column, the keys that the study sets, its table's line.
-
-    The name depends on the labels alone.
-    """
+    """One run of a study, whose name depends on its labels alone; ``cell`` is its table's line."""
 
     name: str
     cell: Choice
@@ -140,189 +137,6 @@ def slug(label: str) -> str:
         ('mc-dropout', 'dirichlet-0.5')
     """
     return re.sub(r"[^a-z0-9.+]+", "-", label.lower()).strip("-.")
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A claimed ranking of two lines by a metric.
-
-    Attributes:
-        worse: Labels of the worse line, in the columns where it differs from the better one.
-        than: A metric in which the better lines themselves are worse; empty: lines are compared.
-        beforehand: Whether it was declared before there were runs; only such claims are tested.
-        published: The paper's difference, in the column's unit, where there is no published table.
-    """
-
-    metric: str
-    better: Mapping[str, str]
-    worse: Mapping[str, str]
-    than: str = ""
-    beforehand: bool = True
-    published: float | None = None
-
-    def pairs(self, cells: Iterable[Choice]) -> list[tuple[Choice, Choice]]:
-        """Return pairs of lines, the better one first; with ``than``, of a line and itself."""
-        by_labels = {cell.key: cell for cell in cells}
-        ours = [c for c in by_labels.values() if self.better.items() <= c.labels.items()]
-        if self.than:
-            return [(cell, cell) for cell in ours]
-        others = [by_labels.get(Choice({**cell.labels, **self.worse}).key) for cell in ours]
-        return [(a, b) for a, b in zip(ours, others, strict=True) if b and a != b]
-
-
-class _Claim(BaseModel):
-    """A table ``[[claims]]``; a list of names stands for one claim of each name."""
-
-    model_config = STRICT
-
-    metric: Labels
-    better: dict[str, Labels] = Field(min_length=1)
-    worse: dict[str, Labels] = Field(default_factory=dict)
-    than: str = ""
-    beforehand: bool = True
-    published: float | list[float] = Field(default_factory=list)
-
-    @pydantic.model_validator(mode="after")
-    def _compares_lines_or_metrics(self) -> Self:
-        if bool(self.worse) == bool(self.than):
-            raise ValueError("allowed: either worse, other lines, or than, another metric of these")
-        given = len(self.published) if isinstance(self.published, list) else 1
-        if given not in (0, 1, number := len(self.claims())):
-            raise ValueError(f"published has {given} numbers; allowed: one, or {number}")
-        return self
-
-    def claims(self) -> list[Claim]:
-        """Return a claim for each combination of a metric, a better and a worse line."""
-        better, worse = (
-            [dict(zip(labels, chosen, strict=True)) for chosen in product(*labels.values())]
-            for labels in (self.better, self.worse)
-        )
-        given = self.published if isinstance(self.published, list) else [self.published]
-        numbers = cycle(given or [None])
-        return [
-            Claim(metric, one, other, self.than, self.beforehand, next(numbers))
-            for metric, one, other in product(self.metric, better, worse)
-        ]
-
-
-@dataclass(frozen=True)
-class PublishedTable:
-    """The numbers of a published table: by line and metric, with spread, in the column's unit."""
-
-    text: str
-    lines: Mapping[Key, Mapping[str, tuple[float | None, float | None]]]
-    notes: tuple[str, ...] = ()
-
-    def entry(self, key: Key, metric: str) -> tuple[float | None, float | None]:
-        """Return a line's number for a metric with its spread; None where there is none."""
-        return self.lines.get(key, {}).get(metric, (None, None))
-
-
-class _Published(BaseModel):
-    """The table ``[published]``.
-
-    Attributes:
-        file: A CSV file with a header, in the study's folder. Cells of numbers may be empty.
-        leave_out: Labels by column; lines that match all labels of one of these are left out.
-        spread_as_fraction: Labels in the same form; matching lines print the spread in the unit of
-            the runs' numbers, such as a fraction, and the value in the column's, such as percent.
-    """
-
-    model_config = STRICT
-
-    file: str = Field(min_length=1)
-    leave_out: list[dict[str, str]] = Field(default_factory=list)
-    spread_as_fraction: list[dict[str, str]] = Field(default_factory=list)
-    notes: list[str] = Field(default_factory=list)
-
-    def read(self, folder: Path, study: Study) -> PublishedTable:
-        """Return the table, whose lines must be those of the study."""
-        path = folder / self.file
-        where = f"published table {path}"
-        try:
-            text = decoded(read_regular(path))
-            header, *rows = csv.reader(io.StringIO(text), strict=True)
-        except (OSError, ValueError, csv.Error) as error:
-            raise ConfigurationError(f"{where}: cannot be read: {error}") from error
-        columns = [column for column in study.columns if column.published]
-        named = [n for c in columns for n in (c.published, c.published_spread) if n]
-        matched = [n for labels in (*self.leave_out, *self.spread_as_fraction) for n in labels]
-        for name in (*study.label_columns, *named, *matched):
-            if name not in header:
-                raise ConfigurationError(f"{where}: no column {name}; it has {', '.join(header)}")
-        lines: dict[Key, dict[str, tuple[float | None, float | None]]] = {}
-        for number, row in enumerate(rows, start=2):
-            try:
-                line = dict(zip(header, map(str.strip, row), strict=True))
-                if any(labels.items() <= line.items() for labels in self.leave_out):
-                    continue
-                key = tuple(sorted((name, line[name]) for name in study.label_columns))
-                if key in lines:
-                    raise ValueError(f"stands there twice: {key}")
-                fraction = any(labels.items() <= line.items() for labels in self.spread_as_fraction)
-                lines[key] = {}
-                for column in columns:
-                    value, spread = (
-                        float(line[name]) if name and line[name] else None
-                        for name in (column.published, column.published_spread)
-                    )
-                    unit = column.scale if fraction else column.published_spread_scale
-                    lines[key][column.metric] = value, None if spread is None else spread * unit
-            except ValueError as error:
-                raise ConfigurationError(f"{where}: line {number}: {error}") from error
-        ours = {cell.key for cell in study.cells() if cell.published}
-        for keys, problem, allowed in (
-            (ours - lines.keys(), "it has no line for", "published = false at the row or value"),
-            (lines.keys() - ours, "the study has nothing for its line", "leave-out of these lines"),
-        ):
-            if keys:
-                texts = [f"({', '.join(map(' '.join, key))})" for key in sorted(keys)]
-                more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED else ""
-                shown = "; ".join(texts[:LISTED]) + more
-                raise ConfigurationError(f"{where}: {problem} {shown}; allowed: {allowed}")
-        return PublishedTable(text, lines, tuple(self.notes))
-
-
-def read_scale(text: str) -> dict[str, float]:
-    """Return the amounts of a scale such as ``rounds=0.05,train-examples=0.2,seeds=1``.
-
-    Below 1 an amount is a share of the study's, from 1 an upper limit, or the number of seeds.
-    """
-    amounts: dict[str, float] = {}
-    for pair in filter(None, (part.strip() for part in text.split(","))):
-        name, _, number = (part.strip() for part in pair.partition("="))
-        if name not in REDUCIBLE:
-            raise ConfigurationError(f"--scale: {unknown_name('name', name, REDUCIBLE)}")
-        try:
-            amount = float(number)
-        except ValueError:
-            amount = math.nan
-        if not (0 < amount < 1 or (1 <= amount <= MOST_RUNS and amount.is_integer())):
-            raise ConfigurationError(
-                f"--scale: {name} is {number!r}; allowed: a share between 0 and 1, or a whole "
-                f"number up to {MOST_RUNS}"
-            )
-        amounts[name] = amount
-    return dict(sorted(amounts.items()))
-
-
-def reduced(number: float, amount: float, key: str) -> float:
-    """Return a reduced number: a share of it, or at most the amount from 1.
-
-    Example:
-        >>> reduced(400, 0.05, "rounds"), reduced(5, 20, "rounds"), reduced(0, 0.2, EXAMPLES[0])
-        (20, 5, 0.2)
-    """
-    if key in EXAMPLES and not number:  # all
-        return amount
-    if key in EXAMPLES and number < 1:
-        if amount >= 1:
-            raise ConfigurationError(
-                f"--scale: {key} is a share in the study, {number:g}; allowed: a share of it"
-            )
-        return number * amount
-    least = max(1, round(number * amount)) if amount < 1 else min(number, int(amount))
-    return float(least) if key in EXAMPLES else least
 
 
 @dataclass(frozen=True)
@@ -419,17 +233,202 @@ class Study:
         if SEED not in self.axes:
             raise ConfigurationError(f"--scale: {self.source} has no axis 'seed'")
         seeds, amount = self.axes[SEED], scale[SEEDS]
-        there = [choice.values.get(SEED) for choice in seeds]
+        known = [choice.values.get(SEED) for choice in seeds]
         number = int(reduced(len(seeds), amount, SEED) if amount < 1 else amount)
         alone = all(choice.values.keys() == {SEED} for choice in seeds)
-        if number > len(seeds) and not (alone and all(type(seed) is int for seed in there)):
+        if number > len(seeds) and not (alone and all(type(seed) is int for seed in known)):
             raise ConfigurationError(
                 f"--scale: seeds can be at most {len(seeds)}, as those of {self.source} are not "
                 "numbers, or set other keys"
             )
-        free = islice((s for s in count() if s not in there), max(0, number - len(seeds)))
+        free = islice((s for s in count() if s not in known), max(0, number - len(seeds)))
         more = (Choice({SEED: str(seed)}, {SEED: seed}, f"{SEED}-{seed}") for seed in free)
         return replace(self, axes={**self.axes, SEED: (*seeds[:number], *more)}, scale=scale)
+
+
+def read_scale(text: str) -> dict[str, float]:
+    """Return the amounts of a scale such as ``rounds=0.05,train-examples=0.2,seeds=1``.
+
+    Below 1 an amount is a share of the study's, from 1 an upper limit, or the number of seeds.
+    """
+    amounts: dict[str, float] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, _, number = (part.strip() for part in pair.partition("="))
+        if name not in REDUCIBLE:
+            raise ConfigurationError(f"--scale: {unknown_name('name', name, REDUCIBLE)}")
+        try:
+            amount = float(number)
+        except ValueError:
+            amount = math.nan
+        if not (0 < amount < 1 or (1 <= amount <= MOST_RUNS and amount.is_integer())):
+            raise ConfigurationError(
+                f"--scale: {name} is {number!r}; allowed: a share between 0 and 1, or a whole "
+                f"number up to {MOST_RUNS}"
+            )
+        amounts[name] = amount
+    return dict(sorted(amounts.items()))
+
+
+def reduced(number: float, amount: float, key: str) -> float:
+    """Return a reduced number: a share of it, or at most the amount from 1.
+
+    Example:
+        >>> reduced(400, 0.05, "rounds"), reduced(5, 20, "rounds"), reduced(0, 0.2, EXAMPLES[0])
+        (20, 5, 0.2)
+    """
+    if key in EXAMPLES and not number:  # all
+        return amount
+    if key in EXAMPLES and number < 1:
+        if amount >= 1:
+            raise ConfigurationError(
+                f"--scale: {key} is a share in the study, {number:g}; allowed: a share of it"
+            )
+        return number * amount
+    least = max(1, round(number * amount)) if amount < 1 else min(number, int(amount))
+    return float(least) if key in EXAMPLES else least
+
+
+# What stands in a file ---------------------------------------------------------------------------
+
+
+class Claim(BaseModel):
+    """A claimed ranking of two lines by a metric.
+
+    Attributes:
+        worse: Labels of the worse line, in the columns where it differs from the better one.
+        than: A metric in which the better lines themselves are worse; empty: lines are compared.
+        beforehand: Whether it was declared before there were runs; only such claims are tested.
+        published: The paper's difference, in the column's unit, where there is no published table.
+    """
+
+    model_config = STRICT
+
+    metric: str
+    better: dict[str, str] = Field(min_length=1)
+    worse: dict[str, str] = Field(default_factory=dict)
+    than: str = ""
+    beforehand: bool = True
+    published: float | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _compares_lines_or_metrics(self) -> Self:
+        if bool(self.worse) == bool(self.than):
+            raise ValueError("allowed: either worse, other lines, or than, another metric of these")
+        return self
+
+    def pairs(self, cells: Iterable[Choice]) -> list[tuple[Choice, Choice]]:
+        """Return pairs of lines, the better one first; with ``than``, of a line and itself."""
+        by_labels = {cell.key: cell for cell in cells}
+        ours = [c for c in by_labels.values() if self.better.items() <= c.labels.items()]
+        if self.than:
+            return [(cell, cell) for cell in ours]
+        others = [by_labels.get(Choice({**cell.labels, **self.worse}).key) for cell in ours]
+        return [(a, b) for a, b in zip(ours, others, strict=True) if b and a != b]
+
+
+def _combinations(tables: Any) -> Any:
+    """Return a claim for each combination of the listed metrics and labels of tables."""
+    if not (isinstance(tables, list) and all(isinstance(table, Mapping) for table in tables)):
+        return tables
+
+    def each(given: Any) -> list[Any]:
+        if isinstance(given, Mapping):
+            return [
+                dict(zip(given, labels, strict=True))
+                for labels in product(*map(each, given.values()))
+            ]
+        return given if isinstance(given, list) else [given]
+
+    found = []
+    for table in tables:
+        lists = {key: each(table[key]) for key in ("metric", "better", "worse") if key in table}
+        chosen = [dict(zip(lists, one, strict=True)) for one in product(*lists.values())]
+        numbers = each(table.get("published"))
+        if not chosen or len(numbers) not in (1, len(chosen)):
+            raise ValueError(
+                f"a claim with published numbers, one or {len(chosen)}, not {len(numbers)}"
+            )
+        found += [
+            {**table, **claim, "published": number}
+            for claim, number in zip(chosen, cycle(numbers), strict=False)
+        ]
+    return found
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """The numbers of a published table: by line and metric, with spread, in the column's unit."""
+
+    text: str
+    lines: Mapping[Key, Mapping[str, Number]]
+    notes: tuple[str, ...] = ()
+
+    def entry(self, key: Key, metric: str) -> Number:
+        """Return a line's number for a metric with its spread."""
+        return self.lines.get(key, {}).get(metric, (None, None))
+
+
+class _Published(BaseModel):
+    """The table ``[published]``.
+
+    Attributes:
+        file: A CSV file with a header, in the study's folder. Cells of numbers may be empty.
+        leave_out: Labels by column; lines that match all labels of one of these are left out.
+        spread_as_fraction: Labels in the same form; matching lines print the spread in the unit of
+            the runs' numbers, such as a fraction, and the value in the column's, such as percent.
+    """
+
+    model_config = STRICT
+
+    file: str = Field(min_length=1)
+    leave_out: list[dict[str, str]] = Field(default_factory=list)
+    spread_as_fraction: list[dict[str, str]] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)
+
+    def read(self, folder: Path, study: Study) -> PublishedTable:
+        """Return the table, whose lines must be those of the study."""
+        path = folder / self.file
+        where = f"published table {path}"
+        try:
+            text = decoded(read_regular(path))
+            header, *rows = csv.reader(io.StringIO(text), strict=True)
+        except (OSError, ValueError, csv.Error) as error:
+            raise ConfigurationError(f"{where}: cannot be read: {error}") from error
+        columns = [column for column in study.columns if column.published]
+        named = [n for c in columns for n in (c.published, c.published_spread) if n]
+        matched = [n for labels in (*self.leave_out, *self.spread_as_fraction) for n in labels]
+        for name in (*study.label_columns, *named, *matched):
+            if name not in header:
+                raise ConfigurationError(f"{where}: no column {name}; it has {', '.join(header)}")
+        lines: dict[Key, dict[str, Number]] = {}
+        for number, row in enumerate(rows, start=2):
+            try:
+                line = dict(zip(header, map(str.strip, row), strict=True))
+                if any(labels.items() <= line.items() for labels in self.leave_out):
+                    continue
+                key = tuple(sorted((name, line[name]) for name in study.label_columns))
+                if key in lines:
+                    raise ValueError(f"stands there twice: {key}")
+                fraction = any(labels.items() <= line.items() for labels in self.spread_as_fraction)
+                lines[key] = {}
+                for column in columns:
+                    value, spread = (
+                        float(line[name]) if name and line[name] else None
+                        for name in (column.published, column.published_spread)
+                    )
+                    unit = column.scale if fraction else column.published_spread_scale
+                    lines[key][column.metric] = value, None if spread is None else spread * unit
+            except ValueError as error:
+                raise ConfigurationError(f"{where}: line {number}: {error}") from error
+        ours = {cell.key for cell in study.cells() if cell.published}
+        for keys, problem, allowed in (
+            (ours - lines.keys(), "it has no line for", "published = false at the row or value"),
+            (lines.keys() - ours, "the study has nothing for its line", "leave-out of these lines"),
+        ):
+            if keys:
+                shown = few([f"({', '.join(map(' '.join, key))})" for key in sorted(keys)], 6)
+                raise ConfigurationError(f"{where}: {problem} {shown}; allowed: {allowed}")
+        return PublishedTable(text, lines, tuple(self.notes))
 
 
 class _File(BaseModel):
@@ -448,7 +447,7 @@ class _File(BaseModel):
     )
     published: _Published | None = None
     figures: list[Figure] = Field(default_factory=list)
-    claims: list[_Claim] = Field(default_factory=list)
+    claims: Annotated[list[Claim], BeforeValidator(_combinations)] = Field(default_factory=list)
     scale: str = ""
 
 
@@ -476,26 +475,23 @@ def read_study(path: Path) -> Study:
     sizes = {f"axis '{axis}'": len(values) for axis, values in file.axes.items()}
     sizes["the rows"] = 1 if file.rows is None else len(file.rows)
     if (runs := math.prod(sizes.values())) > MOST_RUNS or max(sizes.values()) > MOST_RUNS:
-        told = ", ".join(f"{place} has {size} values" for place, size in sizes.items() if size > 1)
-        refuse([f"{told}, which makes {runs} runs; allowed: at most {MOST_RUNS}"])
+        shown = ", ".join(f"{place} has {size} values" for place, size in sizes.items() if size > 1)
+        refuse([f"{shown}, which makes {runs} runs; allowed: at most {MOST_RUNS}"])
     problems: list[str] = []
-    rows = tuple(_choice(row, f"row {n}", problems) for n, row in enumerate(file.rows or (), 1))
-    name = file.name or slug(path.stem)
+    rows = [_choice(row, f"row {n}", problems) for n, row in enumerate(file.rows or (), 1)]
     study = Study(
-        name=name,
+        name=file.name or slug(path.stem),
         title=file.title,
         base=file.base,
         axes={axis: _axis(axis, values, problems, known) for axis, values in file.axes.items()},
-        rows=(Choice({}, {}, ""),) if file.rows is None else rows,
+        rows=(Choice({}),) if file.rows is None else tuple(rows),
         columns=tuple(file.columns),
         spread=file.spread,
         figures=tuple(file.figures),
-        claims=tuple(claim for table in file.claims for claim in table.claims()),
+        claims=tuple(file.claims),
         source=path,
         tables=tables,
     )
-    if name != slug(name):
-        problems.append(f"name is {name!r}; allowed: small letters, digits, '.' and '-'")
     refuse([*problems, *_collisions(study)])
     refuse(_problems(study))
     if file.published is not None:
@@ -504,18 +500,18 @@ def read_study(path: Path) -> Study:
 
 
 def _refused(error: pydantic.ValidationError) -> Iterable[str]:
+    models = {"columns": Column, "published": _Published, "claims": Claim}
     for row, refused_value in zip(error.errors(), refused_values(error), strict=True):
         *where, key = row["loc"]
-        within = f" (in {'.'.join(map(str, where))})" if where else ""
         if row["type"] != "extra_forbidden":
             yield refused_value
         elif not where and (key in SECTIONS or key in default_values()):
             yield f"'{key}' belongs to a run; give it in [base]"
         else:
-            models: dict[Any, type[BaseModel]] = {"columns": Column, "published": _Published}
-            model = models.get(where[0], _Claim) if where else _File
-            fields = model.model_fields.items()
-            yield unknown_key(str(key), [info.alias or name for name, info in fields]) + within
+            fields = models.get(str(where[0]), _File).model_fields if where else _File.model_fields
+            names = [info.alias or name for name, info in fields.items()]
+            within = f" (in {'.'.join(map(str, where))})" if where else ""
+            yield unknown_key(str(key), names) + within
 
 
 def _axis(name: str, values: Sequence[Any], problems: list[str], known: bool) -> tuple[Choice, ...]:
@@ -534,16 +530,16 @@ def _choice(given: Any, where: str, problems: list[str], axis: str = "") -> Choi
     if axis and not isinstance(given, Mapping):
         text = given if isinstance(given, str) else str(given).lower()
         return Choice({axis: text}, {axis: given}, _part(axis, text, isinstance(given, str)))
-    label = given.get("label")
+    label, published = given.get("label"), given.get("published", True)
     labels = {axis or ROW: label} if axis or isinstance(label, str) else label
-    sound = isinstance(labels, Mapping) and all(
-        isinstance(text, str) and slug(text) for text in labels.values()
-    )
-    if not sound or not labels:
+    if not (
+        isinstance(labels, Mapping)
+        and labels
+        and all(isinstance(text, str) and slug(text) for text in labels.values())
+    ):
         kinds = "a string" if axis else "a string or a table of strings by column"
         problems.append(f"{where}: needs a label, {kinds}; given: {given}")
         labels = {axis or ROW: "unlabelled"}
-    published = given.get("published", True)
     if not isinstance(published, bool):
         problems.append(f"{where}: published is {published!r}; allowed: true or false")
     parts = [_part(axis, text, named=True) if axis else slug(text) for text in labels.values()]
@@ -558,6 +554,8 @@ def _part(axis: str, label: str, named: bool) -> str:
 
 
 def _collisions(study: Study) -> Iterable[str]:
+    if study.name != slug(study.name):
+        yield f"name is {study.name!r}; allowed: small letters, digits, '.' and '-'"
     if not study.rows:
         yield "rows is empty; give it rows, or leave it out"
         return
@@ -567,9 +565,8 @@ def _collisions(study: Study) -> Iterable[str]:
         if number > 1:
             yield f"two places give the label column '{column}': an axis and the rows"
     places = {f"axis '{name}'": choices for name, choices in study.axes.items()}
-    places["the rows"] = study.rows
     setting: dict[str, str] = {}
-    for place, choices in places.items():
+    for place, choices in {**places, "the rows": study.rows}.items():
         for key in sorted({key for choice in choices for key in choice.values}):
             if key in GIVEN_BY_THE_RUNNER:
                 yield f"{place}: {key} cannot be set by a study"
@@ -594,11 +591,11 @@ def _problems(study: Study) -> Iterable[str]:
             for label in set(labels) - {row.labels.get(column) for row in study.rows}:
                 yield f"figure '{figure.name}': no row has the {column} '{label}'"
     shown = {column.metric: (column.higher_is_better, column.scale) for column in study.columns}
-    ranked = ", ".join(m for m, (side, _) in shown.items() if side is not None)
     for claim in study.claims:
         if claim.metric not in shown:
             yield f"claims: {unknown_name('column', claim.metric, list(shown))}"
         elif shown[claim.metric][0] is None:
+            ranked = ", ".join(m for m, (side, _) in shown.items() if side is not None)
             yield f"claims: metric is {claim.metric!r}, without a better side; allowed: {ranked}"
         elif claim.than and (
             claim.than == claim.metric or shown.get(claim.than) != shown[claim.metric]
@@ -622,10 +619,6 @@ def read_extended(path: Path) -> tuple[dict[str, Any], Path]:
     ``base``, ``axes`` and ``published`` are overridden key by key, anything else as a whole. A
     ``published`` with a ``file`` replaces the whole table, and ``false`` removes it. An axis that
     ends up as an empty list is left out. Name and title are not taken from other files.
-
-    Raises:
-        ConfigurationError: A file cannot be read or is not TOML, ``extends`` is not a path, or a
-            file extends itself.
     """
     *extended, (_, own) = _lineage(path, ())
     tables: dict[str, Any] = {}
@@ -640,11 +633,10 @@ def read_extended(path: Path) -> tuple[dict[str, Any], Path]:
             by_key = key in BY_KEY and table and isinstance(tables.get(key), Mapping)
             tables[key] = {**tables[key], **value} if by_key and not whole else value
             published_folder = each.parent if whole else published_folder
-    tables = {
-        key: value
-        for key, value in tables.items()
-        if (key not in ("name", "title") or key in own) and (key, value) != ("published", False)
-    }
+    for key in {"name", "title"} - own.keys():
+        tables.pop(key, None)
+    if tables.get("published") is False:
+        del tables["published"]
     if "axes" in tables and extended:
         tables["axes"] = {name: values for name, values in tables["axes"].items() if values != []}
     return tables, published_folder
