@@ -10,7 +10,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from bfl.errors import ConfigurationError
-from bfl.experiments.run.trainer import trainer_for
+from bfl.experiments.run.network import trainer_for
 from bfl.federation.node_description import (
     ADD_UP_TABLE,
     TABLE_QUERY,

@@ -17,7 +17,7 @@ from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.metrics.scores import Accuracy
 from bfl.evaluation.uncertainty import retention_curve
 from bfl.evaluation.uncertainty.base import PredictiveEntropy
-from bfl.experiments.run.trainer import personal_architecture
+from bfl.experiments.run.network import personal_architecture
 from bfl.federation.client_metrics import (
     BETTER,
     MEME,

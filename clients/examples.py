@@ -19,7 +19,7 @@ from bfl.configuration import Configuration
 from bfl.data.datasets import Reading, cached_dataset
 from bfl.data.datasets.reading import SUMMED
 from bfl.errors import BflError, ConfigurationError, DataError, public
-from bfl.experiments.run.trainer import check_images
+from bfl.experiments.run.network import check_images
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.node_description import PERSONAL_MODELS
 from bfl.federation.outgoing import is_private

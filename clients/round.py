@@ -20,7 +20,7 @@ from bfl.configuration import Configuration
 from bfl.configuration.configuration import says_nothing_measured
 from bfl.engine.resources import resident_memory
 from bfl.errors import ConfigurationError, public
-from bfl.experiments.run.trainer import trainer_for
+from bfl.experiments.run.network import trainer_for
 from bfl.federation import client_metrics as names
 from bfl.federation.outgoing import sent as apply_outgoing
 from bfl.federation.parts import Arrays

@@ -36,7 +36,7 @@ from bfl.errors import (
     SharedFolderError,
     public,
 )
-from bfl.experiments.results.identity import is_run_key, read_run_key
+from bfl.experiments.results.run_folder import is_run_key, read_run_key
 from bfl.federation.parts import Trained, TwoSidedPart, extras_problem
 from bfl.federation.state import Arrays, Snapshots
 from bfl.federation.wire import TrainTask, extra_arrays

@@ -175,7 +175,7 @@ def _num_examples(given: Any, known: int | None, most: int) -> int:
 def _measured(metrics: MetricRecord) -> tuple[dict[str, float], dict[str, float]]:
     """Return the metrics that are single numbers, and apart those that nobody can have measured."""
     # With it come all metrics, which no server needs before a client has measured some.
-    from bfl.experiments.results.evaluated_clients import impossible_numbers
+    from bfl.experiments.results.clients import impossible_numbers
 
     if len(metrics) > MOST_METRICS:
         raise RefusedUpdateError(f"there are {len(metrics)} metrics; allowed: {MOST_METRICS}")

@@ -16,8 +16,12 @@ from bfl.data.datasets.table import answers_of, target_column
 from bfl.data.images import Images
 from bfl.errors import BflError, DataError, nearest
 from bfl.evaluation.prediction.predictions import Predictions
-from bfl.experiments.results.foreign import by_strength, evaluated_foreign, predicted_by_strength
-from bfl.experiments.results.summary import summarize
+from bfl.experiments.results.summary import (
+    by_strength,
+    evaluated_foreign,
+    predicted_by_strength,
+    summarize,
+)
 from bfl.experiments.run.network import NetworkDescription
 from bfl.texts import few
 

@@ -31,7 +31,7 @@ from bfl.deployment.processes import Processes, Say, flower_environment
 from bfl.deployment.settings import Identity, NodeSettings, NodeTable
 from bfl.engine.flower.warm import NodePort, Task, Tasks, WarmWorker, node_command
 from bfl.errors import DataError
-from bfl.experiments.results.identity import locked
+from bfl.experiments.results.run_folder import locked
 from bfl.files import write_atomically
 
 CLOCK_AHEAD, CLOCK_BEHIND = 4.0, 300.0

@@ -30,7 +30,7 @@ from bfl.deployment.processes import Processes, Say, command, flower_environment
 from bfl.deployment.settings import EVERY_ADDRESS, EVERY_ADDRESS_6, ServerSettings
 from bfl.engine.flower.superlink import superlink_command
 from bfl.errors import BflError, DataError, RunError
-from bfl.experiments.results.identity import locked
+from bfl.experiments.results.run_folder import locked
 from bfl.texts import from_json
 
 NODES, HOME = "nodes.json", "flower"

@@ -17,8 +17,7 @@ from bfl.errors import BflError, DataError
 from bfl.evaluation.regression import ERROR
 from bfl.experiments.results.environment import STARTED
 from bfl.experiments.results.figures import style
-from bfl.experiments.results.identity import is_written_to
-from bfl.experiments.results.run_folder import CONFIG, METRICS, RunFolder
+from bfl.experiments.results.run_folder import CONFIG, METRICS, RunFolder, is_written_to
 from bfl.experiments.results.table import ABSENT
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.studies.columns import retained_at

@@ -18,7 +18,7 @@ from bfl.data.datasets.subset import train_positions
 from bfl.data.partitions import Partition, own_test_split
 from bfl.data.partitions.own_test_split import describe
 from bfl.errors import ConfigurationError
-from bfl.experiments.results.identity import without_numbers
+from bfl.experiments.results.run_folder import without_numbers
 from bfl.federation.wire import Positions
 from strategies.federation import Federation
 

@@ -23,7 +23,7 @@ from bfl.errors import ConfigurationError, NotFiniteError, RunError
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE, EvaluatedEnsemble, evaluate_ensemble
 from bfl.evaluation.uncertainty import check_measures
 from bfl.experiments.results import run_folder as files
-from bfl.experiments.results.best import VALIDATION
+from bfl.experiments.results.monitoring import VALIDATION
 from bfl.experiments.run.network import NetworkDescription
 from bfl.federation.node_description import NETWORK_QUERY, NetworkQuery, manifest_from_content
 from bfl.federation.wire import posterior_from_arrays

@@ -15,19 +15,23 @@ from bfl.evaluation.evaluated_ensemble import ENSEMBLE, EvaluatedEnsemble
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.prediction_sets import set_numbers
-from bfl.experiments.results import foreign as foreign_data
 from bfl.experiments.results import run_folder as files
-from bfl.experiments.results.collapse import CollapseWatch, error_auroc
-from bfl.experiments.results.environment import ENDED, time_now
-from bfl.experiments.results.evaluated_clients import (
+from bfl.experiments.results import summary as foreign_data
+from bfl.experiments.results.clients import (
     describe_clients,
+    describe_left_out,
     evaluated_clients,
     means_over_clients,
 )
+from bfl.experiments.results.environment import ENDED, time_now
 from bfl.experiments.results.figures import draw_all
-from bfl.experiments.results.foreign import ShownForeign
-from bfl.experiments.results.left_out import describe_left_out
-from bfl.experiments.results.summary import write_ensemble, write_evaluation, write_examples
+from bfl.experiments.results.monitoring import CollapseWatch, error_auroc
+from bfl.experiments.results.summary import (
+    ShownForeign,
+    write_ensemble,
+    write_evaluation,
+    write_examples,
+)
 from bfl.experiments.results.table import metrics_table
 from bfl.experiments.run.resume import Checkpoints
 from bfl.federation.wire import Positions

@@ -14,9 +14,8 @@ from bfl.data.datasets.server_data import HELD_BACK, ServerData, check_apart
 from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import CONFIG, RunFolder
-from bfl.experiments.run.network import given_posterior
+from bfl.experiments.run.network import check_images, given_posterior, personal_architecture
 from bfl.experiments.run.resume import Checkpoint, check_output
-from bfl.experiments.run.trainer import check_images, personal_architecture
 from bfl.federation.privacy.accountant import check_accountant
 from bfl.federation.wire import Positions
 from bfl.learning.personalizations import PersonalModel

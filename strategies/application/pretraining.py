@@ -34,7 +34,7 @@ from bfl.configuration.component_slots import SLOTS
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.subset import stratified_positions
 from bfl.errors import ConfigurationError, NotFiniteError, RunError
-from bfl.experiments.results.identity import run_key
+from bfl.experiments.results.run_folder import run_key
 from bfl.federation.wire import TRAIN, Positions, TrainTask, posterior_to_arrays, train_content
 from bfl.posteriors import Posterior
 from strategies.application.division import clients_positions

@@ -11,7 +11,7 @@ from bfl.configuration import Configuration
 from bfl.engine.run import run_of
 from bfl.errors import LostStateError, RunError
 from bfl.experiments.results import run_folder as files
-from bfl.experiments.results.identity import run_key
+from bfl.experiments.results.run_folder import run_key
 from bfl.experiments.run.resume import Checkpoint
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior

@@ -15,8 +15,8 @@ from bfl.data.datasets.subset import with_test_examples
 from bfl.engine.run import run_of
 from bfl.experiments.results import environment as machine
 from bfl.experiments.results import run_folder as files
-from bfl.experiments.results.identity import run_key
-from bfl.experiments.results.progress import ProgressReport
+from bfl.experiments.results.run_folder import run_key
+from bfl.experiments.results.table import ProgressReport
 from bfl.experiments.run.network import given_posterior
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.simulation import made_up_name

@@ -14,12 +14,11 @@ from bfl.configuration import Configuration
 from bfl.engine.resources import resident_memory
 from bfl.engine.run import OnRound
 from bfl.errors import RunError
-from bfl.experiments.results.best import VALIDATION, BestPosterior
-from bfl.experiments.results.collapse import CollapseWatch
-from bfl.experiments.results.left_out import CLIENTS_LEFT_OUT
-from bfl.experiments.results.progress import ProgressReport
+from bfl.experiments.results.clients import CLIENTS_LEFT_OUT
+from bfl.experiments.results.monitoring import VALIDATION, BestPosterior, CollapseWatch
 from bfl.experiments.results.run_folder import BEST_POSTERIOR, PER_CLIENT, RunFolder
 from bfl.experiments.results.summary import describe_posterior, deviations_by_layer
+from bfl.experiments.results.table import ProgressReport
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.experiments.tracking import LiveLog
 from bfl.federation.client_metrics import NUM_EXAMPLES

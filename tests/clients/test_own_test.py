@@ -39,7 +39,7 @@ def test_a_node_with_data_of_its_own_is_tested_in_the_rounds_that_are_evaluated(
 ) -> None:
     """The posterior is predicted with once; where clients evaluate, in the last round as well."""
     from bfl.evaluation.prediction.monte_carlo import Predictor
-    from bfl.experiments.run.trainer import trainer_for
+    from bfl.experiments.run.network import trainer_for
 
     predicted: list[tuple[Posterior, int, Any]] = []
     original = Predictor.predict

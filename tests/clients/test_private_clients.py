@@ -96,7 +96,7 @@ def test_a_private_node_plays_no_hostile_client() -> None:
 
 def test_a_private_client_says_nothing_that_it_has_measured(tensorflow: Any) -> None:
     """Of data of its own not even how many examples there are."""
-    from bfl.experiments.run.trainer import trainer_for
+    from bfl.experiments.run.network import trainer_for
 
     values = {**PRIVATE, "inference": "deterministic", "strategy": "nwa", "local-epochs": 1}
     network = trainer_for(resolve(values), (8, 8, 1), 10).network

@@ -13,7 +13,7 @@ import bfl
 from bfl.commands.main import main
 from bfl.data.datasets import load_dataset
 from bfl.errors import ConfigurationError, DataError
-from bfl.experiments.results.foreign import BEFORE_CLOSING
+from bfl.experiments.results.summary import BEFORE_CLOSING
 from bfl.experiments.run.evaluator import Evaluator
 
 KEYS: dict[str, Any] = {

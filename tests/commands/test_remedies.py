@@ -14,7 +14,7 @@ import bfl
 from bfl.commands.flower_simulation import main as flower_simulation
 from bfl.commands.main import main
 from bfl.errors import RunError
-from bfl.experiments.results.collapse import CollapseWatch
+from bfl.experiments.results.monitoring import CollapseWatch
 from bfl.experiments.results.run_folder import DATA, RunFolder
 
 KEYS: dict[str, Any] = {

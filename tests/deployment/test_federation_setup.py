@@ -26,7 +26,7 @@ from bfl.deployment.private_files import FederationFolder, private_folder
 from bfl.deployment.server import check_server, serve_federation
 from bfl.deployment.settings import Identity, ServerSettings
 from bfl.errors import ConfigurationError, DataError
-from bfl.experiments.results.identity import locked
+from bfl.experiments.results.run_folder import locked
 
 
 def handshake(server: Path, authority: Path, host: str) -> None:

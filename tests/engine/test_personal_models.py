@@ -22,9 +22,9 @@ from bfl.data.datasets import cached_dataset
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import metrics
 from bfl.evaluation.regression import REGRESSION
-from bfl.experiments.results.evaluated_clients import names_of_means
+from bfl.experiments.results.clients import names_of_means
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.run.trainer import personal_network
+from bfl.experiments.run.network import personal_network
 from bfl.learning.training import LocalTask
 from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors import Posterior

@@ -13,7 +13,7 @@ from runs_in_process import KilledError, history, make_run
 import bfl
 import strategies.application.run
 from bfl.errors import ConfigurationError, DataError
-from bfl.experiments.results.best import best_of
+from bfl.experiments.results.monitoring import best_of
 from bfl.experiments.results.run_folder import BEST_POSTERIOR, RunFolder
 from bfl.experiments.run.evaluator import Evaluator
 

@@ -16,8 +16,7 @@ from bfl.evaluation.prediction import PredictionStatistics
 from bfl.experiments import comparison
 from bfl.experiments.comparison import differing_keys, labels, runs_in
 from bfl.experiments.results import RunFolder, write_evaluation
-from bfl.experiments.results.identity import is_written_to, locked
-from bfl.experiments.results.run_folder import METRICS, RETENTION, ROUNDS
+from bfl.experiments.results.run_folder import METRICS, RETENTION, ROUNDS, is_written_to, locked
 from bfl.experiments.studies import read_study
 from bfl.experiments.studies.results import (
     GIVEN,

@@ -18,8 +18,7 @@ from small_federation import make_grid, make_training_app
 from bfl import randomness
 from bfl.configuration import Configuration
 from bfl.engine.serial import SerialGrid
-from bfl.experiments.results.identity import run_key
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import RunFolder, run_key
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.federation.client_metrics import TRAIN_LIKELIHOOD
 from bfl.federation.outgoing import sent as sent_update

@@ -11,7 +11,6 @@ from rich.console import Console
 import strategies.application.final_evaluation
 from bfl.configuration import resolve
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
-from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.results.run_folder import (
     EXAMPLES,
     METRICS,
@@ -21,6 +20,7 @@ from bfl.experiments.results.run_folder import (
     RUN,
     RunFolder,
 )
+from bfl.experiments.results.table import ProgressReport
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.posteriors import Manifest, Parameter, Posterior
 from strategies.application.final_evaluation import finish as finish_run

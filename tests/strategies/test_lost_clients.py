@@ -9,7 +9,7 @@ from small_federation import play, shifted
 
 import strategies.messaging
 from bfl.errors import LostStateError, RunError
-from bfl.experiments.results.left_out import CLIENTS_LEFT_OUT, describe_left_out
+from bfl.experiments.results.clients import CLIENTS_LEFT_OUT, describe_left_out
 from bfl.federation.wire import RUN_CANNOT_GO_ON, TrainTask, reply_content
 from bfl.posteriors import Posterior
 

@@ -19,11 +19,11 @@ from bfl.evaluation.prediction.predictions import IntArray, Predictions
 from bfl.evaluation.regression import ERROR, SQUARED
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results import run_folder
+from bfl.experiments.results.clients import CLIENTS_LEFT_OUT, describe_left_out, name_rounds
 from bfl.experiments.results.environment import describe_times
 from bfl.experiments.results.figures import figures, style
-from bfl.experiments.results.foreign import BEFORE_CLOSING
-from bfl.experiments.results.left_out import CLIENTS_LEFT_OUT, describe_left_out, name_rounds
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.summary import BEFORE_CLOSING
 from bfl.experiments.results.table import ABSENT, auroc, tabulated, three_digits
 from bfl.federation.client_metrics import TEST_EXAMPLES
 from bfl.texts import counted, few

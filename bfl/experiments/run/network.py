@@ -1,4 +1,4 @@
-"""A run's network, ``run.json:network``: with ``posterior.npz`` all that predictions need."""
+"""A run's networks: its trainer, and ``run.json:network``, what predictions need but weights."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pydantic
 
@@ -23,9 +23,15 @@ from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.run_folder import NETWORK, POSTERIOR, RunFolder
 from bfl.learning.inferences import Inference, inferences
 from bfl.learning.models import Architecture, create_architecture
+from bfl.learning.personalizations import PersonalModel
 from bfl.plugins import load_plugins, refuse_unnamed
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.manifest import Parameter
+
+if TYPE_CHECKING:
+    from bfl.learning.networks.network import Network
+    from bfl.learning.training.trainer import LocalTrainer
+
 
 FORMAT = 1
 """The version of the file's format."""
@@ -192,3 +198,75 @@ def given_posterior(given: str, manifest: Manifest | None = None) -> Posterior:
 def statistics_of(target: Column | None) -> Callable[[], Any]:
     """Return the constructor of the statistics of predictions, of numbers if there is a target."""
     return partial(MixtureStatistics, target) if target else PredictionStatistics
+
+
+def trainer_for(
+    configuration: Configuration,
+    image_shape: tuple[int, int, int],
+    classes: int,
+    personal_model: str = "",
+) -> LocalTrainer:
+    """Return the trainer for a configuration and images, built and traced once per process.
+
+    An empty ``personal_model`` is the global one.
+    """
+    from bfl.keras import has_gpu
+    from bfl.learning.networks.network import build_network, build_predictor
+    from bfl.learning.training.trainer import PersonalNetwork, local_trainer
+
+    check_images(configuration.words["model"], configuration.architecture, image_shape)
+    keys = configuration.keys
+    network = build_network(
+        configuration.architecture, configuration.inference, image_shape, classes, keys.precision
+    )
+    automatic = configuration.architecture.compilable and has_gpu()
+    compiled = keys.jit == "on" or (keys.jit == "auto" and automatic)
+    personalization, personal = configuration.personalization, None
+    if isinstance(personalization, PersonalModel):
+        own = personal_network(configuration, personal_model, image_shape, classes)
+        mean = build_predictor(network, configuration.architecture, keys.precision, role="mean")
+        personal = PersonalNetwork(personalization, own, configuration.personal_optimizer, mean)
+    return local_trainer(
+        network,
+        keys.batch_size,
+        configuration.augmentation,
+        configuration.optimizer,
+        objective=configuration.objective,
+        correction=configuration.correction,
+        temperature=keys.temperature,
+        rate_decay=keys.local_lr_decay,
+        personal=personal,
+        example_privacy=configuration.example_privacy,
+        compiled=compiled,
+    )
+
+
+def personal_network(
+    configuration: Configuration, model: str, image_shape: tuple[int, int, int], classes: int
+) -> Network:
+    """Return the network of a personal model, built once per process; see ``trainer_for``."""
+    from bfl.learning.networks.network import build_network
+
+    architecture = personal_architecture(configuration, model)
+    check_images(model or configuration.words["model"], architecture, image_shape)
+    inference, precision = configuration.personal_inference, configuration.keys.precision
+    return build_network(architecture, inference, image_shape, classes, precision, "personal")
+
+
+def personal_architecture(configuration: Configuration, model: str) -> Architecture:
+    """Return the architecture of a personal model; an empty name is the global one."""
+    if not model:
+        return configuration.architecture
+    return create_architecture(model, configuration.values)
+
+
+def check_images(
+    word: str, architecture: Architecture, image_shape: tuple[int, int, int], dataset: str = ""
+) -> None:
+    """Raise ConfigurationError if images (of a data set, if named) are too small for a network."""
+    if min(image_shape[:2]) < architecture.minimum_side:
+        whose = f", as those of dataset '{dataset}' are" if dataset else ""
+        raise ConfigurationError(
+            f"model '{word}' takes images of at least {architecture.minimum_side} pixels a side, "
+            f"not {image_shape[0]} x {image_shape[1]}{whose}"
+        )

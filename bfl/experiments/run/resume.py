@@ -17,9 +17,8 @@ from bfl.configuration import Configuration
 from bfl.configuration.settings import default_values, in_sections
 from bfl.errors import ConfigurationError, DataError, PosteriorError
 from bfl.experiments.results import run_folder
-from bfl.experiments.results.evaluated_clients import drop_evaluations
-from bfl.experiments.results.identity import locked
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.clients import drop_evaluations
+from bfl.experiments.results.run_folder import RunFolder, locked
 from bfl.federation.state import Snapshots
 from bfl.files import MOST_BYTES_OF_A_NAME, given_path
 from bfl.named_arrays import add_prefix, strip_prefix

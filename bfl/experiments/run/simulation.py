@@ -14,8 +14,7 @@ from bfl.data.datasets import cached_dataset
 from bfl.data.partitions import Partition
 from bfl.engine.flower import FlowerApp, Values
 from bfl.errors import ConfigurationError, unknown_name
-from bfl.experiments.results.identity import locked
-from bfl.experiments.results.run_folder import CONFIG, RunFolder
+from bfl.experiments.results.run_folder import CONFIG, RunFolder, locked
 from bfl.experiments.run.resume import check_output
 from bfl.printing import say
 from bfl.texts import from_json

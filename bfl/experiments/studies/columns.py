@@ -18,15 +18,14 @@ from bfl.evaluation.evaluated_ensemble import ENSEMBLE, names_of_members, of_a_p
 from bfl.evaluation.metrics import ExampleMetric, higher_is_better, metric_names, metrics
 from bfl.evaluation.regression import CURVES, ERROR, RANKED_BY
 from bfl.evaluation.uncertainty import uncertainties
-from bfl.experiments.results.best import VALIDATION
-from bfl.experiments.results.evaluated_clients import (
+from bfl.experiments.results.clients import (
     CLIENTS,
     names_of_means,
     names_of_sets,
     number_of_a_client,
 )
-from bfl.experiments.results.foreign import BEFORE_CLOSING, OF_FOREIGN
-from bfl.experiments.results.summary import RANDOM
+from bfl.experiments.results.monitoring import VALIDATION
+from bfl.experiments.results.summary import BEFORE_CLOSING, OF_FOREIGN, RANDOM
 from bfl.federation.privacy.accountant import EPSILON, EXAMPLE_EPSILON
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 from bfl.registry import STRICT

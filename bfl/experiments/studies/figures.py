@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE
 from bfl.evaluation.regression import ERROR
-from bfl.experiments.results.evaluated_clients import CLIENTS
+from bfl.experiments.results.clients import CLIENTS
 from bfl.experiments.results.figures import style
 from bfl.experiments.studies.columns import (
     ClientNumbers,

@@ -22,11 +22,10 @@ from bfl.errors import ConfigurationError, nearest
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE
 from bfl.evaluation.metrics import metrics as registered_metrics
 from bfl.experiments.results import run_folder
-from bfl.experiments.results.best import VALIDATION
 from bfl.experiments.results.environment import ENDED, PACKAGES, STARTED
-from bfl.experiments.results.foreign import numbers_of_foreign
-from bfl.experiments.results.identity import partition_digest
-from bfl.experiments.results.run_folder import Files, RunFolder
+from bfl.experiments.results.monitoring import VALIDATION
+from bfl.experiments.results.run_folder import Files, RunFolder, partition_digest
+from bfl.experiments.results.summary import numbers_of_foreign
 from bfl.experiments.studies.columns import (
     GAIN,
     numbers_of_curves,

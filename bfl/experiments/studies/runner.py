@@ -24,10 +24,9 @@ from bfl.errors import BflError, ConfigurationError, RunError
 from bfl.evaluation.evaluated_ensemble import of_a_posterior
 from bfl.evaluation.metrics import metric_names, metrics_by_task
 from bfl.evaluation.regression import ERROR
-from bfl.experiments.results.best import VALIDATION
-from bfl.experiments.results.foreign import BEFORE_CLOSING
-from bfl.experiments.results.identity import is_written_to
-from bfl.experiments.results.run_folder import CONFIG, METRICS
+from bfl.experiments.results.monitoring import VALIDATION
+from bfl.experiments.results.run_folder import CONFIG, METRICS, is_written_to
+from bfl.experiments.results.summary import BEFORE_CLOSING
 from bfl.experiments.results.table import cell
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.studies.claims import check_seeds

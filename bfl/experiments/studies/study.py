@@ -500,7 +500,11 @@ def read_study(path: Path) -> Study:
 
 
 def _refused(error: pydantic.ValidationError) -> Iterable[str]:
-    models = {"columns": Column, "published": _Published, "claims": Claim}
+    models: dict[str, type[BaseModel]] = {
+        "columns": Column,
+        "published": _Published,
+        "claims": Claim,
+    }
     for row, refused_value in zip(error.errors(), refused_values(error), strict=True):
         *where, key = row["loc"]
         if row["type"] != "extra_forbidden":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bfl.experiments.results.collapse import MOST_AT_FLOOR
+from bfl.experiments.results.monitoring import MOST_AT_FLOOR
 from bfl.experiments.results.table import ABSENT, markdown_table
 from bfl.experiments.results.table import three_digits as in_three_digits
 from bfl.experiments.studies.results import (

@@ -21,9 +21,16 @@ from bfl.experiments.results import RunFolder, table, write_evaluation
 from bfl.experiments.results.figures import draw_all, figures, style
 from bfl.experiments.results.figures.federation import measured_by_clients
 from bfl.experiments.results.figures.style import COLORS, INK, drawable, names_of_classes
-from bfl.experiments.results.foreign import by_strength, predicted_by_strength, write_foreign
 from bfl.experiments.results.run_folder import CORRUPTIONS, PREDICTED_NUMBERS, PREDICTIONS
-from bfl.experiments.results.summary import BY, MOST, read_examples, write_examples
+from bfl.experiments.results.summary import (
+    BY,
+    MOST,
+    by_strength,
+    predicted_by_strength,
+    read_examples,
+    write_examples,
+    write_foreign,
+)
 from bfl.experiments.results.table import metrics_table, results_table
 from bfl.posteriors.manifest import Manifest, Parameter
 from bfl.posteriors.posterior import Posterior

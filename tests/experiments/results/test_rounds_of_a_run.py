@@ -11,15 +11,18 @@ import pytest
 from rich.console import Console
 
 from bfl.errors import DataError
-from bfl.experiments.results.best import Best, BestPosterior, best_of, out_of_patience
-from bfl.experiments.results.collapse import CollapseWatch, collapse, error_auroc
-from bfl.experiments.results.evaluated_clients import (
-    describe_clients,
-    evaluated_clients,
-    means_over_clients,
+from bfl.experiments.results.clients import describe_clients, evaluated_clients, means_over_clients
+from bfl.experiments.results.monitoring import (
+    Best,
+    BestPosterior,
+    CollapseWatch,
+    best_of,
+    collapse,
+    error_auroc,
+    out_of_patience,
 )
-from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.results.run_folder import BEST_POSTERIOR, FINAL_EVALUATION, RunFolder
+from bfl.experiments.results.table import ProgressReport
 from bfl.federation.client_metrics import MEME, PERSONAL
 from bfl.posteriors import Manifest, Posterior
 
@@ -41,13 +44,10 @@ def rounds(*values: float | None, metric: str = "accuracy") -> list[dict[str, An
     ]
 
 
-def test_the_metric_says_which_way_is_up() -> None:
-    values = (0.2, 0.9, 0.1)
-    assert best_of(rounds(*values), ACCURACY) == Best("validation-accuracy", 2, 0.9)
-    likelihood = "negative-log-likelihood"
-    assert best_of(rounds(*values, metric=likelihood), LIKELIHOOD) == Best(
-        "validation-negative-log-likelihood", 3, 0.1
-    )
+@pytest.mark.parametrize(("metric", "at", "value"), [(ACCURACY, 2, 0.9), (LIKELIHOOD, 3, 0.1)])
+def test_the_metric_says_which_way_is_up(metric: str, at: int, value: float) -> None:
+    best = best_of(rounds(0.2, 0.9, 0.1, metric=metric), metric)
+    assert best == Best(f"validation-{metric}", at, value)
 
 
 def test_of_equals_the_first_is_best_and_what_is_not_finite_never_is() -> None:
@@ -94,13 +94,7 @@ def test_the_best_posterior_stays_beside_later_ones(tmp_path: Path) -> None:
 
 
 def gone_on_with(path: Path, written: tuple[int, float] | None, *left: float) -> BestPosterior:
-    """Return what keeps the best posterior of a run that has gone back to the rounds left.
-
-    Args:
-        path: The run's folder.
-        written: The round and the value of the best posterior in the folder.
-        left: The accuracies of the rounds left, the last of which has the checkpoint.
-    """
+    """Keep the best posterior of a run that resumes after rounds with the accuracies ``left``."""
     folder = RunFolder(path)
     if written:
         number, value = written
@@ -251,10 +245,8 @@ def test_what_a_client_says_of_a_round_in_which_none_is_due_is_passed_over() -> 
     boast = {"client": 0, "meme-accuracy": 1.0, "personal-accuracy": 1.0, "better-accuracy": 1.0}
     table = table_of(boast, TWO, due=lambda number: number == 2)
     assert table["0"] == table_of(TWO)["0"]
-    assert table_of(boast, due=lambda number: number == 2)["0"] == {
-        "test-examples": 2,
-        "global-accuracy": 0.0,
-    }
+    alone = table_of(boast, due=lambda number: number == 2)["0"]
+    assert alone == {"test-examples": 2, "global-accuracy": 0.0}
 
 
 def test_what_a_client_says_of_a_model_that_the_run_does_not_have_is_passed_over() -> None:
@@ -270,9 +262,11 @@ def test_what_a_client_says_of_a_model_that_the_run_does_not_have_is_passed_over
 
 
 def test_rounding_makes_nobody_a_liar() -> None:
-    said = {"meme-expected-calibration-error": 1.0 + 1e-15, "meme-negative-log-likelihood": -1e-17}
-    table = table_of({**HONEST, **said})
-    assert table["0"]["last-meme-negative-log-likelihood"] == -1e-17
+    reported = {
+        "meme-expected-calibration-error": 1 + 1e-15,
+        "meme-negative-log-likelihood": -1e-17,
+    }
+    assert table_of({**HONEST, **reported})["0"]["last-meme-negative-log-likelihood"] == -1e-17
 
 
 def printed(*rounds: dict[str, Any], verbose: bool = False) -> list[str]:

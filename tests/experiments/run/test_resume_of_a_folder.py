@@ -17,7 +17,10 @@ import pytest
 from bfl.configuration import Configuration, resolve
 from bfl.data.partitions.own_test_split import describe
 from bfl.errors import ConfigurationError, DataError
-from bfl.experiments.results.identity import (
+from bfl.experiments.results.run_folder import (
+    METRICS,
+    POSTERIOR,
+    RunFolder,
     is_run_key,
     locked,
     partition_digest,
@@ -25,7 +28,6 @@ from bfl.experiments.results.identity import (
     run_key,
     without_numbers,
 )
-from bfl.experiments.results.run_folder import METRICS, POSTERIOR, RunFolder
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, check_output, open_run
 from bfl.experiments.run.simulation import remove_run
 from bfl.posteriors import Manifest, Posterior
@@ -187,7 +189,7 @@ def test_a_run_is_overwritten_by_its_name_alone(tmp_path: Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from bfl.experiments.results.identity import locked
+from bfl.experiments.results.run_folder import locked
 
 with locked(Path(sys.argv[1])):
     print("locked", flush=True)

@@ -5,7 +5,7 @@ import pytest
 import bfl.keras
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
-from bfl.experiments.run.trainer import trainer_for
+from bfl.experiments.run.network import trainer_for
 
 
 def configuration(**changes):

@@ -14,8 +14,7 @@ from bfl.evaluation.metrics import metrics
 from bfl.experiments.results import run_folder
 from bfl.experiments.results.figures import Figure, figures, style
 from bfl.experiments.results.figures.style import COLORS, FAINT, INK
-from bfl.experiments.results.identity import WHOLE
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import WHOLE, RunFolder
 from bfl.federation.client_metrics import (
     MEME,
     PERSONAL,

@@ -10,9 +10,8 @@ import numpy as np
 from bfl.data.images import as_type
 from bfl.experiments.results.figures import Figure, figures, style
 from bfl.experiments.results.figures.style import COLORS, FAINT, INK
-from bfl.experiments.results.foreign import METRICS, QUANTILES
 from bfl.experiments.results.run_folder import CORRUPTIONS, EXAMPLES, FOREIGN, RunFolder
-from bfl.experiments.results.summary import BY, Examples, read_examples
+from bfl.experiments.results.summary import BY, METRICS, QUANTILES, Examples, read_examples
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,6 +1,7 @@
-"""Metrics of each client's models on its own test data: ``run.json:clients``.
+"""What a run knows of each client: its models' metrics, and the rounds that it is missing from.
 
-Metrics that clients report are rejected outside their possible range.
+``run.json:clients`` has the metrics on each client's own test data. Reported ones are rejected
+outside their possible range.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ CLIENTS = "clients-"
 IMPOSSIBLE = "impossible-"
 """Prefix of the names of impossible numbers that clients reported."""
 
+CLIENTS_LEFT_OUT = "clients-left-out"
+"""The entry of a round's record with a ``{"client", "name", "reason"}`` for each selected client
+that is not in its pool, if any; ``client`` is the partition id."""
+
 Positions = npt.NDArray[np.int64]
 
 
@@ -52,10 +57,7 @@ def _bounded(registered: tuple[type[Metric], ...]) -> tuple[dict[str, type[Metri
 
 
 def impossible_numbers(measured: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Yield the names and values of numbers that a client cannot have measured.
-
-    Numbers of unknown names are not checked.
-    """
+    """Yield the names and values of numbers that no client can have measured."""
     _, known = _bounded(metrics.classes())
     accuracies = [measured[n] for m in (MEME, PERSONAL) if (n := f"{m}accuracy") in measured]
     for name, value in measured.items():
@@ -208,17 +210,48 @@ def describe_clients(table: Mapping[str, Mapping[str, float]], called: Sequence[
         for client, name in enumerate(called)
         if f"global-{metric}" in (row := table.get(str(client), {}))
     ]
-    if by_name:
-        line += f"; global, by name: {', '.join(by_name)}"
-    impossible = {
-        client: [
-            f"{n.removeprefix(IMPOSSIBLE)} {row[n]:g}" for n in row if n.startswith(IMPOSSIBLE)
-        ]
-        for client, row in table.items()
-    }
     left_out = [
-        f"client {client} ({', '.join(each)})" for client, each in impossible.items() if each
+        f"client {client} ({', '.join(each)})"
+        for client, row in table.items()
+        if (
+            each := [
+                f"{name.removeprefix(IMPOSSIBLE)} {value:g}"
+                for name, value in row.items()
+                if name.startswith(IMPOSSIBLE)
+            ]
+        )
     ]
-    if left_out:
-        line += f"; left out for impossible reports: {', '.join(left_out)}"
-    return line
+    line += f"; global, by name: {', '.join(by_name)}" if by_name else ""
+    return line + (f"; left out for impossible reports: {', '.join(left_out)}" if left_out else "")
+
+
+def describe_left_out(rounds: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each client and reason: which rounds were made without it.
+
+    Then one line if fewer than half of the selected clients made the last posterior.
+    """
+    found: dict[tuple[str, str], list[int]] = {}
+    for record in rounds:
+        for entry in record.get(CLIENTS_LEFT_OUT, ()):
+            found.setdefault((str(entry["name"]), str(entry["reason"])), []).append(record["round"])
+    lines = [
+        f"{name_rounds(numbers)} without {name} ({why})" for (name, why), numbers in found.items()
+    ]
+    if rounds:
+        pooled, left_out = rounds[-1].get("clients", 0), len(rounds[-1].get(CLIENTS_LEFT_OUT, ()))
+        if pooled < left_out:
+            lines.append(
+                f"the posterior is made by fewer than half of the clients: {pooled} of "
+                f"{pooled + left_out}"
+            )
+    return lines
+
+
+def name_rounds(numbers: Sequence[int]) -> str:
+    """Return rounds in words: "round 3", "rounds 3 and 4", "rounds 3, 5 and 6"."""
+    shown = [str(number) for number in numbers[:10]]
+    if len(numbers) == 1:
+        return f"round {shown[0]}"
+    if len(numbers) > len(shown):
+        return f"{len(numbers)} rounds, the first {', '.join(shown)},"
+    return f"rounds {', '.join(shown[:-1])} and {shown[-1]}"
