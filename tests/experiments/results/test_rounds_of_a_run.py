@@ -36,7 +36,6 @@ def posterior_of(server_round: int) -> Posterior:
 
 
 def rounds(*values: float | None, metric: str = "accuracy") -> list[dict[str, Any]]:
-    """Return the lines of rounds with some values of a validation metric; None: not measured."""
     name = f"validation-{metric}"
     return [
         {"round": number, metric: -number, **({} if value is None else {name: value})}
@@ -158,7 +157,6 @@ BOTH = (MEME, PERSONAL)
 def table_of(
     *entries: dict[str, Any], due: Callable[[int], bool] = bool, models: Collection[str] = BOTH
 ) -> dict[str, dict[str, float]]:
-    """Return what is known after rounds 1, 2, ... of which each entry is all that was said."""
     parts = [np.array([0, 1]), np.array([2, 3])]
     rounds = [{"round": i, "per-client": [entry]} for i, entry in enumerate(entries, start=1)]
     return evaluated_clients(rounds, lambda _: {"accuracy": 0.0}, parts, due=due, models=models)
@@ -340,7 +338,6 @@ def test_a_run_is_warned_once_also_when_it_is_resumed(tmp_path):
 
 
 def test_a_run_given_more_rounds_is_warned_as_one_that_had_them_from_the_start(tmp_path):
-    """The shorter run's final numbers are none of the longer one's."""
     collapsed = {**HEALTHY, "fraction-at-scale-floor": 0.9}
     folder, said = RunFolder.create(tmp_path, "run", {"rounds": 1}, {}), []
     CollapseWatch(folder, said.append).look(collapsed, 5, FINAL_EVALUATION)

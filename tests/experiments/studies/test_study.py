@@ -39,7 +39,6 @@ def test_a_study_expands_to_rows_times_axes(tmp_path: Path) -> None:
 
 
 def test_names_stay_when_something_is_added_or_moved(tmp_path: Path) -> None:
-    """What is done under a name is found again under it, with the same digest."""
     before = {
         run.name: configuration_hash(run.values) for run in read_study(write_study(tmp_path)).runs
     }
@@ -179,7 +178,6 @@ def test_unsound_published_tables_are_refused(published: str, named: str, tmp_pa
 
 
 def test_published_numbers_have_the_units_of_their_columns(tmp_path: Path) -> None:
-    """A row and a value of one's own, and lines that one leaves out, have none."""
     own = '[[rows]]\nlabel = { model = "Mine", rule = "LP" }\nstrategy = "lp"\npublished = false\n'
     text = STUDY.replace('{ label = "Dirichlet', '{ published = false, label = "Dirichlet') + own
     text = text.replace("[published]", '[published]\nleave-out = [{ partition = "Dirichlet 0.5" }]')
@@ -280,7 +278,6 @@ STUDIES = [
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_the_copy_of_every_study_is_the_study(path: Path, tmp_path: Path) -> None:
-    """With its axes in their order, which is that of runs, columns and groups."""
     study, folder = read_study(path), StudyFolder(tmp_path)
     begin(folder, study)
     again = folder.study()
