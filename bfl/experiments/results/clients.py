@@ -1,4 +1,4 @@
-"""What a run knows of each client: its models' metrics, and the rounds that it is missing from.
+"""Numbers of each client: its models' metrics, and the rounds that it is missing from.
 
 ``run.json:clients`` has the metrics on each client's own test data. Reported ones are rejected
 outside their possible range.

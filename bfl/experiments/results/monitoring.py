@@ -1,4 +1,4 @@
-"""What a run looks at after each round: its best posterior, when to stop, a collapse of σ."""
+"""Monitoring of a run after each round: its best posterior, early stopping, collapse of σ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a terminal and a page show of results: tables, and the progress of a run."""
+"""Tables for the terminal and in Markdown, and the progress of a run."""
 
 from __future__ import annotations
 
