@@ -35,6 +35,7 @@ from bfl.posteriors import Posterior
 from strategies import strategy_class
 from strategies.federation import discover
 from strategies.run_support import ClientOptions, RunSupport
+from strategies.server_state import Round
 
 EXAMPLES = 10
 METRICS = {
@@ -118,13 +119,19 @@ def run_ours(grid: Grid, context: Context) -> None:
     averaging: type[PoolingRule] = pooling_rules.get("nwa")
     tick = federation.clock()
     nodes = discover(grid, federation.clients, timeout=300.0)
+
+    class Ticking(RunSupport):
+        def end_round(self, finished: Round) -> bool:
+            tick()
+            return False
+
     strategy = strategy_class(averaging)(
         weighting=weightings.create("train-size"),
         client_options=ClientOptions(
             configuration=json.dumps(dict(resolve({}).values)),
             partition=[np.arange(EXAMPLES)] * federation.clients,
         ),
-        run=RunSupport(federation=nodes, on_round=lambda _: tick()),
+        run=Ticking(federation=nodes),
     )
     tick()
     strategy.start(grid, posterior_to_arrays(federation.start()), num_rounds=federation.rounds + 1)

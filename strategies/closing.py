@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,7 @@ from strategies.masked import WantedSum, add_up
 from strategies.method import Method
 from strategies.round import TrainingRequest
 from strategies.server_state import ServerState
+from strategies.updates import ClientUpdate
 
 CLOSING = "closing"
 """The folder in a run's with the sums' results so far."""
@@ -118,7 +120,7 @@ def close(
             say(f"closing: the sums in {snapshots.folder} are {other}; they are {what}")
     while measurements := next_measurements(chain, known):
         number = int(known.get(ROUNDS_MADE, 0)) + 1
-        request = TrainingRequest(
+        request = SumsRequest(
             method=method,
             state=state,
             partition_ids=range(clients.size),
@@ -126,7 +128,7 @@ def close(
             name=f"closing round {number}",
             broadcast=broadcast(chain, known),
             expected=as_posterior(np.zeros(length(measurements, sizes), np.float32)),
-            sums_problem=partial(
+            check=partial(
                 find_problem, measurements=measurements, sizes=sizes, noised=noise is not None
             ),
             vectors=VECTORS if any(each.compares_draws for each in measurements) else AT_MEAN,
@@ -150,9 +152,24 @@ def as_posterior(vector: npt.NDArray[Any]) -> Posterior:
     return Posterior(nothing, nothing, vector)
 
 
-def sums_of_clients(
-    request: TrainingRequest, clients: FlowerClients
-) -> tuple[Sequence[int], Array]:
+@dataclass(frozen=True, kw_only=True)
+class SumsRequest(TrainingRequest):
+    """Request for sums over clients' data.
+
+    Attributes:
+        check: Returns what is wrong with sums (S,) over so many examples; None: nothing is.
+    """
+
+    of_sums: ClassVar[bool] = True
+
+    check: Callable[[npt.NDArray[Any], int], str | None]
+
+    def find_problem(self, update: ClientUpdate) -> str | None:
+        """Return why a client's sums are of no use; None if they are."""
+        return self.check(update.posterior.point, update.num_examples)
+
+
+def sums_of_clients(request: SumsRequest, clients: FlowerClients) -> tuple[Sequence[int], Array]:
     """Return whose sums have come, and their total (S,); masked where the exchange masks.
 
     Raises:
@@ -179,8 +196,7 @@ def sums_of_clients(
     masked_participants, added = add_up(clients, request, wanted)
     total = decoded(added, exponent_for(most)) * clients.size
     counts = [clients.num_examples.get(client, 0) for client in masked_participants]
-    assert request.sums_problem
-    if wrong := all(counts) and request.sums_problem(total, sum(counts)):
+    if wrong := all(counts) and request.check(total, sum(counts)):
         raise RunError(
             f"{request.name}: {wrong}; only the sum of the clients' vectors is known "
             "(exchange 'masked'), not which of them has sent what"

@@ -1,11 +1,10 @@
-"""The clients of a federation over Flower: asked, asked again, and heard in their order."""
+"""The clients of a federation over Flower: sent a round's messages, and heard in their order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
@@ -17,13 +16,12 @@ from bfl.errors import ConfigurationError, LostStateError, RunError
 from bfl.federation import wire
 from bfl.federation.client_metrics import neutralized
 from strategies.messaging import NO_REPLY_FOR, UsableReplies, exchange_with_retries, in_order
-from strategies.plausibility import Plausibility
-from strategies.round import TrainingRequest
-from strategies.server_state import PooledRound
+from strategies.round import TrainingRequest, mean_metrics
+from strategies.server_state import Round
 from strategies.updates import (
     ClientUpdate,
+    Plausibility,
     RefusedUpdateError,
-    mean_metrics,
     read_evaluation,
     read_update,
 )
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from strategies.run_support import ClientOptions, RunSupport
 
 Warn = Callable[[str, int, str], None]
-"""Told the round in words, the partition and the reason when a client has failed or is refused."""
+"""Takes the round in words, the partition and the reason when a client has failed or is refused."""
 
 STOPPED_ANSWERING, FAILED, REFUSED = "stopped answering", "failed", "update refused"
 """Reasons for which a round is made without a client, in its record."""
@@ -50,7 +48,6 @@ class FlowerClients:
         known: What is known of the clients' configuration; None: they are sent none.
         silence: Seconds without hearing from any client after which a round goes on without those
             that have not replied.
-        warn: Told what goes wrong with a client.
 
     Attributes:
         num_examples: Numbers of the clients' examples by partition id: those that the server has
@@ -74,24 +71,22 @@ class FlowerClients:
         silence: float,
         warn: Warn,
     ) -> None:
-        self.grid = grid
-        self.federation = federation
-        self.options = options
-        self.silence = silence
-        held_back_share = known.held_back_share if known else 0.0
-        self.num_examples = _num_examples(federation, options, held_back_share)
+        self.grid, self.federation = grid, federation
+        self.options, self.silence = options, silence
+        self.num_examples = _num_examples(
+            federation, options, known.held_back_share if known else 0.0
+        )
         self.more = ConfigRecord()
         self.usable = UsableReplies(1)
         self.suspicion: Mapping[int, str] = {}
-        self._run = run
-        self._warn = warn
+        self._run, self._warn = run, warn
         self._texts = {paths: options.configuration_text(paths=paths) for paths in (False, True)}
         self._test_partition = (
             run.test_partition if known and known.keys.evaluated_by == "clients" else None
         )
         self._likelihood_examples = 0
         if known and known.inference.counts_all_examples:
-            self._likelihood_examples = self._all_examples()
+            self._likelihood_examples = self._count_all_examples()
 
     @property
     def size(self) -> int:
@@ -102,12 +97,11 @@ class FlowerClients:
         """Return the messages of a round; nodes that have come take the place of those gone."""
         self.refresh(request.name)
         self.usable = UsableReplies(self.options.needed(len(request.partition_ids)))
-        messages = []
-        for partition_id, content in self.contents(request).items():
-            if partition_id not in request.implausible:
-                kind, number = request.message_type, request.server_round
-                messages.append(self.message(partition_id, content, kind, number))
-        return messages
+        return [
+            self.message(client, content, request.message_type, request.server_round)
+            for client, content in self.contents(request).items()
+            if client not in request.implausible
+        ]
 
     def refresh(self, name: str) -> None:
         """Have nodes that have come take the place of those gone, in a round of that name."""
@@ -151,12 +145,20 @@ class FlowerClients:
         usable, selected = self.usable, request.partition_ids
         for partition_id, problem in sorted(request.implausible.items()):
             self._refuse(request, partition_id, problem)
-        read = partial(self._read_update, request)
-        updates = in_order(replies, selected, self.federation.partition_of, read)
-        judge = Plausibility(
-            request.state.posterior, request.broadcast, partial(self._refuse, request, counted=True)
+        self._show(request)
+        updates = in_order(
+            replies, selected, self.federation.partition_of, partial(self._read_update, request)
         )
-        yield from updates if request.sums_problem else judge.judged(updates)
+        if request.of_sums:
+            yield from updates
+        else:
+            judge = Plausibility(
+                request.state.posterior,
+                request.broadcast,
+                partial(self._refuse, request, was_usable=True),
+            )
+            yield from judge.judged(updates)
+            suspicion = judge.suspicion()
         if not usable.enough:
             # Whether those that are left could do without the ones that cannot come back.
             stays = len(selected) - len(usable.lost) < usable.needed
@@ -168,13 +170,13 @@ class FlowerClients:
                 f"{request.name}: {usable.found} of {len(selected)} clients have sent a usable "
                 f"posterior, and min-clients asks for {usable.needed}{before}"
             )
-        self.suspicion = judge.suspicion()
+        self.suspicion = {} if request.of_sums else suspicion
 
     def _read_update(
         self, request: TrainingRequest, reply: Message, partition_id: int
     ) -> ClientUpdate | None:
         """Return the update in a reply, counted; None where it has none that can be used."""
-        usable = self.usable
+        update, usable = None, self.usable
         if reply.has_error():
             if reply.error.code == wire.RUN_CANNOT_GO_ON:
                 usable.lost.add(partition_id)
@@ -182,50 +184,56 @@ class FlowerClients:
             silent = NO_REPLY_FOR in str(reply.error.reason)
             usable.left_out[partition_id] = STOPPED_ANSWERING if silent else FAILED
             self.warn(request.name, partition_id, f"failed: {reply.error.reason}")
-            return None
-        sums_only, exchange = request.sums_problem is not None, request.method.exchange
-        try:
-            update = read_update(
-                reply,
-                partition_id,
-                request.expected,
-                manifest=None if sums_only else self._run.manifest,
-                num_examples=self.num_examples.get(partition_id),
-                most_examples=self.options.max_examples,
-                declared=request.declared,
-                unpack=exchange.unpack if exchange.packs and not sums_only else None,
-            )
-            if problem := request.find_problem(update):
-                raise RefusedUpdateError(problem)
-        except RefusedUpdateError as error:
-            self._refuse(request, partition_id, str(error))
-            return None
-        usable.found += 1
-        if update.impossible:
+        else:
+            exchange = request.method.exchange
+            try:
+                update = read_update(
+                    reply,
+                    partition_id,
+                    request.expected,
+                    manifest=None if request.of_sums else self._run.manifest,
+                    num_examples=self.num_examples.get(partition_id),
+                    most_examples=self.options.max_examples,
+                    declared=request.declared,
+                    unpack=exchange.unpack if exchange.packs and not request.of_sums else None,
+                )
+                if problem := request.find_problem(update):
+                    raise RefusedUpdateError(problem)
+                usable.found += 1
+            except RefusedUpdateError as error:
+                update = None
+                self._refuse(request, partition_id, str(error))
+        if update and update.impossible:
             numbers = ", ".join(f"{name} {value:g}" for name, value in update.impossible.items())
             text = f"says what cannot be, left out of means: {numbers}"
             self.warn(request.name, partition_id, text)
+        self._show(request)
         return update
 
+    def _show(self, request: TrainingRequest) -> None:
+        if not request.of_sums:
+            asked = len(request.partition_ids) - len(request.implausible)
+            self._run.show_replies(asked, self.usable.counts)
+
     def _refuse(
-        self, request: TrainingRequest, partition_id: int, problem: str, *, counted: bool = False
+        self, request: TrainingRequest, partition_id: int, problem: str, *, was_usable: bool = False
     ) -> None:
-        """Count an update as refused, which has been ``counted`` as usable before or not."""
-        self.usable.found -= counted
+        """Count an update as refused that has been counted as usable before or not."""
+        self.usable.found -= was_usable
         self.usable.refused += 1
         self.usable.left_out[partition_id] = REFUSED
         self.warn(request.name, partition_id, f"update refused: {problem}")
 
-    def add_counts(self, request: TrainingRequest, pooled: PooledRound) -> PooledRound:
+    def add_counts(self, request: TrainingRequest, pooled: Round) -> Round:
         """Return a pooled round with what has become of the clients that were selected for it."""
-        present = set(map(itemgetter("client"), pooled.entries))
-        refused, left_out = 0, []
+        present = {entry["client"] for entry in pooled.clients}
+        left_out: list[dict[str, Any]] = []
         for client in request.partition_ids:
             if client not in present:
                 reason = self.usable.left_out.get(client, STOPPED_ANSWERING)
                 name = client_name(self.federation.nodes[client]) or f"client {client}"
                 left_out.append({"client": client, "name": name, "reason": reason})
-                refused += reason == REFUSED
+        refused = sum(entry["reason"] == REFUSED for entry in left_out)
         counts = {
             "clients": len(present),
             "failures": len(left_out) - refused,
@@ -235,7 +243,7 @@ class FlowerClients:
         return replace(pooled, metrics=metrics, left_out=left_out, suspicion=self.suspicion)
 
     def warn(self, name: str, client: int, text: str) -> None:
-        """Tell what is wrong with a client in a round of that name."""
+        """Warn of what is wrong with a client in a round of that name."""
         listed = client_name(self.federation.nodes[client])
         self._warn(f"{name}, {listed}" if listed else name, client, neutralized(text))
 
@@ -245,16 +253,11 @@ class FlowerClients:
         """Return messages that ask a share of the clients, at least one, to evaluate arrays."""
         drawn = randomness.generator(seed, "evaluate", server_round)
         count = min(self.size, max(1, round(share * self.size)))
-        chosen = sorted(int(i) for i in drawn.choice(self.size, size=count, replace=False))
-        return [
-            self.message(
-                partition_id,
-                wire.train_content(arrays, self._task(server_round, partition_id), self.more),
-                MessageType.EVALUATE,
-                server_round,
-            )
-            for partition_id in chosen
-        ]
+        messages = []
+        for client in sorted(int(i) for i in drawn.choice(self.size, size=count, replace=False)):
+            content = wire.train_content(arrays, self._task(server_round, client), self.more)
+            messages.append(self.message(client, content, MessageType.EVALUATE, server_round))
+        return messages
 
     def evaluation_means(self, server_round: int, replies: Iterable[Message]) -> dict[str, float]:
         """Return the metrics of clients that have evaluated, averaged with their examples."""
@@ -285,23 +288,19 @@ class FlowerClients:
     def contents(self, request: TrainingRequest) -> dict[int, RecordDict]:
         """Return what each client is sent, by partition id."""
         # One record for all: the clients of a round are sent the same.
-        arrays = wire.posterior_to_arrays(request.state.posterior, request.vectors)
-        extras = wire.extras_record(request.broadcast)
         state = request.state
-        return {
-            client: wire.train_content(
-                arrays,
-                self._task(
-                    request.server_round,
-                    client,
-                    pooled_round=int(state.last_pooled[client]),
-                    damping=float(state.damping[client]),
-                ),
-                self.more,
-                extras,
+        arrays = wire.posterior_to_arrays(state.posterior, request.vectors)
+        extras = wire.extras_record(request.broadcast)
+        contents = {}
+        for client in request.partition_ids:
+            task = self._task(
+                request.server_round,
+                client,
+                pooled_round=int(state.last_pooled[client]),
+                damping=float(state.damping[client]),
             )
-            for client in request.partition_ids
-        }
+            contents[client] = wire.train_content(arrays, task, self.more, extras)
+        return contents
 
     def _task(self, server_round: int, partition_id: int, **more: Any) -> wire.TrainTask:
         partition, tests = self.options.partition, self._test_partition
@@ -318,8 +317,7 @@ class FlowerClients:
             **more,
         )
 
-    def _all_examples(self) -> int:
-        """Return how many examples all clients train on."""
+    def _count_all_examples(self) -> int:
         if unknown := [str(i) for i in range(self.size) if i not in self.num_examples]:
             raise ConfigurationError(
                 "likelihood-examples is 'federation', and the number of examples of partitions "

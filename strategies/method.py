@@ -119,7 +119,7 @@ class Method:
         """True if a part needs the models of all clients of a round at once."""
         return self.refinement.needs_models or self.predictive.needs_models
 
-    def begin(self, posterior: Posterior, clients: int) -> dict[str, Arrays]:
+    def begin_server_states(self, posterior: Posterior, clients: int) -> dict[str, Arrays]:
         """Return the parts' states before the first round, by the names of the states.
 
         Raises:
@@ -169,7 +169,7 @@ class Method:
             declared.update(named)
         return tuple(declared.values())
 
-    def fold(
+    def update_server_states(
         self, states: Mapping[str, Arrays], combined: Arrays, counts: Counts
     ) -> dict[str, Arrays]:
         """Return the parts' states after a round.

@@ -1,8 +1,8 @@
-"""The Strategy of which each pooling rule has a subclass: Flower's two halves, and rounds of them.
+"""The Strategy of which each pooling rule has a subclass: Flower's hooks, in the order of calls.
 
-``configure_train`` makes the messages of a round, ``aggregate_train`` pools the replies. Flower's
-own ``start``, its wrappers and mods use the two as they use those of ``FedAvg``; the ``start`` here
-adds what they lack: replies pooled as they come, nodes asked again, runs that go on.
+Flower's own ``start``, its wrappers and mods use ``configure_train`` and ``aggregate_train`` as
+they use those of ``FedAvg``; the ``start`` here adds what they lack: replies pooled as they come,
+nodes asked again, runs that go on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from strategies.messaging import name_nodes
 from strategies.method import GivenParts, Method
 from strategies.round import TrainingRequest, pool_round, refine_round, round_request
 from strategies.run_support import ClientOptions, RunSupport
-from strategies.server_state import PooledRound
+from strategies.server_state import Round
 
 if TYPE_CHECKING:
     from bfl.closing.base import Known
@@ -62,8 +62,8 @@ class PosteriorPooling(GivenParts, Strategy):
         seed: The run's seed.
         client_options: How many clients there are, what they are sent, and how long they are
             waited for.
-        run: What an application around the Strategy lends it, such as the network's manifest, the
-            server's own data, and who is told of rounds and warnings.
+        run: What an application around the Strategy lends it, such as the network's manifest and
+            the server's own data, and does with its rounds and warnings.
 
     Attributes:
         method: The parts, resolved.
@@ -96,20 +96,18 @@ class PosteriorPooling(GivenParts, Strategy):
         self.closed: Known | None = None
         self.running: RunningFederation | None = None
         self.request: TrainingRequest | None = None
-        self.pooled: PooledRound | None = None
+        self.pooled: Round | None = None
         self.implausible: dict[int, str] = {}
         self._messages: Sequence[Message] = ()
 
     def _rule(self) -> PoolingRule | str:
         """Return the rule that was given, or the subclass's own with the settings given."""
         own = self.rule_class
-        if own is None:
-            if self.rule is None:
-                raise TypeError("PosteriorPooling needs a rule; its named subclasses have theirs")
-            return self.rule
         if self.rule is None:
+            if own is None:
+                raise TypeError("PosteriorPooling needs a rule; its named subclasses have theirs")
             return own(**{name: getattr(self, name) for name in own.model_fields})
-        if not isinstance(self.rule, own):
+        if own and not isinstance(self.rule, own):
             raise TypeError(
                 f"{type(self).__name__} is given rule {self.rule!r}; PosteriorPooling takes any"
             )
@@ -117,11 +115,9 @@ class PosteriorPooling(GivenParts, Strategy):
 
     def summary(self) -> None:
         """Log what the strategy is."""
-        log(INFO, "\t├──> Pooling rule: %s", self.method.pooling.name)
-        log(INFO, "\t├──> Weighting: %s", self.method.weighting.name)
-        log(INFO, "\t├──> Sampling: %s", self.method.sampling.name)
-        log(INFO, "\t├──> Server optimizer: %s", self.method.server_optimizer.name)
-        log(INFO, "\t└──> Refinement: %s", self.method.refinement.name)
+        for name in ("pooling", "weighting", "sampling", "server_optimizer", "refinement"):
+            kind = name.replace("_", " ").capitalize()
+            log(INFO, "\t├──> %s: %s", kind, getattr(self.method, name).name)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -160,23 +156,23 @@ class PosteriorPooling(GivenParts, Strategy):
             RunError: Fewer clients than ``min_clients`` have sent a usable update, or what is
                 pooled is no posterior, or no such round has begun.
         """
-        request, running, run = self.request, self.running, self.run
+        request, running, method = self.request, self.running, self.method
         if request is None or running is None or request.server_round != server_round:
             raise RunError(f"round {server_round} has not begun: configure_train comes first")
-        clients, method = running.clients, self.method
+        clients, manifest, server = running.clients, self.run.manifest, self.run.server
         try:
             if secure_sums := method.exchange.secure_sums:
                 from strategies.masked import pool_masked_round
 
-                pooled = pool_masked_round(request, secure_sums, clients, run.manifest)
+                pooled = pool_masked_round(request, secure_sums, clients, manifest)
             else:
                 pooled = pool_round(
                     request,
                     clients.updates(request, name_nodes(replies, self._messages)),
                     seed=self.seed,
                     num_examples=clients.num_examples,
-                    manifest=run.manifest,
-                    server=run.server,
+                    manifest=manifest,
+                    server=server,
                 )
         except PosteriorError as error:
             raise RunError(f"{request.name}, pooling: {error}") from error
@@ -186,14 +182,14 @@ class PosteriorPooling(GivenParts, Strategy):
                 request,
                 pooled,
                 seed=self.seed,
-                manifest=run.manifest,
-                server=run.server,
+                manifest=manifest,
+                server=server,
                 parametrization=running.parametrization,
             )
-        running.state, self.pooled = pooled.state, replace(pooled, models=None)
+        running.state, self.pooled = pooled.state, pooled
         self.request, self._messages = None, ()
-        running.warnings.warn_of_weights(server_round, method.weighting.name, pooled)
-        return posterior_to_arrays(pooled.state.posterior), MetricRecord(dict(pooled.metrics))
+        running.warnings.warn_of_weights(pooled, method.weighting.name)
+        return posterior_to_arrays(pooled.posterior), MetricRecord(dict(pooled.metrics))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -253,9 +249,8 @@ class PosteriorPooling(GivenParts, Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> tuple[TrainingRequest, RunningFederation]:
         """Begin a round with some arrays, of a new federation if it is no later one of the last."""
-        running = self.running
-        again = bool(self.implausible)
-        if running is None or running.grid is not grid or server_round + again <= running.last:
+        running, is_retry = self.running, bool(self.implausible)
+        if running is None or running.grid is not grid or server_round + is_retry <= running.last:
             from strategies import start
 
             running = start.begin(self, grid, arrays, TIMEOUT, server_round)
@@ -269,6 +264,5 @@ class PosteriorPooling(GivenParts, Strategy):
         posterior = initial_posterior(arrays, self.run.manifest)
         state = replace(running.state, server_round=server_round - 1, posterior=posterior)
         self.request = round_request(self.method, state, self.seed, self.implausible)
-        running.last = server_round
-        running.clients.more = config
+        running.last, running.clients.more = server_round, config
         return self.request, running

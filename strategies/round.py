@@ -1,17 +1,16 @@
 """One federated round on the server: what clients are asked, and what their updates lead to.
 
-Everything here is plain posteriors, arrays and numbers. Around it: ``start`` makes the rounds, and
-one again; ``flower_clients`` and ``messaging`` ask clients, and those that failed once more;
-``updates`` reads replies; ``plausibility`` compares them. A round whose updates nobody sees is made
-by ``masked``, and ends as this one does, in ``next_round``. docs/internals.md has the whole, and
-docs/extending.md where another part goes.
+``pool_round`` is the round, in plain posteriors, arrays and numbers. Around it: ``start`` makes the
+rounds, and one again; ``flower_clients`` asks clients; ``updates`` reads and compares what they
+send. A round whose updates nobody sees is made by ``masked``, and ends as this one does, in
+``next_round``. docs/internals.md has the whole, docs/extending.md where another part goes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,109 +24,17 @@ from bfl.aggregation.server import RoundContext, Server, ServerRound
 from bfl.aggregation.server_optimizers import StepContext
 from bfl.aggregation.weightings import Weighting, describe_weights
 from bfl.errors import NotFiniteError, PosteriorError, RunError
-from bfl.federation.client_metrics import NUM_EXAMPLES, recorded
+from bfl.federation.client_metrics import NUM_EXAMPLES, of_each_client, recorded
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
 from bfl.federation.wire import TRAIN
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import with_scale_floor
 from strategies.method import Method
-from strategies.server_state import PooledRound, ServerState, beyond_float32
-from strategies.updates import (
-    ClientUpdate,
-    CombinedExtras,
-    PooledClient,
-    client_entries,
-    mean_metrics,
-)
+from strategies.server_state import Round, ServerState, find_beyond_float32
+from strategies.updates import ClientUpdate
 
 if TYPE_CHECKING:
     from bfl.learning.networks.parametrizations import Parametrization
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingRequest:
-    """Request to the clients of a round.
-
-    Attributes:
-        method: The parts that the round is made of.
-        state: Where the federation stands before it.
-        partition_ids: The selected clients, sorted.
-        expected: A posterior of the sizes and types that they send back.
-        vectors: The names of those of the posterior's vectors that they are sent.
-        name: The round, in messages for people.
-        broadcast: What they are sent besides the posterior.
-        declared: What they have to send besides theirs.
-        message_type: Flower's type of what clients get, as ``bfl.federation.wire`` names them.
-        implausible: Clients, by partition id, whose updates made an earlier attempt at this round
-            useless, and why; they are not asked again.
-        sums_problem: Says what is wrong with sums over so many examples (of a closing or of
-            tables); None where posteriors are asked for.
-    """
-
-    method: Method
-    state: ServerState
-    partition_ids: Sequence[int]
-    expected: Posterior
-    vectors: Sequence[str]
-    name: str
-    message_type: str = TRAIN
-    broadcast: Arrays = field(default_factory=dict)
-    declared: tuple[DeclaredArray, ...] = ()
-    implausible: Mapping[int, str] = field(default_factory=dict)
-    sums_problem: Callable[[npt.NDArray[Any], int], str | None] | None = None
-
-    @property
-    def server_round(self) -> int:
-        """The round, from 1."""
-        return self.state.server_round + 1
-
-    def find_problem(self, update: ClientUpdate) -> str | None:
-        """Return why an update that is well formed is of no use in this round; None if it is."""
-        method, state = self.method, self.state
-        if self.sums_problem:
-            return self.sums_problem(update.posterior.point, update.num_examples)
-        if problem := method.weighting.unreported(update.metrics):
-            return problem
-        if method.pool_noise and (
-            problem := method.pool_noise.problem(update.posterior, state.posterior)
-        ):
-            return problem
-        if not update.extras:
-            return None
-        # Its arrays, folded as if it were the only client, must not end the run.
-        counts = Counts(len(self.partition_ids), 1, state.num_clients, self.server_round)
-        alone = CombinedExtras(self.declared)
-        alone.add(update.extras, 1.0)
-        with np.errstate(over="ignore", invalid="ignore"):
-            folded = method.fold(state.parts, alone.combined(), counts)
-            problem = beyond_float32(folded)
-            try:
-                if not problem:
-                    method.sent_extras(folded, state.posterior)
-            except RunError as error:
-                problem = str(error)
-        return f"with the arrays besides the posterior {problem}" if problem else None
-
-
-def round_request(
-    method: Method, state: ServerState, seed: int, implausible: Mapping[int, str]
-) -> TrainingRequest:
-    """Return what the clients of the round after a state are asked, sampled by (seed, round).
-
-    Raises:
-        RunError: What the parts would send has values that their declarations rule out.
-    """
-    return TrainingRequest(
-        method=method,
-        state=state,
-        partition_ids=method.sampling.sample(seed, state.server_round + 1, state.num_clients),
-        expected=state.posterior,
-        vectors=method.broadcast.vectors,
-        name=f"round {state.server_round + 1}",
-        broadcast=method.sent_extras(state.parts, state.posterior) if method.parts else {},
-        declared=method.declared(state.posterior) if method.parts else (),
-        implausible=dict(implausible),
-    )
 
 
 def pool_round(
@@ -138,7 +45,7 @@ def pool_round(
     num_examples: Mapping[int, int],
     manifest: Manifest | None = None,
     server: Server | None = None,
-) -> PooledRound:
+) -> Round:
     """Return what the updates of a round are pooled to, before it is refined.
 
     Args:
@@ -157,20 +64,19 @@ def pool_round(
     """
     method, state, rule = request.method, request.state, request.method.pooling
     clients: list[PooledClient] = []
-    weights: list[float] = []
     models: list[ClientUpdate] = []
     sums: Sums | None = None
+    extras = ExtrasSums(request.declared) if request.declared else None
     spread = PrecisionSpread() if rule.by_precision else None
-    extras = CombinedExtras(request.declared) if request.declared else None
     if method.pool_noise and method.pool_noise.draws:
         updates = map(_in_float64, updates)  # rounding would let one move the pool further
     for update, weight in weigh(request, updates, num_examples, server):
-        number, posterior = update.partition_id, update.posterior
+        client, posterior = update.partition_id, update.posterior
         generator = None
         if rule.stochastic:
-            generator = randomness.generator(seed, "pooling", request.server_round, number)
+            generator = randomness.generator(seed, "pooling", request.server_round, client)
         if weight:
-            sums = sums or Sums(rule, posterior, state.posterior, state.unrounded)
+            sums = sums or Sums(rule, posterior, state.posterior, state.unmoved_pool)
             sums.add(posterior, weight, generator)
         if spread:
             spread.add(posterior, weight)
@@ -178,27 +84,26 @@ def pool_round(
             extras.add(update.extras, weight)
         if method.needs_models:
             models.append(update)
-        weights.append(weight)
-        clients.append(PooledClient(number, update.num_examples, update.metrics, weight))
+        clients.append(PooledClient(client, update.num_examples, update.metrics, weight))
         del update, posterior  # nobody holds them while the next one is waited for
     if sums is None:
         raise PosteriorError("nothing to pool: no client with a positive weight has replied")
     pooled = sums.pooled()
-    metrics = describe_weights(weights)
+    metrics = describe_weights([client.weight or 0.0 for client in clients])
     if spread:
         metrics |= spread.metrics(state.posterior, pooled.posterior)
     combined = extras.combined() if extras else {}
-    result = next_round(request, pooled, clients, metrics, combined, manifest)
+    finished = next_round(request, pooled, clients, metrics, combined, manifest)
     if not models:
-        return result
+        return finished
     return replace(
-        result,
+        finished,
         models=ClientModels(
             posteriors=tuple(update.posterior for update in models),
             partition_ids=tuple(update.partition_id for update in models),
             num_examples=tuple(update.num_examples for update in models),
             previous=state.posterior,
-            average=result.state.posterior,
+            average=finished.posterior,
             manifest=manifest,
         ),
     )
@@ -266,7 +171,7 @@ def next_round(
     metrics: Mapping[str, float],
     combined: Arrays,
     manifest: Manifest | None,
-) -> PooledRound:
+) -> Round:
     """Return what a pool leads to: its noise, the parts' states, the server's step, the floor.
 
     Args:
@@ -298,7 +203,7 @@ def next_round(
         posterior = method.pool_noise(posterior, state.posterior, counts)
         measured.pop(pooling.CLIPPED, None)
     if method.parts:
-        parts = method.fold(state.parts, combined, counts)
+        parts = method.update_server_states(state.parts, combined, counts)
     if not method.server_optimizer.idle:
         optimizer, posterior = method.server_optimizer.apply(
             state.server_optimizer,
@@ -316,24 +221,24 @@ def next_round(
         last_pooled=last_pooled,
         damping=damping,
         posterior=floored.posterior,
-        before_rounding=pooled.unrounded,
+        pool_float64=pooled.unrounded,
         server_optimizer=optimizer,
         parts=parts,
         predictive={},
     )
     following.check(manifest)
-    return PooledRound(following, {**measured, **floored.diagnostics}, client_entries(clients))
+    return Round(following, {**measured, **floored.diagnostics}, client_entries(clients))
 
 
 def refine_round(
     request: TrainingRequest,
-    pooled: PooledRound,
+    pooled: Round,
     *,
     seed: int,
     manifest: Manifest | None = None,
     server: Server | None = None,
     parametrization: Parametrization,
-) -> PooledRound:
+) -> Round:
     """Return a pooled round, refined, with the models that predict besides its posterior.
 
     Args:
@@ -343,13 +248,12 @@ def refine_round(
     Raises:
         RunError: It cannot be refined, or what it is refined to is no posterior.
     """
-    method = request.method
-    used = parametrization.used_variance
+    method, used = request.method, parametrization.used_variance
     context = RoundContext(
         seed=seed,
         server_round=request.server_round,
         previous=request.state.posterior,
-        pooled=pooled.state.posterior,
+        pooled=pooled.posterior,
         sampler=method.sampler,
         clients=pooled.models.computing_with(used) if pooled.models else None,
         server=server,
@@ -364,7 +268,176 @@ def refine_round(
     predictive = method.predictive.keep(context)
     following = replace(pooled.state, posterior=refined.posterior, predictive=predictive)
     following.check(manifest)
-    return replace(pooled, state=following, metrics={**pooled.metrics, **refined.metrics})
+    metrics = {**pooled.metrics, **refined.metrics}
+    return replace(pooled, state=following, metrics=metrics, models=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRequest:
+    """Request to the clients of a round.
+
+    Attributes:
+        method: The parts that the round is made of.
+        state: Where the federation stands before it.
+        partition_ids: The selected clients, sorted.
+        expected: A posterior of the sizes and types that they send back.
+        vectors: The names of those of the posterior's vectors that they are sent.
+        name: The round, in messages for people.
+        message_type: Flower's type of what clients get, as ``bfl.federation.wire`` names them.
+        broadcast: What they are sent besides the posterior.
+        declared: What they have to send besides theirs.
+        implausible: Clients, by partition id, whose updates made an earlier attempt at this round
+            useless, and why; they are not asked again.
+        of_sums: Whether sums over data are asked for, which travel as a posterior's points.
+    """
+
+    of_sums: ClassVar[bool] = False
+
+    method: Method
+    state: ServerState
+    partition_ids: Sequence[int]
+    expected: Posterior
+    vectors: Sequence[str]
+    name: str
+    message_type: str = TRAIN
+    broadcast: Arrays = field(default_factory=dict)
+    declared: tuple[DeclaredArray, ...] = ()
+    implausible: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def server_round(self) -> int:
+        """The round, from 1."""
+        return self.state.server_round + 1
+
+    def find_problem(self, update: ClientUpdate) -> str | None:
+        """Return why an update that is well formed is of no use in this round; None if it is."""
+        method, state = self.method, self.state
+        if problem := method.weighting.unreported(update.metrics):
+            return problem
+        if method.pool_noise and (
+            problem := method.pool_noise.problem(update.posterior, state.posterior)
+        ):
+            return problem
+        if not update.extras:
+            return None
+        # Its arrays, taken in as if it were the only client, must not end the run.
+        counts = Counts(len(self.partition_ids), 1, state.num_clients, self.server_round)
+        alone = ExtrasSums(self.declared)
+        alone.add(update.extras, 1.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            states = method.update_server_states(state.parts, alone.combined(), counts)
+            problem = find_beyond_float32(states)
+            try:
+                if not problem:
+                    method.sent_extras(states, state.posterior)
+            except RunError as error:
+                problem = str(error)
+        return f"with the arrays besides the posterior {problem}" if problem else None
+
+
+def round_request(
+    method: Method, state: ServerState, seed: int, implausible: Mapping[int, str]
+) -> TrainingRequest:
+    """Return what the clients of the round after a state are asked, sampled by (seed, round).
+
+    Raises:
+        RunError: What the parts would send has values that their declarations rule out.
+    """
+    return TrainingRequest(
+        method=method,
+        state=state,
+        partition_ids=method.sampling.sample(seed, state.server_round + 1, state.num_clients),
+        expected=state.posterior,
+        vectors=method.broadcast.vectors,
+        name=f"round {state.server_round + 1}",
+        broadcast=method.sent_extras(state.parts, state.posterior) if method.parts else {},
+        declared=method.declared(state.posterior) if method.parts else (),
+        implausible=dict(implausible),
+    )
+
+
+class ExtrasSums:
+    """Sums and means of arrays besides the posterior over the pooled clients, in float64.
+
+    The memory does not grow with the number of clients.
+    """
+
+    def __init__(self, declared: Sequence[DeclaredArray]) -> None:
+        self._declared = declared
+        self._sums: dict[str, npt.NDArray[np.float64]] = {
+            array.name: np.zeros(array.shape) for array in declared
+        }
+        self._weight = 0.0
+
+    def add(self, arrays: Arrays, weight: float) -> None:
+        """Add a client's arrays; ``weight`` is its own in the pooling, in the scale of all."""
+        self._weight += weight
+        for array in self._declared:
+            sent = arrays[array.name].astype(np.float64)
+            self._sums[array.name] += sent if array.combined == "sum" else weight * sent
+
+    def combined(self) -> dict[str, npt.NDArray[np.float64]]:
+        """Return the sum or the weighted mean of each array, by name."""
+        if self._weight <= 0 and any(array.combined != "sum" for array in self._declared):
+            raise ValueError("nothing to average: no client with a positive weight was added")
+        return {
+            array.name: self._sums[array.name] / (1 if array.combined == "sum" else self._weight)
+            for array in self._declared
+        }
+
+
+@dataclass(frozen=True)
+class PooledClient:
+    """A client whose update was pooled, without its posterior.
+
+    Attributes:
+        metrics: What it has measured; nothing where its update is a part of a sum alone.
+        weight: Its weight, in the scale of all others'; None where its update is not seen.
+    """
+
+    partition_id: int
+    num_examples: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    weight: float | None = None
+
+
+def client_entries(clients: Sequence[PooledClient]) -> list[dict[str, Any]]:
+    """Return one entry for each client pooled, in the order of partition ids.
+
+    An entry has ``client``, the partition id; ``num-examples``; what the client has measured (the
+    negative log-likelihood per example and the divergence from the prior of its last epoch, in
+    nats, its seconds, and where it has test data of its own the accuracy of its posterior on them
+    and their number); and ``weight``, its share ω_k of all weights. Of clients whose updates nobody
+    sees it is the first two.
+    """
+    entries: list[dict[str, Any]] = []
+    for client in clients:
+        measured = {n: client.metrics[n] for n in sorted(client.metrics) if of_each_client(n)}
+        entries.append(
+            {"client": client.partition_id, NUM_EXAMPLES: client.num_examples, **measured}
+        )
+    if clients and clients[0].weight is not None:
+        shares = pooling.normalised([client.weight or 0.0 for client in clients])
+        for entry, share in zip(entries, shares, strict=True):
+            entry["weight"] = share
+    return entries
+
+
+def mean_metrics(updates: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, float]:
+    """Return clients' metrics averaged with the numbers of examples of those that have sent each.
+
+    Args:
+        updates: Each client's number of examples and what it has measured.
+    """
+    sent: dict[str, list[tuple[float, int]]] = {}
+    for num_examples, metrics in updates:
+        for name, value in metrics.items():
+            sent.setdefault(name, []).append((value, num_examples))
+    means: dict[str, float] = {}
+    for name, pairs in sent.items():
+        values, weights = zip(*pairs, strict=True)
+        means[name] = float(np.average(values, weights=weights))
+    return means
 
 
 def _in_float64(update: ClientUpdate) -> ClientUpdate:

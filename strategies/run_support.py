@@ -1,11 +1,11 @@
-"""Objects that a Strategy is given and gives back: options, what is lent, rounds, warnings."""
+"""What a Strategy is given besides its parts: options of the clients, and an application's help."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from logging import WARNING
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from bfl.federation.client_metrics import CONTINUED, recorded
 from bfl.federation.wire import Positions
 from bfl.posteriors import Posterior
 from bfl.texts import from_json
-from strategies.server_state import PooledRound, ServerState
+from strategies.server_state import Round, ServerState
 
 if TYPE_CHECKING:
     from bfl.aggregation.server import Server
@@ -73,11 +73,7 @@ class ClientOptions:
         return json.dumps(self.configuration.for_clients(paths=paths))
 
     def known_configuration(self) -> Configuration | None:
-        """Return what is known of the clients' configuration; None: they are sent none.
-
-        Raises:
-            ConfigurationError: With a line for each refused value of a text of your own.
-        """
+        """Return what is known of the clients' configuration; None: they are sent none."""
         if not isinstance(self.configuration, str):
             return self.configuration
         values = from_json(self.configuration)
@@ -88,9 +84,12 @@ class ClientOptions:
         return resolve(values, check_data=False, check_parts=False)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class RunSupport:
-    """The things that an application around a Strategy lends it; a plain one needs none of them.
+    """What an application around a Strategy lends it, and does with its rounds.
+
+    A plain Strategy needs nothing of it. An application overrides the methods that it needs: each
+    is called by ``start``, in the order in which they stand here.
 
     Attributes:
         manifest: The parameters of the network, whose minima updates and pooled posteriors are held
@@ -101,22 +100,11 @@ class RunSupport:
         pool_noise: Noise on the pool, for differential privacy (``strategies.privacy``).
         closing: What clients add up over their data after the last round of ``start``.
         sums_noise: Noise that clients add to the closing's sums, for differential privacy.
-        on_round: Called after each round of ``start``; if it returns True, no other round follows.
-        on_warning: Called with what goes wrong with clients; by default it is logged.
         federation: The nodes, where they have been waited for already.
         state: The state to go on from; None: before the first round.
         folder: The run's folder, for clients that keep a state in a simulation.
         key: The run's own word, by which nodes file what they keep.
         test_partition: The test examples of each client; None where none has its own.
-        on_replies: Called as a round begins and after each reply with the number of clients asked
-            and how many are usable (``clients``), ``failures`` and ``refused``; not where the
-            server sees sums alone. None: nobody looks on.
-        evaluate_models: Evaluates the predictive's models after a round; its numbers stand in the
-            round's metrics.
-        to_close: Gives the posterior whose network the closing round closes, of the last one.
-        before_sums: Called with a word for each round of the closing's sums, before anybody is
-            asked.
-        on_sums: Called with a line for each round of the closing's sums.
     """
 
     manifest: Manifest | None = None
@@ -125,50 +113,45 @@ class RunSupport:
     pool_noise: PoolNoise | None = None
     closing: Sequence[Closing | str] = ()
     sums_noise: SumsNoise | None = None
-    on_round: Callable[[Round], bool | None] | None = None
-    on_warning: Callable[[str], None] = lambda text: log(WARNING, text)
     federation: Federation | None = None
     state: ServerState | None = None
     folder: str = ""
     key: str = ""
     test_partition: Sequence[Positions | None] | None = None
-    on_replies: Callable[[int, Mapping[str, int]], None] | None = None
-    evaluate_models: Callable[[ServerState], Mapping[str, float]] = lambda state: {}
-    to_close: Callable[[Posterior], Posterior] = lambda last: last
-    before_sums: Callable[[str], None] = lambda release: None
-    on_sums: Callable[[str], None] = lambda line: None
 
+    def warn(self, text: str) -> None:
+        """Show what goes wrong with clients."""
+        log(WARNING, text)
 
-@dataclass(frozen=True)
-class Round:
-    """The outcome of one round, for whoever looks on.
+    def show_replies(self, selected: int, counts: Mapping[str, int]) -> None:
+        """Show what has become of a round so far, as it begins and after each reply.
 
-    Attributes:
-        state: Where the federation stands after it, with the global posterior.
-        metrics: What clients and pooling have measured, and what was evaluated.
-        seconds: How long training and pooling took.
-        clients: One entry for each client pooled, see ``strategies.updates.client_entries``.
-        suspicion: By partition id, whose values were far from all others', and how far.
-        left_out: One entry for each client that was asked and is not in the pool: ``client``, the
-            partition id, its ``name`` and the ``reason``.
-    """
+        Args:
+            selected: How many clients have been asked.
+            counts: How many replies are usable (``clients``), and ``failures`` and ``refused``.
+        """
 
-    state: ServerState
-    metrics: dict[str, float]
-    seconds: float
-    clients: Sequence[Mapping[str, Any]] = ()
-    suspicion: Mapping[int, str] = field(default_factory=dict)
-    left_out: Sequence[Mapping[str, Any]] = ()
+    def evaluate_models(self, state: ServerState) -> Mapping[str, float]:
+        """Return metrics of the predictive's models after a round, for its record."""
+        return {}
 
-    @property
-    def number(self) -> int:
-        """The round, from 1."""
-        return self.state.server_round
+    def end_round(self, finished: Round) -> bool:
+        """Take a round that is over; return whether it is the last.
 
-    @property
-    def posterior(self) -> Posterior:
-        """The global posterior after the round."""
-        return self.state.posterior
+        Raises:
+            ImplausibleUpdatesError: It is made again, without some clients.
+        """
+        return False
+
+    def posterior_to_close(self, last: Posterior) -> Posterior:
+        """Return the posterior whose network the closing round closes."""
+        return last
+
+    def begin_sums(self, release: str) -> None:
+        """Take the word for a round of the closing's sums, before anybody is asked."""
+
+    def show_sums(self, line: str) -> None:
+        """Show a line on a round of the closing's sums."""
 
 
 NOT_FINITE = "logits-not-finite"
@@ -196,7 +179,7 @@ class Warnings:
         self._warn = warn
         self._given: set[str] = set()
 
-    def _first(self, key: str) -> bool:
+    def _is_first(self, key: str) -> bool:
         new = key not in self._given
         self._given.add(key)
         return new
@@ -204,18 +187,19 @@ class Warnings:
     def warn_of_client(self, where: str, partition_id: int, text: str) -> None:
         """Warn that a client has failed or was refused; ``where`` names the round."""
         last = text.strip().splitlines()[-1].removeprefix(CONTINUED)
-        reason = text if self._first(text) else f"{last} (as before)"
+        reason = text if self._is_first(text) else f"{last} (as before)"
         self._warn(f"{where}, client {partition_id}: {reason}")
 
-    def warn_of_weights(self, server_round: int, weighting: str, pooled: PooledRound) -> None:
+    def warn_of_weights(self, finished: Round, weighting: str) -> None:
         """Warn once if one client or two of at least three outweigh all others."""
-        metrics, clients = pooled.metrics, len(pooled.entries)
+        metrics, clients = finished.metrics, len(finished.clients)
         effective = metrics.get("effective-clients", math.inf)
-        if clients >= 3 and effective <= FEW_EFFECTIVE_CLIENTS and self._first("weights"):
+        if clients >= 3 and effective <= FEW_EFFECTIVE_CLIENTS and self._is_first("weights"):
             self._warn(
-                f"round {server_round}: the weights of {clients} clients are worth {effective:.3g} "
-                f"(effective-clients); the largest is {metrics['largest-weight']:.3g} (weighting "
-                f"{weighting}); later rounds have the numbers in their records alone"
+                f"round {finished.number}: the weights of {clients} clients are worth "
+                f"{effective:.3g} (effective-clients); the largest is "
+                f"{metrics['largest-weight']:.3g} (weighting {weighting}); later rounds have the "
+                "numbers in their records alone"
             )
 
     def warn_of_numbers(self, server_round: int, metrics: Mapping[str, Any]) -> None:
@@ -224,21 +208,20 @@ class Warnings:
             if name.startswith(recorded("")):
                 continue
             problem = describe_number(name, metrics)
-            if problem and self._first(f"number {name}"):
+            if problem and self._is_first(f"number {name}"):
                 self._warn(f"round {server_round}: {problem}; later rounds have the number alone")
 
 
 def describe_number(name: str, metrics: Mapping[str, Any]) -> str | None:
     """Return what a number says of logits that are not finite, or of a student; None: nothing."""
     value = metrics[name]
+    cause = "a client may have sent too large values"
     if name.endswith(NOT_FINITE):
         what = f"{value:g} logits are not finite ({name}), so there are no metrics of them"
-        return f"{what}; a client may have sent too large values"
+        return f"{what}; {cause}"
     if name.endswith(LEFT_OUT):
-        return (
-            f"{value:g} models of the ensemble are left out ({name}): their logits are not finite; "
-            "a client may have sent too large values"
-        )
+        what = f"{value:g} models of the ensemble are left out ({name})"
+        return f"{what}: their logits are not finite; {cause}"
     before = metrics.get(BEFORE, math.inf)
     if name != AFTER or value <= before + max(CLEAR_NATS, CLEAR_SHARE * before):
         return None

@@ -7,12 +7,11 @@ turn out to be implausible, runs go on, and clients add up for the closing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 from logging import WARNING
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -20,20 +19,94 @@ from flwr.serverapp.strategy import Result
 
 from bfl.deployment.client_list import bound_nodes_file
 from bfl.engine.flower.grid import log
-from bfl.errors import RunError
 from bfl.federation.wire import initial_posterior, posterior_to_arrays
 from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
 from strategies.closing import CLOSING, close
 from strategies.federation import discover, number_nodes
 from strategies.flower_clients import FlowerClients
-from strategies.messaging import UsableReplies, exchange
-from strategies.plausibility import ImplausibleUpdatesError
+from strategies.messaging import exchange
 from strategies.preflight import check_memory, check_method
-from strategies.run_support import Round, Warnings
+from strategies.run_support import Warnings
 from strategies.server_state import ServerState
+from strategies.updates import ImplausibleUpdatesError
 
 if TYPE_CHECKING:
     from strategies.posterior_pooling import PosteriorPooling
+
+
+def run_rounds(
+    strategy: PosteriorPooling,
+    grid: Grid,
+    initial_arrays: ArrayRecord,
+    num_rounds: int,
+    timeout: float,
+    train_config: ConfigRecord,
+    evaluate_config: ConfigRecord,
+    evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None,
+    should_stop: Callable[[int, Result], bool] | None,
+) -> Result:
+    """Run the rounds that are left and the closing; see ``PosteriorPooling.start``."""
+    run, masked = strategy.run, strategy.method.exchange.secure_sums is not None
+    strategy.running = running = begin(strategy, grid, initial_arrays, timeout, num_rounds)
+    clients, arrays = running.clients, posterior_to_arrays(running.state.posterior)
+    result = Result(arrays=initial_arrays)
+    strategy.implausible = {}
+    first = evaluate_fn(0, arrays) if evaluate_fn and not running.state.server_round else None
+    if first is not None:
+        result.evaluate_metrics_serverapp[0] = first
+    started = time.perf_counter()
+    while (number := running.state.server_round + 1) <= num_rounds:
+        state_before, arrays_before = running.state, arrays
+        try:
+            replies: Iterable[Message] = ()
+            if masked:  # clients are asked while their sum is made
+                strategy.begin_round(number, arrays, train_config, grid)
+            else:
+                messages = list(strategy.configure_train(number, arrays, train_config, grid))
+                replies = clients.replies(f"round {number}", messages)
+            pooled_arrays, metrics = strategy.aggregate_train(number, replies)
+            seconds = time.perf_counter() - started
+            if pooled_arrays is not None and metrics is not None:
+                result.arrays = arrays = pooled_arrays
+                result.train_metrics_clientapp[number] = metrics
+
+            to_evaluate = list(strategy.configure_evaluate(number, arrays, evaluate_config, grid))
+            means = strategy.aggregate_evaluate(number, exchange(grid, to_evaluate, timeout))
+            if means is not None:
+                result.evaluate_metrics_clientapp[number] = means
+            evaluated = evaluate_fn(number, arrays) if evaluate_fn else None
+            if evaluated is not None:
+                result.evaluate_metrics_serverapp[number] = evaluated
+
+            is_last = False
+            if pooled := strategy.pooled:
+                model_metrics = run.evaluate_models(running.state)
+                measured = {**pooled.metrics, **(evaluated or {}), **model_metrics}
+                running.warnings.warn_of_numbers(number, measured)
+                is_last = run.end_round(replace(pooled, metrics=measured, seconds=seconds))
+        except ImplausibleUpdatesError as error:
+            # Again, without those who sent them. Without retries it is not told who sent the rest.
+            known = error.reasons.keys() <= strategy.implausible.keys()
+            if known or not strategy.client_options.round_retries:
+                raise
+            strategy.implausible |= error.reasons
+            clients.suspicion = {}
+            running.state, result.arrays, arrays = state_before, arrays_before, arrays_before
+            continue
+        strategy.implausible = {}
+        if is_last or (should_stop and should_stop(number, result)):
+            break
+        started = time.perf_counter()
+    strategy.closed = close(
+        strategy.method,
+        replace(running.state, posterior=run.posterior_to_close(running.state.posterior)),
+        clients,
+        run.manifest,
+        Path(run.folder) / CLOSING if run.folder else None,
+        run.show_sums,
+        run.begin_sums,
+    )
+    return result
 
 
 @dataclass
@@ -87,7 +160,7 @@ def begin(
     if not (by_partition or options.clients or run.federation):
         text = "begins with the %d nodes that are there; ClientOptions(clients=…) waits for more"
         log(WARNING, text, nodes.size)
-    warnings = Warnings(run.on_warning)
+    warnings = Warnings(run.warn)
     clients = FlowerClients(
         grid, nodes, options, run, known, silence=timeout, warn=warnings.warn_of_client
     )
@@ -100,110 +173,15 @@ def begin(
 
         check_masked(method, secure_sums, initial, known, clients, selected)
     if not method.server_optimizer.idle and initial.point.size and not run.manifest:
-        run.on_warning(
+        run.warn(
             f"server-optimizer '{method.server_optimizer.name}' moves all {initial.point.size} "
             "point parameters, and could lead a moving variance of batch normalisation below 0: "
             "this Strategy has no manifest, which would say what are moving statistics; give it as "
             "run=RunSupport(manifest=…) (bfl.posteriors.Manifest) if the network has some"
         )
     check_memory(method, initial, len(selected[1]))
-    state = run.state or ServerState.first(initial, nodes.size, method.begin(initial, nodes.size))
+    state = run.state or ServerState.first(
+        initial, nodes.size, method.begin_server_states(initial, nodes.size)
+    )
     parametrization = known.inference.parametrization if known else SOFTPLUS
     return RunningFederation(grid, clients, warnings, state, state.server_round, parametrization)
-
-
-def run_rounds(
-    strategy: PosteriorPooling,
-    grid: Grid,
-    initial_arrays: ArrayRecord,
-    num_rounds: int,
-    timeout: float,
-    train_config: ConfigRecord,
-    evaluate_config: ConfigRecord,
-    evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None,
-    should_stop: Callable[[int, Result], bool] | None,
-) -> Result:
-    """Run the rounds that are left and the closing; see ``PosteriorPooling.start``."""
-    run, masked = strategy.run, strategy.method.exchange.secure_sums is not None
-    strategy.running = running = begin(strategy, grid, initial_arrays, timeout, num_rounds)
-    clients, arrays = running.clients, posterior_to_arrays(running.state.posterior)
-    result = Result(arrays=initial_arrays)
-    strategy.implausible = {}
-    first = evaluate_fn(0, arrays) if evaluate_fn and not running.state.server_round else None
-    if first is not None:
-        result.evaluate_metrics_serverapp[0] = first
-    started = time.perf_counter()
-    while (number := running.state.server_round + 1) <= num_rounds:
-        state, sent = running.state, arrays
-        replies: Iterable[Message] = ()
-        if masked:  # clients are asked while their sum is made
-            strategy.begin_round(number, arrays, train_config, grid)
-        else:
-            messages = list(strategy.configure_train(number, arrays, train_config, grid))
-            replies = clients.replies(f"round {number}", messages)
-            if run.on_replies:
-                show = partial(run.on_replies, len(messages))
-                replies = _show(replies, show, clients.usable)
-        try:
-            pooled_arrays, metrics = strategy.aggregate_train(number, replies)
-        except ImplausibleUpdatesError as error:  # again, without those who sent them
-            if not strategy.client_options.round_retries:
-                raise  # what others have sent is told once, such as where noise hides it
-            strategy.implausible |= error.reasons
-            continue
-        seconds = time.perf_counter() - started
-        if pooled_arrays is not None and metrics is not None:
-            result.arrays = arrays = pooled_arrays
-            result.train_metrics_clientapp[number] = metrics
-        to_evaluate = list(strategy.configure_evaluate(number, arrays, evaluate_config, grid))
-        means = strategy.aggregate_evaluate(number, exchange(grid, to_evaluate, timeout))
-        if means is not None:
-            result.evaluate_metrics_clientapp[number] = means
-        evaluated = evaluate_fn(number, arrays) if evaluate_fn else None
-        if evaluated is not None:
-            result.evaluate_metrics_serverapp[number] = evaluated
-        if pooled := strategy.pooled:
-            model_metrics = run.evaluate_models(running.state)
-            measured: dict[str, Any] = {**pooled.metrics, **(evaluated or {}), **model_metrics}
-            running.warnings.warn_of_numbers(number, measured)
-            finished = Round(
-                running.state, measured, seconds, pooled.entries, pooled.suspicion, pooled.left_out
-            )
-            try:
-                if run.on_round and run.on_round(finished):
-                    break
-            except RunError as error:  # the pool is of no use: again, likewise
-                if not isinstance(error, ImplausibleUpdatesError):
-                    raise
-                known = error.reasons.keys() <= strategy.implausible.keys()
-                if known or not strategy.client_options.round_retries:
-                    raise
-                strategy.implausible |= error.reasons
-                clients.suspicion = {}
-                running.state, result.arrays, arrays = state, sent, sent
-                continue
-        strategy.implausible = {}
-        if should_stop and should_stop(number, result):
-            break
-        started = time.perf_counter()
-    strategy.closed = close(
-        strategy.method,
-        replace(running.state, posterior=run.to_close(running.state.posterior)),
-        clients,
-        run.manifest,
-        Path(run.folder) / CLOSING if run.folder else None,
-        run.on_sums,
-        run.before_sums,
-    )
-    return result
-
-
-def _show(
-    replies: Iterable[Message], show: Callable[[Mapping[str, int]], None], usable: UsableReplies
-) -> Iterator[Message]:
-    """Yield replies, and show what each was when the next is waited for."""
-    show(usable.counts)
-    for reply in replies:
-        yield reply
-        del reply
-        show(usable.counts)

@@ -1,19 +1,31 @@
-"""Updates of clients: read and checked once, and the means, sums and records of those pooled."""
+"""Updates of clients: read and checked by themselves, and then compared with one another.
+
+**Plausibility.** An update's greatest absolute mean or standard deviation, its greatest point
+parameter, the greatest value of each further array over the parameters, and the norm of its change
+of means and of points are each held to ``REACH`` times the greatest of three numbers: 1; that of
+what clients were sent (of the change: the norm itself); and that of the client in the middle (the
+lower median, so that of two clients the smaller one counts). Honest updates begin at one posterior
+and train on data of one kind. Whatever the rule, the inference, the weighting and the round, their
+greatest values are within a small factor of what they began at, or have all grown alike, as in the
+first round; and none moves a hundred times as far as the whole network is from zero, and as its
+neighbours.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from statistics import median_low
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from flwr.app import ArrayRecord, Message, MetricRecord
 
-from bfl.aggregation.pooling import normalised
-from bfl.errors import BflError, PosteriorError
-from bfl.federation.client_metrics import NUM_EXAMPLES, of_each_client
+from bfl.errors import BflError, PosteriorError, RunError
+from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.parts import Arrays, DeclaredArray, extras_problem
 from bfl.federation.wire import ARRAYS, EXTRAS, METRICS, extra_arrays, vectors_from_arrays
 from bfl.posteriors import Manifest, Posterior
@@ -29,13 +41,14 @@ GREATEST_METRIC = 1e100
 """The greatest absolute value of a metric: greater ones overflow where they are averaged, and no
 axis can be drawn for them."""
 
+METRIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Pattern of the names that a client may give to metrics."""
+
 LEAST_VARIANCE = 1e-60
 """The least variance of what is pooled. All of float32 lies above; below, in float64, the square of
 a mean over a variance overflows, and a client that nothing else refuses would end the run."""
 
-METRIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""Pattern of the names that a client may give to metrics."""
-
+DIVERGED = "; if training has diverged, a lower learning-rate helps"
 
 Unpack = Callable[[Mapping[str, Vector], Posterior], Posterior]
 """Makes a client's posterior of the vectors that have come, and of the posterior it was sent."""
@@ -63,19 +76,6 @@ class ClientUpdate:
     impossible: dict[str, float] = field(default_factory=dict)
 
 
-def read_evaluation(reply: Message, most_examples: int) -> tuple[int, dict[str, float]]:
-    """Return the number of examples and the metrics of a client that has evaluated.
-
-    Raises:
-        RefusedUpdateError: They are not what they should be.
-    """
-    metrics = reply.content.get(METRICS)
-    if not isinstance(metrics, MetricRecord):
-        raise RefusedUpdateError(f"the reply has no record '{METRICS}' of metrics")
-    num_examples = _num_examples(metrics.get(NUM_EXAMPLES), None, most_examples)
-    return num_examples, _measured(metrics)[0]
-
-
 def read_update(
     reply: Message,
     partition_id: int,
@@ -87,7 +87,7 @@ def read_update(
     declared: Sequence[DeclaredArray] = (),
     unpack: Unpack | None = None,
 ) -> ClientUpdate:
-    """Return the update in a client's reply.
+    """Return the update in a client's reply, or raise RefusedUpdateError.
 
     Checked are names, shapes, types, that all values are finite, that variances are positive and
     point parameters not below their minima, that the number of examples is the one that is
@@ -102,36 +102,12 @@ def read_update(
         most_examples: The most that a client may claim where it does not.
         declared: What the client has to send besides its posterior.
         unpack: How an exchange unpacks what has come; None: it is the posterior's three vectors.
-
-    Raises:
-        RefusedUpdateError: Something is not as it should be.
     """
     content = reply.content
-    arrays, metrics = content.get(ARRAYS), content.get(METRICS)
+    arrays = content.get(ARRAYS)
     if not isinstance(arrays, ArrayRecord):
         raise RefusedUpdateError(f"the reply has no record '{ARRAYS}' of arrays")
-    if not isinstance(metrics, MetricRecord):
-        raise RefusedUpdateError(f"the reply has no record '{METRICS}' of metrics")
-    posterior = _posterior(arrays, sent, manifest, unpack)
-    count = _num_examples(metrics.get(NUM_EXAMPLES), num_examples, most_examples)
-    measured, impossible = _measured(metrics)
-    extras: Arrays = {}
-    if declared or EXTRAS in content:
-        try:
-            extras = extra_arrays(content)
-        except Exception as error:  # whatever NumPy makes of bytes that a client has chosen
-            raise RefusedUpdateError(f"an array besides the posterior: {error}") from error
-        if problem := extras_problem(extras, declared):
-            raise RefusedUpdateError(f"besides the posterior it has {problem}")
-    return ClientUpdate(partition_id, posterior, count, measured, extras, impossible)
-
-
-DIVERGED = "; if training has diverged, a lower learning-rate helps"
-
-
-def _posterior(
-    arrays: ArrayRecord, sent: Posterior, manifest: Manifest | None, unpack: Unpack | None
-) -> Posterior:
+    metrics = _metric_record(reply)
     try:
         vectors = vectors_from_arrays(arrays)
         posterior = unpack(vectors, sent) if unpack else Posterior.of_vectors(vectors)
@@ -139,6 +115,39 @@ def _posterior(
         raise RefusedUpdateError(str(error)) from error
     except Exception as error:  # whatever NumPy makes of bytes that a client has chosen
         raise RefusedUpdateError(f"an array cannot be read: {error}") from error
+    _check_posterior(posterior, sent, manifest)
+    count = _num_examples(metrics.get(NUM_EXAMPLES), num_examples, most_examples)
+    measured, impossible = _split_metrics(metrics)
+    extras: Arrays = {}
+    if declared or EXTRAS in content:
+        try:
+            extras = extra_arrays(content)
+        except Exception as error:  # likewise
+            raise RefusedUpdateError(f"an array besides the posterior: {error}") from error
+        if problem := extras_problem(extras, declared):
+            raise RefusedUpdateError(f"besides the posterior it has {problem}")
+    return ClientUpdate(partition_id, posterior, count, measured, extras, impossible)
+
+
+def read_evaluation(reply: Message, most_examples: int) -> tuple[int, dict[str, float]]:
+    """Return the number of examples and the metrics of a client that has evaluated.
+
+    Raises:
+        RefusedUpdateError: They are not what they should be.
+    """
+    metrics = _metric_record(reply)
+    num_examples = _num_examples(metrics.get(NUM_EXAMPLES), None, most_examples)
+    return num_examples, _split_metrics(metrics)[0]
+
+
+def _metric_record(reply: Message) -> MetricRecord:
+    metrics = reply.content.get(METRICS)
+    if not isinstance(metrics, MetricRecord):
+        raise RefusedUpdateError(f"the reply has no record '{METRICS}' of metrics")
+    return metrics
+
+
+def _check_posterior(posterior: Posterior, sent: Posterior, manifest: Manifest | None) -> None:
     for name in VECTORS:
         given, expected = getattr(posterior, name).dtype, getattr(sent, name).dtype
         if given != expected:
@@ -152,7 +161,6 @@ def _posterior(
     except PosteriorError as error:
         diverged = "" if np.isfinite(posterior.mean).all() else DIVERGED
         raise RefusedUpdateError(f"{error}{diverged}") from error
-    return posterior
 
 
 def _num_examples(given: Any, known: int | None, most: int) -> int:
@@ -172,7 +180,7 @@ def _num_examples(given: Any, known: int | None, most: int) -> int:
     return int(given)
 
 
-def _measured(metrics: MetricRecord) -> tuple[dict[str, float], dict[str, float]]:
+def _split_metrics(metrics: MetricRecord) -> tuple[dict[str, float], dict[str, float]]:
     """Return the metrics that are single numbers, and apart those that nobody can have measured."""
     # With it come all metrics, which no server needs before a client has measured some.
     from bfl.experiments.results.clients import impossible_numbers
@@ -195,94 +203,166 @@ def _measured(metrics: MetricRecord) -> tuple[dict[str, float], dict[str, float]
     return measured, impossible
 
 
-def mean_metrics(updates: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, float]:
-    """Return clients' metrics averaged with the numbers of examples of those that have sent each.
+REACH = 100.0
+"""Greatest ratio of a client's greatest value to the others'. No value up to it is refused."""
 
-    Args:
-        updates: Each client's number of examples and what it has measured.
-    """
-    sent: dict[str, tuple[list[float], list[int]]] = {}
-    for count, measured in updates:
-        for name, value in measured.items():
-            values, counts = sent.setdefault(name, ([], []))
-            values.append(value)
-            counts.append(count)
-    means: dict[str, float] = {}
-    for name, (values, counts) in sent.items():
-        means[name] = float(np.average(values, weights=counts))
-    return means
+GREATEST_VALUE = 1e15
+"""The greatest value of anything: in float32 a network's squares and products overflow beyond."""
 
+SUSPICIOUS = 10.0
+"""Ratio to the middle client's greatest value from which a sender of a useless pool is named.
 
-class CombinedExtras:
-    """Sums and means of arrays besides the posterior over the pooled clients, in float64.
+Of a change it is ten times as much: clients make unequal numbers of steps."""
 
-    The memory does not grow with the number of clients.
-    """
+JUDGED_TOGETHER = 3
+"""Updates that are held until as many have come: with one hostile client, the middle is honest."""
 
-    def __init__(self, declared: Sequence[DeclaredArray]) -> None:
-        self._declared = declared
-        self._sums: dict[str, npt.NDArray[np.float64]] = {
-            array.name: np.zeros(array.shape) for array in declared
-        }
-        self._weight = 0.0
-
-    def add(self, arrays: Arrays, weight: float) -> None:
-        """Add a client's arrays; ``weight`` is its own in the pooling, in the scale of all."""
-        self._weight += weight
-        for array in self._declared:
-            sent = arrays[array.name].astype(np.float64)
-            self._sums[array.name] += sent if array.combined == "sum" else weight * sent
-
-    def combined(self) -> dict[str, npt.NDArray[np.float64]]:
-        """Return the sum or the weighted mean of each array, by name.
-
-        Raises:
-            ValueError: A mean is asked for, and no client with a weight has been added.
-        """
-        if self._weight <= 0 and any(array.combined != "sum" for array in self._declared):
-            raise ValueError("nothing to average: no client with a positive weight was added")
-        return {
-            array.name: self._sums[array.name]
-            if array.combined == "sum"
-            else self._sums[array.name] / self._weight
-            for array in self._declared
-        }
+GAUSSIANS, POINTS = "means or standard deviations", "point parameters"
+MEANS_CHANGE, POINTS_CHANGE = "a change of means with a norm", f"a change of {POINTS} with a norm"
+CHANGES = (MEANS_CHANGE, POINTS_CHANGE)
+BLOCK = 1 << 20
 
 
-@dataclass(frozen=True)
-class PooledClient:
-    """A client whose update was pooled, without its posterior.
+class ImplausibleUpdatesError(RunError):
+    """Updates that were pooled turned out to be implausible: the round is made again without.
 
     Attributes:
-        metrics: What it has measured; nothing where its update is a part of a sum alone.
-        weight: Its weight, in the scale of all others'; None where its update is not seen.
+        reasons: What is wrong with each, by its client's partition id.
     """
 
-    partition_id: int
-    num_examples: int
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    weight: float | None = None
+    def __init__(self, reasons: Mapping[int, str]) -> None:
+        super().__init__(
+            "; ".join(f"the update of client {client}: {why}" for client, why in reasons.items())
+        )
+        self.reasons = reasons
 
 
-def client_entries(clients: Sequence[PooledClient]) -> list[dict[str, Any]]:
-    """Return one entry for each client pooled, in the order of partition ids.
+class Plausibility:
+    """Judges the updates of one round.
 
-    An entry has ``client``, the partition id; ``num-examples``; what the client has measured (the
-    negative log-likelihood per example and the divergence from the prior of its last epoch, in
-    nats, its seconds, and where it has test data of its own the accuracy of its posterior on them
-    and their number); and ``weight``, its share ω_k of all weights. Of clients whose updates nobody
-    sees it is the first two.
+    Args:
+        sent: What clients were sent: its greatest values are those of any honest beginning.
+        broadcast: What they were sent besides.
+        refuse: Called with the partition id and the reason where an update is refused.
     """
-    shares: list[float] = []
-    if clients and clients[0].weight is not None:
-        shares = normalised([client.weight or 0.0 for client in clients])
-    entries: list[dict[str, Any]] = []
-    for place, client in enumerate(clients):
-        entry: dict[str, Any] = {"client": client.partition_id, NUM_EXAMPLES: client.num_examples}
-        for name in sorted(client.metrics):
-            if of_each_client(name):
-                entry[name] = client.metrics[name]
-        if shares:
-            entry["weight"] = shares[place]
-        entries.append(entry)
-    return entries
+
+    def __init__(
+        self, sent: Posterior, broadcast: Arrays, refuse: Callable[[int, str], None]
+    ) -> None:
+        self._start, self._sent = sent, _greatest_sent(sent)
+        self._beside = max((_greatest(array) for array in broadcast.values()), default=0.0)
+        self._refuse = refuse
+        self._measured: dict[int, dict[str, float]] = {}
+        self._passed: list[int] = []
+
+    def judged(self, updates: Iterable[ClientUpdate]) -> Iterator[ClientUpdate]:
+        """Yield the plausible ones of updates, in their order.
+
+        The first few are held until they can be judged by one another; each later one is judged by
+        all that have come so far. When all have come, those that were passed on are judged again.
+
+        Raises:
+            ImplausibleUpdatesError: One that was passed on is not plausible after all.
+        """
+        waiting: deque[ClientUpdate] = deque()
+        for update in chain(updates, [None]):
+            if update is not None:
+                greatest = _measure(update.posterior, update.extras, self._start)
+                self._measured[update.partition_id] = greatest
+                waiting.append(update)
+            all_have_come = update is None
+            del update  # nobody holds it here while the next is waited for
+            while waiting and (all_have_come or len(self._measured) >= JUDGED_TOGETHER):
+                partition_id = waiting[0].partition_id
+                if problem := self._find_problem(partition_id):
+                    waiting.popleft()
+                    self._refuse(partition_id, problem)
+                else:
+                    self._passed.append(partition_id)
+                    yield waiting.popleft()
+        problems = {client: self._find_problem(client) for client in self._passed}
+        if wrong := {client: problem for client, problem in problems.items() if problem}:
+            raise ImplausibleUpdatesError(wrong)
+
+    def _find_problem(self, client: int) -> str:
+        for kind, value in self._measured[client].items():
+            sent, middle = self._sent.get(kind, self._beside), self._middle(kind)
+            allowed = REACH * max(1.0, sent, middle)
+            if kind not in CHANGES:
+                allowed = min(GREATEST_VALUE, allowed)
+            if value > allowed:
+                return (
+                    f"no honest training can have sent {kind} of up to {value:.3g}: what clients "
+                    f"were sent has up to {sent:.3g}, and the middle one of the clients sends up "
+                    f"to {middle:.3g} (allowed: {REACH:g} times as much)"
+                )
+        return ""
+
+    def _middle(self, kind: str) -> float:
+        return median_low(greatest[kind] for greatest in self._measured.values())
+
+    def suspicion(self) -> dict[int, str]:
+        """Return whose values were farthest from the others', and how far; empty if nobody's."""
+        farthest, found = SUSPICIOUS, dict[int, str]()
+        for client in self._passed:
+            for kind, value in self._measured[client].items():
+                middle = self._middle(kind)
+                ratio = value / max(middle, 1e-30) / (10 if kind in CHANGES else 1)
+                if ratio > farthest or (ratio == farthest and not found):
+                    farthest = ratio
+                    text = f"{kind} of up to {value:.3g}, and the middle client up to {middle:.3g}"
+                    found = {client: text}
+        return found
+
+
+def implausible_pool(pooled: Posterior, sent: Posterior) -> str | None:
+    """Return what no honest updates can have been pooled to; None if nothing is.
+
+    For a pool of updates that nobody sees. Its change says nothing: noise for privacy makes it as
+    long as the network is large, and there is no other client's to hold it against.
+    """
+    before = _greatest_sent(sent)
+    for kind, value in _measure(pooled, {}, sent).items():
+        if kind not in CHANGES and value > min(GREATEST_VALUE, REACH * max(1.0, before[kind])):
+            return (
+                f"the pool has {kind} of up to {value:.3g}, and clients were sent up to "
+                f"{before[kind]:.3g} (allowed: {REACH:g} times as much)"
+            )
+    return None
+
+
+def _measure(posterior: Posterior, extras: Arrays, since: Posterior) -> dict[str, float]:
+    """Return the greatest values of a posterior and of arrays over the same parameters, by kind.
+
+    And the norm of the change of its means and points since another posterior. Of arrays of other
+    shapes, such as counts, the part that declares them says the bounds.
+    """
+    shapes = (posterior.mean.shape, posterior.point.shape)
+    found = {name: _greatest(array) for name, array in extras.items() if array.shape in shapes}
+    if posterior.size:
+        deviation = float(np.sqrt(np.float64(posterior.variance.max())))
+        found[GAUSSIANS] = max(_greatest(posterior.mean), deviation)
+        found[MEANS_CHANGE] = _distance(posterior.mean, since.mean)
+    if posterior.point.size:
+        found[POINTS] = _greatest(posterior.point)
+        found[POINTS_CHANGE] = _distance(posterior.point, since.point)
+    return found
+
+
+def _greatest_sent(sent: Posterior) -> dict[str, float]:
+    """Return what is measured of what clients were sent: of a change, how far it is from zero."""
+    zero = Posterior(np.zeros_like(sent.mean), sent.variance, np.zeros_like(sent.point))
+    return _measure(sent, {}, zero)
+
+
+def _greatest(values: Vector) -> float:
+    # Neither of the two takes the memory of another vector.
+    return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+
+
+def _distance(values: Vector, others: Vector) -> float:
+    """Return the norm of a difference, in blocks: no other vector is in memory."""
+    blocks = range(0, values.size, BLOCK)
+    parts = (values[n : n + BLOCK].astype(float) - others[n : n + BLOCK] for n in blocks)
+    with np.errstate(over="ignore"):  # infinite is too far as well
+        return float(np.sqrt(sum(float(part @ part) for part in parts)))

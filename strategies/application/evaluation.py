@@ -120,20 +120,18 @@ def own_server(evaluator: Any) -> Server:
     )
 
 
-def model_evaluation(evaluator: Any) -> Callable[[ServerState], Mapping[str, float]]:
-    """Return what evaluates the predictive's models on the test images where that is due."""
-    every = evaluator.configuration.keys.evaluate_every
-
-    def evaluate_models(state: ServerState) -> Mapping[str, float]:
-        if not every or state.server_round % every:
-            return {}
-        try:
-            evaluated = evaluated_ensemble(evaluator, state)
-            return evaluated.round_metrics(evaluator.configuration.values) if evaluated else {}
-        except NotFiniteError as error:
-            return not_finite(error, ENSEMBLE)
-
-    return evaluate_models
+def evaluate_models(evaluator: Any, state: ServerState) -> Mapping[str, float]:
+    """Return metrics of the predictive's models on the test images, in rounds where it is due."""
+    keys = evaluator.configuration.keys
+    if not keys.server_evaluates or not keys.evaluate_every:
+        return {}
+    if state.server_round % keys.evaluate_every:
+        return {}
+    try:
+        evaluated = evaluated_ensemble(evaluator, state)
+        return evaluated.round_metrics(evaluator.configuration.values) if evaluated else {}
+    except NotFiniteError as error:
+        return not_finite(error, ENSEMBLE)
 
 
 def evaluated_ensemble(evaluator: Any, state: ServerState) -> EvaluatedEnsemble | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from bfl.closing.base import Known
@@ -22,7 +22,7 @@ from strategies.method import GivenParts, Method
 from strategies.posterior_pooling import PosteriorPooling
 from strategies.privacy import pool_noise
 from strategies.run_support import ClientOptions, RunSupport
-from strategies.server_state import ServerState
+from strategies.server_state import Round, ServerState
 
 SILENCE_BEYOND_TIMEOUT = 30.0
 """Seconds that the server waits longer than a client may take: for the message's way and back."""
@@ -50,29 +50,17 @@ def run_rounds(
     privacy = run_context.account_of(context, state.server_round, to_come=True)
     recorder = run_context.RoundRecorder(context, best, privacy, run_of(context.grid).on_round)
 
-    def warn(text: str) -> None:
-        context.progress.say(text)
-        context.folder.append_text(files.REFUSALS, text)
-
-    evaluates: dict[str, Any] = {}
-    if keys.server_evaluates:
-        evaluates["server"] = evaluation.own_server(context.evaluator)
-        evaluates["evaluate_models"] = evaluation.model_evaluation(context.evaluator)
-    support = RunSupport(
+    support = ApplicationRun(
+        context=context,
+        recorder=recorder,
         manifest=context.evaluator.manifest,
+        server=evaluation.own_server(context.evaluator) if keys.server_evaluates else None,
         pool_noise=pool_noise(context.configuration, anew=context.federation.noise_anew),
-        on_round=recorder.record,
-        on_warning=warn,
         federation=context.federation,
         state=state,
         folder=context.path,
         key=run_key(context.folder.path),
         test_partition=context.test_partition,
-        on_replies=context.progress.replied if context.progress.is_live else None,
-        to_close=lambda last: run_context.posterior_to_close(context, last),
-        before_sums=lambda release: run_context.count_sums(context, release),
-        on_sums=context.progress.say,
-        **evaluates,
     )
     num_classes = context.evaluator.dataset.num_classes
     strategy = make_strategy(context.configuration, num_classes, context.partition, support)
@@ -95,6 +83,44 @@ def run_rounds(
         moved = "" if context.folder.holds(files.CONFIG) else f"put {context.path} back, and then: "
         raise RunError(f"{error}\n{moved}{context.advice}") from error
     return posterior_from_arrays(result.arrays), strategy.closed
+
+
+@dataclass(kw_only=True)
+class ApplicationRun(RunSupport):
+    """What a run does with the rounds of its Strategy."""
+
+    context: RunContext
+    recorder: run_context.RoundRecorder
+
+    def warn(self, text: str) -> None:
+        """Show a warning, and write it down."""
+        self.context.progress.say(text)
+        self.context.folder.append_text(files.REFUSALS, text)
+
+    def show_replies(self, selected: int, counts: Mapping[str, int]) -> None:
+        """Show what has become of a round so far, in a terminal."""
+        if self.context.progress.is_live:
+            self.context.progress.replied(selected, counts)
+
+    def evaluate_models(self, state: ServerState) -> Mapping[str, float]:
+        """Evaluate the predictive's models after a round."""
+        return evaluation.evaluate_models(self.context.evaluator, state)
+
+    def end_round(self, finished: Round) -> bool:
+        """Record a round; return whether it is the last."""
+        return self.recorder.record(finished)
+
+    def posterior_to_close(self, last: Posterior) -> Posterior:
+        """Return the posterior whose network the closing round closes."""
+        return run_context.posterior_to_close(self.context, last)
+
+    def begin_sums(self, release: str) -> None:
+        """Count a round of the closing's sums."""
+        run_context.count_sums(self.context, release)
+
+    def show_sums(self, line: str) -> None:
+        """Show a line on a round of the closing's sums."""
+        self.context.progress.say(line)
 
 
 def make_strategy(

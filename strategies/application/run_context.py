@@ -28,9 +28,9 @@ from bfl.posteriors import Posterior
 from strategies import privacy
 from strategies.federation import Federation
 from strategies.method import Method
-from strategies.plausibility import ImplausibleUpdatesError
-from strategies.run_support import NOT_FINITE, Round
-from strategies.server_state import ServerState
+from strategies.run_support import NOT_FINITE
+from strategies.server_state import Round, ServerState
+from strategies.updates import ImplausibleUpdatesError
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class RunContext:
 def first_state(context: RunContext, posterior: Posterior) -> ServerState:
     """Return the state before the first round, with what the method's parts begin with."""
     clients = context.federation.size
-    parts = Method.of(context.configuration).begin(posterior, clients)
+    parts = Method.of(context.configuration).begin_server_states(posterior, clients)
     return ServerState.first(posterior, clients, parts)
 
 

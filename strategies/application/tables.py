@@ -23,11 +23,10 @@ from bfl.errors import ConfigurationError, RunError
 from bfl.federation.client_metrics import neutralized
 from bfl.federation.node_description import ADD_UP_TABLE, TABLE_QUERY, TableDescription
 from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT
-from strategies.closing import as_posterior, sums_of_clients
+from strategies.closing import SumsRequest, as_posterior, sums_of_clients
 from strategies.federation import Federation
 from strategies.flower_clients import FlowerClients
 from strategies.method import Method
-from strategies.round import TrainingRequest
 from strategies.run_support import ClientOptions, RunSupport, Warnings
 from strategies.server_state import ServerState
 
@@ -97,14 +96,14 @@ def sum_columns(
     )
     clients.more = ConfigRecord({COLUMNS: json.dumps([asdict(column) for column in columns])})
     expected = as_posterior(np.zeros(sums_size(columns)))
-    request = TrainingRequest(
+    request = SumsRequest(
         method=Method.of(configuration),
         state=ServerState.first(expected, federation.size),
         partition_ids=range(federation.size),
         message_type=ADD_UP_TABLE,
         name="sums over tables",
         expected=expected,
-        sums_problem=partial(_problem, columns),
+        check=partial(_problem, columns),
         vectors=(),
     )
     _, total = sums_of_clients(request, clients)

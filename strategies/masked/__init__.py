@@ -32,10 +32,9 @@ from bfl.federation.wire import TRAIN
 from bfl.posteriors import Manifest, Posterior
 from strategies.flower_clients import FAILED, REFUSED, STOPPED_ANSWERING, FlowerClients
 from strategies.messaging import UsableReplies, exchange
-from strategies.plausibility import implausible_pool
-from strategies.round import TrainingRequest, foreseen_weights, next_round
-from strategies.server_state import PooledRound
-from strategies.updates import PooledClient
+from strategies.round import PooledClient, TrainingRequest, foreseen_weights, next_round
+from strategies.server_state import Round
+from strategies.updates import implausible_pool
 
 if TYPE_CHECKING:
     from bfl.configuration import Configuration
@@ -47,7 +46,7 @@ def pool_masked_round(
     secure_sums: SecureSums,
     clients: FlowerClients,
     manifest: Manifest | None,
-) -> PooledRound:
+) -> Round:
     """Have the clients of a round train, and return what the sum of their statistics leads to.
 
     Raises:
@@ -79,7 +78,7 @@ def pool_masked_round(
     sums = decoded_statistics(total, wanted.exponents, previous.size, previous.point.size)
     try:
         pooled = pooling.pooled_statistics(
-            rule, sums, [weights[client] for client in participants], previous, state.unrounded
+            rule, sums, [weights[client] for client in participants], previous, state.unmoved_pool
         )
         if problem := implausible_pool(pooled.posterior, previous):
             raise PosteriorError(problem)

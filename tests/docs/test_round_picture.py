@@ -77,14 +77,17 @@ def test_a_round_goes_through_every_step(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(client_round, "trainer_for", lambda *_, **__: Untrained())
     monkeypatch.setattr(client_round, "start_tensorflow", lambda: None)
     told: list[str] = []
+
+    class Warned(RunSupport):
+        def warn(self, text: str) -> None:
+            told.append(text)
+
     strategy = WeightedSumOfNormals(
         weighting="train-size",
         client_options=ClientOptions(
             configuration=json.dumps(GIVEN), partition=[np.arange(4), np.arange(4, 10)]
         ),
-        run=RunSupport(
-            pool_noise=PoolNoise(resolve(GIVEN).outgoing, 0, anew=False), on_warning=told.append
-        ),
+        run=Warned(pool_noise=PoolNoise(resolve(GIVEN).outgoing, 0, anew=False)),
     )
     grid = SerialGrid(client_app.app, 2, new_run({}), {})
     sys.setprofile(note)

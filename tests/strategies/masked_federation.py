@@ -31,7 +31,7 @@ from clients.masked import advertise_keys, confirm, masked_reply, read_task, sha
 from clients.node import Node
 from clients.process import reports_errors
 from strategies import PosteriorPooling
-from strategies.run_support import Round
+from strategies.server_state import Round
 
 SIZES = (10, 20, 30, 15, 25, 40)
 START = Posterior(

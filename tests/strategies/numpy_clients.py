@@ -13,7 +13,7 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from masked_federation import add_masked_stages
-from small_federation import make_grid, make_training_app
+from small_federation import Watched, make_grid, make_training_app
 
 from bfl import randomness
 from bfl.configuration import Configuration
@@ -37,8 +37,7 @@ from clients.node import Node
 from clients.process import cached_configuration
 from clients.state import PartStates, client_state, received_extras, restore_state
 from strategies import PosteriorPooling
-from strategies.run_support import Round, RunSupport
-from strategies.server_state import ServerState
+from strategies.server_state import Round, ServerState
 
 SILENCE = 0.002
 """Seconds that a round waits for replies that the grid withholds."""
@@ -202,7 +201,7 @@ class PartFederation:
                 raise KilledError
 
         strategy = self._make_strategy(
-            run=RunSupport(
+            run=Watched(
                 folder=str(self.folder),
                 key=run_key(self.folder),
                 state=state,

@@ -1,7 +1,7 @@
 """A federation without TensorFlow: clients that reply with posteriors of a few numbers."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,8 @@ from strategies.federation import discover
 from strategies.flower_clients import FlowerClients
 from strategies.method import Method
 from strategies.round import pool_round, refine_round, round_request
-from strategies.run_support import ClientOptions, Round, RunSupport
-from strategies.server_state import PooledRound, ServerState
+from strategies.run_support import ClientOptions, RunSupport
+from strategies.server_state import Round, ServerState
 
 START = Posterior(
     np.arange(3, dtype=np.float32), np.full(3, 0.1, np.float32), np.array([-1, 1, 1], np.float32)
@@ -113,7 +113,7 @@ def federated_round(
     seed: int,
     manifest: Manifest | None = None,
     server: Server | None = None,
-) -> tuple[ServerState, PooledRound]:
+) -> tuple[ServerState, Round]:
     """Run a round of any clients, whose replies need not be Flower's."""
     request = round_request(method, state, seed, {})
     fixed: Any = {"seed": seed, "manifest": manifest, "server": server}
@@ -130,15 +130,34 @@ def federated_round(
     return pooled.state, pooled
 
 
-def arguments(run: RunSupport = RunSupport(), **given: Any) -> dict[str, Any]:  # noqa: B008
+@dataclass(kw_only=True)
+class Watched(RunSupport):
+    """A run that hands rounds, warnings and counts of replies to functions."""
+
+    on_round: Callable[[Round], bool | None] | None = None
+    on_warning: Callable[[str], None] | None = None
+    on_replies: Callable[[int, Mapping[str, int]], None] | None = None
+
+    def end_round(self, finished: Round) -> bool:
+        return bool(self.on_round and self.on_round(finished))
+
+    def warn(self, text: str) -> None:
+        (self.on_warning or super().warn)(text)
+
+    def show_replies(self, selected: int, counts: Mapping[str, int]) -> None:
+        if self.on_replies:
+            self.on_replies(selected, counts)
+
+
+def arguments(run: RunSupport | None = None, **given: Any) -> dict[str, Any]:
     """Return a Strategy's arguments, of which some may be given by the names of their fields."""
 
     def taken(cls: Any) -> dict[str, Any]:
         return {each.name: given.pop(each.name) for each in fields(cls) if each.name in given}
 
-    options, lent = taken(ClientOptions), taken(RunSupport)
+    options, lent = taken(ClientOptions), taken(Watched)
     given |= {"client_options": ClientOptions(**options)} if options else {}
-    given |= {"run": replace(run, **lent)}
+    given |= {"run": replace(run or Watched(), **lent)}
     return given
 
 

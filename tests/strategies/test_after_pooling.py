@@ -43,7 +43,7 @@ class Sending:
 
 def rounds(keys: dict[str, Any], update: Callable[[int], ClientUpdate], count: int) -> None:
     method = Method.of(resolve(keys, check_data=False))
-    begun = method.begin(posterior(0.0), CLIENTS)
+    begun = method.begin_server_states(posterior(0.0), CLIENTS)
     state = ServerState.first(posterior(0.0), CLIENTS, begun)
     for _ in range(count):
         state, _ = federated_round(method, state, Sending(update), 0)

@@ -18,9 +18,8 @@ from bfl.federation.wire import TrainTask, reply_content
 from bfl.learning.corrections import Scaffold
 from bfl.posteriors import Posterior
 from strategies.method import Method
-from strategies.run_support import Round
-from strategies.server_state import ServerState
-from strategies.updates import CombinedExtras
+from strategies.round import ExtrasSums
+from strategies.server_state import Round, ServerState
 
 SIZE, HOSTILE, ROUNDS = 3, 2, 6
 START = Posterior(np.zeros(SIZE, np.float32), np.ones(SIZE, np.float32), np.zeros(1, np.float32))
@@ -163,8 +162,8 @@ def test_what_the_bounds_allow_is_pooled(case: str) -> None:
 
 def test_a_mean_of_nobody_is_refused_and_a_sum_of_nobody_is_zero() -> None:
     summed, mean = DeclaredArray("s", (2,)), DeclaredArray("m", (1,), "mean")
-    assert CombinedExtras([summed]).combined()["s"].tolist() == [0.0, 0.0]
-    combination = CombinedExtras([summed, mean])
+    assert ExtrasSums([summed]).combined()["s"].tolist() == [0.0, 0.0]
+    combination = ExtrasSums([summed, mean])
     with pytest.raises(ValueError, match="nothing to average"):
         combination.combined()
     for value, weight in ((1.0, 1.0), (4.0, 2.0)):
@@ -269,11 +268,11 @@ def method(*parts: TwoSidedPart) -> Method:
 
 def test_a_state_that_begins_empty_is_folded_in_every_round() -> None:
     made = method(Counter(), Nothing())
-    state = ServerState.first(START, 4, made.begin(START, 4))
+    state = ServerState.first(START, 4, made.begin_server_states(START, 4))
     assert not state.parts
     for number in range(1, 4):
         counts = Counts(asked=4, pooled=4, clients=4, server_round=number)
-        state = replace(state, parts=made.fold(state.parts, {}, counts))
+        state = replace(state, parts=made.update_server_states(state.parts, {}, counts))
         state = ServerState.from_arrays(number, START, state.to_arrays())
         assert list(state.parts) == ["counter"]
         assert state.parts["counter"]["rounds.seen"] == number
@@ -290,4 +289,4 @@ def test_a_state_has_a_name_that_can_be_told_from_its_arrays(given: str) -> None
 
 def test_a_state_without_a_name_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="part 'nameless' keeps sum on the server and has"):
-        method(Nameless()).begin(START, 4)
+        method(Nameless()).begin_server_states(START, 4)

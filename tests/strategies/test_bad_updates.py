@@ -39,10 +39,8 @@ from bfl.federation.wire import (
 )
 from bfl.learning.priors import priors
 from bfl.posteriors import Posterior
-from strategies.plausibility import REACH, ImplausibleUpdatesError
-from strategies.run_support import Round
-from strategies.server_state import ServerState
-from strategies.updates import RefusedUpdateError, read_update
+from strategies.server_state import Round, ServerState
+from strategies.updates import REACH, ImplausibleUpdatesError, RefusedUpdateError, read_update
 
 SIZE, POINTS = 3, 2
 SENT = Posterior(

@@ -18,7 +18,7 @@ from bfl.federation.node_description import NodeDescription, code_digest
 from bfl.federation.wire import TrainTask, posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies.federation import Federation, discover
-from strategies.run_support import Round
+from strategies.server_state import Round
 
 
 def queries(grid: DeploymentGrid) -> list[int]:

@@ -29,7 +29,7 @@ from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import NaturalParameters
 from clients.state import PartStates
 from strategies import PosteriorPooling
-from strategies.run_support import Round
+from strategies.server_state import Round
 
 D, NOISE = 4, 0.5
 COUNTS = (4, 7, 12, 20, 40)
@@ -392,7 +392,7 @@ def test_the_prior_stays_what_it_was_where_posteriors_are_sent_in_float32(tmp_pa
     done = killed.run(50, lost_checkpoints=1)[-1]
     assert done.posterior.mean.dtype == done.posterior.variance.dtype == np.float32
     assert np.sqrt(done.posterior.variance.mean()) == pytest.approx(sigma, rel=0.5)
-    pooled = done.state.before_rounding
+    pooled = done.state.pool_float64
     assert pooled is not None
     for name in ("mean", "variance"):  # what is sent is that, rounded once
         rounded = getattr(pooled, name).astype(np.float32)

@@ -38,7 +38,8 @@ from clients.state import PartStates
 from strategies.application.rounds import make_strategy
 from strategies.method import Method
 from strategies.privacy import pool_noise
-from strategies.run_support import Round, RunSupport
+from strategies.run_support import RunSupport
+from strategies.server_state import Round
 
 K, D, P, ROUNDS, STEPS, RATE = 4, 5, 3, 4, 3, 0.05
 EXAMPLES = (20, 5, 11, 8)

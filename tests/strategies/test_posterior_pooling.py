@@ -32,7 +32,8 @@ from strategies.application.rounds import make_strategy
 from strategies.federation import discover
 from strategies.method import Method
 from strategies.preflight import check_declarations
-from strategies.run_support import ClientOptions, Round, RunSupport
+from strategies.run_support import ClientOptions, RunSupport
+from strategies.server_state import Round
 
 
 def start() -> Posterior:
@@ -235,7 +236,7 @@ def test_an_unusable_reply_is_left_out_and_counted(fault: str) -> None:
         **arguments(
             weighting=weightings.create("equal"),
             on_round=rounds.append,
-            run=RunSupport(on_replies=lambda *counted: heard.append(counted)),
+            on_replies=lambda *counted: heard.append(counted),
         )
     )
     pooled = run(make_grid(make_app(sometimes)), strategy)

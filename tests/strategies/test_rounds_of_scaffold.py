@@ -18,7 +18,7 @@ from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from clients.state import PartStates
 from strategies.application.rounds import make_strategy
-from strategies.run_support import Round
+from strategies.server_state import Round
 
 K, ROUNDS = 4, 120
 BASE: dict[str, Any] = {

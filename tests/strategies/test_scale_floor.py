@@ -14,7 +14,7 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR, SCALE_FLOOR
-from strategies.run_support import Round
+from strategies.server_state import Round
 
 CLIENTS, ROUNDS = 4, 40
 GAUSSIAN_RULES = [

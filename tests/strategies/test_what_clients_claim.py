@@ -28,9 +28,9 @@ from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.wire import TrainTask, posterior_to_arrays, reply_content
 from bfl.posteriors import Manifest, Parameter, Posterior
-from strategies.plausibility import ImplausibleUpdatesError
 from strategies.run_support import NOT_FINITE
 from strategies.server_state import ServerState
+from strategies.updates import ImplausibleUpdatesError
 
 MANIFEST = Manifest(
     (
