@@ -86,7 +86,6 @@ MOMENTUM: dict[str, Any] = {
 
 
 def test_a_server_step_leaves_moving_means_and_variances_as_they_were_pooled() -> None:
-    """Momentum overshoots weights that stop where the pool is; what was measured it does not."""
 
     def sent(client: int) -> ClientUpdate:
         point = np.array([2.0, 2.0, 0.01], np.float32)
@@ -176,7 +175,6 @@ class Clients:
 
 
 def test_without_a_client_the_pool_differs_by_no_more_than_its_update_can_be_long() -> None:
-    """What the noise is added to, of 50 clients and the same without one; it is not rounded."""
     pools: list[Posterior] = []
 
     class Noted(PoolNoise):

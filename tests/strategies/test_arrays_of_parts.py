@@ -214,7 +214,6 @@ def test_a_servers_step_is_told_of_the_cohort_and_what_it_has_sent(
 def test_a_part_sends_the_arrays_that_it_declares(
     part: type[Telling], sent: Arrays, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody has trained when it is found out."""
     trained: list[int] = []
     if part is Telling:
         assert play(part(), rounds=1)[1] == []
@@ -226,7 +225,6 @@ def test_a_part_sends_the_arrays_that_it_declares(
 
 
 def test_no_client_alone_makes_the_next_broadcast_impossible() -> None:
-    """It is refused as any other bad update is, and the run goes on."""
     rounds, told = play(Growing(), 100.0, rounds=3)
     assert [done.metrics["refused"] for done in rounds] == [1, 1, 1]
     assert told[0].startswith("round 1, client 2: update refused")

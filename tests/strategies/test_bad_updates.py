@@ -143,7 +143,6 @@ RULES = ("conflation", "linear-pool", "ws", "dwc")
 
 @pytest.mark.slow
 def test_fuzzed_updates_leave_a_sound_posterior() -> None:
-    """With every rule if an update is accepted; of a refused one no rule sees anything."""
     rounds = [OneRound(rule) for rule in RULES]
     without = [one_round.pool(None)[0].digest() for one_round in rounds]
     seen = {True: 0, False: 0}
@@ -220,7 +219,6 @@ def test_an_archive_in_the_place_of_an_array_is_refused() -> None:
 
 
 def test_who_sends_nonsense_takes_nobody_elses_second_try() -> None:
-    """With what it has sent there would be enough, if it could be pooled."""
     asked: list[int] = []
 
     def reply(task: TrainTask, received: Posterior) -> RecordDict:
@@ -315,7 +313,6 @@ def settings_of(rule: str, weighting: str = "train-size") -> dict[str, Any]:
 @pytest.mark.parametrize("rule", pooling_rules.names())
 @pytest.mark.parametrize("sends", HOSTILE.values(), ids=HOSTILE)
 def test_the_sender_is_refused_and_the_others_pooled(rule: str, sends: Any) -> None:
-    """Of three clients, two or four more, and as replies come or together."""
     for clients, hostile, partition in ((3, 1, False), (2, 0, False), (5, 4, True)):
         assigned = [np.arange(10)] * clients if partition else None
         more = {**settings_of(rule), "clients": clients, "partition": assigned, "rounds": 2}
@@ -341,7 +338,6 @@ def test_a_round_is_made_again_without_those_who_were_pooled_too_early(partition
 
 @pytest.mark.parametrize("partition", [None, [np.arange(10)] * 7])
 def test_clients_that_are_asked_once_a_round_are_not_asked_again(partition: Any) -> None:
-    """As noise asks for: each answer costs some of its budget."""
     answered: list[int] = []
 
     def reply(task: TrainTask, received: Posterior) -> RecordDict:
@@ -357,7 +353,6 @@ def test_clients_that_are_asked_once_a_round_are_not_asked_again(partition: Any)
 
 
 def test_honest_values_that_grow_alike_or_stay_below_the_reach_are_pooled() -> None:
-    """Whatever they begin at; and one that is small beside others' is no reason to refuse these."""
 
     def grows(task: TrainTask, received: Posterior) -> RecordDict:
         scale = np.float32(1e6 * (1 + task.partition_id))
@@ -393,7 +388,6 @@ def test_when_nobody_is_usable_after_a_suspicious_round_its_sender_is_named() ->
 
 @pytest.mark.parametrize("partition", [None, [np.arange(10 * k) for k in (1, 2, 3)]])
 def test_a_round_whose_pool_is_of_no_use_is_made_again_from_where_it_began(partition: Any) -> None:
-    """Whoever looks on has found it, and says without whom."""
     found: list[Round] = []
 
     def look(finished: Round) -> bool:

@@ -39,7 +39,6 @@ def test_what_is_distilled_nears_the_ensemble(tmp_path: Path) -> None:
 
 
 def test_v_distillation_is_fedbe_with_clients_alone_and_sgd(tmp_path: Path) -> None:
-    """Bit for bit."""
     alone = {"ensemble-samples": 0, "ensemble-average": False, "distillation-optimizer": "sgd"}
     fedbe = federation(tmp_path / "fedbe", {"strategy": "fedbe", **alone})
     vanilla = federation(tmp_path / "v", {"strategy": "v-distillation"})
@@ -70,7 +69,6 @@ def test_the_student_begins_at_the_moved_average(tmp_path: Path) -> None:
 def test_models_have_the_variances_that_the_clients_networks_compute_with(
     clamp: float, tmp_path: Path
 ) -> None:
-    """What an ensemble draws from; what is sent and pooled has its own variances."""
     values = {
         **CASES["fedbe + fedavgm, watched"],
         "scale-parametrization": "log-variance",

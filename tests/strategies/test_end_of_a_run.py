@@ -107,7 +107,6 @@ def posterior(value: float) -> Posterior:
 def test_models_of_an_older_round_are_not_judged(
     rounds: list[int], judged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if the last checkpoint had been damaged: the one before it is found."""
     folder = RunFolder(tmp_path)
     for number in rounds:
         state = ServerState.first(posterior(number), 2, {})

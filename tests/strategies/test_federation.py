@@ -295,7 +295,6 @@ def test_what_nodes_say_they_keep_and_play_is_known(keeps: bool) -> None:
 
 
 def test_a_run_goes_on_without_a_lost_node_and_with_the_one_that_comes_back() -> None:
-    """Killed in round 2, as Flower shows it; the new one is there from round 3."""
     new: list[int] = []
 
     def train(task: TrainTask, received: Posterior) -> Any:

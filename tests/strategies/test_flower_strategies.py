@@ -102,7 +102,6 @@ def digest(result: Result) -> str:
 def test_flowers_start_gives_the_bits_of_ours(
     strategy: type[PosteriorPooling], weighting: str
 ) -> None:
-    """With nodes that say who they are or not: here their ids are in the order of partition ids."""
     given = {"weighting": weighting, "seed": 3, "server_optimizer": "momentum"}
     found = []
     for app, partition in ((make_training_app(learn), [None] * CLIENTS), (plain_app(), None)):
@@ -149,7 +148,6 @@ def test_a_strategy_begins_anew_with_each_start() -> None:
 
 
 def test_a_round_begins_with_the_arrays_that_it_is_given() -> None:
-    """A wrapper adds its noise between the rounds."""
     strategy = strategies.NaiveWeightedAveraging(**arguments(weighting="equal", clients=CLIENTS))
     grid, other = (
         make_grid(plain_app(), CLIENTS),
@@ -188,7 +186,6 @@ def wrappers() -> dict[str, tuple[Any, dict[str, Any], list[Any]]]:
 def test_flowers_wrappers_wrap_every_strategy(
     strategy: type[PosteriorPooling], wrapper: str
 ) -> None:
-    """Where they neither clip nor noise, they change the last digits alone."""
     wraps, settings, mods = wrappers()[wrapper]
     wrapped = run(
         wraps(strategy(**arguments(weighting="equal", clients=CLIENTS)), **settings).start,

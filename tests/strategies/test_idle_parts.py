@@ -125,7 +125,6 @@ def validations(monkeypatch: pytest.MonkeyPatch, folder: Path, **more: Any) -> V
 def test_each_side_validates_the_configuration_once(
     exchange: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Nobody does so in each round or for each client, of whom one process plays all here."""
     found = validations(monkeypatch, tmp_path, exchange=exchange, **{"fraction-train": 1.0})
     assert found.keys == {"server": 1, "clients": 1}
     of_server, of_clients = found.settings["server"], found.settings["clients"]

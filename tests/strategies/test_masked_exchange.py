@@ -195,7 +195,6 @@ def test_a_strategy_of_ones_own_is_refused_likewise_before_anybody_trains(parts,
 
 
 def test_a_later_round_whose_sums_would_be_too_coarse_is_not_begun():
-    """The grid follows from the posterior that a round begins with; the first one is fine."""
 
     def wide(task, received):
         variance = np.full_like(received.variance, 15.9)
@@ -213,7 +212,6 @@ def test_a_later_round_whose_sums_would_be_too_coarse_is_not_begun():
 
 
 def test_a_later_rounds_sample_that_would_be_too_coarse_is_refused_before_the_first():
-    """Of twenty clients one holds most examples, and is first asked in the second round."""
     sizes = [100] * 19 + [30_000]
     sampling = RandomSampling(fraction_train=0.3)
     first = next(n for n in range(1, 30) if 19 in sampling.sample(0, n, len(sizes)))
@@ -342,7 +340,6 @@ def test_a_client_must_find_its_weight_without_the_others_numbers() -> None:
 
 
 def test_a_client_refuses_a_wrong_weight_before_it_trains() -> None:
-    """It has not even looked for the posterior, of which there is none here."""
     given = json.dumps({"dataset": "digits", "exchange": "masked"})
     config = TrainTask(1, 1, given, 10, np.arange(10)).to_config()
     delivery = Delivery("round 1", [0, 1, 2], [0, 2], [b"", b""], [b"", b""], [b"", b""])
@@ -360,7 +357,6 @@ def test_a_client_refuses_a_wrong_weight_before_it_trains() -> None:
 
 @pytest.mark.parametrize("bound", [None, 0.5, 1.0])
 def test_a_client_whose_update_would_be_nearly_the_whole_sum_sends_nothing(bound: Any) -> None:
-    """Where its node bounds its weight: nothing lies here, the clients are that unequal."""
     nodes = MaskedNodes(sizes=(5, 8, 6, 3000))
     bounds = [{} if bound is None else {"greatest-weight": bound}] * len(nodes.sizes)
     run = Run({**MASKED, "pooling": "nwa"}, 1, nodes, node_configs=bounds)

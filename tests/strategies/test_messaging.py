@@ -111,7 +111,6 @@ def test_those_that_fail_are_asked_again_until_there_are_enough(
     asked: list[int],
     reported: list[int],
 ) -> None:
-    """Of the replies a failure has a minus before its node."""
     clients = Clients(failures)
     found, reasons = ask(clients, count, **given)  # type: ignore[arg-type]
     assert [node if good else -node for node, good in found] == replies
@@ -253,7 +252,6 @@ def deployed(count: int) -> tuple[DeploymentGrid, Clients, list[Message]]:
 
 
 def test_a_reply_that_flower_makes_is_the_failure_of_the_node_that_was_asked() -> None:
-    """Its source is the SuperLink, node 1."""
     grid, _, sent = deployed(3)
     grid.kill(FIRST_ID + 1)
     replies = list(exchange(grid, sent, 10.0))

@@ -260,7 +260,6 @@ def test_replies_may_be_lost_refused_or_late(name: str, damping: float, tmp_path
 def test_a_run_that_is_killed_goes_on_exactly(
     damping: float, lost_checkpoints: int, tmp_path: Path
 ) -> None:
-    """Killed after each of six rounds and built again from its folder, one round back or none."""
     sampling = SAMPLINGS["two of five"]
     faults = random_faults(sampling)
     expected = federation(tmp_path / "whole", sampling, faults, damping=damping).run(8)
@@ -274,7 +273,6 @@ def test_a_run_that_is_killed_goes_on_exactly(
 
 
 def test_a_round_that_nobody_answers_is_made_again(tmp_path: Path) -> None:
-    """One after the other: a lost reply ends the run, and its client has kept what never came."""
     failing = {2, 7}
 
     def faults(server_round: int, partition_id: int) -> Fault:
@@ -314,7 +312,6 @@ def test_a_client_that_is_asked_again_in_a_round_counts_once(tmp_path: Path) -> 
 def test_correlated_designs_end_where_variational_inference_on_all_data_does(
     damping: float, tmp_path: Path
 ) -> None:
-    """And q is the product of the prior and the factors that lie in the clients' folders."""
     data = make_data(diagonal=False)
     sampling = ALL if not damping else SAMPLINGS["in turn"]
     faults = random_faults(ALL) if not damping else no_faults
@@ -375,7 +372,6 @@ class Float32(Data):
 
 
 def test_the_prior_stays_what_it_was_where_posteriors_are_sent_in_float32(tmp_path: Path) -> None:
-    """q beyond its factors, with lost replies and a kill; it was lost in the rounding."""
     sigma = 4.5e-4
     share = sigma**-2 / np.mean([np.diag(d.gram) for d in DATA]) / K
     data = [Float32(d.count, share * d.gram, share * d.moment) for d in DATA]
@@ -406,7 +402,6 @@ def test_the_prior_stays_what_it_was_where_posteriors_are_sent_in_float32(tmp_pa
 
 
 def test_a_posterior_that_was_moved_after_pooling_is_gone_on_from(tmp_path: Path) -> None:
-    """What was pooled counts only while it is what was sent."""
     state = federation(tmp_path, ALL).run(1)[-1].state
     assert state.unrounded is not None
     moved = Posterior(state.posterior.mean + 1.0, state.posterior.variance, state.posterior.point)

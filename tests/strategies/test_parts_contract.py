@@ -246,7 +246,6 @@ def test_the_same_bits_whatever_happens_to_replies_and_to_the_server(
 def test_states_are_those_of_a_direct_run_where_sums_alone_are_known(
     values: Values, tmp_path: Path
 ) -> None:
-    """With a client whose update is lost after it has kept its state, and a kill."""
 
     def one_is_lost(server_round: int, partition_id: int) -> Fault:
         return "lost" if server_round == 2 and partition_id == 1 else ""
@@ -266,7 +265,6 @@ def test_states_are_those_of_a_direct_run_where_sums_alone_are_known(
 
 
 def test_control_variates_sum_to_the_servers_whatever_is_lost(tmp_path: Path) -> None:
-    """Of the updates that were pooled, and of no others; with momentum on the server as well."""
     from bfl.federation.state import Snapshots
 
     values = {**CASES["scaffold + momentum"], "fraction-train": 0.75}
@@ -291,7 +289,6 @@ LIES: dict[str, Values] = {
 
 @pytest.mark.parametrize("values", LIES.values(), ids=LIES)
 def test_what_is_done_to_updates_is_done_by_these_clients(values: Values, tmp_path: Path) -> None:
-    """In the contract's cases, which would otherwise show nothing of these kinds."""
     [done] = federation(tmp_path / "changed", values).run(1)
     without = {**values, "attack": "none", "outgoing": "none"}
     [honest] = federation(tmp_path / "honest", without).run(1)

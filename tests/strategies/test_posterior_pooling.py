@@ -133,7 +133,6 @@ def test_a_strategy_takes_its_rules_settings() -> None:
     ids=str,
 )
 def test_an_own_server_is_held_to_what_parts_declare(given: Any, words: list[str]) -> None:
-    """As through configuration: before anybody is asked to train."""
     parts = tuple(corrections.create(name) for name in given.get("parts", ()))
     strategy = PosteriorPooling(**arguments(**{**given, "parts": parts}))
 
@@ -220,7 +219,6 @@ def test_clients_are_sent_their_examples_and_the_configuration() -> None:
 
 @pytest.mark.parametrize("fault", ["raises", "sends no numbers"])
 def test_an_unusable_reply_is_left_out_and_counted(fault: str) -> None:
-    """All that is refused: test_bad_updates.py."""
 
     def sometimes(task: TrainTask, received: Posterior) -> RecordDict:
         if task.partition_id != 2:

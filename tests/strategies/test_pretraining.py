@@ -102,7 +102,6 @@ def asked_of_the_node(epochs=3, *judging, trained_on=id, **values):
 
 @pytest.mark.parametrize("validation", [0.1, 0.5])
 def test_a_share_is_of_the_images_that_clients_have(validation):
-    """And not of the whole data set, which would favour what is pre-trained."""
     seen, judged = [], []
     shares = {"train-examples": 400, "pretrain-examples": 0.2, "pretrain-validation": validation}
     asked_of_the_node(
@@ -123,7 +122,6 @@ def test_a_share_is_of_the_images_that_clients_have(validation):
     ],
 )
 def test_what_the_node_sends_is_checked_like_an_update(variance, more, reason):
-    """A moving variance below 0 began a run."""
 
     def reply(task, received):
         point = np.full(1, variance, np.float32)
@@ -146,7 +144,6 @@ def test_prior_is_a_fixed_one_of_its_own(prior):
 
 
 def test_nothing_of_the_method_takes_part_in_pretraining():
-    """Of every kind that clients have a part of, also one that comes tomorrow."""
     kept = {"model", "inference", "optimizer", "augmentation", "pooling"}
     clients = [kind for kind in SLOTS if not kind.server_only]
     others = {
@@ -242,7 +239,6 @@ def test_run_begins_with_the_best_epoch(run, capsys):
 
 @pytest.mark.slow
 def test_runs_that_differ_in_their_prior_begin_with_the_same_posterior(run):
-    """And not with the one that the run's prior would have given."""
     begun = {}
     for name, more in {
         "fixed": {},
@@ -265,7 +261,6 @@ def test_runs_that_differ_in_their_prior_begin_with_the_same_posterior(run):
 
 @pytest.mark.slow
 def test_killed_in_its_eighth_epoch_it_ends_as_if_nothing_had_happened(run, monkeypatch):
-    """Each epoch of the new try has the optimizer's state, beside what the old one has left."""
     values = {"pretrain_examples": 0.2, "pretrain_epochs": 9, "pretrain_patience": 9}
     whole = run("whole", **values)
     accuracies = []

@@ -253,7 +253,6 @@ def test_what_would_tell_of_single_examples_is_refused(values: dict[str, Any], s
 
 
 def test_a_gradient_over_all_examples_is_excluded_also_where_nothing_is_sent() -> None:
-    """A correction that keeps such a gradient would move the next round's weights by it."""
 
     class Kept(NoCorrection):
         """It sends nothing."""
@@ -268,7 +267,6 @@ def test_a_gradient_over_all_examples_is_excluded_also_where_nothing_is_sent() -
 
 
 def test_what_goes_with_private_examples_is_taken() -> None:
-    """All inferences by gradients, all rules, any weighting, and what only post-processes."""
     for inference in set(inferences.names()) - {"ivon"}:
         resolve({**EXAMPLES, "inference": inference, "strategy": "nwa"})
     resolve({**EXAMPLES, "strategy": "pvi", "weighting": "train-size"})

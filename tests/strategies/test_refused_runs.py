@@ -127,7 +127,6 @@ def test_a_node_without_the_data_is_refused_at_once(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """By its partition, before it fails in each round; the other has them, in its own folder."""
     monkeypatch.setattr("bfl.data.datasets.named.load_from_hub", without_network)
     images, labels = np.zeros((40, 28, 28), np.uint8), np.arange(40) % 10
     for folder in ("server", "node"):
@@ -161,7 +160,6 @@ def without_network(*_: object) -> None:
 def test_a_node_whose_labels_are_none_of_the_runs_is_refused_at_once(
     simulated: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before anything is trained, and whatever a step would have drawn."""
     labels, words = np.arange(40) % 10, []
     for name in ("sound", "wrong"):
         path = tmp_path / f"{name}.npz"
@@ -189,7 +187,6 @@ def test_a_node_whose_labels_are_none_of_the_runs_is_refused_at_once(
 def test_a_run_is_not_gone_on_with_by_another_partition_or_other_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of a version that divides the images in another way; the folder stays as it was."""
     manifest = Manifest((Parameter("dense/kernel", (2,), True, "he-normal"),))
     posterior = Posterior(np.zeros(2), np.ones(2), np.zeros(0))
     begun: list[int] = []
@@ -290,7 +287,6 @@ class Process:
 def test_what_enters_the_result_has_the_configured_threads_and_the_rest_all(
     values: dict[str, Any], of_clients: int | None, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By default one, whatever the machine has."""
     process = Process(monkeypatch)
     start_tensorflow(resolve(values), of_clients)
     assert (process.threads, process.operations) == (threads, 3)

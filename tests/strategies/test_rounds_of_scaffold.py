@@ -78,5 +78,4 @@ def test_it_reaches_the_exact_optimum_with_half_of_the_clients(
 
 
 def test_averaging_does_not(tmp_path: Path) -> None:
-    """Nor does it come to rest: its fixed point depends on who takes part."""
     assert distances(run(tmp_path, ROUNDS // 2, strategy="fedavg"))[-20:].min() > 0.1

@@ -33,7 +33,6 @@ from strategies.run_support import RunSupport
 
 
 def test_no_file_of_the_server_is_named_in_a_task(tmp_path: Path) -> None:
-    """Nor, to nodes that nobody simulates, the run's folder."""
     sent = []
 
     def reply(task: Any, received: Posterior) -> Any:
@@ -61,7 +60,6 @@ def test_no_file_of_the_server_is_named_in_a_task(tmp_path: Path) -> None:
 def test_where_the_runs_data_lie_is_told_to_nodes_alone_that_look_there(
     exchange: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither before the first round nor in it, nor to a node with data of its own."""
     server = tmp_path / "secret-folder"
     server.mkdir()
     labels = np.arange(40) % 10
@@ -214,7 +212,6 @@ def run(lie: Lie, warnings: list[str]) -> Posterior:
 
 @pytest.mark.parametrize("lie", [another_posterior, another_configuration, another_total])
 def test_a_client_that_is_told_something_else_stays_masked_and_says_so(lie: Lie) -> None:
-    """The others are told alike, and are enough: what they take off leaves its masks in the sum."""
     warnings: list[str] = []
     with pytest.raises(RunError, match="only the sum of the clients' statistics is known"):
         run(lie, warnings)

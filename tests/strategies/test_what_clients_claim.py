@@ -132,7 +132,6 @@ def quiet_run(folder: RunFolder, **values: Any) -> Any:
 def test_a_pool_of_no_use_is_refused_with_its_sender(
     bad: dict[str, float], attack: dict[str, Any], suspects: dict[int, str], tmp_path: Path
 ) -> None:
-    """One that guesses after it was good may be of honest clients with one class each."""
     from strategies.application.run_context import RoundRecorder
 
     _, (finished,), _ = play()
@@ -201,7 +200,6 @@ def test_names_and_numbers_of_metrics_are_limited(metrics: dict[str, float], rea
 
 
 def test_what_clients_measure_is_averaged_with_their_examples() -> None:
-    """Over those that have sent it, whatever the pool's own weights are."""
 
     def measuring(task: TrainTask, received: Posterior) -> RecordDict:
         own = {"some": 1.0 + task.partition_id} if task.partition_id > 1 else {}
@@ -280,7 +278,6 @@ def test_numbers_that_do_not_fit_are_refused(given: Any, words: str) -> None:
 
 
 def test_a_client_without_an_example_is_not_one_of_unknown_size() -> None:
-    """It was believed to hold what it claimed."""
     told: list[int] = []
 
     def reply(task: TrainTask, received: Posterior) -> RecordDict:
@@ -332,7 +329,6 @@ def twins(task: TrainTask, received: Posterior) -> RecordDict:
 def test_who_outweighs_all_others_is_told_of_once_and_recorded_always(
     reply: Reply, weighting: str, clients: int, effective: float, warned: bool
 ) -> None:
-    """An echo under distance, or two that send the same."""
     pooled, rounds, told = play(reply, clients=clients, weighting=weighting, rounds=2)
     for done in rounds:
         assert done.metrics["effective-clients"] == pytest.approx(effective)
