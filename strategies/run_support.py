@@ -1,4 +1,4 @@
-"""What a Strategy is given besides its parts: options of the clients, and an application's help."""
+"""Options of the clients, and the help of an application, that a Strategy is given besides parts."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ClientOptions:
 
 @dataclass(kw_only=True)
 class RunSupport:
-    """What an application around a Strategy lends it, and does with its rounds.
+    """Help of an application around a Strategy: objects that it lends, and methods for its rounds.
 
     A plain Strategy needs nothing of it. An application overrides the methods that it needs: each
     is called by ``start``, in the order in which they stand here.

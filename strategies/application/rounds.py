@@ -87,7 +87,7 @@ def run_rounds(
 
 @dataclass(kw_only=True)
 class ApplicationRun(RunSupport):
-    """What a run does with the rounds of its Strategy."""
+    """Rounds of a Strategy, recorded and shown as those of a run."""
 
     context: RunContext
     recorder: run_context.RoundRecorder
