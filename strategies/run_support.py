@@ -1,4 +1,4 @@
-"""Options of the clients, and the help of an application, that a Strategy is given besides parts."""
+"""Options of the clients, and an application's help, that a Strategy takes besides its parts."""
 
 from __future__ import annotations
 
