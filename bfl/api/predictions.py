@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.datasets.pictures import as_pixels
 from bfl.data.datasets.reading import Reading
-from bfl.data.images import Images
+from bfl.data.images import Images, as_pixels
 from bfl.errors import DataError, RunError
 from bfl.evaluation.prediction.predictions import FloatArray, IntArray
 from bfl.files import given_path, write_atomically

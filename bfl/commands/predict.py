@@ -26,9 +26,9 @@ from bfl.commands.terminal import (
     plain_warnings,
     write_output,
 )
-from bfl.data.datasets import pictures
-from bfl.data.datasets.pictures import SUFFIXES as PICTURES
-from bfl.data.datasets.pictures import Unused, pictures_below
+from bfl.data.datasets.folder import SUFFIXES as PICTURES
+from bfl.data.datasets.folder import Unused, pictures_below
+from bfl.data.datasets.folder import read_pictures as read_files
 from bfl.data.datasets.reading import PIXEL_RANGE, Reading
 from bfl.data.datasets.table import SUFFIXES, read_table, table_as_written
 from bfl.data.images import Images
@@ -219,8 +219,8 @@ def read_pictures(path: Path, reading: Reading) -> tuple[tuple[str, ...], Images
     files = pictures_below(path, unused)
     if not files:
         raise DataError(f"{path} has no image; their names end with {', '.join(PICTURES)}")
-    images, damaged, notes = pictures.read_pictures(files, reading, unused)
-    for line in (*notes, *unused.notes()):
+    images, damaged = read_files(files, reading, unused)
+    for line in unused.notes():
         warnings.warn(line, stacklevel=2)
     names = tuple(str(each.relative_to(root)) for each in files if each not in damaged)
     return names, images

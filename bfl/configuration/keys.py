@@ -12,7 +12,7 @@ import pydantic
 from pydantic import Field
 
 from bfl.data.datasets import Reading
-from bfl.data.datasets.pictures import range_of
+from bfl.data.images import range_of
 from bfl.files import folder_name_problem, given_path
 from bfl.posteriors.posterior import SCALE_FLOOR
 from bfl.registry import STRICT, kebab

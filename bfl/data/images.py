@@ -1,23 +1,129 @@
-"""Images of another size or of other channels, as pure functions."""
+"""Images as arrays of pixels, of any scale, size and number of channels, as pure functions."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bfl.cpus import memory_bytes
+from bfl.errors import ConfigurationError, DataError
 
+Array = npt.NDArray[Any]
 Images = npt.NDArray[np.uint8 | np.float32]
 """Images [N, H, W, C]: uint8, or float32 of the same scale, on which 0 is black and 255 white."""
+
+WHITE = 255
 
 GREY_OF_RGB = (0.299, 0.587, 0.114)
 """Weights of red, green and blue (ITU-R BT.601), as Pillow has them."""
 
 AT_ONCE = 256
 """Number of images resized at once: in float64 they take eight times their memory."""
+
+
+def as_pixels(images: Mapping[str, Array], pixel_range: str = "") -> dict[str, Images]:
+    """Return images on the scale of pixels, 0 to 255: uint8 as it is, or else float32.
+
+    Args:
+        images: uint8, or floats in [0, 1], of the same shape but for their number, by name.
+        pixel_range: The key ``pixel-range``, by which numbers of any type become float32.
+    """
+    for name, array in images.items():
+        if array.dtype.kind not in "iuf":
+            raise DataError(f"{name} has the type {array.dtype}; {_allowed(array)}")
+        if not (finite := np.isfinite(array)).all():
+            place = _place(~finite)
+            raise DataError(
+                f"{name}{list(place)} is {array[place]}; {np.count_nonzero(~finite)} of "
+                f"{array.size} values are not finite"
+            )
+    if pixel_range:
+        return {name: _of_range(name, array, pixel_range) for name, array in images.items()}
+    for name, array in images.items():
+        lowest, highest = array.min(), array.max()
+        unit = array.dtype.kind == "f" and lowest >= 0 and highest <= 1
+        if not (unit or array.dtype == np.uint8):
+            raise DataError(
+                f"{name} has the type {array.dtype} and values from {lowest:.8g} to {highest:.8g}; "
+                f"{_allowed(array)}"
+            )
+    if all(array.dtype == np.uint8 for array in images.values()):
+        return dict(images)
+    return {
+        name: array.astype(np.float32) * np.float32(1 if array.dtype == np.uint8 else WHITE)
+        for name, array in images.items()
+    }
+
+
+def _allowed(array: Array) -> str:
+    line = 'allowed: uint8, floats in [0, 1], or in arrays numbers within pixel-range="LOW:HIGH"'
+    if array.dtype.kind == "b":
+        return f"{line}; .astype(np.uint8) * 255 makes pixels of a mask"
+    if array.dtype.kind in "iuf" and array.min() >= 0 and 2 < array.max() <= WHITE:
+        return f'{line}, which is "0:{WHITE}" if {WHITE} is white'
+    return line
+
+
+def _place(wrong: npt.NDArray[np.bool_]) -> tuple[int, ...]:
+    return tuple(map(int, np.unravel_index(int(wrong.argmax()), wrong.shape)))
+
+
+def range_of(given: str) -> tuple[float, float]:
+    """Return LOW and HIGH of the key ``pixel-range``."""
+    try:
+        low, high = map(float, given.split(":"))
+    except ValueError:
+        low = high = math.nan
+    if not (low < high and math.isfinite(high - low)):
+        raise ConfigurationError(
+            f"pixel-range is '{given}'; allowed: LOW:HIGH, two finite numbers of which LOW is the "
+            'smaller one, such as "-1024:3071"'
+        )
+    return low, high
+
+
+def _of_range(name: str, given: Array, pixel_range: str) -> Images:
+    """Return measurements as float32 pixels: LOW becomes 0, and HIGH 255."""
+    low, high = range_of(pixel_range)
+    with np.errstate(over="ignore"):
+        outside = (given < low) | (given > high)
+    if outside.any():
+        place = _place(outside)
+        raise DataError(
+            f"{name}{list(place)} is {given[place]}, and pixel-range is '{pixel_range}'; allowed: "
+            "values within it; a new run may have a wider one"
+        )
+    images = np.empty(given.shape, np.float32)
+    for start in range(0, len(given), AT_ONCE):
+        above = given[start : start + AT_ONCE].astype(np.float64) - low
+        shares = np.clip(above / (high - low), 0, 1).astype(np.float32)
+        images[start : start + AT_ONCE] = shares * np.float32(WHITE)
+    return images
+
+
+def pixels_of(image: Any, pixel_range: str = "") -> Images:
+    """Return one of Pillow's images (H, W, C) with one channel or three, without transparency.
+
+    Grey ones of 16 bits or of floats become floats; for ``pixel_range`` see ``as_pixels``.
+    """
+    if image.mode.startswith(("I", "F")):
+        values = np.asarray(image)[..., np.newaxis]
+        of_16_bits = values.dtype.kind in "iu" and values.min() >= 0 and values.max() < 2**16
+        if of_16_bits and not pixel_range:
+            return np.asarray(values / 257, np.float32)
+        name = f"mode {image.mode}"
+        return np.asarray(as_pixels({name: values}, pixel_range)[name], np.float32)
+    # Of 16-bit colours Pillow gives the upper 8 bits, and says so in what it is to decode alone.
+    if ";16" in str(getattr(image, "tile", "")):
+        raise DataError("colours of 16 bits, of which Pillow reads 8; store them as arrays (npz:)")
+    grey = image.mode in ("1", "L", "LA")
+    pixels = np.asarray(image.convert("L" if grey else "RGB"), np.uint8)
+    pixels = pixels[..., np.newaxis] if grey else pixels
+    return as_pixels({"it": pixels}, pixel_range)["it"] if pixel_range else pixels
 
 
 def check_fits(count: int, shape: tuple[int, ...]) -> None:
@@ -30,6 +136,37 @@ def check_fits(count: int, shape: tuple[int, ...]) -> None:
             f"{count:,} images of {' x '.join(map(str, shape))} take {needed / 2**30:,.1f} GiB, "
             f"and this machine has {memory / 2**30:,.1f}; give a smaller size"
         )
+
+
+def resized(images: Images, height: int, width: int) -> Images:
+    """Return images [N, H, W, C] of another size, at least 1 by 1; those of integers are rounded.
+
+    Along an axis that shrinks each pixel is the mean over what it covers of the old ones; along one
+    that grows it is interpolated between the two nearest of them, beyond the last centre their
+    edge. Images that have the size are given back as they are.
+    """
+    count, old_height, old_width, channels = images.shape
+    if (old_height, old_width) == (height, width):
+        return images
+    rows, columns = _weights(old_height, height), _weights(old_width, width)
+    result = np.empty((count, height, width, channels), images.dtype)
+    for start in range(0, count, AT_ONCE):
+        part = np.moveaxis(images[start : start + AT_ONCE].astype(np.float64), -1, 1)
+        # A half may be a little less or more by the order in which a processor adds.
+        values = as_type(np.round(rows @ part @ columns.T, 6), images.dtype)
+        result[start : start + AT_ONCE] = np.moveaxis(values, 1, -1)
+    return result
+
+
+def _weights(old: int, new: int) -> npt.NDArray[np.float64]:
+    """Return the weights (new, old) of old pixels in new ones along an axis; rows add up to 1."""
+    pixels, scale = np.arange(old), old / new
+    if new <= old:
+        ends = np.arange(new + 1)[:, np.newaxis] * scale
+        covered = np.minimum(ends[1:], pixels + 1) - np.maximum(ends[:-1], pixels)
+        return np.asarray(np.maximum(covered, 0.0) / scale)
+    centres = np.clip((np.arange(new)[:, np.newaxis] + 0.5) * scale - 0.5, 0, old - 1)
+    return np.asarray(np.maximum(1.0 - np.abs(centres - pixels), 0.0))
 
 
 def padded(images: Images, side: int) -> Images:
@@ -58,50 +195,10 @@ def shifted(images: Images, pixels: int, generator: np.random.Generator) -> Imag
     return moved
 
 
-def resized(images: Images, height: int, width: int) -> Images:
-    """Return images [N, H, W, C] of another size, at least 1 by 1; those of integers are rounded.
-
-    Along an axis that shrinks each pixel is the mean over what it covers of the old ones; along one
-    that grows it is interpolated between the two nearest of them, beyond the last centre their
-    edge. Images that have the size are given back as they are.
-    """
-    count, old_height, old_width, channels = images.shape
-    if (old_height, old_width) == (height, width):
-        return images
-    rows, columns = _weights(old_height, height), _weights(old_width, width)
-    result = np.empty((count, height, width, channels), images.dtype)
-    for start in range(0, count, AT_ONCE):
-        part = np.moveaxis(images[start : start + AT_ONCE].astype(np.float64), -1, 1)
-        # A half may be a little less or more by the order in which a processor adds.
-        values = as_type(np.round(rows @ part @ columns.T, 6), images.dtype)
-        result[start : start + AT_ONCE] = np.moveaxis(values, 1, -1)
-    return result
-
-
-def as_type(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> Images:
-    """Return values as images of a type: within 0 to 255 and, of integers, rounded."""
-    if values.dtype == np.uint8 == dtype:
-        return values
-    whole = values if dtype.kind == "f" else np.rint(values)
-    return np.asarray(np.clip(whole, 0, 255), dtype)
-
-
-def _weights(old: int, new: int) -> npt.NDArray[np.float64]:
-    """Return the weights (new, old) of old pixels in new ones along an axis; rows add up to 1."""
-    pixels, scale = np.arange(old), old / new
-    if new <= old:
-        ends = np.arange(new + 1)[:, np.newaxis] * scale
-        covered = np.minimum(ends[1:], pixels + 1) - np.maximum(ends[:-1], pixels)
-        return np.asarray(np.maximum(covered, 0.0) / scale)
-    centres = np.clip((np.arange(new)[:, np.newaxis] + 0.5) * scale - 0.5, 0, old - 1)
-    return np.asarray(np.maximum(1.0 - np.abs(centres - pixels), 0.0))
-
-
 def with_channels(images: Images, channels: int) -> Images:
     """Return images [N, H, W, C] with one or three channels: three equal ones of grey, or grey.
 
-    Raises:
-        ValueError: They have other channels than 1, 3 or ``channels``.
+    Other numbers of channels are a ValueError.
     """
     old = images.shape[-1]
     if old == channels:
@@ -112,3 +209,11 @@ def with_channels(images: Images, channels: int) -> Images:
         return as_type(np.round(images @ np.array(GREY_OF_RGB), 6), images.dtype)[..., np.newaxis]
     hint = "; without transparency: images[..., :3]" if old == 4 else ""
     raise ValueError(f"images of {old} channels cannot be made into images of {channels}{hint}")
+
+
+def as_type(values: Array, dtype: np.dtype[Any]) -> Images:
+    """Return values as images of a type: within 0 to 255 and, of integers, rounded."""
+    if values.dtype == np.uint8 == dtype:
+        return values
+    whole = values if dtype.kind == "f" else np.rint(values)
+    return np.asarray(np.clip(whole, 0, 255), dtype)

@@ -15,8 +15,7 @@ from bfl.data.datasets import Dataset
 from bfl.data.datasets.base import digest_of
 from bfl.data.datasets.server_data import ServerData, without
 from bfl.data.datasets.subset import train_positions
-from bfl.data.partitions import Partition, own_test_split
-from bfl.data.partitions.own_test_split import describe
+from bfl.data.partitions import Partition, describe, own_test_split
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import without_numbers
 from bfl.federation.wire import Positions

@@ -127,7 +127,7 @@ def test_a_node_without_the_data_is_refused_at_once(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("bfl.data.datasets.named.load_from_hub", without_network)
+    monkeypatch.setattr("bfl.data.datasets.hub.load_from_hub", without_network)
     images, labels = np.zeros((40, 28, 28), np.uint8), np.arange(40) % 10
     for folder in ("server", "node"):
         (tmp_path / folder).mkdir()

@@ -1,8 +1,8 @@
 """Labelled images, picked by one word of the configuration.
 
 The key ``dataset`` is the name of a source (``digits``, ``cifar10``, ...), with what the source
-needs behind a colon (``npz:PATH``, ``hf:NAME``, ``hf:NAME:SUBSET``). A source is one file here that
-registers one class; a named set on the Hugging Face hub is a row in ``named``. All functions raise
+needs behind a colon (``npz:PATH``, ``hf:NAME``, ``hf:NAME:SUBSET``). A source is one class that
+registers itself; a named set on the Hugging Face hub is a row of ``hub.NAMED``. All functions raise
 a ConfigurationError where the name is unknown, with the nearest.
 """
 
@@ -41,67 +41,6 @@ __all__ = [
     "source_and_location",
     "validate_dataset",
 ]
-
-
-def _folder(data_dir: str | Path) -> Path | None:
-    return given_path(data_dir, "data-dir") if str(data_dir) else None
-
-
-def _parts(dataset: str) -> list[tuple[DatasetSource, str]]:
-    source, location = source_and_location(dataset)
-    return source.parts(location)
-
-
-def validate_dataset(dataset: str, data_dir: str | Path = "") -> None:
-    """Raise a ConfigurationError, before images are read, if a data set cannot be loaded."""
-    for source, location in _parts(dataset):
-        source.check_location(location, _folder(data_dir))
-
-
-def dataset_on_this_machine(dataset: str, data_dir: str | Path = "") -> bool:
-    """Return whether a data set can be loaded without the network, as far as is known."""
-    folder = _folder(data_dir)
-    return all(source.on_this_machine(location, folder) for source, location in _parts(dataset))
-
-
-def dataset_files(dataset: str, data_dir: str | Path = "") -> tuple[Path, ...]:
-    """Return the files on this machine that a data set is read from; none for one of the hub."""
-    folder = _folder(data_dir)
-    return tuple(p for source, location in _parts(dataset) for p in source.files(location, folder))
-
-
-def dataset_reads_path(dataset: str) -> bool:
-    """Return whether loading a data set reads from a path that its word names."""
-    return any(source.reads_path(location) for source, location in _parts(dataset))
-
-
-def absolute_dataset(dataset: str, data_dir: str | Path = "") -> tuple[str, str]:
-    """Return the keys ``dataset`` and ``data-dir`` such that the current folder does not matter."""
-    source, location = source_and_location(dataset)
-    folder = _folder(data_dir)
-    behind_colon = f":{source.absolute(location, folder)}" if location else ""
-    return f"{source.name}{behind_colon}", str(folder.resolve()) if folder else ""
-
-
-def absolute_other(dataset: str, data_dir: str, beside: str) -> str:
-    """Return a data set that another key names, such that the current folder does not matter.
-
-    ``beside`` begins the refusal of one that cannot be loaded: the key, and what else it may be.
-    """
-    try:
-        validate_dataset(dataset, data_dir)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{beside}: {error}") from error
-    return absolute_dataset(dataset, data_dir)[0]
-
-
-def portable_dataset(dataset: str) -> str:
-    """Return the key ``dataset`` without where a file lies; as it is if it names no data set."""
-    spelling, _, location = dataset.strip().partition(":")
-    if spelling not in dataset_sources or not location:
-        return dataset
-    source = dataset_sources.create(spelling)
-    return f"{source.name}:{source.portable(location.strip())}"
 
 
 def load_dataset(dataset: str, data_dir: str | Path = "", reading: Reading = AS_STORED) -> Dataset:
@@ -145,3 +84,64 @@ def _load_version(
     dataset: str, data_dir: str, reading: Reading, versions: tuple[tuple[Path, int, int], ...]
 ) -> Dataset:
     return load_dataset(dataset, data_dir, reading)
+
+
+def validate_dataset(dataset: str, data_dir: str | Path = "") -> None:
+    """Raise a ConfigurationError, before images are read, if a data set cannot be loaded."""
+    for source, location in _parts(dataset):
+        source.check_location(location, _folder(data_dir))
+
+
+def dataset_files(dataset: str, data_dir: str | Path = "") -> tuple[Path, ...]:
+    """Return the files on this machine that a data set is read from; none for one of the hub."""
+    folder = _folder(data_dir)
+    return tuple(p for source, location in _parts(dataset) for p in source.files(location, folder))
+
+
+def dataset_on_this_machine(dataset: str, data_dir: str | Path = "") -> bool:
+    """Return whether a data set can be loaded without the network, as far as is known."""
+    folder = _folder(data_dir)
+    return all(not s.downloads or s.files(location, folder) for s, location in _parts(dataset))
+
+
+def dataset_reads_path(dataset: str) -> bool:
+    """Return whether loading a data set reads from a path that its word names."""
+    return any(location for _, location in _parts(dataset))
+
+
+def absolute_dataset(dataset: str, data_dir: str | Path = "") -> tuple[str, str]:
+    """Return the keys ``dataset`` and ``data-dir`` such that the current folder does not matter."""
+    source, location = source_and_location(dataset)
+    folder = _folder(data_dir)
+    behind_colon = f":{source.absolute(location, folder)}" if location else ""
+    return f"{source.name}{behind_colon}", str(folder.resolve()) if folder else ""
+
+
+def absolute_other(dataset: str, data_dir: str, beside: str) -> str:
+    """Return a data set that another key names, such that the current folder does not matter.
+
+    ``beside`` begins the refusal of one that cannot be loaded: the key, and what else it may be.
+    """
+    try:
+        validate_dataset(dataset, data_dir)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{beside}: {error}") from error
+    return absolute_dataset(dataset, data_dir)[0]
+
+
+def portable_dataset(dataset: str) -> str:
+    """Return the key ``dataset`` without where a file lies; as it is if it names no data set."""
+    spelling, _, location = dataset.strip().partition(":")
+    if spelling not in dataset_sources or not location:
+        return dataset
+    source = dataset_sources.create(spelling)
+    return f"{source.name}:{source.portable(location.strip())}"
+
+
+def _parts(dataset: str) -> list[tuple[DatasetSource, str]]:
+    source, location = source_and_location(dataset)
+    return source.parts(location)
+
+
+def _folder(data_dir: str | Path) -> Path | None:
+    return given_path(data_dir, "data-dir") if str(data_dir) else None

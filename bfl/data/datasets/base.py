@@ -1,4 +1,4 @@
-"""Base of data sets and of their sources, and digests of images and labels, bit for bit."""
+"""Data sets, and the base of their sources."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ from bfl.files import given_path, near_path
 from bfl.registry import Component, Registry
 from bfl.texts import assigned, few
 
+Labels = npt.NDArray[np.int64]
+Targets = npt.NDArray[np.float32 | np.float64]
+
 
 def digest_of(*arrays: npt.NDArray[Any]) -> str:
     """Return the SHA-256 of arrays with their types and shapes, as hexadecimal digits."""
@@ -31,10 +34,6 @@ def digest_of(*arrays: npt.NDArray[Any]) -> str:
         found.update(f"{array.dtype.str} {array.shape} ".encode())
         found.update(np.ascontiguousarray(array).data if array.size else b"")
     return found.hexdigest()
-
-
-Labels = npt.NDArray[np.int64]
-Targets = npt.NDArray[np.float32 | np.float64]
 
 
 @dataclass(frozen=True)
@@ -65,8 +64,6 @@ class Dataset:
         name: The word that picked it, for messages and reports.
         train_images: [N, H, W, C], uint8 or float32: 0 is black and 255 white.
         train_labels: int64 [N], classes counted from 0.
-        test_images: [M, H, W, C], of the same type.
-        test_labels: int64 [M].
         class_names: One name per class, also of classes without an example.
         tasks: The data sets that it is made of, where clients have different ones.
         numbered_here: How its labels became numbers, where that depends on what is in it alone, so
@@ -77,9 +74,7 @@ class Dataset:
         target: Mean and deviation of the numbers that are predicted, if they are. Labels then say
             whether they are above the median, for what goes by labels, such as partitions.
         train_targets: The numbers of the training examples, (N,), in their unit.
-        test_targets: Those of the test examples, (M,).
-        said: What is to be said of how it was read, such as what was left out.
-        unused: How many files, or pages of them, its folder has that are not used, by reason.
+        said: Lines on how it was read, such as what was left out.
     """
 
     name: str
@@ -98,7 +93,6 @@ class Dataset:
     train_targets: Targets | None = None
     test_targets: Targets | None = None
     said: tuple[str, ...] = ()
-    unused: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def trained_on(self) -> Labels | Targets:
@@ -107,18 +101,6 @@ class Dataset:
             return self.train_labels
         standard = (self.train_targets - self.target.mean) / self.target.deviation
         return np.asarray(standard, np.float32)
-
-    def all_for_testing(self) -> Dataset:
-        """Return the data set with all examples for testing, those for training among them."""
-        joined: dict[str, Any] = {}
-        for what in ("images", "labels", "targets"):
-            if (train := getattr(self, f"train_{what}")) is not None:
-                joined[f"test_{what}"] = np.concatenate([train, getattr(self, f"test_{what}")])
-        columns = {
-            name: np.concatenate([values, self.test_columns[name]])
-            for name, values in self.train_columns.items()
-        }
-        return replace(self, **joined, test_columns=columns)
 
     @property
     def tested_on(self) -> Labels | Targets:
@@ -148,15 +130,26 @@ class Dataset:
         answers = (self.test_labels, self.test_targets)
         return digest_of(self.test_images, *(array for array in answers if array is not None))
 
+    def all_for_testing(self) -> Dataset:
+        """Return the data set with all examples for testing, those for training among them."""
+        joined: dict[str, Any] = {}
+        for what in ("images", "labels", "targets"):
+            if (train := getattr(self, f"train_{what}")) is not None:
+                joined[f"test_{what}"] = np.concatenate([train, getattr(self, f"test_{what}")])
+        columns = {
+            name: np.concatenate([values, self.test_columns[name]])
+            for name, values in self.train_columns.items()
+        }
+        return replace(self, **joined, test_columns=columns)
+
     def task_of_each(self, clients: int) -> tuple[Task, ...]:
         """Return the task of each client, in the order of partition ids."""
         entries = [(task.name, task.clients) for task in self.tasks]
         tasks = tuple(self.tasks[k] for k in assigned(entries, clients, "dataset 'tasks:...'"))
         if self.tasks[-1] not in tasks:
             raise ConfigurationError(
-                f"dataset is '{self.name}', and there are {clients} clients, all of which the data "
-                f"sets before '{entries[-1][0]}' are for; allowed: numbers that sum to less than "
-                f"{clients}, more clients, or a data set less"
+                f"dataset is '{self.name}', and all {clients} clients have the data sets before "
+                f"'{entries[-1][0]}'; allowed: numbers that sum to less, or more clients"
             )
         return tasks
 
@@ -164,7 +157,7 @@ class Dataset:
         """Raise a DataError unless the arrays are what the class promises and go together.
 
         Args:
-            called: What the source calls an attribute, for the message (``x_train``).
+            called: The source's names of attributes, for the message (``x_train``).
         """
         names = called or {}
 
@@ -173,9 +166,8 @@ class Dataset:
 
         present = np.unique(self.train_labels)
         if present.size == 1 and self.train_targets is None:
-            name = dict(enumerate(self.class_names)).get(int(present[0]), present[0])
-            only = f"holds the class '{name}' only; a classifier needs examples of two or more"
-            refuse("train_labels", only)
+            only = dict(enumerate(self.class_names)).get(int(present[0]), present[0])
+            refuse("train_labels", f"holds the class '{only}' only; allowed: two or more")
         shape = self.train_images.shape[1:]
         for split in ("train", "test"):
             array, images = f"{split}_images", getattr(self, f"{split}_images")
@@ -184,9 +176,9 @@ class Dataset:
             if images.ndim != 4 or images.size == 0:
                 refuse(array, f"has the shape {images.shape}; images are [N, H, W, C], N >= 1")
             if images.shape[1:] != shape:
-                others = names.get("train_images", "train_images")
+                train = names.get("train_images", "train_images")
                 own = f"{images.shape[1:]} (height, width, channels)"
-                refuse(array, f"are {own}, those of {others} {shape}")
+                refuse(array, f"are {own}, those of {train} {shape}")
             array, labels = f"{split}_labels", getattr(self, f"{split}_labels")
             if labels.dtype != np.int64 or labels.shape != (len(images),):
                 form = f"the type {labels.dtype} and the shape {labels.shape}"
@@ -220,17 +212,24 @@ class DatasetSource(Component):
     """Source of data sets: the word before the colon in the key ``dataset``.
 
     Attributes:
-        location_form: What has to stand behind the colon (``PATH``), or nothing.
+        location_form: What has to stand behind the colon (``PATH``), or nothing. A node takes it
+            for a path, and refuses such a word of a server's (``allow-run-paths``).
         takes_pixel_range: Whether the key ``pixel-range`` says the scale of its images.
+        downloads: Whether loading needs the network where ``files`` has none.
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("classification",)
     location_form: ClassVar[str] = ""
     takes_pixel_range: ClassVar[bool] = False
+    downloads: ClassVar[bool] = False
 
-    def parts(self, location: str) -> list[tuple[DatasetSource, str]]:
-        """Return the sources that are loaded, each with what stands behind its colon."""
-        return [(self, location)]
+    @abstractmethod
+    def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
+        """Return the data set, checked; whoever asks brings images into the run's shape.
+
+        Raises:
+            DataError: The data cannot be had, or are not what their format promises.
+        """
 
     def check_location(self, location: str, data_dir: Path | None) -> None:
         """Raise a ConfigurationError, without reading images, if there is nothing to load."""
@@ -241,9 +240,9 @@ class DatasetSource(Component):
                 f"dataset '{given}': write it as '{form}' in the key 'dataset'"
             )
 
-    def on_this_machine(self, location: str, data_dir: Path | None) -> bool:
-        """Return whether the data lie here, so that loading them needs no network."""
-        return True
+    def parts(self, location: str) -> list[tuple[DatasetSource, str]]:
+        """Return the sources that are loaded, each with what stands behind its colon."""
+        return [(self, location)]
 
     def absolute(self, location: str, data_dir: Path | None) -> str:
         """Return what stands behind the colon, such that the current folder does not matter."""
@@ -254,23 +253,8 @@ class DatasetSource(Component):
         return location
 
     def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
-        """Return the files that ``load`` reads, which somebody may overwrite; by default none."""
+        """Return the files that ``load`` reads, which somebody may overwrite."""
         return ()
-
-    def reads_path(self, location: str) -> bool:
-        """Return whether ``load`` reads from a path that stands behind the colon.
-
-        A node refuses such a word of a server's (``allow-run-paths``).
-        """
-        return bool(location)
-
-    @abstractmethod
-    def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
-        """Return the data set, checked; whoever asks brings images into the run's shape.
-
-        Raises:
-            DataError: The data cannot be had, or are not what their format promises.
-        """
 
 
 class PathSource(DatasetSource):
@@ -307,16 +291,19 @@ class PathSource(DatasetSource):
             kinds = candidate.is_file(), candidate.is_dir()
             if any(kinds) if self.is_folder is None else kinds[self.is_folder]:
                 return candidate
+        near = [
+            other
+            for candidate in tried
+            for other in candidate.parent.glob("[!.]*")
+            if (self.is_folder is None or other.is_dir() == self.is_folder)
+            and other not in tried  # such as a pipe
+        ]
         hint = next((suggest_word(other, self.name) for other in tried if other.exists()), "")
-        near = [path for other in tried for path in other.parent.glob("[!.]*")]
-        near = [p for p in near if self.is_folder is None or p.is_dir() == self.is_folder]
-        near = [p for p in near if p not in tried]  # such as a pipe
         kind = {True: "folder", False: "file", None: "file or folder"}[self.is_folder]
         raise ConfigurationError(
-            f"dataset '{self.name}:{location}': there is no {kind} "
-            f"{' nor '.join(map(str, tried))}; give its path in the key 'dataset' "
-            f"({self.name}:{self.location_form}), relative to the current folder or to the folder "
-            f"of the key 'data-dir'{hint or near_path(path, near)}"
+            f"dataset '{self.name}:{location}': there is no {kind} {' nor '.join(map(str, tried))};"
+            f" allowed: a path ({self.name}:{self.location_form}) relative to the current folder or"
+            f" to that of the key 'data-dir'{hint or near_path(path, near)}"
         )
 
 

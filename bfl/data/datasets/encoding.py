@@ -1,8 +1,12 @@
-"""Columns of a table as inputs of a network, by sums over rows that add up over clients."""
+"""Columns of tables: typed, checked, and encoded as inputs of a network.
+
+What an encoding needs to know are sums over rows, which add up over clients.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,21 +17,18 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
-from bfl.data.datasets.columns import (
-    SHOWN,
-    check_columns,
-    check_complete,
-    first_text,
-    is_numeric,
-    texts_of,
-    type_column,
-)
 from bfl.data.images import Images
-from bfl.errors import DataError
+from bfl.data.partitions.base import Columns
+from bfl.errors import DataError, unknown_name
 from bfl.texts import few, printable
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
+
+Floats = npt.NDArray[np.float64]
+
+SHOWN = 5
+"""Most columns or categories that a message names."""
 
 MOST_CATEGORIES = 100
 """Most categories of a column; more are rather names than kinds."""
@@ -51,7 +52,170 @@ of the server's table: about what their rounding leaves of one value."""
 GREY = 127.5
 """Place of a column's mean on the scale of pixels, and its standard deviation there."""
 
+NO_VALUE = frozenset(
+    ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-nan", "NULL", "null", "None", "<NA>", "NAN")
+)
+"""Words that are no value among numbers; among texts they are texts, and only "" is no value."""
+
+CODE = r"[+-]?0[0-9]+"
+"""A whole number with zeros before it, which is rather a name than a number."""
+
 _NUMBER_WITH_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u2060\ufeff]")
+
+
+def normalize(text: str) -> str:
+    """Return a text as its name is known: composed (NFC), without spaces or what has no width."""
+    return unicodedata.normalize("NFC", _UNPRINTABLE.sub("", text)).strip()
+
+
+def normalize_texts(values: Series[Any]) -> tuple[Series[Any], tuple[str, ...]]:
+    """Return values of any type as normalized texts, None for no value or "", and what changed."""
+    texts = values.astype(object).where(values.notna(), None).map(str, na_action="ignore")
+    names = {text: normalize(text) for text in texts.dropna().unique()}
+    changed = int(texts.isin([text for text, name in names.items() if text != name]).sum())
+    normalized = texts.map(names, na_action="ignore").astype(object)
+    note = (
+        f"column '{printable(str(values.name))}': {changed} values lose spaces or marks around "
+        "them, or are composed (NFC)"
+    )
+    known = normalized.where(normalized.notna() & (normalized != ""), None)
+    return known, (note,) if changed else ()
+
+
+def type_column(values: Series[Any], where: str) -> tuple[Series[Any], tuple[str, ...]]:
+    """Return a column of any type as numbers if all its values are, else as normalized texts.
+
+    Decimals and texts such as "1.5" are numbers. Whole numbers with zeros before them, such as
+    "007", are texts. Dates stay dates. Besides, there are notes on how the column was read.
+    """
+    import pandas
+    from pandas.api import types
+
+    plain = isinstance(values.dtype, np.dtype) and values.dtype.kind in "biufmM"
+    if plain or types.is_datetime64_any_dtype(values):
+        return values, ()
+    name = printable(str(values.name))
+    objects = values.astype(object).where(values.notna(), None)
+    kind = types.infer_dtype(objects, skipna=True)
+    if kind in ("decimal", "integer", "floating", "mixed-integer-float", "boolean", "empty"):
+        return objects.astype(float), ()
+    if kind in ("date", "datetime", "datetime64"):
+        return pandas.to_datetime(objects), ()
+    for value in objects:
+        if value is not None and not isinstance(value, str | int | float):
+            raise DataError(
+                f"{where}: column '{name}' holds values of the type {type(value).__name__}, such "
+                f"as '{printable(str(value))[:60]}'; allowed: numbers or texts, or columns-left-out"
+            )
+    texts, notes = normalize_texts(objects)
+    no_value = texts.isin(NO_VALUE)
+    distinct = texts[texts.notna() & ~no_value].drop_duplicates()
+    booleans = distinct.str.lower().isin(("true", "false")).all()
+    numbers = pandas.to_numeric(distinct, errors="coerce").notna().all()
+    numeric = booleans or (numbers and not distinct.str.fullmatch(CODE).any())
+    numeric &= not distinct.empty
+    if no_value.any():
+        words = ", ".join(f"'{word}'" for word in sorted(texts[no_value].unique()))
+        taken = "which is no value among numbers" if numeric else "taken as any other"
+        line = f"column '{name}' holds the text {words} in {no_value.sum()} rows, {taken}"
+        notes = (*notes, line)
+    if not numeric:
+        return texts, notes
+    known = texts.where(~no_value)
+    if booleans:
+        truths = known.map(lambda text: text.lower() == "true", na_action="ignore")
+        return truths.astype(float if truths.isna().any() else bool), notes
+    return pandas.to_numeric(known, errors="coerce"), notes
+
+
+def type_rows(rows: DataFrame, where: str) -> tuple[DataFrame, tuple[str, ...]]:
+    """Return typed columns and notes on them, see ``type_column``."""
+    import pandas
+
+    typed = {name: type_column(rows[name], where) for name in rows.columns}
+    notes = tuple(f"{where}: {note}" for _, of_column in typed.values() for note in of_column)
+    values = {name: column for name, (column, _) in typed.items()}
+    return pandas.DataFrame(values, index=rows.index), notes
+
+
+def is_numeric(values: Series[Any]) -> bool:
+    """Return whether a typed column holds numbers."""
+    return values.dtype.kind in "biuf"
+
+
+def category_names(values: Series[Any]) -> npt.NDArray[np.object_]:
+    """Return values as the texts that categories are named by, None for no value."""
+    return np.asarray(normalize_texts(values)[0], object)
+
+
+def first_text(values: Series[Any]) -> tuple[int, str]:
+    """Return the position of the first value that is no number, else of the first, and its text."""
+    import pandas
+
+    row = int(pandas.to_numeric(values, errors="coerce").isna().to_numpy().argmax())
+    return row, printable(str(values.iloc[row]))
+
+
+def as_numbers(values: Series[Any], where: str, allowed: str = "numbers") -> Floats:
+    """Return (N,) numbers, NaN where a value is missing; ``allowed`` ends the refusal of texts."""
+    typed, _ = type_column(values, where)
+    if not is_numeric(typed):
+        row, text = first_text(typed)
+        raise DataError(
+            f"{where}: row {row + 1} (from 1, without the header) of column '{values.name}' holds "
+            f"'{text}'; allowed: {allowed}"
+        )
+    return np.asarray(typed, np.float64)
+
+
+def columns_of(rows: DataFrame) -> Columns:
+    """Return all columns as arrays, those of anything but numbers as texts; "" is no value."""
+    return {
+        name: values.to_numpy()
+        if values.to_numpy().dtype.kind in "biuf"
+        else normalize_texts(values)[0].fillna("").to_numpy(str)
+        for name, values in rows.items()
+    }
+
+
+def check_columns(names: Sequence[str], rows: DataFrame, where: str) -> None:
+    """Refuse names that are those of no column."""
+    known = [str(name) for name in rows.columns]
+    for name in names:
+        if name not in known:
+            raise DataError(f"{where}: {unknown_name('column', name, known)}")
+
+
+def check_complete(
+    rows: DataFrame, where: str, target: str = "", *, fixed: bool = False, filled: bool = False
+) -> None:
+    """Refuse typed rows in which a value is missing, or is no finite number.
+
+    Args:
+        target: The column that is predicted, and so can be neither filled nor left out.
+        fixed: Whether a run takes all columns, so that none can be left out.
+        filled: Whether missing values of the others are filled.
+    """
+    empty, infinite = rows.isna(), rows.isin([np.inf, -np.inf])
+    wrong = infinite | (empty & (rows.columns == target) if filled else empty)
+    counts = wrong.sum()[wrong.any()]
+    if counts.empty:
+        return
+    column = counts.index[0]
+    row = int(wrong[column].to_numpy().argmax())
+    no_value = "no value (an empty cell or, among numbers, a word such as NA)"
+    value = no_value if empty[column].iloc[row] else rows[column].iloc[row]
+    allowed = "finite values, or a table without these rows"
+    if not fixed and target not in counts:
+        allowed += ", columns-left-out"
+        if not filled and not infinite.any(axis=None):
+            allowed += ', or missing="mean" or "indicator"'
+    shown = few([f"'{name}' {count}" for name, count in counts.items()], SHOWN)
+    raise DataError(
+        f"{where}: row {row + 1} (from 1, without the header) holds {value} in column '{column}'; "
+        f"rows with such cells: {shown}; allowed: {allowed}"
+    )
 
 
 @dataclass(frozen=True)
@@ -95,75 +259,47 @@ class Column:
         """The number of its sums, see ``add_up``."""
         return len(self.categories) or 3
 
-    def encoded(self, values: Series[Any], where: str) -> npt.NDArray[np.float64]:
+    def encoded(self, values: Series[Any], where: str) -> Floats:
         """Return (N, width) standardised numbers, or zeros and ones; all 0 of another category."""
         if self.categories:
-            texts = texts_of(values)
-            absent = np.array([text is None for text in texts])
-            texts = np.where(absent, self.frequent, texts)
-            own = np.asarray(texts[:, np.newaxis] == np.array(self.categories, object), np.float64)
+            kinds = category_names(values)
+            absent = np.array([kind is None for kind in kinds])
+            kinds = np.where(absent, self.frequent, kinds)
+            own = np.asarray(kinds[:, np.newaxis] == np.array(self.categories, object), np.float64)
         else:
-            numbers = self.numbers(values, where)
+            numbers = as_numbers(values, where)
             absent = np.isnan(numbers)
             own = (np.where(absent, self.mean, numbers)[:, np.newaxis] - self.mean) / self.deviation
         return np.column_stack([own, absent]) if self.missing == INDICATOR else own
 
     def warnings(self, values: Series[Any], where: str) -> list[str]:
         """Return for each of N values how it is unlike the training rows; or ""."""
+        no_value = f"{self.name} has no value"
         if self.categories:
-            known: dict[str | None, str] = {None: f"{self.name} has no value"}
-            known |= dict.fromkeys(self.categories, "")
             return [
-                known.get(text, f"{self.name} '{printable(str(text))}' is unseen")
-                for text in texts_of(values)
+                no_value
+                if kind is None
+                else ""
+                if kind in self.categories
+                else f"{self.name} '{printable(str(kind))}' is unseen"
+                for kind in category_names(values)
             ]
-        if self.lowest is None or self.highest is None:
+        low, high, what = self.lowest, self.highest, "the training range"
+        if low is None or high is None:
             low, high = (self.mean + sign * FAR * self.deviation for sign in (-1, 1))
             what = f"{FAR:g} deviations from the mean"
-        else:
-            low, high, what = self.lowest, self.highest, "the training range"
+        outside = f"is outside {what}, {low:g} to {high:g}"
         return [
-            f"{self.name} has no value"
+            no_value
             if np.isnan(number)
-            else f"{self.name} {number:g} is outside {what}, {low:g} to {high:g}"
-            if not low <= number <= high
             else ""
-            for number in self.numbers(values, where)
+            if low <= number <= high
+            else f"{self.name} {number:g} {outside}"
+            for number in as_numbers(values, where)
         ]
 
-    def numbers(self, values: Series[Any], where: str) -> npt.NDArray[np.float64]:
-        """Return (N,) numbers, NaN where a value is missing."""
-        typed = type_column(values, where).values
-        if not is_numeric(typed):
-            row, text = first_text(typed)
-            raise DataError(
-                f"{where}: row {row + 1} (from 1, without the header) of column '{self.name}' "
-                f"holds '{text}', and the run takes numbers"
-            )
-        return np.asarray(typed, np.float64)
 
-
-def _reference(name: str, values: Series[Any], where: str) -> Column:
-    """Return the column by which sums over typed rows are taken: its categories, or its mean."""
-    if values.dtype.kind in "mM":
-        raise DataError(
-            f"{where}: column '{name}' holds dates, which are no inputs; make numbers of them, or "
-            "leave it out (columns-left-out)"
-        )
-    if not is_numeric(values):
-        return Column(name, tuple(sorted({text for text in values if text is not None})))
-    known = values.to_numpy(np.float64)
-    known = known[~np.isnan(known)]
-    if not known.size:
-        return Column(name)
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean = float(known.mean())
-    return Column(name, mean=mean, lowest=float(known.min()), highest=float(known.max()))
-
-
-def add_up(
-    rows: DataFrame, columns: Sequence[Column], where: str = "the table"
-) -> npt.NDArray[np.float64]:
+def add_up(rows: DataFrame, columns: Sequence[Column], where: str = "the table") -> Floats:
     """Return sums (S,) over rows that add up over tables: their number, and those of each column.
 
     Of categories these are the numbers of rows of each; of numbers x with z = (x − mean) /
@@ -172,10 +308,10 @@ def add_up(
     parts: list[Sequence[float]] = [[len(rows)]]
     for column in columns:
         if column.categories:
-            counts = Counter(texts_of(rows[column.name]))
+            counts = Counter(category_names(rows[column.name]))
             parts.append([counts[kind] for kind in column.categories])
             continue
-        numbers = column.numbers(rows[column.name], where)
+        numbers = as_numbers(rows[column.name], where)
         with np.errstate(over="ignore", invalid="ignore"):
             z = (numbers[~np.isnan(numbers)] - column.mean) / column.deviation
             parts.append([z.size, z.sum(), (z**2).sum()])
@@ -187,15 +323,13 @@ def sums_size(columns: Sequence[Column]) -> int:
     return 1 + sum(column.sums for column in columns)
 
 
-def _by_column(
-    sums: npt.NDArray[np.float64], columns: Sequence[Column]
-) -> Iterator[tuple[Column, npt.NDArray[np.float64]]]:
+def _by_column(sums: Floats, columns: Sequence[Column]) -> Iterator[tuple[Column, Floats]]:
     starts = np.cumsum([1, *(column.sums for column in columns)])[:-1]
     yield from zip(columns, np.split(sums, starts)[1:], strict=True)
 
 
 def impossible_column(
-    sums: npt.NDArray[np.float64], columns: Sequence[Column], rows: int, rounding: float = 1e-6
+    sums: Floats, columns: Sequence[Column], rows: int, rounding: float = 1e-6
 ) -> str:
     """Return the name of a column whose sums no table of so many rows has; or nothing.
 
@@ -214,7 +348,7 @@ def impossible_column(
 
 
 def finish(
-    sums: npt.NDArray[np.float64],
+    sums: Floats,
     columns: Sequence[Column],
     where: str,
     missing: str = REFUSE,
@@ -226,62 +360,49 @@ def finish(
     ``constant``, by the deviations of ``columns``, or what rounding leaves of one value. The ends
     of numbers are those of ``columns``.
     """
-    return tuple(
-        _finish_column(own, column, round(sums[0]), where, missing, constant)
-        for column, own in _by_column(sums, columns)
-    )
+    rows, found = round(sums[0]), []
+    for column, own in _by_column(sums, columns):
+        counts = np.rint(own if column.categories else own[:1]).astype(int)
+        known = int(counts.sum())
+        named = f"{where}: column '{column.name}'"
+        if not known:
+            raise DataError(f"{named} has no value in any row; leave it out (columns-left-out)")
+        filling = MEAN if missing == INDICATOR and known == rows else missing
+        if column.categories:
+            _check_categories(column.categories, rows, named)
+            frequent = column.categories[int(counts.argmax())]
+            found.append(replace(column, frequent=frequent, missing=filling))
+            continue
+        with np.errstate(over="ignore", invalid="ignore"):
+            apart = float(own[1]) / known
+            variance = max(float(own[2]) / known - apart**2, 0.0)
+        if not np.isfinite(variance):
+            raise DataError(
+                f"{named} holds numbers too large to be standardised; give it another unit"
+            )
+        # Of one value, up to the rounding of sums that are taken far from it, or masked.
+        rounding = max(16 * np.finfo(float).eps * apart**2, constant)
+        one_value = len({column.lowest, column.highest} - {None}) == 1 or variance <= rounding
+        deviation = 1.0 if one_value else float(np.sqrt(variance)) * column.deviation
+        mean = column.mean + apart * column.deviation
+        found.append(replace(column, mean=mean, deviation=deviation, missing=filling))
+    return tuple(found)
 
 
-def _finish_column(
-    sums: npt.NDArray[np.float64],
-    column: Column,
-    rows: int,
-    where: str,
-    missing: str,
-    constant: float,
-) -> Column:
+def _check_categories(kinds: tuple[str, ...], rows: int, named: str) -> None:
     import pandas
 
-    counts = np.rint(sums).astype(int) if column.categories else np.zeros(0, int)
-    known = int(counts.sum()) if column.categories else round(sums[0])
-    if not known:
+    if all(map(_NUMBER_WITH_COMMA.fullmatch, kinds)):
         raise DataError(
-            f"{where}: column '{column.name}' has no value in any row; leave it out "
-            "(columns-left-out)"
+            f"{named} holds '{kinds[0]}', a number with a decimal comma; allowed: a point"
         )
-    kept = MEAN if missing == INDICATOR and known == rows else missing
-    if kinds := column.categories:
-        if all(map(_NUMBER_WITH_COMMA.fullmatch, kinds)):
-            raise DataError(
-                f"{where}: column '{column.name}' holds '{kinds[0]}', a number with a decimal "
-                "comma; allowed: a point"
-            )
-        if len(kinds) > MOST_CATEGORIES or len(kinds) == rows > FEW_ROWS:
-            strangest = first_text(pandas.Series(kinds, dtype=object))[1]
-            raise DataError(
-                f"{where}: column '{column.name}' has {len(kinds)} categories in {rows} rows, such "
-                f"as '{strangest}'; at most {MOST_CATEGORIES} are taken, and not one a row; leave "
-                "it out (columns-left-out), or store numbers"
-            )
-        return replace(column, frequent=kinds[int(counts.argmax())], missing=kept)
-    with np.errstate(over="ignore", invalid="ignore"):
-        apart = float(sums[1]) / known
-        variance = max(float(sums[2]) / known - apart**2, 0.0)
-    if not np.isfinite(variance):
+    if len(kinds) > MOST_CATEGORIES or len(kinds) == rows > FEW_ROWS:
+        strangest = first_text(pandas.Series(kinds, dtype=object))[1]
         raise DataError(
-            f"{where}: column '{column.name}' holds numbers too large to be standardised; give it "
-            "another unit"
+            f"{named} has {len(kinds)} categories in {rows} rows, such as '{strangest}'; allowed: "
+            f"at most {MOST_CATEGORIES}, and not one a row; leave it out (columns-left-out), or "
+            "store numbers"
         )
-    # Of one value, up to the rounding of sums that are taken far from it, or masked.
-    one_value = len({column.lowest, column.highest} - {None}) == 1 or variance <= max(
-        16 * np.finfo(float).eps * apart**2, constant
-    )
-    return replace(
-        column,
-        mean=column.mean + apart * column.deviation,
-        deviation=1.0 if one_value else float(np.sqrt(variance)) * column.deviation,
-        missing=kept,
-    )
 
 
 @dataclass(frozen=True)
@@ -328,36 +449,11 @@ class Encoding:
         found = [column.warnings(own[column.name], where) for column in self.columns]
         return [tuple(filter(None, of_row)) for of_row in zip(*found, strict=True)]
 
-    def _own(self, rows: DataFrame | npt.ArrayLike, where: str) -> DataFrame:
-        """Return the run's columns of rows, none with a value missing that cannot be filled."""
-        import pandas
-
-        names = [column.name for column in self.columns]
-        if not isinstance(rows, pandas.DataFrame):
-            array = np.asarray(rows)
-            if array.ndim != 2 or array.shape[1] != len(names):
-                raise DataError(
-                    f"{where} has the shape {array.shape}; expected a data frame with the columns "
-                    f"{', '.join(names)}, or an array (N, {len(names)}) in this order"
-                )
-            rows = pandas.DataFrame(array, columns=names).infer_objects()
-        rows = rows.rename(columns=str).reset_index(drop=True)
-        check_columns(names, rows, where)
-        own = {
-            column.name: pandas.Series(texts_of(rows[column.name]), dtype=object)
-            if column.categories
-            else type_column(rows[column.name], where).values
-            for column in self.columns
-        }
-        filled = all(column.missing != REFUSE for column in self.columns)
-        check_complete(pandas.DataFrame(own), where, fixed=True, filled=filled)
-        return pandas.DataFrame(own)
-
     def unseen(self, rows: DataFrame) -> list[str]:
         """Return a line of each column with categories that it has not seen; all are 0."""
         lines = []
         for column in (column for column in self.columns if column.categories):
-            counts = Counter(texts_of(rows[column.name]))
+            counts = Counter(category_names(rows[column.name]))
             new = [
                 f"'{printable(kind)}' in {count} of {len(rows)} rows"
                 for kind, count in counts.most_common()
@@ -378,3 +474,48 @@ class Encoding:
     def from_list(cls, columns: Sequence[Mapping[str, Any]]) -> Encoding:
         """Return the encoding that ``to_list`` has written; a ValueError if it has none."""
         return cls(tuple(map(Column.from_dict, columns)))
+
+    def _own(self, rows: DataFrame | npt.ArrayLike, where: str) -> DataFrame:
+        """Return the run's columns of rows, none with a value missing that cannot be filled."""
+        import pandas
+
+        names = [column.name for column in self.columns]
+        if not isinstance(rows, pandas.DataFrame):
+            array = np.asarray(rows)
+            if array.ndim != 2 or array.shape[1] != len(names):
+                raise DataError(
+                    f"{where} has the shape {array.shape}; expected a data frame with the columns "
+                    f"{', '.join(names)}, or an array (N, {len(names)}) in this order"
+                )
+            rows = pandas.DataFrame(array, columns=names).infer_objects()
+        rows = rows.rename(columns=str).reset_index(drop=True)
+        check_columns(names, rows, where)
+        own = pandas.DataFrame(
+            {
+                column.name: normalize_texts(rows[column.name])[0]
+                if column.categories
+                else type_column(rows[column.name], where)[0]
+                for column in self.columns
+            }
+        )
+        filled = all(column.missing != REFUSE for column in self.columns)
+        check_complete(own, where, fixed=True, filled=filled)
+        return own
+
+
+def _reference(name: str, values: Series[Any], where: str) -> Column:
+    """Return the column by which sums over typed rows are taken: its categories, or its mean."""
+    if values.dtype.kind in "mM":
+        raise DataError(
+            f"{where}: column '{name}' holds dates, which are no inputs; make numbers of them, or "
+            "leave it out (columns-left-out)"
+        )
+    if not is_numeric(values):
+        return Column(name, tuple(sorted(set(values.dropna()))))
+    known = values.to_numpy(np.float64)
+    known = known[~np.isnan(known)]
+    if not known.size:
+        return Column(name)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = float(known.mean())
+    return Column(name, mean=mean, lowest=float(known.min()), highest=float(known.max()))

@@ -1,11 +1,11 @@
-"""Folders of images by class."""
+"""Folders of images: by class, or with a file of labels."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.base import Dataset, Labels, PathSource, dataset_sources, suggest_word
-from bfl.data.datasets.columns import columns_of, normalize
-from bfl.data.datasets.pictures import Unused, files_below, pictures_below, read_pictures
-from bfl.data.datasets.reading import TARGET, Reading
+from bfl.data.datasets.encoding import columns_of, normalize
+from bfl.data.datasets.reading import TARGET, UNREADABLE, Reading
 from bfl.data.datasets.subset import divide
 from bfl.data.datasets.table import Answers, answers_of, read_table, target_column
+from bfl.data.images import Images, pixels_of
 from bfl.data.partitions.base import Columns
 from bfl.errors import DataError, nearest, unknown_name
 from bfl.texts import few, printable, read_text
@@ -31,6 +31,117 @@ LABELS = "labels.csv"
 SITE = "site"
 """Name of the column that the folders above the classes fill."""
 
+SUFFIXES = (
+    *(".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff"),
+    *(".webp", ".ppm", ".pgm", ".pbm", ".jp2"),
+)
+"""Endings of the files that are read as images."""
+
+SHOWN = 3
+"""Most images that a warning names."""
+
+
+@dataclass
+class Unused:
+    """Paths in a folder that a run does not use, by reason, and those that lose transparency."""
+
+    root: Path
+    paths: dict[str, list[Path]] = field(default_factory=dict)
+    transparent: list[Path] = field(default_factory=list)
+
+    def add(self, reason: str, path: Path) -> None:
+        """Count a path by its reason."""
+        self.paths.setdefault(reason, []).append(path)
+
+    def notes(self) -> list[str]:
+        """Return a line on each kind."""
+        parts = [
+            f"{len(paths)} {reason} ({self._few(paths)})" for reason, paths in self.paths.items()
+        ]
+        lines = [f"not used are {', '.join(parts)}"] * bool(parts)
+        if images := self.transparent:
+            lines.append(f"{len(images)} images lose their transparency: {self._few(images)}")
+        return [f"{self.root}: {line}" for line in lines]
+
+    def _few(self, paths: Sequence[Path]) -> str:
+        return few([path.relative_to(self.root).as_posix() for path in paths], SHOWN)
+
+
+def files_below(
+    folder: Path, unused: Unused | None = None, above: tuple[Path, ...] = ()
+) -> Iterator[Path]:
+    """Yield files below a folder in the order of their paths; what is left out goes to ``unused``.
+
+    Left out are hidden ones and circles of links; links that lead nowhere are files.
+    """
+    above = (*above, folder.resolve())
+    for path in sorted(folder.iterdir()):
+        hidden = path.name.startswith(".")
+        if hidden or (path.is_dir() and path.resolve() in above):
+            if unused:
+                unused.add("hidden files or folders" if hidden else "links to a folder above", path)
+        elif path.is_dir():
+            yield from files_below(path, unused, above)
+        else:
+            yield path
+
+
+def pictures_below(folder: Path, unused: Unused, known: Sequence[Path] = ()) -> list[Path]:
+    """Return the files below, or the file, that are images by their endings.
+
+    Others, unless known, go to ``unused``.
+    """
+    found = []
+    for path in files_below(folder, unused) if folder.is_dir() else [folder]:
+        if not path.exists():
+            unused.add("links that lead nowhere", path)
+        elif not path.is_file():  # a pipe, from which nothing may ever come
+            unused.add("neither files nor folders", path)
+        elif path.suffix.lower() in SUFFIXES:
+            found.append(path)
+        elif path not in known:
+            unused.add("files of other endings", path)
+    return found
+
+
+def read_pictures(
+    paths: Sequence[Path], reading: Reading, unused: Unused
+) -> tuple[Images, set[Path]]:
+    """Return the images in files (N, H, W, C), and the damaged files, which are left out."""
+    damaged: set[Path] = set()
+
+    def open_images() -> Iterator[tuple[str, Images]]:
+        for path in paths:
+            try:
+                yield str(path), _open_picture(path, unused)
+            except DataError as error:
+                if reading.unreadable != "skip":
+                    hint = f'{UNREADABLE}="skip" leaves such images out'
+                    raise DataError(f"{error}; {hint}") from error
+                damaged.add(path)
+                unused.add("damaged images", path)
+                if len(damaged) == len(paths):
+                    raise DataError(f"none of {len(paths)} images can be read: {error}") from error
+
+    return reading.stack(open_images(), len(paths)), damaged
+
+
+def _open_picture(path: Path, unused: Unused) -> Images:
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(path) as image:
+            if getattr(image, "n_frames", 1) > 1:
+                unused.add("images with further pages", path)
+            ImageOps.exif_transpose(image, in_place=True)
+            pixels = pixels_of(image)
+            if image.mode.endswith(("A", "a")) or "transparency" in image.info:
+                unused.transparent.append(path)
+            return pixels
+    # Pillow and its decoders have exceptions of their own, by what is damaged.
+    except Exception as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
 
 @dataclass(frozen=True)
 class _Files:
@@ -41,8 +152,13 @@ class _Files:
     columns: Columns
 
     def part(self, positions: Labels) -> _Files:
-        columns = {name: values[positions] for name, values in self.columns.items()}
-        return _Files(self.paths[positions], self.answers.part(positions), columns)
+        answers, columns = self.answers, self.columns
+        true = None if answers.true is None else answers.true[positions]
+        return _Files(
+            self.paths[positions],
+            answers._replace(labels=answers.labels[positions], true=true),
+            {name: values[positions] for name, values in columns.items()},
+        )
 
 
 @dataset_sources.register("folder")
@@ -72,17 +188,16 @@ class Folder(PathSource):
         root = self.find(location, data_dir)
         parts = [root / "train", root / "test"]
         given = all(part.is_dir() for part in parts)
-        first, *others = parts if given else [root]
-        listed = (first / LABELS).is_file()
-        above, train_has, test_has = ((part / LABELS).is_file() for part in (root, *parts))
-        if given and (above or train_has != test_has):
+        parts = parts if given else [root]
+        listed = [(part / LABELS).is_file() for part in parts]
+        if given and ((root / LABELS).is_file() or len({*listed}) > 1):
             raise DataError(
                 f"{root} has train and test: {LABELS} lies in both of them or in neither, and not "
                 "beside them"
             )
-        if not listed and reading.target:
+        if reading.target and not listed[0]:
             raise DataError(
-                f"{first} has no {LABELS}, and its folders are the classes; the key {TARGET} is "
+                f"{parts[0]} has no {LABELS}, and its folders are the classes; the key {TARGET} is "
                 "for a column of such a file"
             )
         unused = Unused(root)
@@ -90,36 +205,36 @@ class Folder(PathSource):
             for path in files_below(root):
                 if path.relative_to(root).parts[0] not in ("train", "test", CLASSES):
                     unused.add("files beside train and test", path)
-        read = _read_listed if listed else _read_by_class
-        train = read(first, reading, _class_order(root), unused)
-        every = [train, *(read(part, reading, train.answers.names, unused) for part in others)]
+        read = _read_listed if listed[0] else _read_by_class
+        every, names = [], _class_order(root)
+        for part in parts:
+            every.append(read(part, reading, names, unused))
+            names = every[0].answers.names
         if not given:
-            divided = divide(train.answers.labels, train.columns, reading, str(root))
-            every = [train.part(positions) for positions in divided]
+            divided = divide(every[0].answers.labels, every[0].columns, reading, str(root))
+            every = [every[0].part(positions) for positions in divided]
         paths = [Path(path) for files in every for path in files.paths]
-        images, damaged, notes = read_pictures(paths, reading, unused)
-        every = _drop_damaged(root, every, damaged)
-        answers = [files.answers for files in every]
-        count = len(answers[0].labels)
+        images, damaged = read_pictures(paths, reading, unused)
+        train, test = _drop_damaged(root, every, damaged)
+        count = len(train.paths)
         dataset = Dataset(
             name=f"{self.name}:{location}",
             train_images=images[:count],
-            train_labels=answers[0].labels,
+            train_labels=train.answers.labels,
             test_images=images[count:],
-            test_labels=answers[1].labels,
-            class_names=answers[0].names,
-            numbered_here=answers[0].here,
+            test_labels=test.answers.labels,
+            class_names=train.answers.names,
+            numbered_here=train.answers.here,
             split_here=not given,
-            train_columns=every[0].columns,
-            test_columns=every[1].columns,
-            said=(*dict.fromkeys(n for a in answers for n in a.notes), *notes, *unused.notes()),
-            unused=unused.counts(),
+            train_columns=train.columns,
+            test_columns=test.columns,
+            said=tuple(dict.fromkeys((*train.answers.notes, *test.answers.notes, *unused.notes()))),
         )
         dataset.check()
         return dataset
 
 
-def _drop_damaged(root: Path, every: Sequence[_Files], damaged: dict[Path, str]) -> list[_Files]:
+def _drop_damaged(root: Path, every: Sequence[_Files], damaged: set[Path]) -> list[_Files]:
     left = [f.part(np.flatnonzero([Path(path) not in damaged for path in f.paths])) for f in every]
     before, after = ([set(f.answers.labels.tolist()) for f in files] for files in (every, left))
     if lost := sorted((before[0] - after[0]) | (set.union(*before) - set.union(*after))):
@@ -164,15 +279,11 @@ def _read_by_class(root: Path, reading: Reading, names: Sequence[str], unused: U
         if kind not in number:
             raise DataError(f"{path.parent}: {unknown_name('class', printable(kind), known)}")
     changed = sorted({path.parent.name for path in pictures} - set(kinds))
-    notes = f"{root}: names of classes lose spaces or are composed (NFC): {few(changed)}"
+    note = f"{root}: names of classes lose spaces or are composed (NFC): {few(changed)}"
     here = f"classes are numbered in the order of their folders' names, without {CLASSES}"
-    answers = Answers(
-        np.array([number[kind] for kind in kinds], np.int64),
-        None,
-        known,
-        "" if names else here,
-        (notes,) if changed else (),
-    )
+    labels = np.array([number[kind] for kind in kinds], np.int64)
+    notes = (note,) if changed else ()
+    answers = Answers(labels, None, known, "" if names else here, notes)
     sites = {SITE: np.array([normalize(path.parent.parent.name) for path in pictures])}
     return _Files(np.array(list(map(str, pictures))), answers, sites if depth == 3 else {})
 
@@ -182,7 +293,7 @@ def _read_listed(root: Path, reading: Reading, names: Sequence[str], unused: Unu
     rows = read_table(path)
     given = rows.pop(rows.columns[0])
     found: dict[str, Path] = {}
-    for file in pictures_below(root, unused, (root / CLASSES, root / LABELS)):
+    for file in pictures_below(root, unused, (root / CLASSES, path)):
         name = normalize(file.relative_to(root).as_posix())
         if name in found:
             raise DataError(
@@ -190,25 +301,23 @@ def _read_listed(root: Path, reading: Reading, names: Sequence[str], unused: Unu
                 "letters are composed (NFC) and spaces dropped; rename one of them"
             )
         found[name] = file
-    lines = [normalize(str(name)) for name in given]
-    for name in lines:
+    lines = Counter(normalize(str(name)) for name in given)
+    for name, times in lines.items():
         if name not in found:
             guess = nearest(name, found)
-            hint = f"; did you mean '{guess}'?" if guess else ""
             raise DataError(
                 f"{path}: column '{given.name}' names '{printable(name)}', which is no image below "
-                f"{root}{hint}"
+                f"{root}" + (f"; did you mean '{guess}'?" if guess else "")
             )
-    if twice := [name for name, lines_of in Counter(lines).items() if lines_of > 1]:
-        raise DataError(f"{path}: '{printable(twice[0])}' stands in two lines")
-    if without := sorted(found.keys() - set(lines)):
+        if times > 1:
+            raise DataError(f"{path}: '{printable(name)}' stands in two lines")
+    if without := sorted(found.keys() - lines.keys()):
         raise DataError(
             f"{path} has no line for {len(without)} of {len(found)} images, such as '{without[0]}'"
         )
     target = target_column(path, rows, reading)
     answers = answers_of(path, rows[target], reading.task, tuple(names))
-    paths = np.array([str(found[name]) for name in lines])
-    return _Files(paths, answers, columns_of(rows))
+    return _Files(np.array([str(found[name]) for name in lines]), answers, columns_of(rows))
 
 
 def _class_order(root: Path) -> tuple[str, ...]:

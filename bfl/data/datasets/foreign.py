@@ -11,7 +11,7 @@ import numpy as np
 from bfl import randomness
 from bfl.data.datasets import absolute_other, cached_dataset, source_and_location
 from bfl.data.datasets.base import Dataset
-from bfl.data.datasets.named import NAMED
+from bfl.data.datasets.hub import NAMED
 from bfl.data.datasets.reading import Reading, match_shape
 from bfl.data.images import Images, as_type
 from bfl.errors import ConfigurationError, unknown_name
@@ -21,6 +21,8 @@ LINK = "+"
 
 NEAR, FAR = "near", "far"
 """Words that may stand before a source and a colon: whether its images are near the test images."""
+
+NONE = "none"
 
 NOISE = 64.0
 """Standard deviation of the noise of ``noised`` images, in levels of 0 to 255."""
@@ -32,12 +34,50 @@ def noised(images: Images, deviation: float = NOISE) -> Images:
     return as_type(images + noise, images.dtype)
 
 
+def _blurred(images: Images, deviation: float) -> Images:
+    from scipy.ndimage import gaussian_filter
+
+    # Of the image's height, so that it is the same in images of any size.
+    pixels = deviation / 32 * images.shape[1]
+    sigma = (0, pixels, pixels, 0)
+    return as_type(gaussian_filter(images.astype(np.float32), sigma, mode="nearest"), images.dtype)
+
+
+def _flattened(images: Images, factor: float) -> Images:
+    mean = images.mean(axis=(1, 2), keepdims=True)
+    return as_type(mean + factor * (images - mean), images.dtype)
+
+
+def _turned(images: Images, degrees: float) -> Images:
+    from scipy.ndimage import rotate
+
+    given = images.astype(np.float32)
+    turned = rotate(given, degrees, axes=(1, 2), reshape=False, order=1, mode="nearest")
+    return as_type(turned, images.dtype)
+
+
 CHANGES: dict[str, tuple[str, Callable[[Images], Images]]] = {
     "rotated": (NEAR, lambda images: np.ascontiguousarray(np.rot90(images, axes=(1, 2)))),
     "inverted": (FAR, lambda images: 255 - images),
     "noised": (FAR, noised),
 }
 """Changes of the test images: a quarter turn, inverse grey levels and noise."""
+
+CORRUPTIONS: dict[str, tuple[Callable[[Images, float], Images], tuple[float, ...]]] = {
+    "noise": (lambda images, share: noised(images, 255 * share), (0.08, 0.12, 0.18, 0.26, 0.38)),
+    "blur": (_blurred, (1.5, 2.0, 2.5, 3.0, 4.0)),
+    "contrast": (_flattened, (0.75, 0.5, 0.4, 0.3, 0.15)),
+    "rotation": (_turned, (15.0, 30.0, 45.0, 60.0, 75.0)),
+}
+"""Corruptions and their strengths: Gaussian noise, as a share of the range of pixels; a Gaussian
+blur, in 1/32 of the height; the factor of the deviations from an image's mean; degrees.
+
+Reference: Hendrycks and Dietterich (2019), "Benchmarking neural network robustness to common
+corruptions and perturbations", whose noise and contrast these are; Ovadia et al. (2019), "Can you
+trust your model's uncertainty?", for rotations by 15 degrees more each time.
+"""
+
+STRENGTHS = range(1, 6)
 
 
 @dataclass(frozen=True)
@@ -56,45 +96,6 @@ class ForeignImages:
     near: bool
     images: Images
     changed: bool = False
-
-
-def words(given: str) -> list[str]:
-    """Return the sources that ``ood-dataset`` names, or the changes of ``corruptions``."""
-    return [word.strip() for word in given.split(LINK) if word.strip()]
-
-
-def _distance_and_word(given: str) -> tuple[str, str]:
-    """Return ``near``, ``far`` or nothing, as it stands before a source, and the source."""
-    before, _, rest = given.partition(":")
-    return (before, rest.strip()) if before in (NEAR, FAR) else ("", given)
-
-
-def is_near(given: str, dataset: str) -> bool:
-    """Return whether a source of ``ood-dataset`` is near a run's data set.
-
-    It says so itself (``near:npz:FILE``); else ``rotated`` images are near, and named data sets of
-    the same kind, such as photographs (``NAMED``).
-    """
-    said, word = _distance_and_word(given)
-    if said or word in CHANGES:
-        return (said or CHANGES[word][0]) == NEAR
-    kinds = {each.name: each.kind for each in NAMED}
-    own = kinds.get(dataset, "")
-    return kinds.get(source_and_location(word)[0].name) == own
-
-
-def absolute_foreign(given: str, data_dir: str) -> str:
-    """Return ``ood-dataset`` such that no folder matters."""
-    found: dict[str, str] = {}
-    for each in words(given):
-        said, word = _distance_and_word(each)
-        if word not in CHANGES:
-            beside = f"ood-dataset is '{given}'; allowed: {', '.join(CHANGES)} or a data set"
-            word = absolute_other(word, data_dir, beside)
-        if word in found:
-            raise ConfigurationError(f"ood-dataset is '{given}', which has '{word}' twice")
-        found[word] = f"{said}:{word}" if said else word
-    return LINK.join(found.values())
 
 
 def foreign_images(
@@ -131,47 +132,42 @@ def foreign_images(
         yield ForeignImages(name, near, match_shape(dataset, images, f"ood-dataset '{word}'"))
 
 
-NONE = "none"
+def is_near(given: str, dataset: str) -> bool:
+    """Return whether a source of ``ood-dataset`` is near a run's data set.
+
+    It says so itself (``near:npz:FILE``); else ``rotated`` images are near, and named data sets of
+    the same kind, such as photographs (``NAMED``).
+    """
+    said, word = _distance_and_word(given)
+    if said or word in CHANGES:
+        return (said or CHANGES[word][0]) == NEAR
+    kinds = {each.name: each.kind for each in NAMED}
+    return kinds.get(source_and_location(word)[0].name) == kinds.get(dataset, "")
 
 
-def _blurred(images: Images, deviation: float) -> Images:
-    from scipy.ndimage import gaussian_filter
-
-    # Of the image's height, so that it is the same in images of any size.
-    pixels = deviation / 32 * images.shape[1]
-    sigma = (0, pixels, pixels, 0)
-    blurred = gaussian_filter(images.astype(np.float32), sigma, mode="nearest")
-    return as_type(blurred, images.dtype)
-
-
-def _flattened(images: Images, factor: float) -> Images:
-    mean = images.mean(axis=(1, 2), keepdims=True)
-    return as_type(mean + factor * (images - mean), images.dtype)
-
-
-def _turned(images: Images, degrees: float) -> Images:
-    from scipy.ndimage import rotate
-
-    given = images.astype(np.float32)
-    turned = rotate(given, degrees, axes=(1, 2), reshape=False, order=1, mode="nearest")
-    return as_type(turned, images.dtype)
+def absolute_foreign(given: str, data_dir: str) -> str:
+    """Return ``ood-dataset`` such that no folder matters."""
+    found: dict[str, str] = {}
+    for each in words(given):
+        said, word = _distance_and_word(each)
+        if word not in CHANGES:
+            beside = f"ood-dataset is '{given}'; allowed: {', '.join(CHANGES)} or a data set"
+            word = absolute_other(word, data_dir, beside)
+        if word in found:
+            raise ConfigurationError(f"ood-dataset is '{given}', which has '{word}' twice")
+        found[word] = f"{said}:{word}" if said else word
+    return LINK.join(found.values())
 
 
-CORRUPTIONS: dict[str, tuple[Callable[[Images, float], Images], tuple[float, ...]]] = {
-    "noise": (lambda images, share: noised(images, 255 * share), (0.08, 0.12, 0.18, 0.26, 0.38)),
-    "blur": (_blurred, (1.5, 2.0, 2.5, 3.0, 4.0)),
-    "contrast": (_flattened, (0.75, 0.5, 0.4, 0.3, 0.15)),
-    "rotation": (_turned, (15.0, 30.0, 45.0, 60.0, 75.0)),
-}
-"""Corruptions and their strengths: Gaussian noise, as a share of the range of pixels; a Gaussian
-blur, in 1/32 of the height; the factor of the deviations from an image's mean; degrees.
+def words(given: str) -> list[str]:
+    """Return the sources that ``ood-dataset`` names, or the changes of ``corruptions``."""
+    return [word.strip() for word in given.split(LINK) if word.strip()]
 
-Reference: Hendrycks and Dietterich (2019), "Benchmarking neural network robustness to common
-corruptions and perturbations", whose noise and contrast these are; Ovadia et al. (2019), "Can you
-trust your model's uncertainty?", for rotations by 15 degrees more each time.
-"""
 
-STRENGTHS = range(1, 6)
+def _distance_and_word(given: str) -> tuple[str, str]:
+    """Return ``near``, ``far`` or nothing, as it stands before a source, and the source."""
+    before, _, rest = given.partition(":")
+    return (before, rest.strip()) if before in (NEAR, FAR) else ("", given)
 
 
 def corruption_names(given: str) -> list[str]:

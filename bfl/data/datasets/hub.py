@@ -1,26 +1,127 @@
-"""Data sets of the Hugging Face hub, and those that its library ``datasets`` has saved."""
+"""Data sets of the Hugging Face hub, those that its library has saved, and two made here."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from bfl.data.datasets.base import Dataset, DatasetSource, PathSource, dataset_sources
-from bfl.data.datasets.labels import number_classes
-from bfl.data.datasets.pictures import pixels_of, stack_images
+from bfl.data.datasets.archive import number_classes, read_archive
+from bfl.data.datasets.base import Dataset, DatasetSource, Labels, PathSource, dataset_sources
 from bfl.data.datasets.reading import AS_STORED, Reading
-from bfl.data.images import Images, with_channels
-from bfl.errors import DataError
+from bfl.data.images import Array, Images, pixels_of, with_channels
+from bfl.errors import ConfigurationError, DataError
 
 LABEL_COLUMNS = ("label", "fine_label", "labels", "class", "target")
 """The label columns to prefer, when a data set has several (CIFAR-100 has coarse ones too)."""
 
 TEST_SPLITS = ("test", "validation", "valid")
 """The splits to test on, in the order of preference."""
+
+
+class Named(NamedTuple):
+    """A data set with a name.
+
+    Attributes:
+        repository: Its name on the hub; empty: it is not there.
+        classes: Their names, or how many classes have numbers.
+        kind: What its images show; those of other data sets of a kind are near.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    repository: str
+    subset: str | None
+    classes: str | int
+    kind: str
+    content: str
+
+
+NAMED = (
+    Named("mnist", (), "ylecun/mnist", None, 10, "digits",
+          "60,000 and 10,000 handwritten digits of 28 by 28 grey pixels (LeCun et al. 1998)."),
+    Named("fashion-mnist", (), "zalando-datasets/fashion_mnist", None,
+          "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot", "garments",
+          "60,000 and 10,000 garments of 28 by 28 grey pixels (Xiao et al. 2017)."),
+    Named("cifar10", ("cifar-10",), "uoft-cs/cifar10", None,
+          "airplane,automobile,bird,cat,deer,dog,frog,horse,ship,truck", "photographs",
+          "50,000 and 10,000 photographs of 32 by 32 pixels, 10 classes (Krizhevsky 2009)."),
+    Named("cifar100", ("cifar-100",), "uoft-cs/cifar100", None, 100, "photographs",
+          "50,000 and 10,000 photographs of 32 by 32 pixels, 100 fine classes (Krizhevsky 2009)."),
+    Named("svhn", (), "ufldl-stanford/svhn", "cropped_digits", 10, "digits",
+          "73,257 and 26,032 digits of house numbers, 32 by 32 pixels (Netzer 2011)."),
+    Named("tiny-imagenet", ("tiny-imagenet200",), "zh-plus/tiny-imagenet", None, 200, "photographs",
+          "100,000 and 10,000 photographs of 64 by 64 pixels, 200 classes (Le and Yang 2015)."),
+    Named("tiny-imagenet200-subset", ("tiny-imagenet-subset",), "", None, 200, "photographs",
+          "100 and 20 images a class of Tiny-ImageNet, in an archive alone."),
+)  # fmt: skip
+"""All named data sets of images, with their sizes; ``kind`` says which are near each other."""
+
+
+class NamedSource(DatasetSource):
+    """A data set with a name: ``NAME.npz`` in ``data-dir`` if it lies there, else from the hub."""
+
+    row: ClassVar[Named]
+    downloads: ClassVar[bool] = True
+
+    def check_location(self, location: str, data_dir: Path | None) -> None:
+        """Check that ``data-dir`` exists, and that there is an archive or a way to the hub."""
+        super().check_location(location, data_dir)
+        if data_dir is not None and not data_dir.is_dir():
+            raise ConfigurationError(
+                f"dataset '{self.name}': there is no folder {data_dir}; the key 'data-dir' is a "
+                f"folder with {self.name}.npz, or empty for the Hugging Face hub"
+            )
+        if not self.row.repository and not self.files(location, data_dir):
+            raise ConfigurationError(self._not_found(data_dir, "it is not on the Hugging Face hub"))
+
+    def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
+        """Return the archive's path; nothing where the data set is the hub's."""
+        return tuple(path for path in self._archives(data_dir) if path.is_file())[:1]
+
+    def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
+        """Return the data set, of the archive or of the hub."""
+        self.check_location(location, data_dir)
+        classes = self.row.classes
+        names = classes.split(",") if isinstance(classes, str) else map(str, range(classes))
+        for path in self.files(location, data_dir):
+            return read_archive(path, self.name, tuple(names))
+        try:
+            return load_from_hub(self.row.repository, self.row.subset, self.name)
+        except DataError as error:
+            raise DataError(self._not_found(data_dir, str(error))) from error
+
+    def _archives(self, data_dir: Path | None) -> list[Path]:
+        stems = dict.fromkeys((self.name, self.name.replace("-", "_")))
+        return [data_dir / f"{stem}.npz" for stem in stems] if data_dir else []
+
+    def _not_found(self, data_dir: Path | None, hub_problem: str) -> str:
+        tried = [f"no file {path}" for path in self._archives(data_dir)] or [
+            "'data-dir' is not set"
+        ]
+        return (
+            f"dataset '{self.name}': {', '.join(tried)}, and {hub_problem}. Put an archive "
+            f"{self.name}.npz (x_train, y_train, x_test, y_test; uint8 [N, H, W, C] and integer "
+            "[N]) into a folder and name it in the key 'data-dir'"
+        )
+
+
+for _row in NAMED:
+    dataset_sources.register(_row.name, aliases=_row.aliases)(
+        type(
+            f"{_row.name.title().replace('-', '')}Source",
+            (NamedSource,),
+            {
+                "__doc__": f"{_row.name}: {_row.content}",
+                "__module__": __name__,
+                "__annotations__": {},
+                "row": _row,
+            },
+        )
+    )
 
 
 @dataset_sources.register("hf")
@@ -35,10 +136,7 @@ class Hub(DatasetSource):
 
     location_form: ClassVar[str] = "NAME[:SUBSET]"
     takes_pixel_range: ClassVar[bool] = True
-
-    def on_this_machine(self, location: str, data_dir: Path | None) -> bool:
-        """Return False: what the hub's cache holds is not known."""
-        return False
+    downloads: ClassVar[bool] = True
 
     def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data set of the hub, each image brought into its shape when it is read."""
@@ -131,7 +229,7 @@ class Split(NamedTuple):
     """A split's images [N, H, W, C], labels [N], and class names where it has some."""
 
     images: Images
-    labels: npt.NDArray[Any]
+    labels: Array
     names: tuple[str, ...]
 
 
@@ -154,13 +252,11 @@ def to_arrays(split: Any, where: str, reading: Reading = AS_STORED) -> Split:
                 raise DataError(f"{name}: there is no image")
             yield name, pixels
 
-    images = stack_images(open_images(), len(split), reading)
-    given = split[label_column][:]
-    if any(label is None for label in given):
+    images, labels = reading.stack(open_images(), len(split)), split[label_column][:]
+    if any(label is None for label in labels):
         raise DataError(f"{where}: column '{label_column}' has examples without a label")
-    return Split(
-        images, np.asarray(given), tuple(getattr(split.features[label_column], "names", ()))
-    )
+    names = tuple(getattr(split.features[label_column], "names", ()))
+    return Split(images, np.asarray(labels), names)
 
 
 def find_columns(split: Any, where: str) -> tuple[str, str]:
@@ -182,3 +278,58 @@ def find_columns(split: Any, where: str) -> tuple[str, str]:
                 f"ClassLabel, or a Value called {' or '.join(LABEL_COLUMNS)}; columns: {listed}"
             )
     return images[0], preferred[0]
+
+
+@dataset_sources.register("digits")
+class Digits(DatasetSource):
+    """Scikit-learn's handwritten digits: 1,437 and 360 images of 8 by 8 pixels, 10 classes.
+
+    The split is stratified and fixed: it does not depend on the run's seed, so that all runs are
+    tested on the same images. Source: Alpaydin & Kaynak (1998), the UCI test set.
+    """
+
+    def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
+        """Return the data set; pixels 0..16 become 0..255."""
+        from sklearn.datasets import load_digits
+        from sklearn.model_selection import train_test_split
+
+        self.check_location(location, data_dir)
+        digits = load_digits()
+        images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[..., np.newaxis]
+        labels = digits.target.astype(np.int64)
+        train_images, test_images, train_labels, test_labels = train_test_split(
+            images, labels, test_size=0.2, stratify=labels, random_state=0
+        )
+        names = tuple(map(str, digits.target_names))
+        return Dataset(self.name, train_images, train_labels, test_images, test_labels, names)
+
+
+@dataset_sources.register("swiss-roll")
+class SwissRoll(DatasetSource):
+    """Three interleaved arms of a roll in the plane: 600 and 1,500 "images" of 1 by 2 pixels.
+
+    The arm of class c is (r cos φ, r sin φ) with φ = 2π (r + c / 3) and r from 0.1 to 1, with noise
+    of 0.03 in each direction; the pixels are the two coordinates, −1.2 to 1.2 as 0 to 255. The same
+    for every seed.
+
+    Source: Chen and Chao (2021), FedBE, section 3.3, "Analysis", and Fig. 1 (a), which shows such
+    data and says neither how they are made nor how many there are.
+    """
+
+    def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
+        """Return the data set."""
+        self.check_location(location, data_dir)
+        names = tuple(f"arm {c}" for c in range(3))
+        return Dataset(self.name, *_arms(200, seed=0), *_arms(500, seed=1), names)
+
+
+def _arms(each: int, seed: int) -> tuple[Images, Labels]:
+    """Return images (N, 1, 2, 1) and labels (N,), so many of each class."""
+    generator = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(3, dtype=np.int64), each)
+    radius = generator.uniform(0.1, 1.0, labels.size)
+    angle = 2 * math.pi * (radius + labels / 3)
+    points = radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    points += generator.normal(0.0, 0.03, points.shape)
+    levels = np.clip(np.rint((points / 1.2 + 1) * 127.5), 0, 255)
+    return levels.astype(np.uint8)[:, None, :, None], labels

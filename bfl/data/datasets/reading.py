@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from bfl.data.datasets.encoding import Encoding
 from bfl.data.images import Images, check_fits, padded, resized, with_channels
@@ -14,28 +16,24 @@ from bfl.errors import ConfigurationError, DataError
 if TYPE_CHECKING:
     from bfl.data.datasets.base import Dataset
 
-SIZE, CHANNELS, FIT, TEST_SHARE = "image-size", "image-channels", "image-fit", "test-share"
-TARGET, LEFT_OUT, TASK, MISSING = "target", "columns-left-out", "task", "missing"
-PIXEL_RANGE, UNREADABLE, COLUMNS = "pixel-range", "unreadable-images", "table-columns"
-TEST_SITES = "test-sites"
-"""The configuration keys."""
+TARGET, LEFT_OUT, COLUMNS = "target", "columns-left-out", "table-columns"
+PIXEL_RANGE, UNREADABLE = "pixel-range", "unreadable-images"
+"""Configuration keys that messages name."""
 
+_SHAPE = {"size": "image-size", "channels": "image-channels", "fit": "image-fit"}
 _KEYS = {
-    "size": SIZE,
-    "channels": CHANNELS,
-    "fit": FIT,
-    "test_share": TEST_SHARE,
-    "test_sites": TEST_SITES,
-    "task": TASK,
+    **_SHAPE,
+    "test_share": "test-share",
+    "test_sites": "test-sites",
+    "task": "task",
     "unreadable": UNREADABLE,
     "target": TARGET,
     "left_out": LEFT_OUT,
     "pixel_range": PIXEL_RANGE,
-    "missing": MISSING,
+    "missing": "missing",
     "columns": COLUMNS,
 }
 """The keys by the attributes that have their values."""
-
 
 SUMMED = "summed"
 """Value of ``table-columns`` in what nodes are asked before the first round: sums are to come."""
@@ -59,7 +57,6 @@ class Reading:
         test_sites: COLUMN:VALUE+VALUE, whose examples are for testing, all of them and no others.
         target: Name of a table's column that is predicted; empty: the usual ones are tried.
         left_out: Names of a table's columns that are no inputs, with commas.
-        task: Whether that is a class or a number.
         encoding: What a table's columns become; None: by its own training rows.
         pixel_range: LOW:HIGH, the scale of measurements in arrays; empty: they are pixels.
         unreadable: What is done with damaged images of a folder: ``refuse``, or ``skip``.
@@ -89,16 +86,10 @@ class Reading:
 
     def values(self) -> dict[str, str | int | float]:
         """Return the flat keys and values; none of what is as it is by default."""
-        shaped = bool(self.size or self.channels)
-        return {
-            key: getattr(self, name)
-            for name, key in _KEYS.items()
-            if (
-                shaped
-                if key in (SIZE, CHANNELS, FIT)
-                else getattr(self, name) != getattr(AS_STORED, name)
-            )
-        }
+        changed = {n for n in _KEYS if getattr(self, n) != getattr(AS_STORED, n)} - _SHAPE.keys()
+        if self.size or self.channels:
+            changed |= _SHAPE.keys()
+        return {key: getattr(self, name) for name, key in _KEYS.items() if name in changed}
 
     @property
     def regression(self) -> bool:
@@ -109,6 +100,16 @@ class Reading:
     def columns_left_out(self) -> list[str]:
         """The names of the columns that are no inputs."""
         return [name.strip() for name in self.left_out.split(",") if name.strip()]
+
+    def images(self, images: Images) -> Images:
+        """Return images in the run's shape; a ValueError if they cannot be had in it."""
+        if self.channels:
+            images = with_channels(images, self.channels)
+        if not self.size:
+            return images
+        if self.fit == "pad":
+            return padded(images, self.size)
+        return resized(images, self.size, self.size)
 
     def applied(self, dataset: Dataset) -> Dataset:
         """Return a data set with images of the run's shape; a table stays as it is."""
@@ -124,19 +125,34 @@ class Reading:
             raise DataError(f"dataset '{dataset.name}' with {given}: {error}") from error
         return dataclasses.replace(dataset, train_images=train, test_images=test)
 
-    def images(self, images: Images) -> Images:
-        """Return images in the run's shape.
+    def stack(self, images: Iterable[tuple[str, Images]], count: int) -> Images:
+        """Return images [H, W, C], given with their names, in the run's shape [N, H, W, C].
 
-        Raises:
-            ValueError: They cannot be had in it.
+        They are uint8, or float32 if any is of floats; grey ones among colours get three channels.
         """
-        if self.channels:
-            images = with_channels(images, self.channels)
-        if not self.size:
-            return images
-        if self.fit == "pad":
-            return padded(images, self.size)
-        return resized(images, self.size, self.size)
+        found: list[Images] = []
+        first = ""
+        for name, image in images:
+            try:
+                shaped = self.images(image[np.newaxis])[0]
+                if not found:
+                    first = name
+                    check_fits(count, shaped.shape)
+            except ValueError as error:
+                raise DataError(f"{name}: {error}") from error
+            found.append(shaped)
+            if shaped.shape[:2] != found[0].shape[:2]:
+                one, other = (" x ".join(map(str, a.shape[:2])) for a in (shaped, found[0]))
+                raise DataError(
+                    f"{name} is {one} and {first} {other} (height x width); images of several "
+                    "sizes need the key image-size"
+                )
+        channels = max(image.shape[2] for image in found)
+        dtype = np.result_type(*{image.dtype for image in found})
+        array = np.empty((len(found), *found[0].shape[:2], channels), dtype)
+        for place, image in enumerate(found):
+            array[place] = with_channels(image, channels)
+        return array
 
 
 AS_STORED = Reading()

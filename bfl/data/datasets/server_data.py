@@ -32,7 +32,7 @@ class ServerData:
         held_back: Ascending positions of the images among the run's training images; none where
             they are another data set's.
         unused: Ascending positions there of the images that nobody has.
-        said: What was done to images of another size or other channels; empty: nothing.
+        said: Changes of images of another size or other channels; empty: none.
     """
 
     images: Images
@@ -45,20 +45,6 @@ class ServerData:
     def without_clients(self) -> Labels:
         """The positions that the clients do without, ascending."""
         return np.union1d(self.held_back, self.unused)
-
-
-def absolute_server_data(server_data: str, dataset: str, data_dir: str) -> str:
-    """Return the key ``server-data`` such that the current folder does not matter."""
-    if server_data in ("", HELD_BACK):
-        return server_data
-    beside = f"server-data is '{server_data}'; allowed: '', '{HELD_BACK}' or a data set"
-    absolute = absolute_other(server_data, data_dir, beside)
-    if absolute == absolute_dataset(dataset, data_dir)[0]:
-        raise ConfigurationError(
-            f"server-data is '{server_data}', the data set that the clients train on; allowed: "
-            f"'{HELD_BACK}', or another data set"
-        )
-    return absolute
 
 
 def load_server_data(
@@ -90,12 +76,12 @@ def load_server_data(
         ConfigurationError: There are too few images, or the other data set does not fit the run's.
         DataError: The other data set cannot be had.
     """
-    if unused and not server_data:
-        raise ConfigurationError(
-            f"unused-examples is {unused:g} and server-data is ''; allowed: 0, or images of the "
-            f"server's, '{HELD_BACK}' or another data set"
-        )
     if not server_data:
+        if unused:
+            raise ConfigurationError(
+                f"unused-examples is {unused:g} and server-data is ''; allowed: 0, or images of "
+                f"the server's, '{HELD_BACK}' or another data set"
+            )
         return None
     candidates = train_positions(dataset, train_examples, clients)
 
@@ -120,35 +106,25 @@ def load_server_data(
             _check_goes_with(source, dataset, server_data)
         own = stratified_positions(source.train_labels, examples, "server-examples", seed)
         held = own[:0]
-    nobodys = own[:0]
+    of_nobody = own[:0]
     if unused:
         key = "unused-examples"
         count = held_back(unused, key).size + held.size
         beside = f"{key} besides server-examples" if held.size else key
-        nobodys = without(held_back(float(count), beside), held)
+        of_nobody = without(held_back(float(count), beside), held)
     answers = source.train_labels if source.train_targets is None else source.train_targets
     images = match_shape(dataset, source.train_images[own], f"server-data '{server_data}'")
     old, new = (" x ".join(map(str, of.image_shape)) for of in (source, dataset))
     said = "" if old == new else f"server-data: {len(images)} images of {old} are brought to {new}"
-    return ServerData(images, answers[own] if labelled else None, held, nobodys, said)
-
-
-def check_apart(data: ServerData, others: Images, word: str, what: str) -> None:
-    """Raise if some of the server's images are among others, bit for bit; ``what`` says whose."""
-    theirs = {image.tobytes() for image in others}
-    if both := sum(image.tobytes() in theirs for image in data.images):
-        raise ConfigurationError(
-            f"server-data is '{word}', and {both} of its {len(data.images)} images are {what}; "
-            f"allowed: '{HELD_BACK}', or a data set without them"
-        )
+    return ServerData(images, answers[own] if labelled else None, held, of_nobody, said)
 
 
 def _check_goes_with(source: Dataset, dataset: Dataset, word: str) -> None:
     here = source.numbered_here or dataset.numbered_here
     if here and source.class_names != dataset.class_names:
         raise ConfigurationError(
-            f"server-data '{word}': {here}; dataset {dataset.name} has other "
-            "classes. Store its labels as integers that count as that data set's do"
+            f"server-data '{word}': {here}; dataset {dataset.name} has other classes. Store its "
+            "labels as integers that count as that data set's do"
         )
     highest = int(source.train_labels.max())
     if highest >= dataset.num_classes:
@@ -162,3 +138,27 @@ def _check_goes_with(source: Dataset, dataset: Dataset, word: str) -> None:
 def without(positions: Labels, others: Labels) -> Labels:
     """Return the positions that are none of some others, in their order."""
     return positions[~np.isin(positions, others)]
+
+
+def check_apart(data: ServerData, others: Images, word: str, what: str) -> None:
+    """Raise if some of the server's images are among others, bit for bit; ``what`` says whose."""
+    theirs = {image.tobytes() for image in others}
+    if both := sum(image.tobytes() in theirs for image in data.images):
+        raise ConfigurationError(
+            f"server-data is '{word}', and {both} of its {len(data.images)} images are {what}; "
+            f"allowed: '{HELD_BACK}', or a data set without them"
+        )
+
+
+def absolute_server_data(server_data: str, dataset: str, data_dir: str) -> str:
+    """Return the key ``server-data`` such that the current folder does not matter."""
+    if server_data in ("", HELD_BACK):
+        return server_data
+    beside = f"server-data is '{server_data}'; allowed: '', '{HELD_BACK}' or a data set"
+    absolute = absolute_other(server_data, data_dir, beside)
+    if absolute == absolute_dataset(dataset, data_dir)[0]:
+        raise ConfigurationError(
+            f"server-data is '{server_data}', the data set that the clients train on; allowed: "
+            f"'{HELD_BACK}', or another data set"
+        )
+    return absolute

@@ -1,4 +1,4 @@
-"""A part of a data set with the same mixture of classes, for runs that must be short."""
+"""Parts of a data set with the same mixture of classes, and the parts for training and testing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ def stratified_positions(
         labels: (N,) classes, integers from 0.
         amount: How many: 0 all, below 1 a share (at least one example), from 1 a number.
         key: The configuration key that says so, for messages and for its own randomness.
-        seed: The seed of the order.
         given_by: Another key that says how many, for messages; the order stays that of ``key``.
     """
     count = _count(amount, labels.size, given_by or key)
@@ -53,12 +52,7 @@ def _count(amount: float, available: int, key: str) -> int:
 
 
 def train_and_test(labels: Labels, share: float) -> tuple[Labels, Labels]:
-    """Return the ascending positions of the examples for training and of those for testing.
-
-    Args:
-        labels: (N,) classes, integers from 0.
-        share: The key ``test-share``.
-    """
+    """Return the ascending positions for training and, a share of each class, for testing."""
     test = stratified_positions(labels, share, "test-share")
     return np.setdiff1d(np.arange(labels.size), test), test
 
@@ -66,9 +60,7 @@ def train_and_test(labels: Labels, share: float) -> tuple[Labels, Labels]:
 def divide(labels: Labels, columns: Columns, reading: Reading, where: str) -> tuple[Labels, Labels]:
     """Return what ``train_and_test`` does, by ``test-sites`` if these are given.
 
-    Args:
-        columns: What is known of each example, (N,) by name.
-        where: The folder or table, for messages.
+    ``columns`` are what is known of each example, (N,) by name; ``where`` the folder or table.
     """
     if not reading.test_sites:
         return train_and_test(labels, reading.test_share)
@@ -91,29 +83,27 @@ def divide(labels: Labels, columns: Columns, reading: Reading, where: str) -> tu
 def train_positions(dataset: Dataset, amount: float, clients: int = 0) -> Labels:
     """Return the positions of the training examples that ``train-examples`` keeps, (n,) int64.
 
-    Of a data set of several tasks, a number is split over the tasks by their numbers of clients.
-
-    Args:
-        amount: How many, see ``stratified_positions``.
-        clients: The number of clients; 0: not known, and tasks are as one data set.
+    Of a data set of several tasks, a number is split over the tasks by their numbers of clients,
+    where it is known (not 0).
     """
     key = "train-examples"
     if not (dataset.tasks and clients and amount >= 1):
         return stratified_positions(dataset.train_labels, amount, key)
     count = _count(amount, dataset.train_labels.size, key)
-    having = dataset.task_of_each(clients)
+    tasks = dataset.task_of_each(clients)
     parts, before = [], 0
     for task in dataset.tasks:
-        after = before + having.count(task)
+        own = tasks.count(task)
+        after = before + own
         mine = np.flatnonzero(task.holds(dataset.train_labels))
         # Rounded so that the parts sum to the number.
         wanted = count * after // clients - count * before // clients
         before = after
         if wanted > mine.size:
             raise ConfigurationError(
-                f"{key} is {amount:g}, of which {wanted} are for the {having.count(task)} clients "
-                f"of '{task.name}', which has {mine.size}; allowed: at most "
-                f"{mine.size * clients // having.count(task)}"
+                f"{key} is {amount:g}, of which {wanted} are for the {own} clients of "
+                f"'{task.name}', which has {mine.size}; allowed: at most "
+                f"{mine.size * clients // own}"
             )
         labels = dataset.train_labels[mine] - task.first_class
         parts.append(mine[stratified_positions(labels, float(wanted), key)] if wanted else mine[:0])

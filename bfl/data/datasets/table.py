@@ -6,7 +6,6 @@ import json
 import re
 import warnings
 from collections.abc import Collection, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -14,9 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.base import Dataset, Labels, PathSource, dataset_sources, suggest_word
-from bfl.data.datasets.columns import (
+from bfl.data.datasets.encoding import (
     CODE,
+    FEW_ROWS,
+    MOST_CATEGORIES,
+    REFUSE,
     SHOWN,
+    Column,
+    Encoding,
+    as_numbers,
     check_columns,
     check_complete,
     columns_of,
@@ -27,7 +32,6 @@ from bfl.data.datasets.columns import (
     type_column,
     type_rows,
 )
-from bfl.data.datasets.encoding import FEW_ROWS, MOST_CATEGORIES, REFUSE, Column, Encoding
 from bfl.data.datasets.reading import LEFT_OUT, SUMMED, TARGET, Reading
 from bfl.data.datasets.subset import divide
 from bfl.errors import DataError
@@ -42,99 +46,6 @@ TARGETS = ("target", "label", "class", "y")
 HALVES = ("at most the median", "above the median")
 """Classes of a table whose target is a number, for what goes by labels, such as partitions."""
 
-
-class Answers(NamedTuple):
-    """A table's target.
-
-    Attributes:
-        labels: The classes (N,).
-        true: The numbers that are predicted (N,); None: classes are.
-        here: How classes were numbered, where that depends on these rows alone.
-        notes: What is to be said of how the column was read.
-    """
-
-    labels: Labels
-    true: npt.NDArray[Any] | None
-    names: tuple[str, ...]
-    here: str = ""
-    notes: tuple[str, ...] = ()
-
-    def part(self, positions: Labels) -> Answers:
-        """Return those of some rows."""
-        true = None if self.true is None else self.true[positions]
-        return self._replace(labels=self.labels[positions], true=true)
-
-
-def target_column(path: Path | str, rows: DataFrame, reading: Reading) -> str:
-    """Return the name of the column that is predicted."""
-    if reading.target:
-        check_columns([reading.target], rows, f"{path} ({TARGET})")
-        return reading.target
-    for name in TARGETS:
-        if name in rows.columns:
-            return name
-    raise DataError(
-        f"{path} has no column {' or '.join(TARGETS)}; say which has the answers in the key "
-        f"{TARGET}: {', '.join(rows.columns)}"
-    )
-
-
-def answers_of(path: Path | str, column: Series[Any], task: str, names: tuple[str, ...]) -> Answers:
-    """Return the answers of rows numbered from 0; classes are in the order of their names.
-
-    ``names`` are the classes, if they are known.
-    """
-    values, notes = type_column(column, str(path))
-    check_complete(values.to_frame(), str(path), str(column.name))
-    notes = tuple(f"{path}: {note}" for note in notes)
-    if task == "regression":
-        numbers = _numbers(path, values)
-        labels = (numbers > np.median(numbers)).astype(np.int64)
-        return Answers(labels, numbers, HALVES, notes=notes)
-    given = values.to_numpy()
-    if given.dtype.kind == "f":
-        if (broken := given != np.rint(given)).any():
-            row = int(broken.argmax())
-            raise DataError(
-                f"{path}: row {row + 1} of column '{column.name}' holds {given[row]:g}; allowed: "
-                'classes, words or whole numbers, or task="regression" to predict numbers'
-            )
-        given = given.astype(np.int64)
-    if given.dtype.kind not in "biu":
-        given = given.astype(str)
-    present, positions = np.unique(given, return_inverse=True)
-    own = list(map(str, present))
-    known = names or tuple(own)
-    if strangers := [name for name in own if name not in known]:
-        raise DataError(
-            f"{path}: column '{column.name}' holds the class '{printable(strangers[0])}'; allowed: "
-            f"{few(known)}"
-        )
-    if len(known) > MOST_CATEGORIES and is_numeric(values):
-        raise DataError(
-            f"{path}: column '{column.name}' has {len(known)} classes, and at most "
-            f'{MOST_CATEGORIES} are taken of numbers, which task="regression" predicts'
-        )
-    labels = np.array([known.index(name) for name in own], np.int64)[positions]
-    here = f"column '{column.name}' holds texts, numbered in their order: {few(known)}"
-    return Answers(labels, None, known, "" if names or is_numeric(values) else here, notes)
-
-
-def _numbers(path: Path | str, values: Series[Any]) -> npt.NDArray[np.float64]:
-    import pandas
-
-    if is_numeric(values):
-        return np.asarray(values, np.float64)
-    parsed = pandas.to_numeric(values, errors="coerce").to_numpy(np.float64)
-    row = int(np.isnan(parsed).argmax())
-    words = ', or task="classification"' * bool(np.isnan(parsed).all())
-    raise DataError(
-        f"{path}: row {row + 1} (from 1, without the header) of column '{values.name}' holds "
-        f"'{printable(str(values.iloc[row]))}', and is to be predicted as a number (task); "
-        f"allowed: finite numbers{words}"
-    )
-
-
 COLUMNS = ".columns.json"
 """Ending of the file beside a table that says its columns and classes, as run.json does."""
 
@@ -144,12 +55,6 @@ SUFFIXES = (".csv", *PARQUET)
 
 _ID = re.compile(r"(?:(?:^|[\W_])(?i:id|index)|[a-z](?:Id|ID|Index))$")
 """Names of columns that number rows, in whatever order."""
-
-
-class _Known(NamedTuple):
-    encoding: Encoding | None = None
-    names: tuple[str, ...] = ()
-    target: Column | None = None
 
 
 @dataset_sources.register("table")
@@ -171,9 +76,8 @@ class Table(PathSource):
     def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
         """Return the paths of the table's files, and of what says its columns, if there is one."""
         path = self.find(location, data_dir)
-        parts = _parts(path) if path.is_dir() else [path]
         beside = path.with_suffix(COLUMNS)
-        return (*parts, beside) if beside.is_file() else tuple(parts)
+        return (*_parts(path), *([beside] if beside.is_file() else []))
 
     def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data set of the table; its rows are on the scale of pixels (``Encoding``)."""
@@ -184,93 +88,116 @@ class Table(PathSource):
         encoding = reading.encoding or known.encoding
         columns = encoding.columns if encoding else ()
         texts = [column.name for column in columns if column.categories]
-        rows, *tested = (read_table(p, texts) for p in (_parts(path) if path.is_dir() else [path]))
+        rows, *tested = (read_table(part, texts) for part in _parts(path))
+        own = len(rows)
         for test in tested:
             check_columns([str(name) for name in rows.columns], test, f"{where} (test)")
             rows = pandas.concat([rows, test[rows.columns]], ignore_index=True)
-        own_test = len(tested[0]) if tested else None
         target, left_out = target_column(where, rows, reading), reading.columns_left_out
         check_columns(left_out, rows, f"{where} ({LEFT_OUT})")
         others = [name for name in rows.columns if name not in (target, *left_out)]
         taken = [column.name for column in columns] if encoding else others
         check_columns(taken, rows, where)
         inputs, notes = type_rows(rows[taken], where)
-        whole = inputs.assign(**{target: type_column(rows[target], where).values})
+        whole = inputs.assign(**{target: type_column(rows[target], where)[0]})
         whole = whole[[name for name in rows.columns if name in whole]]
         rules = [column.missing for column in columns] if encoding else [reading.missing]
         filled, fixed = REFUSE not in rules, encoding is not None
         check_complete(whole, where, target, fixed=fixed, filled=filled)
         answers = answers_of(where, rows[target], reading.task, known.names)
-        if own_test is None:
-            train, test = divide(answers.labels, columns_of(rows), reading, where)
+        if tested:
+            train, test_rows = np.split(np.arange(len(rows)), [own])
         else:
-            train, test = np.split(np.arange(len(rows)), [len(rows) - own_test])
-        if not (train.size and test.size):
+            train, test_rows = divide(answers.labels, columns_of(rows), reading, where)
+        if not (train.size and test_rows.size):
             raise DataError(
                 f"{where} has {len(rows)} rows, of which test-share={reading.test_share} leaves "
-                f"{train.size} for training and {test.size} for testing"
+                f"{train.size} for training and {test_rows.size} for testing"
             )
         sites = [note for name in left_out for note in normalize_texts(rows[name])[1]]
-        said = [*notes, *answers.notes, *(f"{where}: {note}" for note in sites)]
-        here = answers.here
+        said, here = [*notes, *answers.notes, *(f"{where}: {note}" for note in sites)], answers.here
         if known.encoding:
             said += [f"{where}: {line}" for line in known.encoding.unseen(inputs)]
         if not encoding:
             encoding = Encoding.of(inputs.iloc[train], where, reading.missing)
-            own = inputs[: len(rows) - (own_test or 0)]
-            texts_among = inputs if reading.regression else whole
-            lines = [*_notes_of_texts(texts_among), *_notes_of_inputs(own, train, left_out)]
-            lines += [f"of the test rows, {line}" for line in encoding.unseen(inputs.iloc[test])]
+            lines = [*_notes_of_texts(inputs if reading.regression else whole)]
+            lines += _notes_of_inputs(inputs[:own], train, left_out)
+            lines += [
+                f"of the test rows, {line}" for line in encoding.unseen(inputs.iloc[test_rows])
+            ]
             said += [f"{where}: {line}" for line in lines]
-            numbers = [column.name for column in encoding.columns if not column.categories]
-            kinds = [f"{c.name} ({len(c.categories)})" for c in encoding.columns if c.categories]
-            parts = [f"{len(numbers)} of numbers, standardised: {few(numbers)}"] * bool(numbers)
-            parts += [f"{len(kinds)} of categories, an input each: {few(kinds)}"] * bool(kinds)
-            own_rows = f"columns by its own {train.size} training rows: {'; '.join(parts)}"
-            here = "; ".join(filter(None, (own_rows, here)))
+            here = "; ".join(filter(None, (_encoded_here(encoding, train.size), here)))
         images = encoding.encoded(inputs, where, tell=reading.encoding is not None)
         true, scale = answers.true, known.target
-        if reading.regression and true is not None and not scale:
+        if true is not None and not scale:
             (scale,) = Encoding.of(pandas.DataFrame({target: true[train]}), where).columns
             if scale.lowest == scale.highest:
                 raise DataError(
-                    f"{where}: column '{target}' holds {true[train][0]:g} in all {train.size} "
+                    f"{where}: column '{target}' holds {scale.lowest:g} in all {train.size} "
                     "training rows; there is nothing to predict"
                 )
         dataset = Dataset(
             name=f"{self.name}:{location}",
             train_images=images[train],
             train_labels=answers.labels[train],
-            test_images=images[test],
-            test_labels=answers.labels[test],
+            test_images=images[test_rows],
+            test_labels=answers.labels[test_rows],
             class_names=answers.names,
             numbered_here=here,
-            split_here=own_test is None,
+            split_here=not tested,
             train_columns=columns_of(rows.iloc[train]),
-            test_columns=columns_of(rows.iloc[test]),
+            test_columns=columns_of(rows.iloc[test_rows]),
             encoding=encoding,
             target=scale,
             train_targets=None if true is None else true[train],
-            test_targets=None if true is None else true[test],
+            test_targets=None if true is None else true[test_rows],
             said=tuple(said),
         )
         dataset.check()
         return dataset
 
 
-def _parts(folder: Path) -> list[Path]:
-    found = {
-        part: [p for suffix in SUFFIXES if (p := folder / f"{part}{suffix}").is_file()]
-        for part in ("train", "test")
-    }
-    for part, paths in found.items():
-        if len(paths) != 1:
+def _parts(path: Path) -> list[Path]:
+    """Return the table's file, or those of training and test rows in a folder."""
+    if not path.is_dir():
+        return [path]
+    found = []
+    for part in ("train", "test"):
+        files = [file for suffix in SUFFIXES if (file := path / f"{part}{suffix}").is_file()]
+        if len(files) != 1:
             raise DataError(
-                f"{folder} is a folder, and has {len(paths)} tables of {part} rows; allowed: a "
+                f"{path} is a folder, and has {len(files)} tables of {part} rows; allowed: a "
                 f"table's file, or a folder with train and test, each {' or '.join(SUFFIXES)}"
-                f"{suggest_word(folder, 'table')}"
+                f"{suggest_word(path, 'table')}"
             )
-    return [path for (path,) in found.values()]
+        found += files
+    return found
+
+
+class _Known(NamedTuple):
+    encoding: Encoding | None = None
+    names: tuple[str, ...] = ()
+    target: Column | None = None
+
+
+def _known_columns(path: Path, reading: Reading) -> _Known:
+    """Return what the key ``table-columns``, or else a file beside a table, says of its columns."""
+    beside = path.with_suffix(COLUMNS)
+    given = "" if reading.columns == SUMMED else reading.columns
+    if not given and not beside.is_file():
+        return _Known()
+    try:
+        content = json.loads(given or beside.read_text(encoding="utf-8"))
+        content = content.get("network", content)  # of a whole run.json
+        names, columns = [*map(str, content["class-names"])], content["columns"]
+        known = [str(column["name"]) for column in columns]
+        if not known or len({*known}) < len(known) or len({*names}) < len(names):
+            raise ValueError("no column, or one name twice")
+        scale = Column.from_dict(content["target"]) if reading.regression else None
+        return _Known(Encoding.from_list(columns), tuple(names), scale)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        source = "table-columns" if given else str(beside)
+        raise DataError(f"{source} is no network.json of a run on a table: {error!r}") from error
 
 
 def read_table(path: Path, texts: Collection[str] = ()) -> DataFrame:
@@ -301,20 +228,6 @@ def read_table(path: Path, texts: Collection[str] = ()) -> DataFrame:
     return rows
 
 
-def table_as_written(path: Path) -> DataFrame:
-    """Return the columns of a table that ``read_table`` reads; a CSV's as texts, such as "007".
-
-    A named index of a Parquet file is a column, unless one has its name.
-    """
-    import pandas
-
-    if path.suffix.lower() in PARQUET:
-        rows = pandas.read_parquet(path).rename(columns=str)
-        names = set(rows.index.names)
-        return rows.reset_index(drop=names == {None} or not names.isdisjoint(rows.columns))
-    return pandas.read_csv(path, dtype=str, keep_default_na=False, index_col=False)
-
-
 def _read_csv(path: Path, texts: Collection[str]) -> DataFrame:
     """Return the rows of a CSV file, each column read as a whole."""
     import pandas
@@ -330,40 +243,125 @@ def _read_csv(path: Path, texts: Collection[str]) -> DataFrame:
                 f"pandas.read_csv({path.name!r}, sep={mark!r}).to_csv({path.name!r}, index=False), "
                 "with decimal=',' if its numbers have commas"
             )
-    read = partial(
-        pandas.read_csv,
-        path,
-        index_col=False,
-        low_memory=False,
-        keep_default_na=False,
-        na_values=[""],
-    )
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
-        written = read(dtype=str)
+        options = {"index_col": False, "keep_default_na": False, "na_values": [""]}
+        written = pandas.read_csv(path, dtype=str, low_memory=False, **options)
         # pandas takes 007 for 7: a column with such codes is texts, as it is in a Parquet file.
         kept = [
             name
             for name in written.columns
             if normalize(name) in texts or written[name].str.strip().str.fullmatch(CODE).any()
         ]
-        return read(dtype=dict.fromkeys(kept, str))
+        types = dict.fromkeys(kept, str)
+        return pandas.read_csv(path, dtype=types, low_memory=False, **options)
+
+
+def table_as_written(path: Path) -> DataFrame:
+    """Return the columns of a table that ``read_table`` reads; a CSV's as texts, such as "007".
+
+    A named index of a Parquet file is a column, unless one has its name.
+    """
+    import pandas
+
+    if path.suffix.lower() in PARQUET:
+        rows = pandas.read_parquet(path).rename(columns=str)
+        names = set(rows.index.names)
+        return rows.reset_index(drop=names == {None} or not names.isdisjoint(rows.columns))
+    return pandas.read_csv(path, dtype=str, keep_default_na=False, index_col=False)
+
+
+def target_column(path: Path | str, rows: DataFrame, reading: Reading) -> str:
+    """Return the name of the column that is predicted."""
+    if reading.target:
+        check_columns([reading.target], rows, f"{path} ({TARGET})")
+        return reading.target
+    for name in TARGETS:
+        if name in rows.columns:
+            return name
+    raise DataError(
+        f"{path} has no column {' or '.join(TARGETS)}; say which has the answers in the key "
+        f"{TARGET}: {', '.join(rows.columns)}"
+    )
+
+
+class Answers(NamedTuple):
+    """A table's target.
+
+    Attributes:
+        labels: The classes (N,).
+        true: The numbers that are predicted (N,); None: classes are.
+        here: How classes were numbered, where that depends on these rows alone.
+        notes: Lines on how the column was read.
+    """
+
+    labels: Labels
+    true: npt.NDArray[Any] | None
+    names: tuple[str, ...]
+    here: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def answers_of(path: Path | str, column: Series[Any], task: str, names: tuple[str, ...]) -> Answers:
+    """Return the answers of rows numbered from 0; classes are in the order of their names.
+
+    ``names`` are the classes, if they are known.
+    """
+    values, found = type_column(column, str(path))
+    check_complete(values.to_frame(), str(path), str(column.name))
+    notes, where = tuple(f"{path}: {note}" for note in found), f"{path}: column '{column.name}'"
+    if task == "regression":
+        numbers = as_numbers(values, str(path), 'numbers, or task="classification"')
+        labels = (numbers > np.median(numbers)).astype(np.int64)
+        return Answers(labels, numbers, HALVES, notes=notes)
+    given = values.to_numpy()
+    if given.dtype.kind == "f":
+        if (broken := given != np.rint(given)).any():
+            raise DataError(
+                f"{where} holds {given[broken][0]:g} in row {broken.argmax() + 1}; allowed: "
+                'classes, words or whole numbers, or task="regression" to predict numbers'
+            )
+        given = given.astype(np.int64)
+    if given.dtype.kind not in "biu":
+        given = given.astype(str)
+    present, positions = np.unique(given, return_inverse=True)
+    own = list(map(str, present))
+    known = names or tuple(own)
+    if strangers := [name for name in own if name not in known]:
+        raise DataError(
+            f"{where} holds the class '{printable(strangers[0])}'; allowed: {few(known)}"
+        )
+    if len(known) > MOST_CATEGORIES and is_numeric(values):
+        raise DataError(
+            f"{where} has {len(known)} classes, and at most {MOST_CATEGORIES} are taken of "
+            'numbers, which task="regression" predicts'
+        )
+    labels = np.array([known.index(name) for name in own], np.int64)[positions]
+    here = f"column '{column.name}' holds texts, numbered in their order: {few(known)}"
+    return Answers(labels, None, known, "" if names or is_numeric(values) else here, notes)
+
+
+def _encoded_here(encoding: Encoding, rows: int) -> str:
+    numbers = [column.name for column in encoding.columns if not column.categories]
+    kinds = [f"{c.name} ({len(c.categories)})" for c in encoding.columns if c.categories]
+    parts = [f"{len(numbers)} of numbers, standardised: {few(numbers)}"] * bool(numbers)
+    parts += [f"{len(kinds)} of categories, an input each: {few(kinds)}"] * bool(kinds)
+    return f"columns by its own {rows} training rows: {'; '.join(parts)}"
 
 
 def _notes_of_inputs(
     rows: DataFrame, train: npt.NDArray[np.int64], left_out: Sequence[str]
 ) -> Iterator[str]:
-    """Yield what is to be said of typed inputs that number the rows or have one value."""
+    """Yield a line on typed inputs that number the rows or have one value."""
     found: dict[str, str] = {}
     for name, values in rows.items():
         if values.iloc[train].nunique(dropna=False) == 1:
             found[str(name)] = "has one value"
-        if not is_numeric(values) or str(name) in found:
-            continue
-        numbers = values.to_numpy(np.float64)
-        if len(numbers) > FEW_ROWS and np.array_equal(numbers, np.rint(numbers)):
-            by_one = (np.diff(numbers) == 1).all()
-            if by_one or (_ID.search(str(name)) and np.unique(numbers).size == numbers.size):
+        elif is_numeric(values) and len(values) > FEW_ROWS:
+            numbers = values.to_numpy(np.float64)
+            distinct = _ID.search(str(name)) and np.unique(numbers).size == numbers.size
+            whole = np.array_equal(numbers, np.rint(numbers))
+            if whole and (distinct or (np.diff(numbers) == 1).all()):
                 found[str(name)] = "numbers the rows"
     if found:
         shown = few([f"'{name}' {why}" for name, why in found.items()], SHOWN)
@@ -372,7 +370,7 @@ def _notes_of_inputs(
 
 
 def _notes_of_texts(rows: DataFrame) -> Iterator[str]:
-    """Yield what is to be said of each typed column of categories that holds mostly numbers."""
+    """Yield a line on each typed column of categories that holds mostly numbers."""
     import pandas
 
     for name, values in rows.items():
@@ -386,22 +384,3 @@ def _notes_of_texts(rows: DataFrame) -> Iterator[str]:
                 f"{len(values)} rows hold numbers, and row {row + 1} (from 1, without the header) "
                 f"holds '{text}'"
             )
-
-
-def _known_columns(path: Path, reading: Reading) -> _Known:
-    beside = path.with_suffix(COLUMNS)
-    given = "" if reading.columns == SUMMED else reading.columns
-    if not given and not beside.is_file():
-        return _Known()
-    try:
-        content = json.loads(given or beside.read_text(encoding="utf-8"))
-        content = content.get("network", content)  # of a whole run.json
-        names, columns = [*map(str, content["class-names"])], content["columns"]
-        known = [str(column["name"]) for column in columns]
-        if not known or len({*known}) < len(known) or len({*names}) < len(names):
-            raise ValueError("no column, or one name twice")
-        scale = Column.from_dict(content["target"]) if reading.regression else None
-        return _Known(Encoding.from_list(columns), tuple(names), scale)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        source = "table-columns" if given else str(beside)
-        raise DataError(f"{source} is no network.json of a run on a table: {error!r}") from error

@@ -47,6 +47,43 @@ class Tasks(DatasetSource):
 
     location_form: ClassVar[str] = "DATASET:CLIENTS,DATASET:CLIENTS"
 
+    def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
+        """Return the data sets as one, each with images of a shape."""
+        entries = self._entries(location)
+        loaded = [
+            reading.applied(source.load(rest, data_dir, reading)) for source, rest, _ in entries
+        ]
+        firsts = np.cumsum([0, *(dataset.num_classes for dataset in loaded)]).tolist()
+        tasks = tuple(
+            Task(entry.word(entry.rest), first, dataset.num_classes, entry.clients)
+            for entry, first, dataset in zip(entries, firsts, loaded, strict=False)
+        )
+        side = max(max(dataset.image_shape[:2]) for dataset in loaded)
+        channels = max(dataset.image_shape[2] for dataset in loaded)
+
+        def joined(images: list[Images]) -> Images:
+            return np.concatenate([padded(with_channels(part, channels), side) for part in images])
+
+        try:
+            every = sum(len(d.train_labels) + len(d.test_labels) for d in loaded)
+            check_fits(every, (side, side, channels))
+            train_images = joined([d.train_images for d in loaded])
+            test_images = joined([d.test_images for d in loaded])
+        except ValueError as error:
+            raise DataError(f"dataset '{self.name}:{location}': {error}") from error
+        both = list(zip(loaded, tasks, strict=True))
+        return Dataset(
+            name=f"{self.name}:{location}",
+            train_images=train_images,
+            train_labels=np.concatenate([d.train_labels + task.first_class for d, task in both]),
+            test_images=test_images,
+            test_labels=np.concatenate([d.test_labels + task.first_class for d, task in both]),
+            class_names=tuple(f"{d.name} {name}" for d in loaded for name in d.class_names),
+            tasks=tasks,
+            numbered_here="; ".join(d.numbered_here for d in loaded if d.numbered_here),
+            said=tuple(line for d in loaded for line in d.said),
+        )
+
     def parts(self, location: str) -> list[tuple[DatasetSource, str]]:
         """Return the sources of all data sets."""
         return [(source, rest) for source, rest, _ in self._entries(location)]
@@ -59,42 +96,12 @@ class Tasks(DatasetSource):
         """Return the location with the data sets' words without where files lie."""
         return self._with_words(location, lambda source, rest: source.portable(rest))
 
-    def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
-        """Return the data sets as one, each with images of a shape."""
-        entries = self._entries(location)
-        loaded = [
-            reading.applied(source.load(rest, data_dir, reading)) for source, rest, _ in entries
+    def _with_words(self, location: str, change: Callable[[DatasetSource, str], str]) -> str:
+        words = [
+            (entry.word(change(entry.source, entry.rest) if entry.rest else ""), entry.clients)
+            for entry in self._entries(location)
         ]
-        tasks: list[Task] = []
-        first = 0
-        for entry, dataset in zip(entries, loaded, strict=True):
-            tasks.append(Task(entry.word(entry.rest), first, dataset.num_classes, entry.clients))
-            first += dataset.num_classes
-        side = max(max(dataset.image_shape[:2]) for dataset in loaded)
-        channels = max(dataset.image_shape[2] for dataset in loaded)
-
-        def shaped(images: Images) -> Images:
-            return padded(with_channels(images, channels), side)
-
-        try:
-            every = sum(len(d.train_labels) + len(d.test_labels) for d in loaded)
-            check_fits(every, (side, side, channels))
-            train_images = np.concatenate([shaped(d.train_images) for d in loaded])
-            test_images = np.concatenate([shaped(d.test_images) for d in loaded])
-        except ValueError as error:
-            raise DataError(f"dataset '{self.name}:{location}': {error}") from error
-        both = list(zip(loaded, tasks, strict=True))
-        return Dataset(
-            name=f"{self.name}:{location}",
-            train_images=train_images,
-            train_labels=np.concatenate([d.train_labels + task.first_class for d, task in both]),
-            test_images=test_images,
-            test_labels=np.concatenate([d.test_labels + task.first_class for d, task in both]),
-            class_names=tuple(f"{d.name} {name}" for d in loaded for name in d.class_names),
-            tasks=tuple(tasks),
-            numbered_here="; ".join(d.numbered_here for d in loaded if d.numbered_here),
-            said=tuple(line for d in loaded for line in d.said),
-        )
+        return ",".join(f"{word}:{count}" if count else word for word, count in words)
 
     def _entries(self, location: str) -> list[_Entry]:
         self.check_location(location, None)
@@ -104,19 +111,11 @@ class Tasks(DatasetSource):
             if match and match[2] != "0":
                 count = int(match[2]) if match[2] else None
                 found.append(_Entry(*source_and_location(match[1]), count))
-        counted = [entry.clients is not None for entry in found[:-1]]
-        if len(found) < max(2, location.count(",") + 1) or not all(counted):
+        counted = all(entry.clients is not None for entry in found[:-1])
+        if len(found) < max(2, location.count(",") + 1) or not counted:
             raise ConfigurationError(
                 f"dataset '{self.name}:{location}': write it as '{self.name}:{self.location_form}' "
-                "in the key 'dataset', with two data sets or more and how many clients have each; "
-                "the last one may have no number, for all that are left"
+                "in the key 'dataset', with two data sets or more; the last one alone may have no "
+                "number of clients, for all that are left"
             )
         return found
-
-    def _with_words(self, location: str, change: Callable[[DatasetSource, str], str]) -> str:
-        """Return the location with what stands behind each data set's colon changed."""
-        words = [
-            (entry.word(change(entry.source, entry.rest) if entry.rest else ""), entry.clients)
-            for entry in self._entries(location)
-        ]
-        return ",".join(f"{word}:{count}" if count else word for word, count in words)

@@ -1,7 +1,8 @@
-"""Base of partitions of the training data over the clients, and the partition into like parts."""
+"""Base of partitions of the data over the clients; like parts, and parts by a column."""
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -9,8 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from bfl.errors import ConfigurationError, DataError
+from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.registry import Component, Registry
+from bfl.texts import few
 
 Indices = npt.NDArray[np.int64]
 Columns = Mapping[str, npt.NDArray[Any]]
@@ -27,6 +29,30 @@ class Partition(Component):
 
     disjoint: ClassVar[bool] = True
     """True if no example stands twice, with two clients or with one."""
+
+    @abstractmethod
+    def assign(
+        self, labels: Indices, clients: int, generator: np.random.Generator
+    ) -> Sequence[Indices]:
+        """Return the indices of every client's examples in any order; whose they are is random."""
+
+    def assign_by(
+        self, labels: Indices, columns: Columns, clients: int, generator: np.random.Generator
+    ) -> Sequence[Indices]:
+        """Return what ``assign`` does; a partition that goes by columns overrides it."""
+        return self.assign(labels, clients, generator)
+
+    def assign_tests(self, columns: Columns, tests: Columns) -> list[Indices] | None:
+        """Return the clients' test examples by both splits' columns; None: by their classes."""
+        return None
+
+    def names(self, columns: Columns) -> tuple[str, ...]:
+        """Return the clients' names; none: they have their numbers."""
+        return ()
+
+    def said(self, columns: Columns, tests: Columns) -> list[str]:
+        """Return warnings of the columns of training and test examples."""
+        return []
 
     def has(self) -> frozenset[str]:
         """Return whether an example may stand twice."""
@@ -54,13 +80,7 @@ class Partition(Component):
 
         Args:
             labels: The training labels (N,), integers from 0.
-            clients: The number of clients K.
             generator: The source of the randomness, keyed by the run's seed.
-            columns: Arrays (N,) that are known of the examples, such as their sites, by name.
-
-        Raises:
-            ConfigurationError: The data cannot be split as asked.
-            DataError: The labels are not labels.
         """
         classes = np.asarray(labels)
         whole = classes.ndim == 1 and classes.dtype.kind in "iu" and classes.size
@@ -82,38 +102,14 @@ class Partition(Component):
             )
         return [generator.permutation(part).astype(np.int64) for part in parts]
 
-    def assign_by(
-        self, labels: Indices, columns: Columns, clients: int, generator: np.random.Generator
-    ) -> Sequence[Indices]:
-        """Return what ``assign`` does; a partition that goes by columns overrides it."""
-        return self.assign(labels, clients, generator)
 
-    def assign_tests(self, columns: Columns, tests: Columns) -> list[Indices] | None:
-        """Return the clients' test examples by both splits' columns; None: by their classes."""
-        return None
-
-    def names(self, columns: Columns) -> tuple[str, ...]:
-        """Return the clients' names; none: they have their numbers."""
-        return ()
-
-    def said(self, columns: Columns, tests: Columns) -> list[str]:
-        """Return what is to be said of the columns of training and test examples; see ``names``."""
-        return []
-
-    @abstractmethod
-    def assign(
-        self, labels: Indices, clients: int, generator: np.random.Generator
-    ) -> Sequence[Indices]:
-        """Return the indices of every client's examples in any order; whose they are is random."""
+partitions: Registry[Partition] = Registry("partition", "bfl.data.partitions")
 
 
 def grouped_by_class(labels: Indices, generator: np.random.Generator) -> Indices:
     """Return all indices (N,), class after class and in random order within each class."""
     order = generator.permutation(labels.size)
     return order[np.argsort(labels[order], kind="stable")]
-
-
-partitions: Registry[Partition] = Registry("partition", "bfl.data.partitions")
 
 
 @partitions.register("iid", aliases=("uniform",))
@@ -133,3 +129,128 @@ class Iid(Partition):
         """Return the dealt indices; chance decides who gets the examples that are left over."""
         cards = grouped_by_class(labels, generator)
         return [cards[seat::clients] for seat in generator.permutation(clients)]
+
+
+@partitions.register("column")
+class Column(Partition):
+    """A natural partition: each value of a column is a client, ``partition="column:site"``.
+
+    Columns are those of a table, the folders above the classes (``site``), or arrays NAME_train and
+    NAME_test of an archive. Clients are numbered in the order of the values. A client's own test
+    examples are those of its value, where the test data have the column.
+    """
+
+    behind_colon: ClassVar[str] = "site-column"
+
+    site_column: str = ""
+    """the column whose values are the clients"""
+
+    def assign(
+        self, labels: Indices, clients: int, generator: np.random.Generator
+    ) -> Sequence[Indices]:
+        """Refuse data without columns."""
+        return self.assign_by(labels, {}, clients, generator)
+
+    def assign_by(
+        self, labels: Indices, columns: Columns, clients: int, generator: np.random.Generator
+    ) -> Sequence[Indices]:
+        """Return the positions of each value, in the order of the values."""
+        values = self._values(columns)
+        names = np.unique(values)
+        if len(names) != clients:
+            raise ConfigurationError(
+                f"partition 'column:{self.site_column}' with clients = {clients}: the column has "
+                f"{len(names)} values, {few(list(map(str, names)))}; allowed: clients={len(names)}"
+            )
+        return [np.flatnonzero(values == name) for name in names]
+
+    def names(self, columns: Columns) -> tuple[str, ...]:
+        """Return the values in the order of the clients."""
+        return tuple(map(str, np.unique(self._values(columns))))
+
+    def assign_tests(self, columns: Columns, tests: Columns) -> list[Indices] | None:
+        """Return the test examples of each value; some may be empty."""
+        if self.site_column not in tests:
+            return None
+        names, values = np.unique(self._values(columns)), self._values(tests)
+        return [np.flatnonzero(values == name) for name in names]
+
+    def said(self, columns: Columns, tests: Columns) -> list[str]:
+        """Return which values stand in test examples alone, so that no client has them."""
+        if self.site_column not in columns or self.site_column not in tests:
+            return []
+        values = np.asarray(tests[self.site_column])
+        alone = values[~np.isin(values, columns[self.site_column])]
+        if not alone.size:
+            return []
+        return [
+            f"partition 'column:{self.site_column}': {few(list(map(str, np.unique(alone))))} stand "
+            f"in {alone.size} test examples and in no training example: they are no clients, and "
+            "their examples count in the server's evaluation alone"
+        ]
+
+    def _values(self, columns: Columns) -> npt.NDArray[Any]:
+        problem = (
+            "the data set has no columns; allowed: a table, a folder with sites above its "
+            "classes, or an archive with arrays NAME_train and NAME_test"
+        )
+        if self.site_column in columns:
+            values = np.asarray(columns[self.site_column])
+            missing = np.isnan(values) if values.dtype.kind == "f" else values == ""
+            if not missing.any():
+                return values
+            problem = f"{missing.sum()} of {values.size} examples have no value there"
+        elif columns:
+            problem = unknown_name("column", self.site_column, columns)
+        raise ConfigurationError(f"partition 'column:{self.site_column}': {problem}")
+
+
+def own_test_split(
+    train_labels: Indices,
+    parts: Sequence[Indices],
+    test_labels: Indices,
+    generator: np.random.Generator,
+) -> list[Indices]:
+    """Return the test examples of every client, with the proportions of its training examples.
+
+    The test examples of a class are dealt out in proportion to how many of its training examples
+    each client has, rounded by largest remainders with chance between equal ones. So no example
+    lies with two clients, and each lies with one unless no client trains on its class. The order of
+    a client's positions is random, and it may have none.
+
+    Source: HBFL (2023), section 5, evaluates personal models on the clients' own test data; the
+    code of federated mutual learning (Shen et al. 2020) draws them with the proportions of the
+    training data, some of them for several clients.
+    """
+    classes = int(max(train_labels.max(), test_labels.max())) + 1
+    counts = np.stack([np.bincount(train_labels[part], minlength=classes) for part in parts])
+    held: list[list[Indices]] = [[] for _ in parts]
+    for label in range(classes):
+        examples = generator.permutation(np.flatnonzero(test_labels == label))
+        own = counts[:, label]
+        if not own.any():
+            continue
+        # In whole numbers, so that equal remainders are equal.
+        shares, remainders = np.divmod(examples.size * own, own.sum())
+        order = np.lexsort((generator.permutation(len(parts)), -remainders))
+        shares[order[: examples.size - shares.sum()]] += 1
+        for client, part in enumerate(np.split(examples, np.cumsum(shares)[:-1])):
+            held[client].append(part)
+    return [generator.permutation(np.concatenate(part)).astype(np.int64) for part in held]
+
+
+def describe(labels: Indices, parts: Sequence[Indices], num_classes: int) -> dict[str, Any]:
+    """Return the record of a partition of C classes, ready for JSON.
+
+    Returns:
+        ``num_examples`` of each client (K,), ``class_counts`` of each client and class (K, C);
+        ``client_sha256``, the digest of each client's indices, as little-endian int64 in their
+        order; ``sha256``, that of the clients' digests, joined.
+    """
+    digests = [hashlib.sha256(np.asarray(p).astype("<i8").tobytes()).hexdigest() for p in parts]
+    return {
+        "num_examples": [len(part) for part in parts],
+        "class_counts": [np.bincount(labels[p], minlength=num_classes).tolist() for p in parts],
+        "client_sha256": digests,
+        "sha256": hashlib.sha256("".join(digests).encode()).hexdigest(),
+    }

@@ -66,8 +66,7 @@ class Dirichlet(Partition):
         guaranteed = self._guaranteed(labels[order], clients)
         left = np.delete(order, guaranteed)
         for seed in generator.integers(2**32, size=MAX_SEEDS):
-            parts = self._draw(labels[left], clients, int(seed))
-            if parts is not None:
+            if parts := self._draw(labels[left], clients, int(seed)):
                 own = order[guaranteed]
                 return [np.append(left[part], few) for part, few in zip(parts, own, strict=True)]
         raise ConfigurationError(
@@ -92,7 +91,8 @@ class Dirichlet(Partition):
             found.append(members[: clients * each].reshape(clients, each))
         return np.concatenate(found, axis=1)
 
-    def _draw(self, labels: Indices, clients: int, seed: int) -> list[Indices] | None:
+    def _draw(self, labels: Indices, clients: int, seed: int) -> list[Indices]:
+        """Return the clients' positions; none where the library gives up."""
         from datasets import Dataset
         from flwr_datasets.partitioner import DirichletPartitioner
 
@@ -113,6 +113,6 @@ class Dirichlet(Partition):
                 parts = [partitioner.load_partition(client) for client in range(clients)]
             except ValueError as error:
                 if "max number of attempts" in str(error):
-                    return None
+                    return []
                 raise
         return [np.asarray(part.with_format("numpy")["idx"][:], np.int64) for part in parts]

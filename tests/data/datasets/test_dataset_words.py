@@ -15,7 +15,7 @@ from bfl.data.datasets import (
     said_of,
     validate_dataset,
 )
-from bfl.data.datasets.named import NamedSource
+from bfl.data.datasets.hub import NamedSource
 from bfl.errors import BflError, ConfigurationError, DataError
 
 NAMED = [source.name for source in dataset_sources.classes() if issubclass(source, NamedSource)]

@@ -142,7 +142,7 @@ def test_images_are_held_back_from_those_that_the_clients_of_every_task_have(fol
         (
             {"dataset": WORD.removesuffix(":3")},
             2,
-            r"2 clients, all of which .* before 'npz:.*b.npz'",
+            r"all 2 clients have .* before 'npz:.*b.npz'",
         ),
         ({"shared": "all"}, 5, "shared is 'all', heads and all"),
         ({"train-examples": 20}, 5, r"12 are for the 3 clients .*b.npz.* at most 16"),

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from bfl.configuration import Configuration, resolve
-from bfl.data.partitions.own_test_split import describe
+from bfl.data.partitions import describe
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import (
     METRICS,
