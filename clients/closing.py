@@ -19,7 +19,7 @@ from bfl.closing.chain import deviations, greatest, measure, next_measurements
 from bfl.data.datasets.encoding import Column
 from bfl.evaluation.regression import negative_log_likelihoods
 from bfl.federation.client_metrics import NUM_EXAMPLES
-from bfl.federation.privacy.noise import Normals, SystemNormals
+from bfl.federation.privacy import Normals, SystemNormals
 from bfl.federation.wire import (
     ARRAYS,
     TrainTask,

@@ -24,7 +24,7 @@ from bfl.experiments.run.network import trainer_for
 from bfl.federation import client_metrics as names
 from bfl.federation.outgoing import sent as apply_outgoing
 from bfl.federation.parts import Arrays
-from bfl.federation.privacy.noise import SystemNormals
+from bfl.federation.privacy import SystemNormals
 from bfl.federation.wire import (
     ARRAYS,
     EXTRAS,

@@ -15,8 +15,7 @@ from bfl.configuration.configuration import mechanisms
 from bfl.errors import RunError
 from bfl.federation.outgoing import Outgoing, is_private, noised_pool
 from bfl.federation.parts import Counts
-from bfl.federation.privacy.accountant import Ledger, Mechanism
-from bfl.federation.privacy.noise import Normals, SystemNormals, difference
+from bfl.federation.privacy import Ledger, Mechanism, Normals, SystemNormals, difference
 from bfl.files import write_atomically
 from bfl.posteriors import Posterior
 from bfl.texts import read_text

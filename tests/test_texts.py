@@ -15,7 +15,7 @@ from bfl.deployment.client_list import read_bound_nodes
 from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.experiments.results.run_folder import Files, RunFolder
 from bfl.experiments.studies import read_study
-from bfl.federation.privacy.accountant import Ledger
+from bfl.federation.privacy import Ledger
 from bfl.texts import MOST_LEVELS, counted, from_json, from_toml
 
 TOML = '# é\ntitle = "é"\n[base]\nrounds = 3\n'

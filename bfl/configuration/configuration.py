@@ -39,7 +39,7 @@ from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import best_metric
 from bfl.federation.parts import TwoSidedPart
-from bfl.federation.privacy.accountant import Mechanism
+from bfl.federation.privacy import Mechanism
 from bfl.plugins import load_plugins, named_plugins, used_plugins
 from bfl.presets import presets
 from bfl.registry import Component, kebab

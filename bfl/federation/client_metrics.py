@@ -69,19 +69,14 @@ RETENTION_AREA = "retention-area-accuracy-predictive-entropy"
 """The one retention area that clients measure of their models."""
 
 OF_EACH_CLIENT = (
-    TRAIN_LIKELIHOOD,
-    TRAIN_DIVERGENCE,
-    TRAIN_STEPS,
-    TRAIN_SECONDS,
-    TEST_ACCURACY,
-    TEST_EXAMPLES,
+    *(TRAIN_LIKELIHOOD, TRAIN_DIVERGENCE, TRAIN_STEPS, TRAIN_SECONDS),
+    *(TEST_ACCURACY, TEST_EXAMPLES, BETTER),
 )
-"""Numbers that a round's record keeps of each client; of others it keeps their mean."""
 
 
 def of_each_client(name: str) -> bool:
-    """Return whether a round's record keeps what each client has sent under a name."""
-    return name in (*OF_EACH_CLIENT, BETTER) or name.startswith((MEME, PERSONAL))
+    """Return whether a round's record keeps a number of each client, and not their mean."""
+    return name in OF_EACH_CLIENT or name.startswith((MEME, PERSONAL))
 
 
 def recorded(name: str) -> str:

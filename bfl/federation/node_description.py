@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cache
 from importlib.util import find_spec
 from itertools import chain
@@ -13,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 from flwr.app import ConfigRecord, RecordDict
+from pydantic.dataclasses import dataclass
 
 from bfl.federation.client_metrics import neutralized
 from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT, WireFormatError, check_version
@@ -25,11 +27,114 @@ NETWORK_QUERY = "query.network"
 TABLE_QUERY, ADD_UP_TABLE = "query.table", "train.table"
 """Types of messages before the first round that ask for nodes' tables, and for sums over them."""
 
+PERSONAL_MODELS = "personal-models"
+"""Entry of a query where clients train personal models: a node may have a setting of its own."""
+
 MOST_PARAMETERS = 2**31
 """The most parameters that a network may have: 8 GiB for one float32 vector of them."""
 
 MOST_DIMENSIONS = 32
 """The most dimensions that a tensor may have: NumPy has an end, and no network comes near it."""
+
+LONGEST_NAME = 500
+"""Most characters of a column's, a category's or a class's name in a node's own table."""
+
+ALWAYS = {
+    *("partition_id", "num_partitions", "own_examples", "code"),
+    *("allows_attack", "keeps_state", "noise_anew"),
+}
+"""The fields of a description that are sent also where they are empty or false."""
+
+
+ClientText = Annotated[str, pydantic.AfterValidator(neutralized)]
+"""A text from a client, made safe to print."""
+
+
+@dataclass(frozen=True, config=pydantic.ConfigDict(strict=True))
+class NodeDescription:
+    """Description of a node before the first round.
+
+    Attributes:
+        own_examples: The number of examples of its own; 0: it takes its part of the run's data.
+        code: The digest of the code that it runs; empty: not this package's.
+        allows_attack: Whether it would play a hostile client.
+        keeps_state: Whether what its client keeps outlives the node and Flower's run.
+        plugins: Why the run's plugins cannot be used on it; empty: they can, as for the next three.
+        data: Why the data that it would train on cannot be had.
+        labels: Why the labels of its own data are not the run's.
+        personal_model: Why a personal model of its own cannot be trained on the data.
+        noise_anew: Whether the noise of an update that it makes again is drawn anew.
+        reads_run_paths: Whether it is a SuperNode that looks for data where the server has them.
+    """
+
+    partition_id: pydantic.NonNegativeInt
+    num_partitions: pydantic.NonNegativeInt
+    own_examples: pydantic.NonNegativeInt
+    code: str = ""
+    allows_attack: bool = False
+    keeps_state: bool = False
+    plugins: ClientText = ""
+    data: ClientText = ""
+    labels: ClientText = ""
+    personal_model: ClientText = ""
+    noise_anew: bool = True
+    reads_run_paths: bool = False
+
+    @property
+    def unfit(self) -> str:
+        """Reason why it cannot take part; empty: it can."""
+        return self.plugins or self.data or self.labels or self.personal_model
+
+    def to_content(self) -> RecordDict:
+        """Return the description as a message's content."""
+        entries = {name: value for name, value in vars(self).items() if value or name in ALWAYS}
+        return _content({kebab(name): value for name, value in entries.items()})
+
+    @classmethod
+    def from_content(cls, content: RecordDict) -> NodeDescription:
+        """Return the description in a message's content, or raise WireFormatError."""
+        entries = {key.replace("-", "_"): value for key, value in _answer(content).items()}
+        try:
+            return cls(**entries)
+        except pydantic.ValidationError as error:
+            raise WireFormatError(f"a node describes itself: {_problem(error)}") from error
+
+
+def _content(entries: Mapping[str, Any]) -> RecordDict:
+    return RecordDict({CONFIG: ConfigRecord({VERSION: WIRE_FORMAT, **entries})})
+
+
+def _answer(content: RecordDict) -> Mapping[str, Any]:
+    """Return the entries of a node's answer, of this version of the wire format."""
+    record: Any = content.get(CONFIG)
+    if not isinstance(record, ConfigRecord):
+        raise WireFormatError(f"a node answers without a record '{CONFIG}'")
+    check_version(record, "a node")
+    return record
+
+
+def _problem(error: pydantic.ValidationError) -> str:
+    """Return the first problem of an answer, which may be as long as a node likes."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}: {first['msg']}" if where else first["msg"]
+
+
+@cache
+def code_digest() -> str:
+    """Return the SHA-256 of all modules of this project's packages, as this process finds them.
+
+    Ray's actors and nodes may import other code than the server's; it compares digests.
+    """
+    sha = hashlib.sha256()
+    for package in ("bfl", "clients", "strategies"):
+        spec = find_spec(package)
+        for folder in (spec.submodule_search_locations or ()) if spec else ():
+            root = Path(folder)
+            for path in sorted(root.rglob("*.py")):
+                sha.update(f"{package}/{path.relative_to(root).as_posix()}\0".encode())
+                sha.update(path.read_bytes())
+    return sha.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -47,15 +152,8 @@ class NetworkQuery:
 
     def to_content(self) -> RecordDict:
         """Return the question as a message's content."""
-        record = ConfigRecord(
-            {
-                VERSION: WIRE_FORMAT,
-                "configuration": self.configuration,
-                "image-shape": list(self.image_shape),
-                "num-classes": self.num_classes,
-            }
-        )
-        return RecordDict({CONFIG: record})
+        entries = {kebab(name): value for name, value in vars(self).items()}
+        return _content({**entries, "image-shape": list(self.image_shape)})
 
     @classmethod
     def from_content(cls, content: RecordDict) -> NetworkQuery:
@@ -69,9 +167,8 @@ class NetworkQuery:
 
 
 def manifest_content(manifest: Manifest) -> RecordDict:
-    """Return a client's answer as a message's content."""
-    record = ConfigRecord({VERSION: WIRE_FORMAT, "manifest": manifest.to_json()})
-    return RecordDict({CONFIG: record})
+    """Return a client's answer to a ``NetworkQuery`` as a message's content."""
+    return _content({"manifest": manifest.to_json()})
 
 
 class _GivenParameter(pydantic.BaseModel):
@@ -94,25 +191,21 @@ _GIVEN = pydantic.TypeAdapter(
 
 def manifest_from_content(content: RecordDict) -> Manifest:
     """Return the manifest in a client's answer, of a network which this machine could hold."""
-    record: Any = content.get(CONFIG, {})
-    check_version(record, "a node")
-    text = record.get("manifest")
+    text = _answer(content).get("manifest")
     if not isinstance(text, str):
         raise _no_parameters("the answer has no 'manifest'")
     try:
         # Unlike the JSON of the standard library, this one takes no stack for what is nested.
         given = _GIVEN.validate_json(text)
     except pydantic.ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise _no_parameters(f"{where}: {first['msg']}" if where else first["msg"]) from error
+        raise _no_parameters(_problem(error)) from error
     manifest = Manifest(tuple(Parameter(**dict(parameter)) for parameter in given))
     names: set[str] = set()
     size = 0
     for parameter in manifest:
+        least = LEAST_DIMENSIONS[parameter.initialization]
         if parameter.name in names:
             raise _no_parameters(f"there are two parameters '{parameter.name}'")
-        least = LEAST_DIMENSIONS[parameter.initialization]
         if len(parameter.shape) < least:
             raise _no_parameters(
                 f"parameter '{parameter.name}' has {len(parameter.shape)} dimensions; "
@@ -131,10 +224,6 @@ def _no_parameters(problem: str) -> WireFormatError:
     return WireFormatError(f"a node says no parameters of its network: {problem}")
 
 
-LONGEST_NAME = 500
-"""Most characters of a column's, a category's or a class's name in a node's own table."""
-
-
 @dataclass(frozen=True)
 class TableDescription:
     """Description of a node's own table.
@@ -150,118 +239,20 @@ class TableDescription:
 
     def to_content(self) -> RecordDict:
         """Return the description as a message's content."""
-        said: dict[str, Any] = {VERSION: WIRE_FORMAT, "table": json.dumps(asdict(self))}
-        return RecordDict({CONFIG: ConfigRecord(said)})
+        return _content({"table": json.dumps(asdict(self))})
 
     @classmethod
     def from_content(cls, content: RecordDict) -> TableDescription:
-        """Return the description in a message's content; WireFormatError: there is none."""
-        record: Any = content.get(CONFIG, {})
-        check_version(record, "a node")
+        """Return the description in a message's content, or raise WireFormatError."""
+        text = str(_answer(content).get("table"))
         try:
-            found = pydantic.TypeAdapter(cls).validate_json(str(record.get("table")))
+            found = pydantic.TypeAdapter(cls).validate_json(text)
         except pydantic.ValidationError as error:
             raise WireFormatError("a node says no columns of its table") from error
-        names = (*found.class_names, *found.columns, *chain(*found.columns.values()))
-        for name in names:
+        for name in (*found.class_names, *found.columns, *chain(*found.columns.values())):
             if len(name) > LONGEST_NAME or not name.isprintable():
                 raise WireFormatError(
                     f"a node's table has the name {name[:40]!r}; allowed: what can be printed, of "
                     f"at most {LONGEST_NAME} characters"
                 )
         return found
-
-
-PERSONAL_MODELS = "personal-models"
-"""Entry of a query where clients train personal models: a node may have a setting of its own."""
-
-_PROBLEMS = ("plugins", "data", "labels", "personal_model")
-"""The fields of a description that say why a node cannot take part."""
-
-
-@dataclass(frozen=True)
-class NodeDescription:
-    """Description of a node before the first round.
-
-    Attributes:
-        own_examples: The number of examples of its own; 0: it takes its part of the run's data.
-        code: The digest of the code that it runs; empty: not this package's.
-        allows_attack: Whether it would play a hostile client.
-        keeps_state: Whether what its client keeps outlives the node and Flower's run.
-        plugins: Why the run's plugins cannot be used on it; empty: they can, as for the next three.
-        data: Why the data that it would train on cannot be had.
-        labels: Why the labels of its own data are not the run's.
-        personal_model: Why a personal model of its own cannot be trained on the data.
-        noise_anew: Whether the noise of an update that it makes again is drawn anew.
-        reads_run_paths: Whether it is a SuperNode that looks for data where the server has them.
-    """
-
-    partition_id: int
-    num_partitions: int
-    own_examples: int
-    code: str
-    allows_attack: bool = False
-    keeps_state: bool = False
-    plugins: str = ""
-    data: str = ""
-    labels: str = ""
-    personal_model: str = ""
-    noise_anew: bool = True
-    reads_run_paths: bool = False
-
-    @property
-    def unfit(self) -> str:
-        """Reason why it cannot take part; empty: it can."""
-        return next((getattr(self, name) for name in _PROBLEMS if getattr(self, name)), "")
-
-    def to_content(self) -> RecordDict:
-        """Return the description as a message's content."""
-        optional = {*_PROBLEMS, "reads_run_paths"}
-        entries = {
-            kebab(name): value
-            for name, value in vars(self).items()
-            if value or name not in optional
-        }
-        return RecordDict({CONFIG: ConfigRecord({VERSION: WIRE_FORMAT, **entries})})
-
-    @classmethod
-    def from_content(cls, content: RecordDict) -> NodeDescription:
-        """Return the description in a message's content, or raise WireFormatError."""
-        if not isinstance(content.get(CONFIG), ConfigRecord):
-            raise WireFormatError(f"a node describes itself without a record '{CONFIG}'")
-        record: Any = content[CONFIG]
-        check_version(record, "a node")
-        for key in ("partition-id", "num-partitions", "own-examples"):
-            if type(record.get(key)) is not int or record[key] < 0:
-                raise WireFormatError(
-                    f"a node says {key} {record.get(key)!r} of itself; expected a whole number "
-                    "from 0"
-                )
-        return cls(
-            partition_id=record["partition-id"],
-            num_partitions=record["num-partitions"],
-            own_examples=record["own-examples"],
-            code=str(record.get("code", "")),
-            allows_attack=record.get("allows-attack") is True,
-            keeps_state=record.get("keeps-state") is True,
-            noise_anew=record.get("noise-anew") is not False,
-            reads_run_paths=record.get("reads-run-paths") is True,
-            **{name: neutralized(str(record.get(kebab(name), ""))) for name in _PROBLEMS},
-        )
-
-
-@cache
-def code_digest() -> str:
-    """Return the SHA-256 of all modules of this project's packages, as this process finds them.
-
-    Ray's actors and nodes may import other code than the server's; it compares digests.
-    """
-    sha = hashlib.sha256()
-    for package in ("bfl", "clients", "strategies"):
-        spec = find_spec(package)
-        for folder in (spec.submodule_search_locations or ()) if spec else ():
-            root = Path(folder)
-            for path in sorted(root.rglob("*.py")):
-                sha.update(f"{package}/{path.relative_to(root).as_posix()}\0".encode())
-                sha.update(path.read_bytes())
-    return sha.hexdigest()

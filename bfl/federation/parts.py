@@ -35,41 +35,6 @@ import numpy.typing as npt
 from bfl.posteriors import Posterior
 from bfl.registry import Component
 
-
-def extras_problem(
-    arrays: Arrays, declared: Iterable[DeclaredArray], *, values: bool = True
-) -> str:
-    """Return what is wrong with arrays besides a posterior; empty: they are as declared.
-
-    Args:
-        values: Whether they must be finite and within bounds, too.
-    """
-    expected = {array.name: array for array in declared}
-    for name in sorted(arrays.keys() ^ expected.keys()):
-        known = ", ".join(f"'{each}'" for each in expected) or "none"
-        return f"{'no' if name in expected else 'an'} array '{name}'; declared: {known}"
-    for name, given in arrays.items():
-        array, form = np.asarray(given), expected[name]
-        if array.dtype != np.dtype(form.dtype) or array.shape != form.shape:
-            return f"'{name}' as {array.dtype} {array.shape}; declared: {form.dtype} {form.shape}"
-        if not values:
-            continue
-        if bad := np.count_nonzero(~np.isfinite(array)):
-            return f"'{name}' with {bad} of {array.size} values that are not finite"
-        if outside := np.count_nonzero((array < form.low) | (array > form.high)):
-            return (
-                f"'{name}' with {outside} of {array.size} values outside "
-                f"[{form.low:g}, {form.high:g}]"
-            )
-    return ""
-
-
-_OF_A_ROUND = (
-    *("begin_server", "broadcast", "declared_broadcast", "declared_replies", "fold"),
-    *("begin_client", "conclude", "commit"),
-)
-"""The functions of a part that a round calls."""
-
 Arrays = Mapping[str, npt.NDArray[Any]]
 """Arrays by name: a state, or what travels besides a posterior."""
 
@@ -77,75 +42,11 @@ GREATEST_BESIDE = 1e6
 """The greatest absolute value besides a posterior, unless it is declared otherwise: far beyond any
 gradient or momentum that training survives, and far from what overflows in training with it."""
 
-
-@dataclass(frozen=True)
-class DeclaredArray:
-    """An array that travels besides a posterior, from a client or from the server.
-
-    One with a value outside [low, high] is refused: a client's, and its update with it; the
-    server's, and the client does not train. One client at a bound must not spoil the training of
-    the others.
-
-    Attributes:
-        name: Its name, unique among the parts of a method.
-        combined: How the clients' arrays become one: their ``sum``, or their ``mean`` with the
-            weights of the pooling. Says nothing of what the server sends.
-        dtype: Its floating-point type.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    combined: Literal["sum", "mean"] = "sum"
-    low: float = -GREATEST_BESIDE
-    high: float = GREATEST_BESIDE
-    dtype: str = "float32"
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Numbers of clients in a round.
-
-    Attributes:
-        asked: How many were asked to train.
-        pooled: How many updates have been pooled.
-        clients: How many there are in all.
-        server_round: The round, from 1.
-    """
-
-    asked: int
-    pooled: int
-    clients: int
-    server_round: int
-
-
-@dataclass(frozen=True)
-class Trained:
-    """Local training of a client, for the parts that compute with it.
-
-    Attributes:
-        received: The global posterior that the client was sent.
-        sent: The posterior that it sends back, after everything that is done to it on its way out.
-        broadcast: What the server has sent besides the posterior.
-        examples: The client's number of examples N.
-        learning_rate: The rate η of each of its steps.
-        trainable: (P,) which point parameters training moves by their gradient: not the moving
-            statistics of batch normalisation.
-        gradient: The objective's gradient over all the client's examples at ``received``, for a
-            part that ``needs_full_gradient``: ``mean`` (D,) and ``point`` (P,).
-        personal: What the client keeps of its personal model; nothing without one.
-        head: What it keeps of its network where not all of it travels; nothing where all does.
-    """
-
-    received: Posterior
-    sent: Posterior
-    broadcast: Arrays
-    examples: int
-    steps: int
-    learning_rate: float
-    trainable: npt.NDArray[np.bool_]
-    gradient: Arrays = field(default_factory=dict)
-    personal: Arrays = field(default_factory=dict)
-    head: Arrays = field(default_factory=dict)
+_OF_A_ROUND = (
+    *("begin_server", "broadcast", "declared_broadcast", "declared_replies", "fold"),
+    *("begin_client", "conclude", "commit"),
+)
+"""The functions of a part that a round calls."""
 
 
 class TwoSidedPart(Component):
@@ -168,10 +69,10 @@ class TwoSidedPart(Component):
         """Refuse a name of a state that would run into another's."""
         super().__pydantic_init_subclass__(**kwargs)
         if not re.fullmatch("[A-Za-z0-9_-]*", cls.state_name):
+            example = re.sub("[^A-Za-z0-9_-]+", "-", cls.state_name).strip("-") or "state"
             raise ValueError(
                 f"state_name of {cls.__name__} is {cls.state_name!r}; allowed: letters, digits, "
-                "'-' and '_', for instance "
-                f"{re.sub('[^A-Za-z0-9_-]+', '-', cls.state_name).strip('-') or 'state'!r}"
+                f"'-' and '_', for instance {example!r}"
             )
         cls.acts = any(
             getattr(cls, name) is not getattr(TwoSidedPart, name) for name in _OF_A_ROUND
@@ -210,7 +111,6 @@ class TwoSidedPart(Component):
         """Return the server's state after a round.
 
         Args:
-            state: That before it.
             combined: The declared arrays, each summed or averaged over the pooled clients.
         """
         return state
@@ -235,3 +135,97 @@ class TwoSidedPart(Component):
             damping: By how much the server has damped the round's change of the posterior.
         """
         return kept
+
+
+@dataclass(frozen=True)
+class DeclaredArray:
+    """An array that travels besides a posterior, from a client or from the server.
+
+    One with a value outside [low, high] is refused: a client's, and its update with it; the
+    server's, and the client does not train. One client at a bound must not spoil the training of
+    the others.
+
+    Attributes:
+        name: Its name, unique among the parts of a method.
+        combined: How the clients' arrays become one: their ``sum``, or their ``mean`` with the
+            weights of the pooling. Says nothing of what the server sends.
+        dtype: Its floating-point type.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    combined: Literal["sum", "mean"] = "sum"
+    low: float = -GREATEST_BESIDE
+    high: float = GREATEST_BESIDE
+    dtype: str = "float32"
+
+
+def extras_problem(
+    arrays: Arrays, declared: Iterable[DeclaredArray], *, values: bool = True
+) -> str:
+    """Return what is wrong with arrays besides a posterior; empty: they are as declared.
+
+    Args:
+        values: Whether they must be finite and within bounds, too.
+    """
+    expected = {array.name: array for array in declared}
+    for name in sorted(arrays.keys() ^ expected.keys()):
+        known = ", ".join(f"'{each}'" for each in expected) or "none"
+        return f"{'no' if name in expected else 'an'} array '{name}'; declared: {known}"
+    for name, given in arrays.items():
+        array, form = np.asarray(given), expected[name]
+        if array.dtype != np.dtype(form.dtype) or array.shape != form.shape:
+            return f"'{name}' as {array.dtype} {array.shape}; declared: {form.dtype} {form.shape}"
+        if not values:
+            continue
+        if bad := np.count_nonzero(~np.isfinite(array)):
+            return f"'{name}' with {bad} of {array.size} values that are not finite"
+        if outside := np.count_nonzero((array < form.low) | (array > form.high)):
+            bounds = f"[{form.low:g}, {form.high:g}]"
+            return f"'{name}' with {outside} of {array.size} values outside {bounds}"
+    return ""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Numbers of clients in a round: selected, pooled, and in all.
+
+    Attributes:
+        asked: How many were asked to train.
+        server_round: The round, from 1.
+    """
+
+    asked: int
+    pooled: int
+    clients: int
+    server_round: int
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Local training of a client, for the parts that compute with it.
+
+    Attributes:
+        received: The global posterior that the client was sent.
+        sent: The posterior that it sends back, after everything that is done to it on its way out.
+        broadcast: What the server has sent besides the posterior.
+        examples: The client's number of examples N.
+        learning_rate: The rate η of each of its steps.
+        trainable: (P,) which point parameters training moves by their gradient: not the moving
+            statistics of batch normalisation.
+        gradient: The objective's gradient over all the client's examples at ``received``, for a
+            part that ``needs_full_gradient``: ``mean`` (D,) and ``point`` (P,).
+        personal: What the client keeps of its personal model; nothing without one.
+        head: What it keeps of its network where not all of it travels; nothing where all does.
+    """
+
+    received: Posterior
+    sent: Posterior
+    broadcast: Arrays
+    examples: int
+    steps: int
+    learning_rate: float
+    trainable: npt.NDArray[np.bool_]
+    gradient: Arrays = field(default_factory=dict)
+    personal: Arrays = field(default_factory=dict)
+    head: Arrays = field(default_factory=dict)

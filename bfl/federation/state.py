@@ -7,9 +7,8 @@ import io
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +22,8 @@ _DIGEST = 2 * hashlib.sha256().digest_size
 _FILE = re.compile(r"round-(\d{6,})(?:\.(\d{6,}))?\.snapshot")
 
 
-@dataclass(frozen=True, order=True)
-class _Entry:
-    """A snapshot's file: when it was written among the others, and of which round it is."""
+class _Entry(NamedTuple):
+    """A snapshot's file: its place in the order of writing, and its round."""
 
     order: int
     server_round: int
@@ -72,26 +70,14 @@ class Snapshots:
         for entry in reversed(self._entries()):
             try:
                 return entry.server_round, _read(entry.path)
-            except (OSError, ValueError, DataError) as error:
-                warnings.warn(
-                    f"{entry.path} is damaged ({error}); going back to the one before it",
-                    stacklevel=2,
-                )
+            except DataError as error:
+                warnings.warn(f"{error}; going back to the one before it", stacklevel=2)
         return None
 
     def at(self, server_round: int) -> dict[str, npt.NDArray[Any]] | None:
-        """Return the snapshot of a round; None if there is none.
-
-        Raises:
-            DataError: It is damaged.
-        """
+        """Return the snapshot of a round, None if there is none; DataError if it is damaged."""
         entries = [entry for entry in self._entries() if entry.server_round == server_round]
-        if not entries:
-            return None
-        try:
-            return _read(entries[-1].path)
-        except (OSError, ValueError, DataError) as error:
-            raise DataError(f"{entries[-1].path} is damaged ({error})") from error
+        return _read(entries[-1].path) if entries else None
 
     def drop_between(self, after: int, before: int) -> None:
         """Remove the snapshots of the rounds that lie between two rounds, both exclusive."""
@@ -104,6 +90,7 @@ class Snapshots:
         return sorted({entry.server_round for entry in self._entries()})
 
     def _entries(self) -> list[_Entry]:
+        """Return the files in the order of writing."""
         if not self.folder.is_dir():
             return []
         found = ((path, _FILE.fullmatch(path.name)) for path in self.folder.iterdir())
@@ -111,9 +98,12 @@ class Snapshots:
 
 
 def _read(path: Path) -> dict[str, npt.NDArray[Any]]:
-    with open_regular(path) as stream:
-        digest = stream.readline(_DIGEST + 1)
-        begins = stream.tell()
-        if hashlib.file_digest(stream, "sha256").hexdigest().encode() + b"\n" != digest:
-            raise ValueError("its SHA-256 does not match its content")
-        return dict(ArrayFile(path, stream, begins))
+    try:
+        with open_regular(path) as stream:
+            digest = stream.readline(_DIGEST + 1)
+            begins = stream.tell()
+            if hashlib.file_digest(stream, "sha256").hexdigest().encode() + b"\n" != digest:
+                raise ValueError("its SHA-256 does not match its content")
+            return dict(ArrayFile(path, stream, begins))
+    except (OSError, ValueError, DataError) as error:
+        raise DataError(f"{path} is damaged ({error})") from error

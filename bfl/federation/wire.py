@@ -6,7 +6,7 @@ of Flower's own strategies. docs/wire-format.md is for clients without this pack
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from io import BytesIO
@@ -43,94 +43,14 @@ DATASET, DATA_DIR = "dataset", "data-dir"
 """The run's data set, in a query: a node looks for it, unless it has data of its own. Its folder on
 the server's machine is in another query, to nodes that read paths of the run."""
 
-Positions = npt.NDArray[np.int64]
-
 RUN_CANNOT_GO_ON = 100
 """Code of an error of a client that has lost its state, which ends a simulated run; Flower's codes
 are below."""
 
-
-def posterior_to_arrays(posterior: Posterior, vectors: Sequence[str] = VECTORS) -> ArrayRecord:
-    """Return a posterior, or some of its vectors, as a record of one-dimensional arrays."""
-    return vectors_to_arrays({name: getattr(posterior, name) for name in vectors})
-
-
-def vectors_to_arrays(vectors: Arrays) -> ArrayRecord:
-    """Return vectors by name as a record."""
-    record = ArrayRecord()
-    for name, values in vectors.items():
-        vector = np.asarray(values)
-        dtype = str(vector.dtype)
-        if dtype not in _PLAIN or vector.ndim != 1:
-            record[name] = Array(vector)
-        else:  # as Flower's Array would make it, with one copy of the data in place of three
-            data = b"".join((_header(dtype, vector.size), np.ascontiguousarray(vector).data))
-            record[name] = Array(dtype, (vector.size,), NUMPY, data)
-    return record
-
-
-def vectors_from_arrays(arrays: ArrayRecord) -> dict[str, npt.NDArray[Any]]:
-    """Return the vectors in a record by name, as read-only views of its data."""
-    return {name: _unpacked(array) for name, array in arrays.items()}
-
-
-def posterior_from_arrays(arrays: ArrayRecord, variance: float | None = None) -> Posterior:
-    """Return the posterior in a record, whose vectors are read-only views of its data.
-
-    Args:
-        variance: What all variances are in a record that has none; None: it must have some.
-    """
-    if variance is None or "variance" in arrays:
-        return Posterior(**{name: _unpacked(arrays[name]) for name in VECTORS})
-    mean = _unpacked(arrays["mean"])
-    return Posterior(mean, np.full_like(mean, variance), _unpacked(arrays["point"]))
-
-
-def initial_posterior(arrays: ArrayRecord, manifest: Manifest | None) -> Posterior:
-    """Return the posterior that the first round begins with, or raise ConfigurationError."""
-    if set(arrays) != set(VECTORS):
-        raise ConfigurationError(
-            f"initial_arrays has {', '.join(sorted(arrays)) or 'no arrays'}; expected "
-            f"{', '.join(VECTORS)}: posterior_to_arrays of bfl.federation.wire makes them"
-        )
-    posterior = posterior_from_arrays(arrays)
-    try:
-        posterior.check()
-        if manifest:
-            manifest.check(posterior)
-    except PosteriorError as error:
-        raise ConfigurationError(f"initial_arrays: {error}") from error
-    return posterior
-
-
 NUMPY = "numpy.ndarray"
 """Flower's name of NumPy's file format, in which ``Array`` holds its data."""
 
-_PLAIN = {name: np.dtype(name) for name in ("float16", "float32", "float64")}
-"""The types that are read in place, by the name that Flower gives them."""
-
-
-def _unpacked(array: Array) -> npt.NDArray[Any]:
-    """Return what ``array.numpy()`` returns, as a view of the data where they are as expected."""
-    dtype = _PLAIN.get(array.dtype)
-    if dtype is not None and array.stype == NUMPY and len(array.shape) == 1:
-        size = array.shape[0]
-        header = _header(array.dtype, size)
-        if len(array.data) == len(header) + size * dtype.itemsize and array.data.startswith(header):
-            return np.frombuffer(array.data, dtype, offset=len(header))
-    read = array.numpy()
-    if not isinstance(read, np.ndarray):  # NumPy also reads archives, of any number of arrays
-        raise TypeError(f"the data are {type(read).__name__}; expected one array")
-    return read
-
-
-@lru_cache(maxsize=64)
-def _header(dtype: str, size: int) -> bytes:
-    """Return the header of NumPy's file format for a vector."""
-    buffer = BytesIO()
-    description = {"descr": _PLAIN[dtype].str, "fortran_order": False, "shape": (size,)}
-    np.lib.format.write_array_header_1_0(buffer, description)
-    return buffer.getvalue()
+Positions = npt.NDArray[np.int64]
 
 
 class WireFormatError(ConfigurationError, ValueError):
@@ -173,7 +93,7 @@ class TrainTask:
     partition_id: int
     configuration: str
     num_classes: int
-    examples: Positions | None
+    examples: Positions | None = None
     run_folder: str = ""
     run_key: str = ""
     pooled_round: int = 0
@@ -183,51 +103,39 @@ class TrainTask:
 
     def to_config(self) -> ConfigRecord:
         """Return the task as a record, without what has its default: each entry is checked."""
-        record = ConfigRecord(
-            {
-                VERSION: WIRE_FORMAT,
-                "server-round": self.server_round,
-                "partition-id": self.partition_id,
-                "configuration": self.configuration,
-                NUM_CLASSES: self.num_classes,
-            }
-        )
-        for name in ("run_folder", "run_key", "pooled_round", "likelihood_examples"):
-            if value := getattr(self, name):
-                record[name.replace("_", "-")] = value
-        if self.damping != 1.0:
-            record["damping"] = self.damping
-        for name in ("examples", "test_examples"):
-            if (positions := getattr(self, name)) is not None:
-                record[name.replace("_", "-")] = positions.astype("<i4").tobytes()
+        record = ConfigRecord({VERSION: WIRE_FORMAT})
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, np.ndarray):
+                value = value.astype("<i4").tobytes()
+            if value is not None and value != field.default:
+                record[_entry(field.name)] = value
         return record
 
     @classmethod
     def from_config(cls, record: ConfigRecord) -> TrainTask:
         """Return the task in a record."""
         check_version(record, "the server")
-        entries: Mapping[str, Any] = record
-        return cls(
-            server_round=int(entries["server-round"]),
-            partition_id=int(entries["partition-id"]),
-            configuration=str(entries["configuration"]),
-            num_classes=int(entries[NUM_CLASSES]),
-            run_folder=str(entries.get("run-folder", "")),
-            run_key=str(entries.get("run-key", "")),
-            pooled_round=int(entries.get("pooled-round", 0)),
-            damping=float(entries.get("damping", 1.0)),
-            likelihood_examples=int(entries.get("likelihood-examples", 0)),
-            examples=_positions(entries.get("examples")),
-            test_examples=_positions(entries.get("test-examples")),
-        )
+        given = {key.replace("-", "_"): value for key, value in record.items()}
+        named = [field for field in fields(cls) if field.name in given]
+        return cls(**{field.name: _READ[str(field.type)](given[field.name]) for field in named})
 
 
-TASK_NAMES = frozenset({VERSION, *(each.name.replace("_", "-") for each in fields(TrainTask))})
+def _entry(name: str) -> str:
+    return name.replace("_", "-")
+
+
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "int": int,
+    "str": str,
+    "float": float,
+    "Positions | None": lambda packed: np.frombuffer(packed, "<i4").astype(np.int64),
+}
+"""Readers of a task's entries, by their types."""
+
+
+TASK_NAMES = frozenset({VERSION, *(_entry(field.name) for field in fields(TrainTask))})
 """Names of the entries of a task, those with their default among them."""
-
-
-def _positions(packed: Any) -> Positions | None:
-    return None if packed is None else np.frombuffer(packed, "<i4").astype(np.int64)
 
 
 def train_content(
@@ -258,16 +166,6 @@ def extras_record(arrays: Arrays) -> ArrayRecord | None:
     return vectors_to_arrays(arrays) if arrays else None
 
 
-def extra_arrays(content: RecordDict) -> dict[str, npt.NDArray[Any]]:
-    """Return what a message carries besides its posterior, by name; nothing if there is nothing."""
-    record = content.get(EXTRAS)
-    if record is None:
-        return {}
-    if not isinstance(record, ArrayRecord):
-        raise TypeError(f"the record '{EXTRAS}' holds no arrays")
-    return {name: _unpacked(array) for name, array in record.items()}
-
-
 def reply_content(
     posterior: Posterior | Arrays,
     metrics: Mapping[str, float | int],
@@ -285,3 +183,93 @@ def reply_content(
     if extras:
         content[EXTRAS] = vectors_to_arrays(extras)
     return content
+
+
+def extra_arrays(content: RecordDict) -> dict[str, npt.NDArray[Any]]:
+    """Return what a message carries besides its posterior, by name; nothing if there is nothing."""
+    record = content.get(EXTRAS)
+    if record is None:
+        return {}
+    if not isinstance(record, ArrayRecord):
+        raise TypeError(f"the record '{EXTRAS}' holds no arrays")
+    return vectors_from_arrays(record)
+
+
+def posterior_to_arrays(posterior: Posterior, vectors: Sequence[str] = VECTORS) -> ArrayRecord:
+    """Return a posterior, or some of its vectors, as a record of one-dimensional arrays."""
+    return vectors_to_arrays({name: getattr(posterior, name) for name in vectors})
+
+
+def posterior_from_arrays(arrays: ArrayRecord, variance: float | None = None) -> Posterior:
+    """Return the posterior in a record, whose vectors are read-only views of its data.
+
+    Args:
+        variance: What all variances are in a record that has none; None: it must have some.
+    """
+    if variance is None or "variance" in arrays:
+        return Posterior(**{name: _unpacked(arrays[name]) for name in VECTORS})
+    mean = _unpacked(arrays["mean"])
+    return Posterior(mean, np.full_like(mean, variance), _unpacked(arrays["point"]))
+
+
+def initial_posterior(arrays: ArrayRecord, manifest: Manifest | None) -> Posterior:
+    """Return the posterior that the first round begins with, or raise ConfigurationError."""
+    if set(arrays) != set(VECTORS):
+        raise ConfigurationError(
+            f"initial_arrays has {', '.join(sorted(arrays)) or 'no arrays'}; expected "
+            f"{', '.join(VECTORS)}: posterior_to_arrays of bfl.federation.wire makes them"
+        )
+    posterior = posterior_from_arrays(arrays)
+    try:
+        posterior.check()
+        if manifest:
+            manifest.check(posterior)
+    except PosteriorError as error:
+        raise ConfigurationError(f"initial_arrays: {error}") from error
+    return posterior
+
+
+_PLAIN = {name: np.dtype(name) for name in ("float16", "float32", "float64")}
+"""The types that are read in place, by the name that Flower gives them."""
+
+
+def vectors_to_arrays(vectors: Arrays) -> ArrayRecord:
+    """Return vectors by name as a record."""
+    record = ArrayRecord()
+    for name, values in vectors.items():
+        vector = np.asarray(values)
+        dtype = str(vector.dtype)
+        if dtype not in _PLAIN or vector.ndim != 1:
+            record[name] = Array(vector)
+        else:  # as Flower's Array would make it, with one copy of the data in place of three
+            data = b"".join((_header(dtype, vector.size), np.ascontiguousarray(vector).data))
+            record[name] = Array(dtype, (vector.size,), NUMPY, data)
+    return record
+
+
+def vectors_from_arrays(arrays: ArrayRecord) -> dict[str, npt.NDArray[Any]]:
+    """Return the vectors in a record by name, as read-only views of its data."""
+    return {name: _unpacked(array) for name, array in arrays.items()}
+
+
+def _unpacked(array: Array) -> npt.NDArray[Any]:
+    """Return what ``array.numpy()`` returns, as a view of the data where they are as expected."""
+    dtype = _PLAIN.get(array.dtype)
+    if dtype is not None and array.stype == NUMPY and len(array.shape) == 1:
+        size = array.shape[0]
+        header = _header(array.dtype, size)
+        if len(array.data) == len(header) + size * dtype.itemsize and array.data.startswith(header):
+            return np.frombuffer(array.data, dtype, offset=len(header))
+    read = array.numpy()
+    if not isinstance(read, np.ndarray):  # NumPy also reads archives, of any number of arrays
+        raise TypeError(f"the data are {type(read).__name__}; expected one array")
+    return read
+
+
+@lru_cache(maxsize=64)
+def _header(dtype: str, size: int) -> bytes:
+    """Return the header of NumPy's file format for a vector."""
+    buffer = BytesIO()
+    description = {"descr": _PLAIN[dtype].str, "fortran_order": False, "shape": (size,)}
+    np.lib.format.write_array_header_1_0(buffer, description)
+    return buffer.getvalue()

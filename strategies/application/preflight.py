@@ -16,7 +16,7 @@ from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import CONFIG, RunFolder
 from bfl.experiments.run.network import check_images, given_posterior, personal_architecture
 from bfl.experiments.run.resume import Checkpoint, check_output
-from bfl.federation.privacy.accountant import check_accountant
+from bfl.federation.privacy import check_accountant
 from bfl.federation.wire import Positions
 from bfl.learning.personalizations import PersonalModel
 from bfl.posteriors import Manifest

@@ -9,7 +9,7 @@ from flwr.app import Context, Message, RecordDict
 
 from bfl.configuration import resolve
 from bfl.engine.flower import new_run
-from bfl.federation.privacy.noise import difference
+from bfl.federation.privacy import difference
 from bfl.federation.wire import METRICS, TrainTask, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
 from clients.client_app import train

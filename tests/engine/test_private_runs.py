@@ -15,7 +15,7 @@ from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results.figures import figures
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.federation.privacy.accountant import gaussian_epsilon, sampled_gaussian_epsilon
+from bfl.federation.privacy import gaussian_epsilon, sampled_gaussian_epsilon
 from strategies import closing
 from strategies.application.preflight import check_privacy
 from strategies.privacy import (

@@ -13,7 +13,7 @@ from bfl.configuration import resolve
 from bfl.errors import RunError
 from bfl.federation.outgoing import sent
 from bfl.federation.parts import Counts
-from bfl.federation.privacy.noise import difference
+from bfl.federation.privacy import difference
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.manifest import Parameter
 from strategies.method import Method

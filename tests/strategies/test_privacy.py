@@ -11,7 +11,7 @@ from flwr.app import ConfigRecord, RecordDict
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
 from bfl.federation.outgoing import Noise
-from bfl.federation.privacy.accountant import Ledger, gaussian_epsilon, sampled_gaussian_epsilon
+from bfl.federation.privacy import Ledger, gaussian_epsilon, sampled_gaussian_epsilon
 from bfl.federation.sampling import samplings
 from bfl.learning.corrections import NoCorrection, corrections
 from bfl.learning.example_privacy import DifferentiallyPrivateSgd
@@ -97,7 +97,7 @@ def test_a_budget_that_no_round_keeps_is_refused_with_what_would_do() -> None:
     with pytest.raises(ConfigurationError, match="epsilon-budget is 2, and one round") as refused:
         check_privacy(resolve(values))
     for rounds in (1, 4):
-        needed = Noise().multiplier_for(2.0, rounds)
+        needed = Noise().mechanism().multiplier_for(2.0, rounds)  # type: ignore[union-attr]
         assert f"{needed:.4g}" in str(refused.value)
         assert gaussian_epsilon(needed / 2, rounds, 1e-5) == pytest.approx(2.0)
         check_privacy(resolve({**values, "noise-multiplier": needed * 1.0001}))

@@ -28,7 +28,7 @@ from bfl.errors import DataError
 from bfl.evaluation.metrics import higher_is_better
 from bfl.evaluation.metrics import metrics as registered_metrics
 from bfl.federation.client_metrics import TRAIN_DIVERGENCE_PER_EXAMPLE, TRAIN_LIKELIHOOD, recorded
-from bfl.federation.privacy.accountant import EPSILON, EXAMPLE_EPSILON
+from bfl.federation.privacy import EPSILON, EXAMPLE_EPSILON
 from bfl.printing import console_of_lines
 from bfl.texts import printable
 

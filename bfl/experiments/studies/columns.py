@@ -26,7 +26,7 @@ from bfl.experiments.results.clients import (
 )
 from bfl.experiments.results.monitoring import VALIDATION
 from bfl.experiments.results.summary import BEFORE_CLOSING, OF_FOREIGN, RANDOM
-from bfl.federation.privacy.accountant import EPSILON, EXAMPLE_EPSILON
+from bfl.federation.privacy import EPSILON, EXAMPLE_EPSILON
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 from bfl.registry import STRICT
 

@@ -35,7 +35,6 @@ class Attack(Component):
         Args:
             learned: The posterior that honest training has given.
             received: The global posterior that the client was sent.
-            generator: The source of the attack's randomness.
         """
 
 
@@ -76,10 +75,10 @@ class Echo(Attack):
 
 @attacks.register("noise")
 class Noise(Attack):
-    """Random means around 0, variances as learned.
+    """Random means around 0, variances as learned; of networks of points, random points.
 
     Source: Blanchard et al. (2017), "Machine learning with adversaries", section 5.1: Gaussian
-    noise in place of what was learned. Networks of points send random points.
+    noise in place of what was learned.
     """
 
     noise_scale: float = Field(1.0, gt=0.0, description="standard deviation of an attacker's means")
@@ -88,31 +87,30 @@ class Noise(Attack):
         self, learned: Posterior, received: Posterior, generator: np.random.Generator
     ) -> Posterior:
         """Return the learned posterior with normal random means."""
-
-        def noise(size: int) -> np.ndarray:
-            return (self.noise_scale * generator.standard_normal(size)).astype(np.float32)
-
-        if learned.size == 0:
-            return Posterior(learned.mean, learned.variance, noise(learned.point.size))
-        return Posterior(noise(learned.size), learned.variance, learned.point)
+        values = self.noise_scale * generator.standard_normal(learned.size or learned.point.size)
+        return _with_values(learned, values.astype(np.float32))
 
 
 @attacks.register("sign-flip")
 class SignFlip(Attack):
-    """Means with the opposite sign, variances as learned.
+    """Means with the opposite sign, variances as learned; of networks of points, negative points.
 
     Source: Li et al. (2019), "RSA: Byzantine-robust stochastic aggregation", section 5; there the
-    sign of what is sent is flipped and it is scaled, here it is flipped alone. Networks of points
-    send the negative of their points.
+    sign of what is sent is flipped and it is scaled, here it is flipped alone.
     """
 
     def corrupt(
         self, learned: Posterior, received: Posterior, generator: np.random.Generator
     ) -> Posterior:
         """Return the learned posterior with negative means."""
-        if learned.size == 0:
-            return Posterior(learned.mean, learned.variance, -learned.point)
-        return Posterior(-learned.mean, learned.variance, learned.point)
+        return _with_values(learned, -(learned.mean if learned.size else learned.point))
+
+
+def _with_values(learned: Posterior, values: np.ndarray) -> Posterior:
+    """Return a posterior with other means; without Gaussian parameters, with other points."""
+    if learned.size == 0:
+        return Posterior(learned.mean, learned.variance, values)
+    return Posterior(values, learned.variance, learned.point)
 
 
 @attacks.register("small-variance")

@@ -11,16 +11,31 @@ import numpy as np
 from pydantic import Field
 
 from bfl.federation.parts import Counts
-from bfl.federation.privacy.accountant import (
+from bfl.federation.privacy import (
     EPSILON,
     NO_BUDGET,
+    Array,
     Mechanism,
+    Normals,
+    difference,
     gaussian_epsilon,
+    moved,
     noise_multiplier_for,
 )
-from bfl.federation.privacy.noise import Array, Normals, difference, moved
 from bfl.posteriors import Posterior
 from bfl.registry import Component, Registry
+
+CLIPPED = "clipped-updates"
+"""The property of a part that bounds the length of differences."""
+
+ROUNDINGS = 8
+"""The most times that a difference is shortened which rounding has led out of a bound."""
+
+INSIDE = 1.0 - 2.0**-40
+"""Factor that keeps rounding from leading out of the bound again."""
+
+SENSITIVITY = {"replace": 2.0, "zero-out": 1.0}
+"""Distance that a clipped difference can move between two neighbours, in units of the clip norm."""
 
 
 class Outgoing(Component, ABC):
@@ -74,68 +89,6 @@ class Outgoing(Component, ABC):
 outgoing_parts: Registry[Outgoing] = Registry("outgoing", "bfl.federation.outgoing")
 
 
-@outgoing_parts.register("none")
-class AsLearned(Outgoing):
-    """Clients send what they have learned."""
-
-    lengthens = False
-    active: ClassVar[bool] = False
-    private: ClassVar[bool] = False
-
-    def change(self, difference: Array, normals: Normals) -> Array:
-        """Return the difference."""
-        return difference
-
-
-CLIPPED = "clipped-updates"
-"""The property of a part that bounds the length of differences."""
-
-ROUNDINGS = 8
-"""The most times that a difference is shortened which rounding has led out of a bound."""
-
-
-def order_problem(chain: Sequence[Outgoing]) -> str:
-    """Return what is wrong with the order of a chain, for people; empty: nothing."""
-    given = "+".join(part.name for part in chain)
-    for before, after in pairwise(chain):
-        if after.stage < before.stage:
-            ordered = "+".join(p.name for p in sorted(chain, key=lambda p: p.stage))
-            return (
-                f"outgoing is '{given}', where '{before.name}' comes before '{after.name}'; "
-                f"allowed: '{ordered}'"
-            )
-    return ""
-
-
-def length_problem(chain: Sequence[Outgoing]) -> str:
-    """Return which part may undo the bound that another rests on, for people; empty: none does.
-
-    Between clipping and noise no part may make a difference longer; where the server adds the
-    noise, no part behind clipping.
-    """
-    active = [part for part in chain if part.active]
-    for place, part in enumerate(active):
-        if CLIPPED not in part.requires():
-            continue
-        clips = [i for i, before in enumerate(active[:place]) if CLIPPED in before.has()]
-        end = place if part.draws else len(active)
-        for between in active[clips[-1] + 1 : end] if clips else ():
-            if between is not part and between.lengthens:
-                return (
-                    f"outgoing is '{'+'.join(p.name for p in chain)}', where '{between.name}' "
-                    f"stands behind '{active[clips[-1]].name}' and does not say that it makes no "
-                    f"difference longer (lengthens = False), so that '{part.name}' could not know "
-                    f"how long one is; allowed: '{between.name}' before "
-                    f"'{active[clips[-1]].name}', or a chain without it"
-                )
-    return ""
-
-
-def is_private(chain: Sequence[Outgoing]) -> bool:
-    """Return whether clients send nothing that they have measured; see ``Outgoing.private``."""
-    return any(part.private for part in chain)
-
-
 def sent(
     chain: Sequence[Outgoing], learned: Posterior, received: Posterior, normals: Normals
 ) -> Posterior:
@@ -145,7 +98,8 @@ def sent(
     rounding to the type of what was received. Without noise, the rounding is kept from leading out
     of what the chain gives: where that takes more than a percent of it, nothing new is sent.
     """
-    if not any(part.active for part in chain):
+    active = [part for part in chain if part.active]
+    if not active:
         return learned
     before = difference(received, learned)
     if is_private(chain) and not np.isfinite(before).all():
@@ -153,8 +107,8 @@ def sent(
         before = np.zeros_like(before)
         learned = received
     after = before
-    for part in chain:
-        after = part.change(after, normals) if part.active else after
+    for part in active:
+        after = part.change(after, normals)
     if after is before:
         return learned
     rounded = moved(received, after)
@@ -162,7 +116,7 @@ def sent(
         return rounded
     for number in range(ROUNDINGS):
         there = difference(received, rounded)
-        if all(part.holds(there) for part in chain if part.active):
+        if all(part.holds(there) for part in active):
             return rounded
         after = after * (1.0 - 2.0 ** (2 * number - 20))
         rounded = moved(received, after)
@@ -177,12 +131,69 @@ def noised_pool(
     normals: Normals,
 ) -> Posterior:
     """Return what the server makes of the pool: that very posterior if no part changes it."""
-    if not any(part.active for part in chain):
+    active = [part for part in chain if part.active]
+    if not active:
         return pooled
     before = after = difference(previous, pooled)
-    for part in chain:
-        after = part.change_pool(after, counts, normals) if part.active else after
+    for part in active:
+        after = part.change_pool(after, counts, normals)
     return pooled if after is before else moved(previous, after)
+
+
+def is_private(chain: Sequence[Outgoing]) -> bool:
+    """Return whether clients send nothing that they have measured; see ``Outgoing.private``."""
+    return any(part.private for part in chain)
+
+
+def order_problem(chain: Sequence[Outgoing]) -> str:
+    """Return what is wrong with the order of a chain, for people; empty: nothing."""
+    for before, after in pairwise(chain):
+        if after.stage < before.stage:
+            return (
+                f"outgoing is '{_names(chain)}', where '{before.name}' comes before "
+                f"'{after.name}'; allowed: '{_names(sorted(chain, key=lambda p: p.stage))}'"
+            )
+    return ""
+
+
+def length_problem(chain: Sequence[Outgoing]) -> str:
+    """Return which part may undo the bound that another rests on, for people; empty: none does.
+
+    Between clipping and noise no part may make a difference longer; where the server adds the
+    noise, no part behind clipping.
+    """
+    active = [part for part in chain if part.active]
+    for place, part in enumerate(active):
+        clips = [i for i, before in enumerate(active[:place]) if CLIPPED in before.has()]
+        if CLIPPED not in part.requires() or not clips:
+            continue
+        clip = active[clips[-1]].name
+        for between in active[clips[-1] + 1 : place if part.draws else len(active)]:
+            if between is not part and between.lengthens:
+                return (
+                    f"outgoing is '{_names(chain)}', where '{between.name}' stands behind '{clip}' "
+                    "and does not say that it makes no difference longer (lengthens = False), so "
+                    f"that '{part.name}' could not know how long one is; allowed: "
+                    f"'{between.name}' before '{clip}', or a chain without it"
+                )
+    return ""
+
+
+def _names(chain: Sequence[Outgoing]) -> str:
+    return "+".join(part.name for part in chain)
+
+
+@outgoing_parts.register("none")
+class AsLearned(Outgoing):
+    """Clients send what they have learned."""
+
+    lengthens = False
+    active: ClassVar[bool] = False
+    private: ClassVar[bool] = False
+
+    def change(self, difference: Array, normals: Normals) -> Array:
+        """Return the difference."""
+        return difference
 
 
 ClipNorm = Annotated[
@@ -193,9 +204,6 @@ ClipNorm = Annotated[
         description="greatest L2 norm C of an update's difference in means, points and log σ",
     ),
 ]
-
-INSIDE = 1.0 - 2.0**-40
-"""Factor that keeps rounding from leading out of the bound again."""
 
 
 @outgoing_parts.register("clip")
@@ -226,10 +234,6 @@ class Clip(Outgoing):
         if not norm > self.clip_norm or not np.isfinite(norm):
             return difference
         return difference * (self.clip_norm / norm * INSIDE)
-
-
-SENSITIVITY = {"replace": 2.0, "zero-out": 1.0}
-"""Distance that a clipped difference can move between two neighbours, in units of the clip norm."""
 
 
 @outgoing_parts.register("noise")
@@ -331,24 +335,19 @@ class Noise(Outgoing):
         """Return what an account computes with: a round is one release, whatever was trained."""
         if not self.active:
             return None
+        sensitivity, delta = SENSITIVITY[self.adjacency], self.privacy_delta
         return Mechanism(
             metric=EPSILON,
             multiplier_key="noise-multiplier",
             multiplier=self.noise_multiplier,
             budget_key="epsilon-budget",
             budget=self.epsilon_budget,
-            delta=self.privacy_delta,
+            delta=delta,
             releases=lambda epochs: 1,
-            epsilon=self.epsilon,
-            multiplier_for=self.multiplier_for,
+            epsilon=lambda releases: gaussian_epsilon(
+                self.noise_multiplier / sensitivity, releases, delta
+            ),
+            multiplier_for=lambda epsilon, releases: (
+                noise_multiplier_for(epsilon, releases, delta) * sensitivity
+            ),
         )
-
-    def epsilon(self, releases: int) -> float:
-        """Return ε of a client that has been asked in so many rounds."""
-        multiplier = self.noise_multiplier / SENSITIVITY[self.adjacency]
-        return gaussian_epsilon(multiplier, releases, self.privacy_delta)
-
-    def multiplier_for(self, epsilon: float, releases: int) -> float:
-        """Return the ``noise_multiplier`` with which so many rounds have an ε."""
-        multiplier = noise_multiplier_for(epsilon, releases, self.privacy_delta)
-        return multiplier * SENSITIVITY[self.adjacency]

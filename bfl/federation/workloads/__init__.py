@@ -35,7 +35,7 @@ class DrawnWorkload(Workload):
         "once", description="whether a client's number of epochs is drawn once or in each round"
     )
 
-    def labels(self, server_round: int) -> tuple[str | int, ...]:
+    def _labels(self, server_round: int) -> tuple[str | int, ...]:
         """Return what keys the draws of a round, besides the seed."""
         return ("workload", server_round) if self.epochs_drawn == "each-round" else ("workload",)
 
@@ -88,7 +88,7 @@ class SlowShareWorkload(DrawnWorkload):
         self, seed: int, server_round: int, partition_id: int, clients: int, local_epochs: int
     ) -> int:
         """Return the draw of a slow client, and all epochs for another one."""
-        labels = self.labels(server_round)
+        labels = self._labels(server_round)
         order = randomness.generator(seed, *labels, "slow").permutation(clients)
         if partition_id not in order[: round(self.slow_share * clients)]:
             return local_epochs
@@ -126,7 +126,7 @@ class UniformWorkload(DrawnWorkload):
         self, seed: int, server_round: int, partition_id: int, clients: int, local_epochs: int
     ) -> int:
         """Return the client's draw."""
-        generator = randomness.generator(seed, *self.labels(server_round), "epochs", partition_id)
+        generator = randomness.generator(seed, *self._labels(server_round), "epochs", partition_id)
         return int(generator.integers(self.least_epochs, self.most_epochs, endpoint=True))
 
     def expected_epochs(self, local_epochs: int) -> float:

@@ -10,14 +10,15 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from bfl.federation.privacy.accountant import (
+from bfl.federation.privacy import (
     EXAMPLE_EPSILON,
     NO_BUDGET,
+    Array,
     Mechanism,
+    Normals,
     sampled_gaussian_epsilon,
     sampled_noise_multiplier_for,
 )
-from bfl.federation.privacy.noise import Array, Normals
 from bfl.registry import Component, Registry
 
 INSIDE = 1.0 - 2.0**-40

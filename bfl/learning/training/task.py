@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.federation.parts import Arrays, Trained
-from bfl.federation.privacy.noise import Normals
+from bfl.federation.privacy import Normals
 from bfl.learning.priors import Density
 from bfl.posteriors import Posterior
 

@@ -18,7 +18,7 @@ from bfl.federation.outgoing import (
     sent,
 )
 from bfl.federation.parts import Counts
-from bfl.federation.privacy.noise import Normals, SystemNormals, difference, moved
+from bfl.federation.privacy import Normals, SystemNormals, difference, moved
 from bfl.posteriors import Posterior
 
 FLOATS = ("float32", "float64")

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bfl.federation.privacy.noise import Normals, SystemNormals
+from bfl.federation.privacy import Normals, SystemNormals
 from bfl.learning.example_privacy import (
     DifferentiallyPrivateSgd,
     PrivateGradients,

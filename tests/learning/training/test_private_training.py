@@ -9,7 +9,7 @@ import pytest
 from one_layer import BATCH, IMAGES, LABELS, posterior_of, task_of, train, trainer_of
 
 from bfl.errors import ConfigurationError
-from bfl.federation.privacy.noise import SystemNormals
+from bfl.federation.privacy import SystemNormals
 from bfl.learning.example_privacy import DifferentiallyPrivateSgd, ExamplePrivacy, PrivateGradients
 from bfl.learning.inferences import inferences
 from bfl.learning.objectives import objectives

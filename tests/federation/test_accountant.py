@@ -1,15 +1,19 @@
-"""ε against closed forms, against another accountant, and against what it must not be."""
+"""ε against closed forms and another accountant; the system's normal numbers and their tails."""
 
 import math
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from scipy.optimize import brentq
-from scipy.stats import norm
+from scipy.stats import kstest, norm
 
 from bfl.federation.outgoing import Noise
-from bfl.federation.privacy.accountant import (
+from bfl.federation.privacy import (
+    MOST_HALVINGS,
     Ledger,
+    SystemNormals,
     gaussian_epsilon,
     noise_multiplier_for,
     sampled_gaussian_epsilon,
@@ -115,13 +119,17 @@ def test_batches_of_all_examples_amplify_nothing() -> None:
 
 def test_hiding_which_data_a_client_has_takes_twice_the_noise() -> None:
     """Two clipped differences are up to 2 C apart, one and none up to C."""
-    replaced = Noise(noise_multiplier=2.0)
-    zeroed = Noise(noise_multiplier=1.0, adjacency="zero-out")
+    replaced = Noise(noise_multiplier=2.0).mechanism()
+    zeroed = Noise(noise_multiplier=1.0, adjacency="zero-out").mechanism()
+    at_server = Noise(noise_multiplier=2.0, noise_at="server").mechanism()
+    assert replaced
+    assert zeroed
+    assert at_server
     assert replaced.epsilon(5) == zeroed.epsilon(5) == gaussian_epsilon(1.0, 5, 1e-5)
     assert replaced.multiplier_for(replaced.epsilon(5), 5) == pytest.approx(2.0)
     assert replaced.epsilon(0) == 0.0
     # Who adds the noise changes who learns what, not ε.
-    assert Noise(noise_multiplier=2.0, noise_at="server").epsilon(5) == replaced.epsilon(5)
+    assert at_server.epsilon(5) == replaced.epsilon(5)
 
 
 def test_the_ledger_counts_a_round_that_is_made_again(tmp_path: Path) -> None:
@@ -149,3 +157,40 @@ def test_the_ends_of_the_range_have_an_account(
 ) -> None:
     assert least <= sampled_gaussian_epsilon(multiplier, 0.01, 10, delta) <= most
     assert least <= sampled_gaussian_epsilon(multiplier, 0.1, 10, delta) <= most
+
+
+def test_the_systems_numbers_are_normal() -> None:
+    drawn = SystemNormals().standard_normal(200_000)
+    assert drawn.dtype == np.float64
+    assert kstest(drawn, norm.cdf).pvalue > 1e-6
+    assert (drawn < 0).mean() == pytest.approx(0.5, abs=0.01)
+    assert len(np.unique([drawn, SystemNormals().standard_normal(200_000)])) > 399_990
+    uniform = SystemNormals().random(10_000)
+    assert 0.0 <= uniform.min() < 0.01
+    assert 0.99 < uniform.max() < 1.0
+
+
+class GivenWords(SystemNormals):
+    """Its words are the given ones, one after the other."""
+
+    def __init__(self, *words: int) -> None:
+        self.left = list(words)
+
+    def _words(self, size: int) -> npt.NDArray[np.uint64]:  # type: ignore[override]
+        return np.array([self.left.pop(0) for _ in range(size)], np.uint64)
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2, 4, 20])
+@pytest.mark.parametrize("negative", [False, True])
+def test_a_word_of_zeros_leads_farther_out(zeros: int, negative: bool) -> None:
+    """With n words of 64 zeros before a 1 the tail has 2^-(64 n + 2): its quantile, on one side."""
+    [drawn] = GivenWords(int(negative), *[0] * zeros, 1).standard_normal(1)
+    halvings = min(64 * zeros, MOST_HALVINGS)
+    tail = norm.logsf(abs(drawn)) / np.log(2.0)
+    assert tail == pytest.approx(-2 - halvings, abs=1e-6)
+    assert (drawn < 0) == negative
+
+
+@pytest.mark.parametrize("place", range(64))
+def test_bits_before_the_first_that_is_set_are_counted(place: int) -> None:
+    assert GivenWords(1 << place)._halvings(1) == place

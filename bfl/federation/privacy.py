@@ -1,21 +1,131 @@
-"""ε of so many Gaussian releases, by ``dp-accounting``, and the ledger of what was released."""
+"""Basis of differential privacy: an update as one vector, its noise, and ε of its releases.
+
+``dp-accounting`` computes ε; the ledger keeps what was released.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import math
+import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from bfl.errors import ConfigurationError, DataError
 from bfl.files import write_atomically
+from bfl.posteriors import Posterior
 from bfl.texts import read_text
+
+Array = npt.NDArray[np.float64]
+
+EPSILON, EXAMPLE_EPSILON = "epsilon", "example-epsilon"
+"""Names of clients' and of examples' ε in a round's record and among a run's metrics."""
 
 NO_BUDGET = 1e6
 """The default of a budget for ε, which no run with a meaning reaches."""
+
+GREATEST_VALUE = 1e30
+"""Bound of means and points: noise leads no value out of float32."""
+
+GREATEST_LOG_VARIANCE = 80.0
+"""Bound of |log σ²|: e^−80 and e^80 are normal numbers of float32."""
+
+MOST_HALVINGS = 1000
+"""The most halvings of 1/2, of which 37 standard deviations are left."""
+
+ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512, 1024)
+"""The orders of Rényi divergences."""
+
+GRID = 2_000
+"""The number of parts of ε in the grid of privacy losses."""
+
+MULTIPLIERS = (1e-3, 1e6)
+"""The bounds of the search for a multiplier of the noise."""
+
+WITHOUT_SUMS = (1.0, 0)
+"""No release of all examples besides those of batches."""
+
+
+def difference(received: Posterior, learned: Posterior) -> Array:
+    """Return the difference between two posteriors of one size, float64 (2 D + P,).
+
+    Means (D,), points (P,) and logarithms of standard deviations (D,), in this order. In log σ any
+    number is a difference, so that noise makes no variance negative.
+    """
+    return _coordinates(learned) - _coordinates(received)
+
+
+def moved(received: Posterior, change: Array) -> Posterior:
+    """Return the posterior that differs from another one by a vector, in the other one's types.
+
+    Args:
+        change: (2 D + P,) finite, as ``difference`` gives it.
+    """
+    size, points = received.size, received.point.size
+    there = _coordinates(received) + change
+    mean, point, log_scale = np.split(there, [size, size + points])
+    log_variance = np.clip(2.0 * log_scale, -GREATEST_LOG_VARIANCE, GREATEST_LOG_VARIANCE)
+    return Posterior(
+        np.clip(mean, -GREATEST_VALUE, GREATEST_VALUE).astype(received.mean.dtype),
+        np.exp(log_variance).astype(received.variance.dtype),
+        np.clip(point, -GREATEST_VALUE, GREATEST_VALUE).astype(received.point.dtype),
+    )
+
+
+def _coordinates(posterior: Posterior) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):  # whoever gets it looks
+        log_scale = 0.5 * np.log(np.asarray(posterior.variance, np.float64))
+    return np.concatenate([posterior.mean, posterior.point, log_scale], dtype=np.float64)
+
+
+class SystemNormals:
+    """Random numbers from the operating system's randomness, which no seed repeats.
+
+    Each normal one is Φ⁻¹ of a uniform number that is as exact near 0 as anywhere, with a random
+    sign, so that no tail is cut off. The noise's floating point is not hidden (Mironov 2012, "On
+    significance of the least significant bits for differential privacy").
+    """
+
+    def standard_normal(self, size: int) -> Array:
+        """Return so many independent numbers (size,)."""
+        from scipy.special import ndtri  # a fifth of a second of every command
+
+        words = self._words(size)
+        negative = (words & np.uint64(1)).astype(bool)
+        # In [1, 2), halved as often as fair coins fall: uniform in (0, 1/2), to its last bit.
+        mantissa = 1.0 + (words >> np.uint64(12)).astype(np.float64) * 2.0**-52
+        tails = ndtri(np.ldexp(mantissa, -2 - self._halvings(size)))
+        return np.asarray(np.where(negative, tails, -tails), np.float64)
+
+    def _halvings(self, size: int) -> npt.NDArray[np.int64]:
+        """Return how often a fair coin falls in a row, (size,), at most 1,000 times."""
+        found = np.zeros(size, np.int64)
+        open_ones = np.arange(size)
+        while open_ones.size:
+            words = self._words(open_ones.size)
+            # Its lowest bit that is set: a power of 2, whose exponent is exact.
+            lowest = (words & (~words + np.uint64(1))).astype(np.float64)
+            found[open_ones] += np.where(words == 0, 64, np.frexp(lowest)[1] - 1)
+            open_ones = open_ones[(words == 0) & (found[open_ones] < MOST_HALVINGS)]
+        return np.minimum(found, MOST_HALVINGS)
+
+    def random(self, size: int) -> Array:
+        """Return so many independent numbers (size,), uniform in [0, 1): multiples of 2^−52."""
+        return (self._words(size) >> np.uint64(12)).astype(np.float64) * 2.0**-52
+
+    @staticmethod
+    def _words(size: int) -> npt.NDArray[np.uint64]:
+        return np.frombuffer(secrets.token_bytes(8 * size), np.uint64)
+
+
+Normals = SystemNormals | np.random.Generator
+"""A source of independent standard normal numbers, and of uniform ones in [0, 1)."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +176,7 @@ class Ledger:
         self.begun += [number for number in finished if number not in self.begun]
 
     def begin(self, server_round: int) -> bool:
-        """Note that a round begins, so that it outlives this process; return whether it counts.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Write that a round begins, or raise OSError; return whether it counts."""
         if self._path is None and server_round in self.begun:
             return False
         self.begun.append(server_round)
@@ -80,19 +186,6 @@ class Ledger:
         return True
 
 
-EPSILON, EXAMPLE_EPSILON = "epsilon", "example-epsilon"
-"""Names of clients' and of examples' ε in a round's record and among a run's metrics."""
-
-ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512, 1024)
-"""The orders of Rényi divergences."""
-
-GRID = 2_000
-"""The number of parts of ε in the grid of privacy losses."""
-
-MULTIPLIERS = (1e-3, 1e6)
-"""The bounds of the search for a multiplier of the noise."""
-
-
 def check_accountant(multiplier_key: str) -> None:
     """Raise unless the accountant is installed."""
     if importlib.util.find_spec("dp_accounting") is None:
@@ -100,6 +193,12 @@ def check_accountant(multiplier_key: str) -> None:
             f"{multiplier_key} is above 0, the package dp-accounting computes ε of such noise, and "
             f"it is not installed; install bfl[privacy], or set {multiplier_key} to 0"
         )
+
+
+def _accounting() -> Any:
+    import dp_accounting  # about two seconds, and the clients need none of it
+
+    return dp_accounting
 
 
 def gaussian_epsilon(multiplier: float, releases: int, delta: float) -> float:
@@ -114,21 +213,12 @@ def gaussian_epsilon(multiplier: float, releases: int, delta: float) -> float:
     """
     if not releases:
         return 0.0
-    # Its import takes about two seconds, and the clients need none of it.
-    import dp_accounting
-
-    return float(dp_accounting.get_epsilon_gaussian(multiplier / math.sqrt(releases), delta))
+    return float(_accounting().get_epsilon_gaussian(multiplier / math.sqrt(releases), delta))
 
 
 def noise_multiplier_for(epsilon: float, releases: int, delta: float) -> float:
     """Return the least multiplier z with which so many releases are (ε, δ)-private."""
-    import dp_accounting
-
-    return float(dp_accounting.get_sigma_gaussian(epsilon, delta)) * math.sqrt(releases)
-
-
-WITHOUT_SUMS = (1.0, 0)
-"""No release of all examples besides those of batches."""
+    return float(_accounting().get_sigma_gaussian(epsilon, delta)) * math.sqrt(releases)
 
 
 @lru_cache(maxsize=256)
@@ -161,14 +251,12 @@ def sampled_gaussian_epsilon(
             return gaussian_epsilon(multiplier, steps, delta)
         # Two kinds of releases are as one.
         return gaussian_epsilon((steps / multiplier**2 + count / other**2) ** -0.5, 1, delta)
-    import dp_accounting
-
     event = _event(multiplier, rate, steps, of_all)
     bound = float(_renyi_accountant().compose(event).get_epsilon(delta))
     if not bound:
         return 0.0
-    losses = dp_accounting.pld.PLDAccountant(
-        neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
+    losses = _accounting().pld.PLDAccountant(
+        neighboring_relation=_accounting().NeighboringRelation.REPLACE_SPECIAL,
         value_discretization_interval=bound / GRID,
     )
     try:
@@ -195,35 +283,30 @@ def sampled_noise_multiplier_for(
     """
     if rate == 1.0 and not of_all[1]:
         return noise_multiplier_for(epsilon, steps, delta)
-    import dp_accounting
-
     return float(
-        dp_accounting.calibrate_dp_mechanism(
+        _accounting().calibrate_dp_mechanism(
             _renyi_accountant,
             lambda multiplier: _event(multiplier, rate, steps, of_all),
             epsilon,
             delta,
-            dp_accounting.ExplicitBracketInterval(*MULTIPLIERS),
+            _accounting().ExplicitBracketInterval(*MULTIPLIERS),
         )
     )
 
 
 def _renyi_accountant() -> Any:
-    import dp_accounting
-
     # An example's neighbour is one whose gradient is 0: their number is the same, and known. The
     # sums for orders that are not whole do not always converge.
-    neighbours = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
-    return dp_accounting.rdp.RdpAccountant(ORDERS, neighboring_relation=neighbours)
+    neighbours = _accounting().NeighboringRelation.REPLACE_SPECIAL
+    return _accounting().rdp.RdpAccountant(ORDERS, neighboring_relation=neighbours)
 
 
 def _event(multiplier: float, rate: float, steps: int, of_all: tuple[float, int]) -> Any:
-    import dp_accounting
-
-    one = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(multiplier))
-    batches = dp_accounting.SelfComposedDpEvent(one, steps)
+    accounting = _accounting()
+    step = accounting.PoissonSampledDpEvent(rate, accounting.GaussianDpEvent(multiplier))
+    batches = accounting.SelfComposedDpEvent(step, steps)
     other, count = of_all
     if not count:
         return batches
-    sums = dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(other), count)
-    return dp_accounting.ComposedDpEvent([batches, sums])
+    sums = accounting.SelfComposedDpEvent(accounting.GaussianDpEvent(other), count)
+    return accounting.ComposedDpEvent([batches, sums])
